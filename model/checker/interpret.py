@@ -1,0 +1,132 @@
+"""The reference: one state at a time, in plain Python, on the trees as they were traced.
+
+Nothing is unrolled, packed or vectorised here; a tree becomes nested closures over a state (a tuple of ints)
+and an environment (what each variable stands for). The other engines are compared with this one.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from itertools import product
+
+from ..language.expressions import Expr
+from ..language.systems import State, System
+from .kernel import Binding, Instance, Kernel
+
+Env = dict[Expr, int]
+Evaluator = Callable[[State, Env], int]
+
+_BINARY: dict[str, Callable[[int, int], int]] = {
+    "eq": operator.eq, "lt": operator.lt, "add": operator.add, "sub": operator.sub,
+}  # fmt: skip
+
+
+class Interpreter:
+    """Evaluates guards, effects and conditions of one system on single states."""
+
+    def __init__(self, system: System) -> None:
+        self.kernel = Kernel(system)
+        self.system = system
+        self._evaluators: dict[Expr, Evaluator] = {}
+
+    def holds(self, expr: Expr, state: State, binding: Binding | None = None) -> bool:
+        """Does the condition hold in this state, with its parameters as bound?"""
+        return bool(self.evaluator(expr)(state, dict(binding or {})))
+
+    def value(self, expr: Expr, state: State, binding: Binding | None = None) -> int:
+        return int(self.evaluator(expr)(state, dict(binding or {})))
+
+    def allowed(self, instance: Instance, state: State) -> bool:
+        """Does the guard hold? (The step may still change nothing.)"""
+        return bool(self.evaluator(instance.transition.guard)(state, instance.binding))
+
+    def apply(self, instance: Instance, state: State) -> State:
+        """The state after the step's effects, whatever its guard says."""
+        after = list(state)
+        for name, body in instance.transition.effects.items():
+            slot = self.system.slots[name]
+            value = self.evaluator(body)
+            env = instance.binding
+            places = slot.placeholders()
+            for indices in product(*(range(d.size) for d in slot.dims)):
+                env.update(zip(places, indices, strict=True))
+                after[self.kernel.position[name, indices]] = int(value(state, env))
+        return tuple(after)
+
+    def step(self, instance: Instance, state: State) -> State | None:
+        """The next state, or None where the step is not enabled or would change nothing."""
+        if not self.allowed(instance, state):
+            return None
+        after = self.apply(instance, state)
+        return None if after == state else after
+
+    def successors(self, state: State) -> Iterator[tuple[Instance, State]]:
+        """Every step from a state, in declaration order."""
+        for instance in self.kernel.instances:
+            after = self.step(instance, state)
+            if after is not None:
+                yield instance, after
+
+    def evaluator(self, expr: Expr) -> Evaluator:
+        """The tree as a Python function."""
+        found = self._evaluators.get(expr)
+        if found is None:
+            found = self._evaluators[expr] = self._compile(expr)
+        return found
+
+    def _compile(self, expr: Expr) -> Evaluator:
+        op, args = expr.op, expr.args
+        if op == "const":
+            value = args[0]
+            return lambda state, env: value
+        if op == "var":
+            return lambda state, env: env[expr]
+        if op == "read":
+            return self._read(expr)
+        if op in ("any", "count"):
+            return self._quantifier(expr)
+        if op in ("named", "int", "ord"):
+            return self.evaluator(args[-1])
+        parts = [self.evaluator(x) for x in args]
+        if op == "not":
+            a = parts[0]
+            return lambda state, env: not a(state, env)
+        if op == "and":
+            return lambda state, env: all(part(state, env) for part in parts)
+        if op == "ite":
+            c, a, b = parts
+            return lambda state, env: a(state, env) if c(state, env) else b(state, env)
+        a, b = parts
+        apply = _BINARY[op]
+        return lambda state, env: apply(a(state, env), b(state, env))
+
+    def _read(self, expr: Expr) -> Evaluator:
+        name, *indices = expr.args
+        position = self.kernel.position
+        if not indices:
+            k = position[name, ()]
+            return lambda state, env: state[k]
+        parts = [self.evaluator(i) for i in indices]
+        if len(parts) == 1:
+            table = [position[name, (i,)] for i in range(indices[0].sort.size)]
+            part = parts[0]
+            return lambda state, env: state[table[part(state, env)]]
+        return lambda state, env: state[position[name, tuple(p(state, env) for p in parts)]]
+
+    def _quantifier(self, expr: Expr) -> Evaluator:
+        var, body = expr.args
+        inner = self.evaluator(body)
+        members = range(var.sort.size)
+
+        def values(state: State, env: Env) -> Iterator[int]:
+            outer = env.get(var)
+            for k in members:
+                env[var] = k
+                yield inner(state, env)
+            if outer is not None:
+                env[var] = outer
+
+        if expr.op == "any":
+            return lambda state, env: any([*values(state, env)])
+        return lambda state, env: sum(int(v) for v in values(state, env))

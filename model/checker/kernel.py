@@ -1,0 +1,171 @@
+"""A system made ready for the engines: its transitions per binding, and what a search has to watch for.
+
+An engine answers two kinds of question only. A *watch* asks for the nearest reachable state in which a
+condition holds (and, if it names an instance, from which that step is taken): invariants, reachable states,
+step properties, claimed moves, effects out of range, deadlocks and steps that never happen are all watches.
+A *lasso* asks for a weakly fair infinite run on which a goal stays false.
+
+A step that changes nothing is not a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from ..language.expressions import Expr, const, equal, lift, not_, or_, read, substitute
+from ..language.fields import Cell
+from ..language.quantifiers import expand
+from ..language.systems import State, System
+from ..language.transitions import Kind, Transition
+
+Binding = Mapping[Expr, int]  # what each parameter stands for
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instance:
+    """A transition for given indices."""
+
+    number: int
+    transition: Transition
+    indices: tuple[int, ...]
+
+    @property
+    def binding(self) -> dict[Expr, int]:
+        return dict(zip(self.transition.params, self.indices, strict=True))
+
+    @property
+    def label(self) -> str:
+        return self.transition.name + (f"({', '.join(map(str, self.indices))})" if self.indices else "")
+
+    @property
+    def fair(self) -> bool:
+        return self.transition.fair and self.transition.kind is not Kind.FAULT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watch:
+    """Ask for a reachable state where `expr` holds under `binding`, and `instance` (if given) takes a step."""
+
+    key: str
+    expr: Expr
+    binding: Binding
+    instance: Instance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """States from an initial one, and the number of the instance that leads from each to the next."""
+
+    states: tuple[State, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lasso:
+    """A path whose last state equals the state at `loop`: from there on it goes round for ever.
+
+    A lasso with `loop == len(path.steps)` stays in its last state: nothing that must happen can.
+    """
+
+    path: Path
+    loop: int
+
+
+@dataclass(slots=True)
+class Exploration:
+    """What a search saw. `stopped` says which limit ended it early, if one did."""
+
+    engine: str
+    distinct: int
+    edges: int
+    depth: int
+    seconds: float
+    bytes_per_state: float
+    found: dict[str, Path]
+    stopped: str = ""
+
+    @property
+    def complete(self) -> bool:
+        return not self.stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where a search stops: distinct states, memory in bytes, wall-clock seconds."""
+
+    states: int = 200_000_000
+    memory_bytes: int = 8 << 30
+    seconds: float = 3600.0
+
+
+class Kernel:
+    """One system's cells and instances, and closed (index-free) trees for the engines that want them."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.cells: tuple[Cell, ...] = system.cells
+        self.position = {cell.key: k for k, cell in enumerate(self.cells)}
+        instances = []
+        for t in system.transitions:
+            for indices in product(*(range(p.sort.size) for p in t.params)):
+                instances.append(Instance(len(instances), t, indices))
+        self.instances = tuple(instances)
+        self._memo: dict[Expr, Expr] = {}
+
+    def closed(self, expr: Expr, binding: Binding) -> Expr:
+        """The tree with its parameters put in and its quantifiers unrolled: reads of cells, no variables."""
+        mapping = {var: const(value, var.sort) for var, value in binding.items()}
+        return expand(substitute(expr, mapping), self._memo)
+
+    def guard(self, instance: Instance) -> Expr:
+        return self.closed(instance.transition.guard, instance.binding)
+
+    def effects(self, instance: Instance) -> dict[int, Expr]:
+        """Position of each cell that the step may change -> the tree of its new value."""
+        out: dict[int, Expr] = {}
+        for name, body in instance.transition.effects.items():
+            slot = self.system.slots[name]
+            places = slot.placeholders()
+            for indices in product(*(range(d.size) for d in slot.dims)):
+                value = self.closed(body, {**instance.binding, **dict(zip(places, indices, strict=True))})
+                if value is not self.cell_read(name, indices):
+                    out[self.position[name, indices]] = value
+        return out
+
+    def cell_read(self, name: str, indices: tuple[int, ...]) -> Expr:
+        slot = self.system.slots[name]
+        return read(name, tuple(const(i, d) for i, d in zip(indices, slot.dims, strict=True)), slot.sort)
+
+    def changes(self, instance: Instance) -> Expr:
+        """Closed condition: the step would change something."""
+        reads = {k: self.cell_read(*self.cells[k].key) for k in range(len(self.cells))}
+        return or_(*(not_(equal(reads[k], value)) for k, value in self.effects(instance).items()))
+
+    def out_of_range(self, instance: Instance) -> list[tuple[str, Expr]]:
+        """For each effect whose tree could leave its field's range: the line, and the condition that it does."""
+        out = []
+        for write in instance.transition.writes:
+            slot = self.system.slots[write.field]
+            if slot.sort.kind != "int":
+                continue
+            value = write.value
+            if value.sort.low >= slot.sort.low and value.sort.high <= slot.sort.high:
+                continue
+            loops = [i for i in write.indices if i.op == "var" and i.args[0].startswith("@")]
+            for indices in product(*(range(v.sort.size) for v in loops)):
+                binding = {**instance.binding, **dict(zip(loops, indices, strict=True))}
+                tree = self.closed(value, binding)
+                bad = or_(lift(slot.sort.low) > tree, tree > slot.sort.high)
+                out.append((write.line, bad))
+        return out
+
+    @cached_property
+    def progress_instances(self) -> tuple[Instance, ...]:
+        """What can happen without a fault."""
+        return tuple(i for i in self.instances if i.transition.kind is not Kind.FAULT)
+
+    def decode(self, state: State) -> dict[str, str]:
+        return self.system.decode(state)

@@ -1,0 +1,25 @@
+"""The package's one tree of exceptions. Blame is in the name, the remedy in the text."""
+
+
+class TrystateError(Exception):
+    """Root of every exception that this package raises on purpose."""
+
+
+class DeclarationError(TrystateError):
+    """A declaration is wrong: the text begins with the file and line that wrote it.
+
+    Raised while a system is built, or by an engine that explored a step which the declaration
+    did not allow for (an effect out of a field's range, a step to a state that was not claimed).
+    """
+
+
+class UsageError(TrystateError):
+    """An argument is wrong: the text names the value, what is allowed, and the remedy."""
+
+
+class UnavailableError(TrystateError):
+    """An optional package or program is missing: the text names it and how to get it."""
+
+
+class LimitReached(TrystateError):
+    """A search stopped at a limit of states, memory or time before it was complete."""

@@ -1,0 +1,19 @@
+"""The language: what a declaration is written in. `docs/language.md` shows it by example."""
+
+from .expressions import Expr, and_, as_int, implies, ite, named, not_, or_, ord_
+from .fields import Cell, Slot, choice, constant, flag, index, integer
+from .machines import Machine, machine
+from .properties import Form, Property, always, leads_to, sometimes, step
+from .quantifiers import all_, any_, count
+from .sorts import Sort
+from .state import SymbolicState
+from .systems import State, System, terminal
+from .tables import Atom, Audit, DecisionTable, Row, row
+from .transitions import Arc, Kind, Transition, arc, environment, fault, transition
+
+__all__ = [
+    "Arc", "Atom", "Audit", "Cell", "DecisionTable", "Expr", "Form", "Kind", "Machine", "Property", "Row", "Slot",
+    "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always", "and_", "any_", "arc", "as_int",
+    "choice", "constant", "count", "environment", "fault", "flag", "implies", "index", "integer", "ite", "leads_to",
+    "machine", "named", "not_", "or_", "ord_", "row", "sometimes", "step", "terminal", "transition",
+]  # fmt: skip

@@ -1,0 +1,316 @@
+"""Expression trees: what a guard, an effect and a property are made of.
+
+A tree is built by running ordinary Python operators on symbolic values. Trees are hash-consed: two equal
+trees are one object, so `is` compares them and memo tables work by identity. Constructors fold constants,
+so that a tree instantiated for a given node is as small as if it had been written for that node.
+
+Operators (`op`, its `args`):
+    const (value)               read (field, *indices)         var (name)
+    eq (a, b)   lt (a, b)       not (a)   and (*xs)            ite (c, a, b)
+    add (a, b)  sub (a, b)      int (a bool as 0 or 1)         ord (an index as an int)
+    any (var, body)             count (var, body)              named (label, body)
+Everything else (or, implies, <=, all, ...) is spelled with these.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from . import source
+from .sorts import BOOL, Sort, enum_sort, int_sort, ordinal
+
+_serials = itertools.count()
+_interned: weakref.WeakValueDictionary[tuple[Any, ...], Expr] = weakref.WeakValueDictionary()
+
+Value = "Expr | bool | int | enum.Enum"
+
+
+class Expr:
+    """One node of an expression tree; immutable and interned."""
+
+    __slots__ = ("__weakref__", "args", "op", "serial", "sort")
+
+    op: str
+    args: tuple[Any, ...]
+    sort: Sort
+    serial: int
+
+    def __new__(cls, op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
+        key = (op, sort, *(("e", x.serial) if isinstance(x, Expr) else x for x in args))
+        found = _interned.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.op, found.args, found.sort, found.serial = op, args, sort, next(_serials)
+            _interned[key] = found
+        return found
+
+    def __hash__(self) -> int:
+        return self.serial
+
+    def __bool__(self) -> bool:
+        source.refuse(
+            f"the symbolic value {self} was used as a Python bool: "
+            "write & | ~ instead of and/or/not, ite() instead of if, any_() all_() count() instead of a loop"
+        )
+
+    def __repr__(self) -> str:
+        from .text import show
+
+        return show(self)
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]
+        return equal(self, _lift(other, self.sort))
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]
+        return not_(equal(self, _lift(other, self.sort)))
+
+    def __lt__(self, other: Any) -> Expr:
+        return less(self, _lift(other, self.sort))
+
+    def __gt__(self, other: Any) -> Expr:
+        return less(_lift(other, self.sort), self)
+
+    def __le__(self, other: Any) -> Expr:
+        return not_(less(_lift(other, self.sort), self))
+
+    def __ge__(self, other: Any) -> Expr:
+        return not_(less(self, _lift(other, self.sort)))
+
+    def __add__(self, other: Any) -> Expr:
+        return add(self, _lift(other, self.sort))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Expr:
+        return subtract(self, _lift(other, self.sort))
+
+    def __rsub__(self, other: Any) -> Expr:
+        return subtract(_lift(other, self.sort), self)
+
+    def __and__(self, other: Any) -> Expr:
+        return and_(self, other)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Expr:
+        return or_(self, other)
+
+    __ror__ = __or__
+
+    def __invert__(self) -> Expr:
+        return not_(self)
+
+    def isin(self, values: Iterable[Any]) -> Expr:
+        """True where this equals one of `values`."""
+        return or_(*(self == value for value in values))
+
+
+def const(value: int, sort: Sort) -> Expr:
+    return Expr("const", (value,), sort)
+
+
+TRUE = const(1, BOOL)
+FALSE = const(0, BOOL)
+
+
+def lift(value: Any) -> Expr:
+    """Turn a Python bool, int or enum member into a constant; an expression passes through."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, bool):
+        return TRUE if value else FALSE
+    if isinstance(value, enum.Enum):
+        return const(ordinal(value), enum_sort(type(value)))
+    if isinstance(value, int):
+        return const(value, int_sort(value, value))
+    source.refuse(f"{value!r} is not a value of the language: use a bool, an int, an enum member or a field")
+
+
+def _lift(value: Any, like: Sort) -> Expr:
+    if like.kind == "index" and isinstance(value, int) and not isinstance(value, bool):
+        if not like.low <= value <= like.high:
+            source.refuse(f"{value} is not a {like.name}: there are {like.size}, numbered from 0")
+        return const(value, like)
+    return lift(value)
+
+
+def _boolean(value: Any, what: str) -> Expr:
+    expr = lift(value)
+    if expr.sort.kind != "bool":
+        source.refuse(f"{what} wants a condition, but {expr} is of sort {expr.sort.name}")
+    return expr
+
+
+def _same_sort(a: Expr, b: Expr, what: str) -> None:
+    if a.sort.kind != b.sort.kind or (a.sort.kind in ("enum", "index") and a.sort.name != b.sort.name):
+        source.refuse(f"cannot {what} {a} ({a.sort.name}) and {b} ({b.sort.name})")
+
+
+def equal(a: Expr, b: Expr) -> Expr:
+    _same_sort(a, b, "compare")
+    if a is b:
+        return TRUE
+    if a.op == b.op == "const":
+        return TRUE if a.args[0] == b.args[0] else FALSE
+    if a.op == "const" or (b.op != "const" and a.serial > b.serial):
+        a, b = b, a
+    if b.op == "const":
+        if not a.sort.low <= b.args[0] <= a.sort.high:
+            return FALSE
+        if a.sort.kind == "bool":
+            return a if b.args[0] else not_(a)
+        if a.op == "ite" and a.args[1].op == a.args[2].op == "const":
+            return ite(a.args[0], equal(a.args[1], b), equal(a.args[2], b))
+    return Expr("eq", (a, b), BOOL)
+
+
+def less(a: Expr, b: Expr) -> Expr:
+    _same_sort(a, b, "order")
+    if a.sort.high < b.sort.low or (a.op == b.op == "const" and a.args[0] < b.args[0]):
+        return TRUE
+    if a is b or a.sort.low >= b.sort.high:
+        return FALSE
+    return Expr("lt", (a, b), BOOL)
+
+
+def _arithmetic(a: Expr, b: Expr, what: str) -> None:
+    for x in (a, b):
+        if x.sort.kind != "int":
+            source.refuse(f"cannot {what} {x}: it is of sort {x.sort.name}, not a number")
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    _arithmetic(a, b, "add")
+    if a.op == b.op == "const":
+        return lift(a.args[0] + b.args[0])
+    for x, y in ((a, b), (b, a)):
+        if x.op == "const" and x.args[0] == 0:
+            return y
+    return Expr("add", (a, b), int_sort(a.sort.low + b.sort.low, a.sort.high + b.sort.high))
+
+
+def subtract(a: Expr, b: Expr) -> Expr:
+    _arithmetic(a, b, "subtract")
+    if a.op == b.op == "const":
+        return lift(a.args[0] - b.args[0])
+    if b.op == "const" and b.args[0] == 0:
+        return a
+    return Expr("sub", (a, b), int_sort(a.sort.low - b.sort.high, a.sort.high - b.sort.low))
+
+
+def not_(value: Any) -> Expr:
+    a = _boolean(value, "~")
+    if a.op == "const":
+        return FALSE if a.args[0] else TRUE
+    return a.args[0] if a.op == "not" else Expr("not", (a,), BOOL)  # type: ignore[no-any-return]
+
+
+def and_(*values: Any) -> Expr:
+    parts: dict[Expr, None] = {}
+    for value in values:
+        expr = _boolean(value, "&")
+        for part in expr.args if expr.op == "and" else (expr,):
+            if part is FALSE or not_(part) in parts:
+                return FALSE
+            if part is not TRUE:
+                parts[part] = None
+    if len(parts) < 2:
+        return next(iter(parts), TRUE)
+    return Expr("and", tuple(parts), BOOL)
+
+
+def or_(*values: Any) -> Expr:
+    return not_(and_(*(not_(_boolean(value, "|")) for value in values)))
+
+
+def implies(premise: Any, conclusion: Any) -> Expr:
+    return or_(not_(premise), conclusion)
+
+
+def ite(condition: Any, then: Any, otherwise: Any) -> Expr:
+    """`then` where the condition holds, else `otherwise`; both of one sort."""
+    c, a, b = _boolean(condition, "ite"), lift(then), lift(otherwise)
+    _same_sort(a, b, "choose between")
+    if c.op == "const":
+        return a if c.args[0] else b
+    if a is b:
+        return a
+    if a.sort.kind == "bool":
+        return or_(and_(c, a), and_(not_(c), b))
+    if c.op == "not":
+        c, a, b = c.args[0], b, a
+    sort = a.sort if a.sort.kind != "int" else int_sort(min(a.sort.low, b.sort.low), max(a.sort.high, b.sort.high))
+    return Expr("ite", (c, a, b), sort)
+
+
+def as_int(value: Any) -> Expr:
+    """A condition as a number: 1 where it holds, else 0."""
+    a = _boolean(value, "as_int")
+    return lift(int(a.args[0])) if a.op == "const" else Expr("int", (a,), int_sort(0, 1))
+
+
+def ord_(index: Expr) -> Expr:
+    """The number of an index (which node of 0 .. n-1), for fields that refer to one. Breaks symmetry."""
+    if index.op == "const":
+        return lift(int(index.args[0]))
+    return Expr("ord", (index,), int_sort(index.sort.low, index.sort.high))
+
+
+def named(label: str, value: Any) -> Expr:
+    """The same value, printed as `label`: for conditions with a name of their own."""
+    body = lift(value)
+    return body if body.op == "const" else Expr("named", (label, body), body.sort)
+
+
+def read(field: str, indices: tuple[Expr, ...], sort: Sort) -> Expr:
+    return Expr("read", (field, *indices), sort)
+
+
+def variable(name: str, sort: Sort) -> Expr:
+    return Expr("var", (name,), sort)
+
+
+def bind(op: str, var: Expr, body: Expr) -> Expr:
+    """`any` or `count` of `body` over all values of `var`; the body without the variable is folded."""
+    if body.op == "const":
+        if op == "any":
+            return body
+        return lift(var.sort.size * body.args[0])
+    sort = BOOL if op == "any" else int_sort(0, var.sort.size)
+    return Expr(op, (var, body), sort)
+
+
+_BUILD: dict[str, Callable[..., Expr]] = {
+    "eq": equal, "lt": less, "not": not_, "and": and_, "ite": ite, "add": add, "sub": subtract,
+    "int": as_int, "ord": ord_, "named": named,
+}  # fmt: skip
+
+
+def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
+    """The same operator on other arguments, folded anew."""
+    if expr.op in ("any", "count"):
+        return bind(expr.op, args[0], args[1])
+    if expr.op == "read":
+        return read(args[0], args[1:], expr.sort)
+    return _BUILD[expr.op](*args)
+
+
+def substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr] | None = None) -> Expr:
+    """Replace variables (or whole reads) by expressions. Share `memo` between calls with one mapping."""
+    memo = {} if memo is None else memo
+    found = memo.get(expr)
+    if found is None:
+        if expr in mapping:
+            found = mapping[expr]
+        elif expr.op in ("const", "var"):
+            found = expr
+        else:
+            args = tuple(substitute(x, mapping, memo) if isinstance(x, Expr) else x for x in expr.args)
+            same = all(x is y for x, y in zip(args, expr.args, strict=True))
+            found = expr if same else rebuild(expr, args)
+        memo[expr] = found
+    return found

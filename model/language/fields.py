@@ -1,0 +1,151 @@
+"""Fields, sizes and constants: what a system declares in its class body."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import source
+from .expressions import Expr, lift, read
+from .sorts import BOOL, Sort, enum_sort, int_sort
+
+Bound = int | str  # a number, or the name of a constant or an index of the system
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The size of a set of interchangeable or ordered things (nodes, clients, keys)."""
+
+    default: int
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number that is fixed when the system is built."""
+
+    default: int
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One bounded variable, or one per member of an index (or per pair).
+
+    `initial` is one value or a tuple of values, each of which makes initial states of its own.
+    """
+
+    kind: str
+    low: Bound
+    high: Bound
+    members: type[enum.Enum] | None
+    per: tuple[str, ...]
+    initial: tuple[Any, ...]
+    doc: str
+    at: str
+
+
+def _field(kind: str, low: Bound, high: Bound, members: type[enum.Enum] | None, per: Any, initial: Any, doc: str) -> Field:
+    dims = (per,) if isinstance(per, str) else tuple(per)
+    values = initial if isinstance(initial, tuple) else (initial,)
+    return Field(kind, low, high, members, dims, values, doc, source.line())
+
+
+def flag(*, per: str | tuple[str, ...] = (), initial: bool | tuple[bool, ...] = False, doc: str = "") -> Field:
+    """A variable that is true or false."""
+    return _field("bool", 0, 1, None, per, initial, doc)
+
+
+def integer(
+    low: Bound, high: Bound, *, per: str | tuple[str, ...] = (), initial: int | tuple[int, ...] | None = None, doc: str = ""
+) -> Field:
+    """A variable from `low` to `high`, both inclusive; either may be the name of a constant or index."""
+    return _field("int", low, high, None, per, low if initial is None else initial, doc)
+
+
+def choice(
+    members: type[enum.Enum], *, per: str | tuple[str, ...] = (), initial: Any = None, doc: str = ""
+) -> Field:
+    """A variable that is one member of an enum; initially the first, unless said otherwise."""
+    return _field("enum", 0, 0, members, per, next(iter(members)) if initial is None else initial, doc)
+
+
+def index(default: int, doc: str = "") -> Index:
+    """Declare an index: its size is an argument when the system is built."""
+    return Index(default, doc)
+
+
+def constant(default: int, doc: str = "") -> Constant:
+    """Declare a constant: an argument when the system is built."""
+    return Constant(default, doc)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A field of a system of a given size."""
+
+    name: str
+    sort: Sort
+    dims: tuple[Sort, ...]
+    initial: tuple[int, ...]
+    doc: str
+    at: str
+
+    def placeholders(self) -> tuple[Expr, ...]:
+        """The variables that stand for the indices in the body of an effect."""
+        from .expressions import variable
+
+        return tuple(variable(f"@{k}", dim) for k, dim in enumerate(self.dims))
+
+    def identity(self) -> Expr:
+        """The body that leaves the field as it is."""
+        return read(self.name, self.placeholders(), self.sort)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One variable of the state: a field, or its member at the given indices."""
+
+    slot: Slot
+    indices: tuple[int, ...] = field(default=())
+
+    @property
+    def sort(self) -> Sort:
+        return self.slot.sort
+
+    @property
+    def name(self) -> str:
+        return self.slot.name + "".join(f"[{i}]" for i in self.indices)
+
+    @property
+    def key(self) -> tuple[str, tuple[int, ...]]:
+        return self.slot.name, self.indices
+
+
+def make_slot(name: str, declared: Field, sizes: dict[str, int], dims: dict[str, Sort]) -> Slot:
+    """Resolve a field's bounds, dimensions and initial values against the sizes of a system."""
+
+    def number(bound: Bound) -> int:
+        if isinstance(bound, int):
+            return bound
+        if bound not in sizes:
+            source.refuse(f"{name}: the bound {bound!r} is neither a constant nor an index of the system", at=declared.at)
+        return sizes[bound]
+
+    for dim in declared.per:
+        if dim not in dims:
+            source.refuse(f"{name}: per={dim!r} is not an index of the system ({', '.join(dims) or 'it has none'})", at=declared.at)
+    if declared.members is not None:
+        sort = enum_sort(declared.members)
+    elif declared.kind == "bool":
+        sort = BOOL
+    else:
+        sort = int_sort(number(declared.low), number(declared.high))
+        if sort.low > sort.high:
+            source.refuse(f"{name}: no value from {sort.low} to {sort.high}", at=declared.at)
+    initial = tuple(lift(number(v) if isinstance(v, str) else v).args[0] for v in declared.initial)
+    for value in initial:
+        if not sort.low <= value <= sort.high:
+            source.refuse(f"{name}: initial value {value} is outside {sort.low}..{sort.high}", at=declared.at)
+    return Slot(name, sort, tuple(dims[d] for d in declared.per), initial, declared.doc, declared.at)

@@ -1,0 +1,127 @@
+"""Machines: the control states of one kind of thing, seen in a system, and the transitions that move it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import source
+from .expressions import FALSE, TRUE, Expr, and_, const, equal, lift, not_, or_, ord_, substitute, variable
+from .sorts import enum_sort
+from .state import SymbolicState
+from .transitions import Arc, Transition
+
+if TYPE_CHECKING:
+    import transitions
+
+    from .systems import System
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What `@machine` recorded: how to read the control state off a state."""
+
+    body: Callable[..., Any]
+    states: type[enum.Enum]
+    each: str
+
+
+def machine(states: type[enum.Enum], *, each: str = "") -> Callable[[Callable[..., Any]], View]:
+    """Declare a machine: the decorated function returns its control state, a member of `states`.
+
+    The value of each member of `states` is the sentence that a chart shows under its name.
+    """
+
+    def decorate(body: Callable[..., Any]) -> View:
+        if not (body.__doc__ or "").strip():
+            source.refuse(f"{body.__name__} has no docstring: say in one line what moves")
+        return View(body, states, each)
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machine:
+    """The control states of a round, a node's membership, ...: `control` is an expression over the state."""
+
+    name: str
+    system: System
+    states: type[enum.Enum]
+    params: tuple[Expr, ...]
+    control: Expr
+    doc: str
+
+    def arcs(self, t: Transition, of: str = "self") -> tuple[Arc, ...]:
+        """The moves of this machine that a transition claims."""
+        return tuple(a for a in t.arcs if type(a.source) is self.states and (a.of == of or not self.params))
+
+    def moved(self, t: Transition, state: enum.Enum, dest: enum.Enum, who: Expr | None) -> Expr:
+        """Over the state before: the control state is `state`, and will be `dest` after `t`."""
+        mapping = {self.params[0]: who} if self.params and who is not None else {}
+        before = substitute(self.control, mapping)
+        return and_(equal(before, lift(state)), equal(self.after(t, before), lift(dest)))
+
+    def after(self, t: Transition, before: Expr) -> Expr:
+        """The control expression with the effects of `t` put in for what it reads."""
+        return apply_effects(before, t, {})
+
+    def unclaimed(self, t: Transition, who: Expr | None, of: str) -> Expr:
+        """Over the state before: `t` would move the machine in a way that it does not claim."""
+        mapping = {self.params[0]: who} if self.params and who is not None else {}
+        before = substitute(self.control, mapping)
+        after = self.after(t, before)
+        claimed = or_(*(self.moved(t, a.source, a.dest, who) for a in self.arcs(t, of)))
+        return and_(not_(equal(before, after)), not_(claimed))
+
+    def to_transitions(self, **indices: int) -> tuple[Any, transitions.Machine]:
+        """A model and a machine of the `transitions` library that run this machine, guards included.
+
+        The model's `data` is the state of the whole system; a trigger is a transition of the system with
+        its indices, such as `join_0`, and is refused where its guard does not hold.
+
+        Raises:
+            UsageError: an index is missing or out of range.
+        """
+        from .running import run_with_transitions
+
+        return run_with_transitions(self, indices)
+
+
+def make_machine(system: System, name: str, view: View) -> Machine:
+    at = source.line_of(view.body.__code__)
+    if view.each and view.each not in system.index_sorts:
+        source.refuse(f"{name}: each={view.each!r} is not an index of the system", at=at)
+    params = (variable(view.each, system.index_sorts[view.each]),) if view.each else ()
+    state = SymbolicState(system, frozen=f"the machine {name}")
+    control = lift(view.body(system, state, *params))
+    if control.sort is not enum_sort(view.states):
+        source.refuse(f"{name} returned {control}, which is not a member of {view.states.__name__}", at=at)
+    doc = (view.body.__doc__ or "").strip().split("\n")[0]
+    return Machine(name, system, view.states, params, control, doc)
+
+
+def apply_effects(expr: Expr, t: Transition, memo: dict[Expr, Expr]) -> Expr:
+    """`expr` over the state after `t`, as an expression over the state before it."""
+    found = memo.get(expr)
+    if found is not None:
+        return found
+    if expr.op == "read":
+        slot_body = t.effects.get(expr.args[0])
+        if slot_body is None:
+            found = expr
+        else:
+            places = (variable(f"@{k}", i.sort) for k, i in enumerate(expr.args[1:]))
+            found = substitute(slot_body, dict(zip(places, expr.args[1:], strict=True)))
+    elif expr.op in ("const", "var"):
+        found = expr
+    else:
+        from .expressions import rebuild
+
+        found = rebuild(expr, tuple(apply_effects(x, t, memo) if isinstance(x, Expr) else x for x in expr.args))
+    memo[expr] = found
+    return found
+
+
+__all__ = ["FALSE", "TRUE", "Machine", "View", "apply_effects", "const", "machine", "make_machine", "ord_"]

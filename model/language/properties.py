@@ -1,0 +1,130 @@
+"""Properties: what is asked of every edition of a protocol alike."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import source
+from .expressions import Expr, lift, variable
+from .quantifiers import free_variables, is_loop_variable
+from .state import SymbolicState
+
+if TYPE_CHECKING:
+    from .systems import System
+
+
+class Form(enum.Enum):
+    """What a property claims."""
+
+    ALWAYS = "always"
+    SOMETIMES = "sometimes"
+    STEP = "step"
+    LEADS_TO = "leads to"
+    DEADLOCK = "no deadlock"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a decorator recorded about a property function."""
+
+    body: Callable[..., Any]
+    form: Form
+    each: tuple[str, ...]
+    on: tuple[str, ...]
+    witness: str
+    needs: tuple[str, ...]
+    cite: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Property:
+    """A traced property. `exprs` is (condition,), or (premise, goal) for leads-to.
+
+    A step property's condition is over the state before, with the effects of each transition that it
+    names put in for the state after: `conditions[transition]`.
+    """
+
+    name: str
+    form: Form
+    doc: str
+    cite: str
+    at: str
+    witness: str = ""
+    params: tuple[Expr, ...] = ()
+    exprs: tuple[Expr, ...] = ()
+    conditions: dict[str, Expr] | None = None
+
+
+def _claim(form: Form, each: Any = (), on: Any = (), witness: str = "", needs: Any = (), cite: str = "") -> Any:
+    def decorate(body: Callable[..., Any]) -> Claim:
+        if not (body.__doc__ or "").strip():
+            source.refuse(f"{body.__name__} has no docstring: say in one line what it claims")
+        dims = (each,) if isinstance(each, str) else tuple(each)
+        return Claim(body, form, dims, tuple(on), witness, (needs,) if isinstance(needs, str) else tuple(needs), cite)
+
+    return decorate
+
+
+def always(*, witness: str, needs: str | tuple[str, ...] = (), cite: str = "") -> Any:
+    """An invariant. `witness` names the `sometimes` that shows it is not safe merely because nothing happens."""
+    return _claim(Form.ALWAYS, witness=witness, needs=needs, cite=cite)
+
+
+def sometimes(*, needs: str | tuple[str, ...] = (), cite: str = "") -> Any:
+    """A state that must be reachable. `needs` names faults without which it is not asked for."""
+    return _claim(Form.SOMETIMES, needs=needs, cite=cite)
+
+
+def step(
+    *, witness: str, on: tuple[str, ...] = (), each: str | tuple[str, ...] = (), needs: str | tuple[str, ...] = (), cite: str = ""
+) -> Any:
+    """A condition on a step's before and after: `def p(self, before, after, node)`.
+
+    `on` names the transitions it is asked of (all, if empty); with `each`, only transitions over those
+    indices are asked, and the body gets theirs.
+    """
+    return _claim(Form.STEP, each=each, on=on, witness=witness, needs=needs, cite=cite)
+
+
+def leads_to(*, each: str | tuple[str, ...] = (), needs: str | tuple[str, ...] = (), cite: str = "") -> Any:
+    """Under weak fairness, a state where the premise holds is followed by one where the goal holds.
+
+    The body returns `(premise, goal)`. With `each`, it is asked of every member on its own.
+    """
+    return _claim(Form.LEADS_TO, each=each, needs=needs, cite=cite)
+
+
+def trace_property(system: System, name: str, claim: Claim) -> Property:
+    """Run a property's body on symbolic states."""
+    at = source.line_of(claim.body.__code__)
+    doc = (claim.body.__doc__ or "").strip().split("\n")[0]
+    params = tuple(variable(dim, system.index_sorts[dim]) for dim in claim.each)
+    state = SymbolicState(system, frozen=f"the property {name}")
+    if claim.form is Form.STEP:
+        conditions = {}
+        for t in system.transitions:
+            if (claim.on and t.name not in claim.on) or (claim.each and tuple(p.sort.name for p in t.params) != claim.each):
+                continue
+            after = SymbolicState(system, frozen=f"the property {name}")
+            after._bodies.update(t.effects)
+            conditions[t.name] = _condition(name, at, claim.body(system, state, after, *(t.params if claim.each else ())))
+        return Property(name, claim.form, doc, claim.cite, at, claim.witness, params, conditions=conditions)
+    result = claim.body(system, state, *params)
+    exprs = result if isinstance(result, tuple) else (result,)
+    if len(exprs) != (2 if claim.form is Form.LEADS_TO else 1):
+        source.refuse(f"{name}: return (premise, goal) from leads_to, one condition from always and sometimes", at=at)
+    return Property(
+        name, claim.form, doc, claim.cite, at, claim.witness, params, tuple(_condition(name, at, e) for e in exprs)
+    )
+
+
+def _condition(name: str, at: str, value: Any) -> Expr:
+    expr = lift(value)
+    if expr.sort.kind != "bool":
+        source.refuse(f"{name} returned {expr}, which is not a condition", at=at)
+    if any(is_loop_variable(v) for v in free_variables(expr)):
+        source.refuse(f"{name}: a loop index is left over, close it with all_() or any_()", at=at)
+    return expr

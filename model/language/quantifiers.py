@@ -1,0 +1,106 @@
+"""`any_`, `all_` and `count` over index sets, and their expansion for a given size.
+
+`any_(s.member[j] == X for j in s.node)` reads like Python and is traced once: iterating over an index set
+yields one symbolic index, and the quantifier binds whatever index its generator made.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from . import source
+from .expressions import FALSE, Expr, and_, as_int, bind, const, lift, not_, or_, rebuild, substitute, variable
+from .sorts import Sort
+
+_fresh = itertools.count()
+
+
+class IndexSet:
+    """The members of one index (all nodes, say). Iterating yields one symbolic member that stands for each."""
+
+    __slots__ = ("sort",)
+
+    def __init__(self, sort: Sort) -> None:
+        self.sort = sort
+
+    def __iter__(self) -> Iterator[Expr]:
+        yield variable(f"{self.sort.name}#{next(_fresh)}", self.sort)
+
+    def __len__(self) -> int:
+        return self.sort.size
+
+
+def is_loop_variable(expr: Expr) -> bool:
+    return expr.op == "var" and "#" in expr.args[0]
+
+
+def free_variables(expr: Expr) -> frozenset[Expr]:
+    """The variables that no quantifier in the tree binds."""
+    if expr.op == "var":
+        return frozenset((expr,))
+    inner = frozenset[Expr]().union(*(free_variables(x) for x in expr.args if isinstance(x, Expr)))
+    return inner - {expr.args[0]} if expr.op in ("any", "count") else inner
+
+
+def _depth(expr: Expr) -> int:
+    inner = max((_depth(x) for x in expr.args if isinstance(x, Expr)), default=0)
+    return inner + 1 if expr.op in ("any", "count") else inner
+
+
+def _bound(op: str, values: Iterable[Any]) -> Expr:
+    """Consume the generator and bind the loop variables that it made."""
+    first = next(_fresh)
+    out = []
+    for value in values:
+        body = lift(value)
+        mine = [v for v in free_variables(body) if is_loop_variable(v) and int(v.args[0].split("#")[1]) > first]
+        if op == "count" and len(mine) > 1:
+            source.refuse("count() goes over one index: nest any_() inside it for more")
+        for v in sorted(mine, key=lambda v: -int(v.args[0].split("#")[1])):
+            # One name per nesting depth, so that equal quantifiers are one tree.
+            name = variable(f"{v.sort.name}.{'jklmnopq'[_depth(body)]}", v.sort)
+            body = bind(op, name, substitute(body, {v: name}))
+        out.append(as_int(body) if op == "count" and body.sort.kind == "bool" else body)
+    if op == "any":
+        return or_(*out)
+    return sum(out[1:], out[0]) if out else lift(0)
+
+
+def any_(values: Iterable[Any]) -> Expr:
+    """True where at least one holds: `any_(s.alive[j] for j in s.node)`, or over a plain list."""
+    return _bound("any", values)
+
+
+def all_(values: Iterable[Any]) -> Expr:
+    """True where every one holds."""
+    return not_(any_(not_(value) for value in values))
+
+
+def count(values: Iterable[Any]) -> Expr:
+    """How many hold, as a number."""
+    return _bound("count", values)
+
+
+def expand(expr: Expr, memo: dict[Expr, Expr]) -> Expr:
+    """Unroll every quantifier, so that only reads with constant indices remain; names are dropped."""
+    found = memo.get(expr)
+    if found is not None:
+        return found
+    if expr.op in ("any", "count"):
+        var, body = expr.args
+        sort: Sort = var.sort
+        each = [expand(substitute(body, {var: const(i, sort)}), memo) for i in range(sort.size)]
+        found = or_(*each) if expr.op == "any" else sum((as_int(x) for x in each[1:]), as_int(each[0]))
+    elif expr.op == "named":
+        found = expand(expr.args[1], memo)
+    elif expr.op in ("const", "var"):
+        found = expr
+    else:
+        found = rebuild(expr, tuple(expand(x, memo) if isinstance(x, Expr) else x for x in expr.args))
+    memo[expr] = found
+    return found
+
+
+__all__ = ["FALSE", "IndexSet", "all_", "and_", "any_", "count", "expand", "free_variables", "is_loop_variable"]

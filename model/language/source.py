@@ -1,0 +1,29 @@
+"""Where in the user's file something was written, so that an error can say so."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType
+from typing import NoReturn
+
+from ..errors import DeclarationError
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def line() -> str:
+    """`file:line` of the innermost frame outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def line_of(code: CodeType) -> str:
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def refuse(message: str, *, at: str | None = None) -> NoReturn:
+    """Raise a DeclarationError that begins with the line to blame."""
+    raise DeclarationError(f"{at or line()}: {message}")

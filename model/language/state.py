@@ -1,0 +1,160 @@
+"""The symbolic state that a transition's body runs on, once, to record its guard and effects.
+
+The current value of a field is a tree over the values before the step. For a field with indices it is a
+tree over placeholders `@0`, `@1`: what the member at those indices holds now. A write at a given index
+wraps it in `ite(@0 == index, value, ...)`; a write in a loop over an index set replaces it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import source
+from .expressions import Expr, and_, const, equal, ite, lift, read, substitute
+from .fields import Slot
+from .quantifiers import IndexSet, count, free_variables, is_loop_variable
+
+if TYPE_CHECKING:
+    from .systems import System
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One assignment as its author wrote it: for printing, and for the line to blame."""
+
+    field: str
+    indices: tuple[Expr, ...]
+    value: Expr
+    line: str
+
+
+class SymbolicState:
+    """Fields as attributes: `s.complete`, `s.member[node]`, `for j in s.node`; `s.when(...)` adds to the guard."""
+
+    def __init__(self, system: System, *, frozen: str = "", before: SymbolicState | None = None) -> None:
+        put = object.__setattr__
+        put(self, "_system", system)
+        put(self, "_bodies", {} if before is None else dict(before._bodies))
+        put(self, "_guard", [])
+        put(self, "_writes", {})
+        put(self, "_frozen", frozen)
+
+    _system: System
+    _bodies: dict[str, Expr]
+    _guard: list[Expr]
+    _writes: dict[tuple[str, tuple[Expr, ...]], Write]
+    _frozen: str
+
+    def when(self, *conditions: Any) -> None:
+        """The transition is enabled only where all conditions hold."""
+        if self._frozen:
+            source.refuse(f"when() belongs into a transition, not into {self._frozen}")
+        for condition in conditions:
+            expr = lift(condition)
+            if expr.sort.kind != "bool":
+                source.refuse(f"when() wants a condition, but {expr} is of sort {expr.sort.name}")
+            if any(is_loop_variable(v) for v in free_variables(expr)):
+                source.refuse("when() inside a loop over an index: say all_(...) or any_(... for j in s.node)")
+            self._guard.append(expr)
+
+    def fork(self) -> SymbolicState:
+        """A state of what-if: starts as this one is now; writing to it changes nothing here."""
+        return SymbolicState(self._system, before=self)
+
+    def __getattr__(self, name: str) -> Any:
+        system = self._system
+        if name in system.slots:
+            slot = system.slots[name]
+            return ArrayView(self, slot) if slot.dims else _current(self, slot, ())
+        if name in system.index_sorts:
+            return IndexSet(system.index_sorts[name])
+        close = difflib.get_close_matches(name, [*system.slots, *system.index_sorts], 1)
+        hint = f", did you mean {close[0]!r}?" if close else f": the system has {', '.join(system.slots)}"
+        source.refuse(f"unknown field {name!r}{hint}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self._system.slots:
+            getattr(self, name)
+            source.refuse(f"{name!r} is an index, not a field: it cannot be assigned")
+        slot = self._system.slots[name]
+        if slot.dims:
+            source.refuse(f"{name!r} has one value per {slot.dims[0].name}: assign {name}[...], or loop over the index")
+        _write(self, slot, (), value)
+
+
+class ArrayView:
+    """One field with indices, as seen from a symbolic state."""
+
+    __slots__ = ("_slot", "_state")
+
+    def __init__(self, state: SymbolicState, slot: Slot) -> None:
+        self._state = state
+        self._slot = slot
+
+    def _indices(self, key: Any) -> tuple[Expr, ...]:
+        keys = key if isinstance(key, tuple) else (key,)
+        dims = self._slot.dims
+        if len(keys) != len(dims):
+            source.refuse(f"{self._slot.name} wants {len(dims)} indices, got {len(keys)}")
+        out = []
+        for k, dim in zip(keys, dims, strict=True):
+            expr = const(k, dim) if isinstance(k, int) and dim.low <= k <= dim.high else k
+            if not isinstance(expr, Expr) or expr.sort.kind != "index" or expr.sort.name != dim.name:
+                source.refuse(f"{self._slot.name}[{k}]: not a {dim.name} (0..{dim.high})")
+            out.append(expr)
+        return tuple(out)
+
+    def __getitem__(self, key: Any) -> Expr:
+        return _current(self._state, self._slot, self._indices(key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _write(self._state, self._slot, self._indices(key), value)
+
+    def __iter__(self) -> Iterator[Expr]:
+        if len(self._slot.dims) != 1:
+            source.refuse(f"{self._slot.name} has several indices: loop over each index instead")
+        for j in IndexSet(self._slot.dims[0]):
+            yield self[j]
+
+    def count(self, *values: Any) -> Expr:
+        """How many members equal one of `values` (without values: how many hold, for a flag)."""
+        return count(x.isin(values) if values else x for x in self)
+
+
+def _current(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...]) -> Expr:
+    body = state._bodies.get(slot.name)
+    if body is None:
+        return read(slot.name, indices, slot.sort)
+    return substitute(body, dict(zip(slot.placeholders(), indices, strict=True)))
+
+
+def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: Any) -> None:
+    if state._frozen:
+        source.refuse(f"{slot.name} is assigned in {state._frozen}: only transitions change the state")
+    expr = lift(value)
+    sort = slot.sort
+    if expr.sort.kind != sort.kind or (sort.kind == "enum" and expr.sort.name != sort.name):
+        source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} is of sort {expr.sort.name}")
+    if expr.sort.high < sort.low or expr.sort.low > sort.high:
+        source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} lies outside")
+    places = slot.placeholders()
+    loops = {i: p for i, p in zip(indices, places, strict=True) if is_loop_variable(i)}
+    if len({*loops}) < sum(is_loop_variable(i) for i in indices):
+        source.refuse(f"{slot.name}: one loop index stands twice, write to the diagonal with an index of its own")
+    expr = substitute(expr, dict(loops))
+    if any(is_loop_variable(v) for v in free_variables(expr)):
+        source.refuse(f"the loop index escapes into {slot.name}: use count(), any_() or all_() for a total")
+    here = and_(*(equal(p, i) for i, p in zip(indices, places, strict=True) if i not in loops))
+    old = state._bodies.get(slot.name, slot.identity())
+    state._bodies[slot.name] = ite(here, expr, old)
+    shown = tuple(loops.get(i, i) for i in indices)
+    state._writes.pop((slot.name, shown), None)
+    state._writes[slot.name, shown] = Write(slot.name, shown, expr, source.line())
+
+
+def _wanted(slot: Slot) -> str:
+    sort = slot.sort
+    return " or ".join(sort.labels) if sort.labels else f"{sort.kind} {sort.low}..{sort.high}"

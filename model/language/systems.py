@@ -1,0 +1,178 @@
+"""Systems: fields, transitions, machines and properties put together for a given size, edition and set of faults."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, ClassVar
+
+from ..errors import UsageError
+from . import source
+from .expressions import FALSE, Expr, lift
+from .fields import Cell, Constant, Field, Index, Slot, integer, make_slot
+from .machines import Machine, View, make_machine
+from .properties import Claim, Form, Property, trace_property
+from .sorts import Sort, index_sort
+from .state import SymbolicState
+from .transitions import Rule, Transition, trace
+
+State = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """What `@terminal` recorded: where it is right that nothing happens any more."""
+
+    body: Callable[..., Any]
+
+
+def terminal(body: Callable[..., Any]) -> Terminal:
+    """Declare the states in which the system may rest; a rest anywhere else is a deadlock."""
+    return Terminal(body)
+
+
+class System:
+    """Base class of systems: declare fields, transitions, machines and properties in the class body.
+
+    Build one with the sizes of its indices and values of its constants (`Rendezvous(node=3, min_nodes=2)`),
+    an `edition`, and the `faults` to switch on: names, or a mapping from name to bound.
+
+    Raises:
+        UsageError: an argument is not one of the system's.
+        DeclarationError: the class body is wrong; the text names the line.
+    """
+
+    title: ClassVar[str] = ""
+    Edition: ClassVar[type[enum.Enum] | None] = None
+
+    def __init__(self, *, edition: Any = None, faults: Iterable[str] | Mapping[str, int] = (), **sizes: int) -> None:
+        self.name = type(self).__name__
+        body = _class_body(type(self))
+        self.sizes = self._sizes(body, sizes)
+        self.edition = self._edition(edition)
+        self.faults = self._faults(body, faults)
+        self.index_sorts: dict[str, Sort] = {
+            k: index_sort(k, self.sizes[k]) for k, v in body.items() if isinstance(v, Index)
+        }
+        self.slots: dict[str, Slot] = {}
+        for name, value in self._fields(body).items():
+            self.slots[name] = make_slot(name, value, self.sizes, self.index_sorts)
+        self.transitions: tuple[Transition, ...] = ()
+        self.transitions = tuple(trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v))
+        self.machines: dict[str, Machine] = {
+            k: make_machine(self, k, v) for k, v in body.items() if isinstance(v, View)
+        }
+        self.properties: tuple[Property, ...] = tuple(
+            trace_property(self, k, v)
+            for k, v in body.items()
+            if isinstance(v, Claim) and set(v.needs) <= set(self.faults)
+        )
+        ends = [v for v in body.values() if isinstance(v, Terminal)]
+        rest = SymbolicState(self, frozen="the terminal condition")
+        self.terminal: Expr = lift(ends[-1].body(self, rest)) if ends else FALSE
+        self._check(body)
+
+    def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, int]:
+        known = {k: v.default for k, v in body.items() if isinstance(v, Index | Constant)}
+        for name, value in given.items():
+            if name not in known:
+                raise UsageError(f"{self.name} has no size {name!r}: it has {', '.join(known) or 'none'}")
+            low = 1 if isinstance(body[name], Index) else 0
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise UsageError(f"{self.name}: {name} is {value!r}; give a whole number of at least {low}")
+        sizes = {**known, **given}
+        for name, size in sizes.items():
+            if isinstance(body[name], Constant):
+                setattr(self, name, size)
+        return sizes
+
+    def _edition(self, edition: Any) -> Any:
+        if self.Edition is None:
+            if edition is not None:
+                raise UsageError(f"{self.name} has no editions: leave edition={edition!r} out")
+            return None
+        if edition is None:
+            return next(iter(self.Edition))
+        for member in self.Edition:
+            if edition is member or str(edition).upper() == member.name:
+                return member
+        raise UsageError(f"{self.name} has no edition {edition!r}: it has {', '.join(e.name for e in self.Edition)}")
+
+    def _faults(self, body: dict[str, Any], faults: Iterable[str] | Mapping[str, int]) -> dict[str, int]:
+        known = {v.fault: v.bound for v in body.values() if isinstance(v, Rule) and v.fault}
+        wanted = dict(faults) if isinstance(faults, Mapping) else {name: known.get(name, 0) for name in faults}
+        for name, bound in wanted.items():
+            if name not in known:
+                raise UsageError(f"{self.name} has no fault {name!r}: it has {', '.join(sorted(known)) or 'none'}")
+            if bound < 1:
+                raise UsageError(f"{self.name}: fault {name} at most {bound} times; give at least 1, or leave it out")
+        return wanted
+
+    def _fields(self, body: dict[str, Any]) -> dict[str, Field]:
+        fields = {k: v for k, v in body.items() if isinstance(v, Field)}
+        for name, bound in self.faults.items():
+            fields[f"{name}_left"] = integer(0, bound, initial=bound, doc=f"how often {name} may still happen")
+        return fields
+
+    def _wants(self, rule: Rule) -> bool:
+        return (not rule.fault or rule.fault in self.faults) and (not rule.editions or self.edition in rule.editions)
+
+    def _check(self, body: dict[str, Any]) -> None:
+        """Whatever a declaration names must exist."""
+        names = {k for k, v in body.items() if isinstance(v, Claim) and v.form is Form.SOMETIMES}
+        enums = {m.states for m in self.machines.values()}
+        for prop in self.properties:
+            if prop.witness and prop.witness not in names:
+                source.refuse(f"{prop.name}: its witness {prop.witness!r} is not a `sometimes` of the system", at=prop.at)
+        for t in self.transitions:
+            for a in t.arcs:
+                if type(a.source) not in enums or type(a.source) is not type(a.dest):
+                    source.refuse(f"{t.name}: no machine of the system moves from {a.source} to {a.dest}", at=t.at)
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """The variables of a state, in the order in which a state lists their values."""
+        return tuple(
+            Cell(slot, indices)
+            for slot in self.slots.values()
+            for indices in product(*(range(d.size) for d in slot.dims))
+        )
+
+    @cached_property
+    def initial_states(self) -> tuple[State, ...]:
+        return tuple(product(*(cell.slot.initial for cell in self.cells)))
+
+    def decode(self, state: State) -> dict[str, str]:
+        """A state as `{cell name: value as text}`."""
+        return {cell.name: cell.sort.show(v) for cell, v in zip(self.cells, state, strict=True)}
+
+    def transition(self, name: str) -> Transition:
+        for t in self.transitions:
+            if t.name == name:
+                return t
+        raise UsageError(f"{self.name} has no transition {name!r}: it has {', '.join(t.name for t in self.transitions)}")
+
+    def claim(self, name: str) -> Property:
+        for p in self.properties:
+            if p.name == name:
+                return p
+        raise UsageError(f"{self.name} has no property {name!r}: it has {', '.join(p.name for p in self.properties)}")
+
+    @property
+    def label(self) -> str:
+        """The system with its sizes, edition and faults, in one line."""
+        sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
+        edition = f" {self.edition.name}" if self.edition is not None else ""
+        faults = f" with {', '.join(self.faults)}" if self.faults else ""
+        return f"{self.name}({sizes}){edition}{faults}"
+
+
+def _class_body(cls: type) -> dict[str, Any]:
+    """All declarations of a class and its bases, in order, the later ones winning."""
+    body: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        body.update(vars(base))
+    return body

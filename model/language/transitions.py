@@ -1,0 +1,145 @@
+"""Transitions: guarded, atomic steps, written as short functions and traced once."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from . import source
+from .expressions import Expr, and_, variable
+from .quantifiers import free_variables, is_loop_variable
+from .state import SymbolicState, Write
+
+if TYPE_CHECKING:
+    from .systems import System
+
+
+class Kind(enum.Enum):
+    """Who makes a step happen."""
+
+    PROTOCOL = "protocol"
+    ENVIRONMENT = "environment"
+    FAULT = "fault"
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """A claimed move of one machine: checked on every explored step.
+
+    `of` says whose machine moves: the transition's own index ("self") or any other member ("others").
+    """
+
+    source: enum.Enum
+    dest: enum.Enum
+    of: str = "self"
+
+
+def arc(origin: Any, dest: enum.Enum, *, of: str = "self") -> tuple[Arc, ...]:
+    """Claim that a transition may move a machine from `origin` (or one of several) to `dest`."""
+    origins = origin if isinstance(origin, tuple) else (origin,)
+    return tuple(Arc(o, dest, of) for o in origins)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a decorator recorded about a transition function, before any system was built."""
+
+    body: Callable[..., None]
+    kind: Kind
+    each: tuple[str, ...]
+    arcs: tuple[Arc, ...]
+    fair: bool
+    fault: str
+    bound: int
+    editions: tuple[enum.Enum, ...]
+    cite: str
+
+
+def _decorator(
+    kind: Kind, each: Any, moves: Any, fair: bool, cite: str, editions: Any, fault: str = "", bound: int = 0
+) -> Callable[[Callable[..., None]], Rule]:
+    arcs = tuple(a for group in moves for a in (group if isinstance(group, tuple) else (group,)))
+
+    def decorate(body: Callable[..., None]) -> Rule:
+        if not (body.__doc__ or "").strip():
+            source.refuse(f"{body.__name__} has no docstring: say in one line what the step is")
+        dims = (each,) if isinstance(each, str) else tuple(each)
+        return Rule(body, kind, dims, arcs, fair, fault, bound, tuple(editions), cite)
+
+    return decorate
+
+
+def transition(
+    *, each: str | tuple[str, ...] = (), source: Any = None, dest: enum.Enum | None = None,
+    moves: Any = (), fair: bool = True, cite: str = "", editions: Any = (),
+) -> Callable[[Callable[..., None]], Rule]:  # fmt: skip
+    """Declare a step of the protocol. `source`/`dest` is short for `moves=[arc(source, dest)]`."""
+    claimed = [*moves, *((arc(source, dest),) if dest is not None else ())]
+    return _decorator(Kind.PROTOCOL, each, claimed, fair, cite, editions)
+
+
+def environment(
+    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool = False, cite: str = "", editions: Any = ()
+) -> Callable[[Callable[..., None]], Rule]:
+    """Declare a step that nobody in the protocol decides, such as time passing."""
+    return _decorator(Kind.ENVIRONMENT, each, moves, fair, cite, editions)
+
+
+def fault(
+    name: str, *, each: str | tuple[str, ...] = (), moves: Any = (), bound: int = 1, cite: str = "", editions: Any = ()
+) -> Callable[[Callable[..., None]], Rule]:
+    """Declare a step that happens at most `bound` times, and only where the fault `name` is switched on."""
+    return _decorator(Kind.FAULT, each, moves, False, cite, editions, name, bound)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transition:
+    """A traced step: a guard over the state before, and for each assigned field the tree of its new value."""
+
+    name: str
+    kind: Kind
+    params: tuple[Expr, ...]
+    guard: Expr
+    effects: dict[str, Expr]
+    writes: tuple[Write, ...]
+    arcs: tuple[Arc, ...]
+    fair: bool
+    fault: str
+    doc: str
+    cite: str
+    at: str
+    conditions: tuple[Expr, ...] = field(default=())
+
+    @property
+    def signature(self) -> str:
+        return self.name + (f"({', '.join(p.args[0] for p in self.params)})" if self.params else "")
+
+
+def trace(system: System, name: str, rule: Rule) -> Transition:
+    """Run a transition's body on the symbolic state and record what it did."""
+    at = source.line_of(rule.body.__code__)
+    for dim in rule.each:
+        if dim not in system.index_sorts:
+            known = ", ".join(system.index_sorts) or "none"
+            source.refuse(f"{name}: each={dim!r} is not an index of the system ({known})", at=at)
+    params = tuple(
+        variable(dim if rule.each.count(dim) == 1 else f"{dim}{k}", system.index_sorts[dim])
+        for k, dim in enumerate(rule.each)
+    )
+    state = SymbolicState(system)
+    rule.body(system, state, *params)
+    if rule.fault:
+        left = f"{rule.fault}_left"
+        state.when(getattr(state, left) > 0)
+        setattr(state, left, getattr(state, left) - 1)
+    effects = {f: body for f, body in state._bodies.items() if body is not system.slots[f].identity()}
+    for write in state._writes.values():
+        if any(is_loop_variable(v) for v in free_variables(write.value)):
+            source.refuse(f"{name}: a loop index escapes into {write.field}", at=write.line)
+    doc = (rule.body.__doc__ or "").strip().split("\n")[0]
+    return Transition(
+        name, rule.kind, params, and_(*state._guard), effects, tuple(state._writes.values()), rule.arcs,
+        rule.fair, rule.fault, doc, rule.cite, at, tuple(state._guard),
+    )  # fmt: skip
