@@ -1,1 +1,16 @@
+"""trystate.diagrams: state charts, decision tables and runs, drawn from the model alone."""
 
+from .chart import state_chart_dot
+from .generate import Run, generate, stale
+from .markdown import decision_table_markdown, state_chart_markdown, transitions_markdown
+from .mermaid import sequence_mermaid, state_chart_mermaid
+from .rendering import render, renderer_name
+from .runs import sequence_text
+from .sequence import sequence_dot
+from .table import decision_table_dot
+
+__all__ = [
+    "Run", "decision_table_dot", "decision_table_markdown", "generate", "render", "renderer_name",
+    "sequence_dot", "sequence_mermaid", "sequence_text", "stale", "state_chart_dot", "state_chart_markdown",
+    "state_chart_mermaid", "transitions_markdown",
+]  # fmt: skip

@@ -113,12 +113,26 @@ class Kernel:
             for indices in product(*(range(p.sort.size) for p in t.params)):
                 instances.append(Instance(len(instances), t, indices))
         self.instances = tuple(instances)
+        self.frozen = self._frozen()
         self._memo: dict[Expr, Expr] = {}
+        constants = {self.cell_read(*self.cells[k].key): const(v, self.cells[k].sort) for k, v in self.frozen.items()}
+        self._constants: dict[Expr, Expr] = constants
+        self._constant_memo: dict[Expr, Expr] = {}
+
+    def _frozen(self) -> dict[int, int]:
+        """Position -> value of the cells that no step assigns: a fault that is off leaves its fields alone."""
+        written = {name for t in self.system.transitions for name in t.effects}
+        return {
+            k: cell.slot.initial[0]
+            for k, cell in enumerate(self.cells)
+            if cell.slot.name not in written and len(cell.slot.initial) == 1
+        }
 
     def closed(self, expr: Expr, binding: Binding) -> Expr:
         """The tree with its parameters put in and its quantifiers unrolled: reads of cells, no variables."""
         mapping = {var: const(value, var.sort) for var, value in binding.items()}
-        return expand(substitute(expr, mapping), self._memo)
+        tree = expand(substitute(expr, mapping), self._memo)
+        return substitute(tree, self._constants, self._constant_memo) if self._constants else tree
 
     def guard(self, instance: Instance) -> Expr:
         return self.closed(instance.transition.guard, instance.binding)

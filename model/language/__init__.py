@@ -9,11 +9,11 @@ from .sorts import Sort
 from .state import SymbolicState
 from .systems import State, System, terminal
 from .tables import Atom, Audit, DecisionTable, Row, row
-from .transitions import Arc, Kind, Transition, arc, environment, fault, transition
+from .transitions import Arc, Kind, Transition, arc, environment, fault, may, transition
 
 __all__ = [
     "Arc", "Atom", "Audit", "Cell", "DecisionTable", "Expr", "Form", "Kind", "Machine", "Property", "Row", "Slot",
     "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always", "and_", "any_", "arc", "as_int",
     "choice", "constant", "count", "environment", "fault", "flag", "implies", "index", "integer", "ite", "leads_to",
-    "machine", "named", "not_", "or_", "ord_", "row", "sometimes", "step", "terminal", "transition",
+    "machine", "may", "named", "not_", "or_", "ord_", "row", "sometimes", "step", "terminal", "transition",
 ]  # fmt: skip

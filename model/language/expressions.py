@@ -170,7 +170,9 @@ def equal(a: Expr, b: Expr) -> Expr:
 
 def less(a: Expr, b: Expr) -> Expr:
     _same_sort(a, b, "order")
-    if a.sort.high < b.sort.low or (a.op == b.op == "const" and a.args[0] < b.args[0]):
+    if a.op == b.op == "const":
+        return TRUE if a.args[0] < b.args[0] else FALSE
+    if a.sort.high < b.sort.low:
         return TRUE
     if a is b or a.sort.low >= b.sort.high:
         return FALSE

@@ -39,6 +39,9 @@ class Claim:
     cite: str
 
 
+Decorator = Callable[[Callable[..., Any]], Claim]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Property:
     """A traced property. `exprs` is (condition,), or (premise, goal) for leads-to.
@@ -58,7 +61,9 @@ class Property:
     conditions: dict[str, Expr] | None = None
 
 
-def _claim(form: Form, each: Any = (), on: Any = (), witness: str = "", needs: Any = (), cite: str = "") -> Any:
+def _claim(
+    form: Form, each: Any = (), on: Any = (), witness: str = "", needs: Any = (), cite: str = ""
+) -> Decorator:
     def decorate(body: Callable[..., Any]) -> Claim:
         if not (body.__doc__ or "").strip():
             source.refuse(f"{body.__name__} has no docstring: say in one line what it claims")
@@ -68,19 +73,19 @@ def _claim(form: Form, each: Any = (), on: Any = (), witness: str = "", needs: A
     return decorate
 
 
-def always(*, witness: str, needs: str | tuple[str, ...] = (), cite: str = "") -> Any:
+def always(*, witness: str, needs: str | tuple[str, ...] = (), cite: str = "") -> Decorator:
     """An invariant. `witness` names the `sometimes` that shows it is not safe merely because nothing happens."""
     return _claim(Form.ALWAYS, witness=witness, needs=needs, cite=cite)
 
 
-def sometimes(*, needs: str | tuple[str, ...] = (), cite: str = "") -> Any:
+def sometimes(*, needs: str | tuple[str, ...] = (), cite: str = "") -> Decorator:
     """A state that must be reachable. `needs` names faults without which it is not asked for."""
     return _claim(Form.SOMETIMES, needs=needs, cite=cite)
 
 
 def step(
     *, witness: str, on: tuple[str, ...] = (), each: str | tuple[str, ...] = (), needs: str | tuple[str, ...] = (), cite: str = ""
-) -> Any:
+) -> Decorator:
     """A condition on a step's before and after: `def p(self, before, after, node)`.
 
     `on` names the transitions it is asked of (all, if empty); with `each`, only transitions over those
@@ -89,7 +94,9 @@ def step(
     return _claim(Form.STEP, each=each, on=on, witness=witness, needs=needs, cite=cite)
 
 
-def leads_to(*, each: str | tuple[str, ...] = (), needs: str | tuple[str, ...] = (), cite: str = "") -> Any:
+def leads_to(
+    *, each: str | tuple[str, ...] = (), needs: str | tuple[str, ...] = (), cite: str = ""
+) -> Decorator:
     """Under weak fairness, a state where the premise holds is followed by one where the goal holds.
 
     The body returns `(premise, goal)`. With `each`, it is asked of every member on its own.

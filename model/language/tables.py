@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from . import source
-from .expressions import FALSE, TRUE, Expr, and_, lift, not_, or_
+from .expressions import FALSE, TRUE, Expr, and_, lift, named, not_, or_
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class DecisionTable:
             if r.then is outcome:
                 wins = or_(wins, and_(above, cube))
             above = and_(above, not_(cube))
-        return wins
+        return named(f"{self.name} → {outcome.name}", wins)
 
     def _audit(self) -> Audit:
         hits = [0] * len(self.rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from . import source
@@ -29,17 +29,24 @@ class Arc:
     """A claimed move of one machine: checked on every explored step.
 
     `of` says whose machine moves: the transition's own index ("self") or any other member ("others").
+    A `must` arc is reported when no explored step makes it; one that only may happen is not.
     """
 
     source: enum.Enum
     dest: enum.Enum
     of: str = "self"
+    must: bool = True
 
 
 def arc(origin: Any, dest: enum.Enum, *, of: str = "self") -> tuple[Arc, ...]:
     """Claim that a transition may move a machine from `origin` (or one of several) to `dest`."""
     origins = origin if isinstance(origin, tuple) else (origin,)
     return tuple(Arc(o, dest, of) for o in origins)
+
+
+def may(origin: Any, dest: enum.Enum, *, of: str = "self") -> tuple[Arc, ...]:
+    """Allow a move that some sizes or faults never make."""
+    return tuple(replace(a, must=False) for a in arc(origin, dest, of=of))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +88,14 @@ def transition(
 
 
 def environment(
-    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool = False, cite: str = "", editions: Any = ()
-) -> Callable[[Callable[..., None]], Rule]:
-    """Declare a step that nobody in the protocol decides, such as time passing."""
-    return _decorator(Kind.ENVIRONMENT, each, moves, fair, cite, editions)
+    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool = False, cite: str = "", editions: Any = (),
+    switch: str = "", bound: int = 1,
+) -> Callable[[Callable[..., None]], Rule]:  # fmt: skip
+    """Declare a step that nobody in the protocol decides, such as time passing.
+
+    With `switch` it happens only where that name is switched on, like a fault, and at most `bound` times.
+    """
+    return _decorator(Kind.ENVIRONMENT, each, moves, fair, cite, editions, switch, bound if switch else 0)
 
 
 def fault(

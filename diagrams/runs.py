@@ -1,0 +1,141 @@
+"""A run told step by step, in a form that every kind of sequence diagram is made from; and as plain text."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trystate.model.checker.kernel import Instance, Kernel
+from trystate.model.checker.verdicts import Counterexample
+from trystate.model.language import Cell, Kind, State, System
+from trystate.model.language.sorts import Sort
+
+SHARED = "shared"
+RESTS = "rests here for ever: nothing that must happen can"
+REPEATS = "repeats for ever"
+TEXT_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A cell that a step gave another value. `member` is None where no member of the main index owns it."""
+
+    cell: str
+    member: int | None
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.cell}: {self.old} → {self.new}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a run. `actor` is None where it is nobody's, such as time passing."""
+
+    number: int
+    label: str
+    kind: Kind
+    doc: str
+    actor: int | None
+    changes: tuple[Change, ...]
+
+    def places(self) -> list[tuple[int | None, list[Change]]]:
+        """What changed, by whose it is: members in order, then what is shared."""
+        found: dict[int | None, list[Change]] = {}
+        for change in self.changes:
+            found.setdefault(change.member, []).append(change)
+        return sorted(found.items(), key=lambda place: (place[0] is None, place[0] or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A run ready to be drawn: `members` names the lifelines beside the shared one."""
+
+    system: System
+    members: tuple[str, ...]
+    initial: State
+    steps: tuple[Step, ...]
+    loop: int | None
+
+    @property
+    def rests(self) -> bool:
+        """The run ends in a state that it never leaves."""
+        return self.loop is not None and self.loop >= len(self.steps)
+
+
+def tell(system: System, run: Counterexample, *, budget: bool = False) -> Story:
+    """Work out who did what in a run; with `budget`, also how often a fault may still happen."""
+    kernel = Kernel(system)
+    main = main_index(system)
+    states = run.path.states
+    hidden = frozenset() if budget else frozenset(f"{fault}_left" for fault in system.faults)
+    steps = tuple(
+        _step(system, main, hidden, number, kernel.instances[taken], states[number - 1], states[number])
+        for number, taken in enumerate(run.path.steps, 1)
+    )
+    members = tuple(f"{main.name} {k}" for k in range(main.size)) if main is not None else ()
+    return Story(system, members, states[0], steps, run.loop)
+
+
+def main_index(system: System) -> Sort | None:
+    """The index whose members are drawn as lifelines: the one that most fields have a value per."""
+    sorts = list(system.index_sorts.values())
+    fields = {sort.name: sum(sort in slot.dims for slot in system.slots.values()) for sort in sorts}
+    return max(sorts, key=lambda sort: fields[sort.name], default=None)
+
+
+def _owner(main: Sort | None, dims: tuple[Sort, ...], indices: tuple[int, ...]) -> int | None:
+    return next((k for dim, k in zip(dims, indices, strict=True) if dim == main), None)
+
+
+def _step(
+    system: System,
+    main: Sort | None,
+    hidden: frozenset[str],
+    number: int,
+    taken: Instance,
+    old: State,
+    new: State,
+) -> Step:
+    t = taken.transition
+    changes = tuple(
+        Change(cell.name, _owner(main, cell.slot.dims, cell.indices), cell.sort.show(a), cell.sort.show(b))
+        for cell, a, b in zip(system.cells, old, new, strict=True)
+        if a != b and cell.slot.name not in hidden
+    )
+    actor = _owner(main, tuple(p.sort for p in t.params), taken.indices)
+    return Step(number, taken.label, t.kind, t.doc, actor, changes)
+
+
+def sequence_text(system: System, run: Counterexample) -> str:
+    """The run for a terminal: the initial state, then numbered steps with the cells that each one changes."""
+    story = tell(system, run, budget=True)
+    initial = textwrap.wrap(", ".join(_fields(system, story.initial)), TEXT_WIDTH - 6, break_long_words=False)
+    lines = [system.label, "   0  initially", *(f"      {line}" for line in initial)]
+    width = max((len(step.label) for step in story.steps), default=0)
+    for step in story.steps:
+        if story.loop is not None and step.number == story.loop + 1:
+            lines.append(_marker(f"steps {step.number} to {len(story.steps)} repeat for ever"))
+        kind = "" if step.kind is Kind.PROTOCOL else f"[{step.kind.value}] "
+        lines.append(f"{step.number:4}  {step.label:{width}}  {kind}{step.doc}".rstrip())
+        lines += [f"      {change}" for change in step.changes]
+    if story.rests:
+        lines.append(_marker(RESTS))
+    return "\n".join(lines) + "\n"
+
+
+def _marker(text: str) -> str:
+    return f"  ── {text} ──"
+
+
+def _fields(system: System, state: State) -> Iterator[str]:
+    """One `field = values` for each field, its members side by side."""
+    shown: dict[str, list[str]] = {}
+    cells: tuple[Cell, ...] = system.cells
+    for cell, value in zip(cells, state, strict=True):
+        shown.setdefault(cell.slot.name, []).append(cell.sort.show(value))
+    for name, values in shown.items():
+        same = len(values) > 1 and len(set(values)) == 1
+        yield f"{name} = {f'all {values[0]}' if same else ' '.join(values)}"

@@ -1,0 +1,179 @@
+"""Runs as sequence diagrams in DOT: a lifeline per member and one for what they share, time going down.
+
+Every node has a fixed place (`layout=neato` with pinned positions): Graphviz has no notion of lifelines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trystate.model.checker.verdicts import Counterexample
+from trystate.model.language import Kind, System
+
+from .runs import REPEATS, RESTS, SHARED, Change, Step, Story, tell
+from .style import FONT, HEAD, INK, LOOKS, MUTED, PAPER, clip, font, left, legend, quote, title, wrap
+
+LINE_WIDTH = 36  # characters of a change before it wraps
+CHANGES_MAX = 8  # lines in one box; the plain text has all of them
+CHAR, LINE, PADDING, GAP = 5.6, 13.0, 14.0, 12.0  # points, for Arial at 10 points
+COLUMN_MIN, COLUMN_GAP = 96.0, 26.0  # points
+POINTS_PER_INCH = 72.0
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Text at one lifeline: what a step does there. Lengths in points."""
+
+    column: int
+    lines: tuple[str, ...]
+    characters: int
+    acts: bool
+
+    @property
+    def height(self) -> float:
+        return LINE * len(self.lines) + PADDING
+
+    @property
+    def width(self) -> float:
+        return CHAR * self.characters + PADDING
+
+
+def sequence_dot(system: System, run: Counterexample, title_text: str = "") -> str:
+    """The run as a sequence diagram; the part of a lasso that repeats stands in a frame."""
+    story = tell(system, run)
+    rows = [_boxes(story, step) for step in story.steps]
+    xs = _columns(story, rows)
+    ys = _heights(story, rows)
+    below = [font(line, colour=MUTED) for line in wrap(system.label, 110)]
+    label = title(title_text or "A run", *below, legend(step.kind for step in story.steps))
+    lines = [
+        f"digraph {quote(title_text or system.name)} {{",
+        "  graph [layout=neato, splines=line, outputorder=edgesfirst, bgcolor=white, pad=0.25, "
+        f'fontname="{FONT}", labelloc=t, label={label}];',
+        f'  node [shape=plain, fontname="{FONT}", fontsize=11, fontcolor="{INK}"];',
+        f'  edge [fontname="{FONT}", arrowsize=0.8, penwidth=1.4];',
+        *_frame(story, rows, xs, ys),
+        *_lifelines(story, xs, ys[-1] - LINE),
+    ]
+    for step, boxes, y in zip(story.steps, rows, ys, strict=False):
+        lines += _row(step, boxes, xs, y)
+    if story.rests:
+        panel = _panel([font(RESTS, italic=True)], MUTED)
+        lines.append(f'  "rests" [{_at(sum(xs) / len(xs), ys[-1])}, label=<{panel}>];')
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _column(story: Story, member: int | None) -> int:
+    return len(story.members) if member is None else member
+
+
+def _boxes(story: Story, step: Step) -> list[Box]:
+    """The box of the step itself, first, and one for each other lifeline that it changes."""
+    colour = LOOKS[step.kind].colour
+    places = dict(step.places())
+    own = _changes(places.pop(step.actor, []))
+    head = f"{step.number}  {step.label}"
+    lines = [f"{font(f'{step.number} ', colour=MUTED)} {font(step.label, size=11, colour=colour, bold=True)}"]
+    if step.kind is not Kind.PROTOCOL:
+        lines[0] += font(f" {step.kind.value}", size=9, colour=MUTED)
+        head += f" {step.kind.value}"
+    characters = max(int(1.2 * len(head)), *map(len, own), 0) if own else int(1.2 * len(head))
+    boxes = [Box(_column(story, step.actor), (*lines, *map(font, own)), characters, acts=True)]
+    for member, changes in places.items():
+        text = _changes(changes)
+        boxes.append(Box(_column(story, member), tuple(map(font, text)), max(map(len, text)), acts=False))
+    return boxes
+
+
+def _changes(changes: list[Change]) -> list[str]:
+    return clip([line for change in changes for line in wrap(str(change), LINE_WIDTH)], CHANGES_MAX)
+
+
+def _columns(story: Story, rows: list[list[Box]]) -> list[float]:
+    """The x of each lifeline, far enough apart that boxes do not touch."""
+    names = [*story.members, SHARED]
+    widths = [max(COLUMN_MIN, 8 * len(name)) for name in names]
+    for box in (b for boxes in rows for b in boxes):
+        widths[box.column] = max(widths[box.column], box.width)
+    xs, edge = [], 0.0
+    for width in widths:
+        xs.append(edge + width / 2)
+        edge += width + COLUMN_GAP
+    return xs
+
+
+def _heights(story: Story, rows: list[list[Box]]) -> list[float]:
+    """The y of each row, downwards from the heads of the lifelines at 0; the last one is where they end."""
+    ys, edge = [], -26.0
+    for k, boxes in enumerate(rows):
+        if k == story.loop:
+            edge -= LINE + GAP
+        height = max(box.height for box in boxes)
+        ys.append(edge - height / 2 - GAP / 2)
+        edge -= height + GAP
+    return [*ys, edge - 2 * LINE]
+
+
+def _frame(story: Story, rows: list[list[Box]], xs: list[float], ys: list[float]) -> list[str]:
+    """The rectangle around the steps of a loop."""
+    if story.loop is None or story.rests:
+        return []
+    first, last = rows[story.loop], rows[-1]
+    top = ys[story.loop] + max(b.height for b in first) / 2 + LINE + GAP / 2
+    bottom = ys[-2] - max(b.height for b in last) / 2 - GAP / 2
+    begin = min(xs[b.column] - b.width / 2 for boxes in rows for b in boxes)
+    end = max(xs[b.column] + b.width / 2 for boxes in rows for b in boxes)
+    begin, end = min(begin, xs[0] - COLUMN_MIN / 2) - GAP, max(end, xs[-1] + COLUMN_MIN / 2) + GAP
+    size = f"width={_inches(end - begin)}, height={_inches(top - bottom)}, fixedsize=true"
+    label = font(f"↻ {REPEATS}", size=11, bold=True)
+    corner = f'<table border="0" cellborder="0" bgcolor="{PAPER}"><tr><td>{label}</td></tr></table>'
+    return [
+        f'  "loop" [shape=box, style=dashed, color="{MUTED}", penwidth=1.5, {size}, label="", '
+        f"{_at((begin + end) / 2, (top + bottom) / 2)}];",
+        f'  "loop label" [{_at(begin + COLUMN_MIN, top)}, label=<{corner}>];',
+    ]
+
+
+def _lifelines(story: Story, xs: list[float], bottom: float) -> list[str]:
+    lines = []
+    for k, (name, x) in enumerate(zip([*story.members, SHARED], xs, strict=True)):
+        head = (
+            f'<table border="1" style="rounded" cellborder="0" cellpadding="5" bgcolor="{HEAD}" '
+            f'color="{INK}"><tr><td>{font(name, size=11, bold=True)}</td></tr></table>'
+        )
+        lines += [
+            f'  "head {k}" [{_at(x, 0)}, label=<{head}>];',
+            f'  "end {k}" [{_at(x, bottom)}, shape=point, width=0.02, color="{MUTED}"];',
+            f'  "head {k}" -> "end {k}" [arrowhead=none, style=dashed, penwidth=0.8, color="{MUTED}"];',
+        ]
+    return lines
+
+
+def _row(step: Step, boxes: list[Box], xs: list[float], y: float) -> list[str]:
+    look = LOOKS[step.kind]
+    lines = []
+    for box in boxes:
+        border = look.colour if box.acts else MUTED
+        panel = _panel(list(box.lines), border, look.line if box.acts else "solid")
+        lines.append(f'  "{step.number} {box.column}" [{_at(xs[box.column], y)}, label=<{panel}>];')
+    actor, *others = boxes
+    for box in others:
+        ends = f'"{step.number} {actor.column}" -> "{step.number} {box.column}"'
+        lines.append(f'  {ends} [color="{look.colour}", style={look.line}];')
+    return lines
+
+
+def _panel(lines: list[str], border: str, line: str = "solid") -> str:
+    style = "" if line == "solid" else f' style="{line}"'
+    return (
+        f'<table border="1"{style} cellborder="0" cellspacing="0" cellpadding="3" bgcolor="{PAPER}" '
+        f'color="{border}"><tr><td>{left(lines, 0)}</td></tr></table>'
+    )
+
+
+def _at(x: float, y: float) -> str:
+    return f'pos="{_inches(x)},{_inches(y)}!"'
+
+
+def _inches(points: float) -> str:
+    return f"{points / POINTS_PER_INCH:.3f}"

@@ -1,0 +1,92 @@
+"""How every picture looks, and how text gets into one safely. Colour never says anything alone."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+
+from trystate.model.language import Kind
+
+FONT = "Arial"
+INK, MUTED, PAPER = "#1b1f24", "#57606a", "#ffffff"
+HEAD, BODY, RULE = "#dfe7ef", "#f6f8fa", "#afb8c1"
+BLUE, SAND = "#0072B2", "#f0e0b0"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a kind of step is drawn with; `sample` is its line as text, for a legend."""
+
+    colour: str
+    line: str
+    sample: str
+
+
+# Blue and vermilion are from Okabe and Ito's colour-blind safe palette; the line style says the same again.
+LOOKS = {
+    Kind.PROTOCOL:    Look("#0072B2", "solid",  "———"),
+    Kind.ENVIRONMENT: Look("#7a4a00", "dashed", "– – –"),
+    Kind.FAULT:       Look("#D55E00", "dotted", "· · · ·"),
+}  # fmt: skip
+KINDS = tuple(Kind)
+
+VERMILION_TINT = "#f4c7ab"
+TINTS = ("#b7e1cd", "#fbe3a6", "#cfe3f3", "#e9d3e4", "#e6e6e6", "#d9ecf7", "#f7f3b0")
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most `width` characters; a longer word stays whole."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def clip(lines: list[str], limit: int) -> list[str]:
+    """At most `limit` lines, the last one ending in an ellipsis if any were left out."""
+    return lines if len(lines) <= limit else [*lines[: limit - 1], lines[limit - 1] + " …"]
+
+
+def quote(text: str) -> str:
+    """A DOT identifier."""
+    flat = " ".join(text.split())
+    return '"' + flat.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def font(text: str, *, size: int = 10, colour: str = INK, bold: bool = False, italic: bool = False) -> str:
+    """Text for an HTML-like label, escaped."""
+    inner = escape(text)
+    if italic:
+        inner = f"<i>{inner}</i>"
+    if bold:
+        inner = f"<b>{inner}</b>"
+    return f'<font point-size="{size}" color="{colour}">{inner}</font>'
+
+
+def left(lines: Iterable[str], padding: int = 1) -> str:
+    """A borderless table of left-aligned lines, each already HTML."""
+    rows = "".join(f'<tr><td align="left">{line}</td></tr>' for line in lines)
+    return f'<table border="0" cellborder="0" cellspacing="0" cellpadding="{padding}">{rows}</table>'
+
+
+def title(heading: str, *below: str) -> str:
+    """A graph's label: a bold heading and small lines below, these already HTML."""
+    lines = "".join(f"<br/>{line}" for line in below if line)
+    return f"<{font(heading, size=15, bold=True)}{lines}<br/> >"
+
+
+def legend(kinds: Iterable[Kind]) -> str:
+    """One line that explains the line styles; empty if there is only one."""
+    used = set(kinds)
+    if len(used) < 2:
+        return ""
+    samples = (
+        font(f"{LOOKS[k].sample} {k.value}", colour=LOOKS[k].colour, bold=True) for k in KINDS if k in used
+    )
+    return " &#160; &#160; ".join(samples)
+
+
+def slug(text: str) -> str:
+    """A file name without its ending: `TwoPhase` becomes `two-phase`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", text)
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-") or "unnamed"

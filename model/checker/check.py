@@ -1,0 +1,176 @@
+"""Check a system: turn its declarations into watches, let an engine search, and read the verdicts off what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from ..errors import DeclarationError, UsageError
+from ..language.expressions import TRUE, Expr, and_, const, not_, or_
+from ..language.machines import Machine
+from ..language.properties import Form, Property
+from ..language.systems import System
+from .engine import Engine, Report as ReportProgress, quiet
+from .estimate import choose
+from .kernel import Exploration, Instance, Kernel, Limits, Watch
+from .verdicts import Counterexample, Report, Status, Verdict
+
+ENGINES = ("interpret", "explicit", "symbolic")
+
+
+def check(
+    system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
+    report: ReportProgress = quiet,
+) -> Report:  # fmt: skip
+    """Explore a system exhaustively and decide each of its properties.
+
+    Raises:
+        DeclarationError: a reachable step leaves a field's range, or moves a machine where it does not
+            claim to; the text names the line and the step.
+        UsageError: no such engine; or symmetry where it would not be sound.
+        UnavailableError: the engine's package is not installed.
+    """
+    limits = limits or Limits()
+    kernel = Kernel(system)
+    reason = f"{engine}, as asked"
+    if engine == "auto":
+        engine, reason = choose(kernel, symmetry)
+    searcher = make_engine(engine, kernel, limits, report, symmetry)
+    exploration = searcher.explore(list(_watches(kernel)))
+    _refuse_broken(kernel, exploration)
+    verdicts = [_verdict(kernel, searcher, exploration, p, symmetry) for p in [*system.properties, deadlock(system)]]
+    fired = {t.name for t in system.transitions for k in exploration.found if k.startswith(f"fired {t.name} ")}
+    never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
+    return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), reason)
+
+
+def make_engine(name: str, kernel: Kernel, limits: Limits, report: ReportProgress, symmetry: bool) -> Engine:
+    """Load an engine on demand: numpy and decision diagrams are not needed to declare a system."""
+    if symmetry and name != "explicit":
+        raise UsageError(f"the engine {name} does not reduce by symmetry: use --engine explicit")
+    if name == "interpret":
+        from .plain import PlainEngine
+
+        return PlainEngine(kernel, limits, report)
+    if name == "explicit":
+        from .explicit import ExplicitEngine
+
+        return ExplicitEngine(kernel, limits, report, symmetry=symmetry)
+    if name == "symbolic":
+        from .symbolic import SymbolicEngine
+
+        return SymbolicEngine(kernel, limits, report)
+    raise UsageError(f"no engine {name!r}: choose one of auto, {', '.join(ENGINES)}")
+
+
+def deadlock(system: System) -> Property:
+    """The property that every system has: without a fault it only rests where it says it may."""
+    return Property("deadlock_freedom", Form.DEADLOCK, "Some step is possible, or the system rests where it may.", "", "")
+
+
+def _watches(kernel: Kernel) -> Iterator[Watch]:
+    system = kernel.system
+    for p in system.properties:
+        if p.form is Form.ALWAYS:
+            yield Watch(f"always {p.name}", not_(p.exprs[0]), {})
+        elif p.form is Form.SOMETIMES:
+            yield Watch(f"sometimes {p.name}", p.exprs[0], {})
+        elif p.form is Form.STEP:
+            for i in kernel.instances:
+                condition = (p.conditions or {}).get(i.transition.name, TRUE)
+                if condition is not TRUE:
+                    yield Watch(f"step {p.name}", not_(condition), i.binding, i)
+    can = or_(*(and_(kernel.guard(i), kernel.changes(i)) for i in kernel.progress_instances))
+    yield Watch("deadlock", and_(not_(can), not_(system.terminal)), {})
+    for i in kernel.instances:
+        yield Watch(f"fired {i.transition.name} {i.number}", TRUE, {}, i)
+        for line, bad in kernel.out_of_range(i):
+            yield Watch(f"range {line} {i.number}", bad, {}, i)
+        for machine in system.machines.values():
+            yield from _claims(kernel, machine, i)
+
+
+def _members(machine: Machine, instance: Instance) -> Iterator[tuple[Expr | None, str]]:
+    """Whose machine a step may move: (index, or None for a machine without one; "self" or "others")."""
+    if not machine.params:
+        yield None, "self"
+        return
+    sort = machine.params[0].sort
+    own = {k for p, k in instance.binding.items() if p.sort is sort}
+    for k in range(sort.size):
+        yield const(k, sort), "self" if k in own else "others"
+
+
+def _claims(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[Watch]:
+    t = i.transition
+    if not any(kernel.system.slots and f in _fields_read(machine.control) for f in t.effects):
+        return
+    for who, of in _members(machine, i):
+        yield Watch(f"unclaimed {machine.name} {i.number}", machine.unclaimed(t, who, of), i.binding, i)
+        for a in machine.arcs(t, of):
+            key = f"claim {machine.name} {t.name} {a.of if machine.params else 'self'} {a.source.name} {a.dest.name}"
+            yield Watch(key, machine.moved(t, a.source, a.dest, who), i.binding, i)
+
+
+def _fields_read(expr: Expr) -> frozenset[str]:
+    inner = frozenset[str]().union(*(_fields_read(x) for x in expr.args if isinstance(x, Expr)))
+    return inner | {expr.args[0]} if expr.op == "read" else inner
+
+
+def _refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
+    """A declaration that a reachable step contradicts is an error, not a verdict."""
+    for key, path in exploration.found.items():
+        what, _, rest = key.partition(" ")
+        if what not in ("range", "unclaimed"):
+            continue
+        subject, _, number = rest.rpartition(" ")
+        instance = kernel.instances[int(number)]
+        before, after = (kernel.decode(s) for s in path.states[-2:])
+        changed = ", ".join(f"{k}: {before[k]} -> {after[k]}" for k in before if before[k] != after[k])
+        if what == "range":
+            raise DeclarationError(f"{subject}: {instance.label} leaves the field's range after {len(path.steps)} steps")
+        raise DeclarationError(
+            f"{instance.transition.at}: {instance.label} moves the machine {subject} in a way that it does not "
+            f"claim ({changed}); add the arc to moves=, or mend the effect"
+        )
+
+
+def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]]:
+    if not exploration.complete:
+        return []
+    out = []
+    for t in kernel.system.transitions:
+        for machine in kernel.system.machines.values():
+            for a in [*machine.arcs(t), *(machine.arcs(t, "others") if machine.params else ())]:
+                key = f"claim {machine.name} {t.name} {a.of if machine.params else 'self'} {a.source.name} {a.dest.name}"
+                if a.must and key not in exploration.found:
+                    out.append((t.name, f"{machine.name}: {a.source.name} -> {a.dest.name} ({a.of})"))
+    return list(dict.fromkeys(out))
+
+
+def _verdict(kernel: Kernel, engine: Engine, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
+    if p.form is Form.LEADS_TO:
+        return _leads_to(kernel, engine, seen, p, symmetry)
+    key = "deadlock" if p.form is Form.DEADLOCK else f"{p.form.value} {p.name}"
+    path = seen.found.get(key)
+    if path is not None:
+        status = Status.HOLDS if p.form is Form.SOMETIMES else Status.VIOLATED
+        return Verdict(p, status, Counterexample(path))
+    if not seen.complete:
+        return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped)
+    return Verdict(p, Status.VIOLATED if p.form is Form.SOMETIMES else Status.HOLDS)
+
+
+def _leads_to(kernel: Kernel, engine: Engine, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
+    if not seen.complete:
+        return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped)
+    if symmetry:
+        return Verdict(p, Status.NOT_DECIDED, reason="liveness is never decided under symmetry: run without it")
+    premise, goal = p.exprs
+    for indices in product(*(range(v.sort.size) for v in p.params)):
+        binding: dict[Any, int] = dict(zip(p.params, indices, strict=True))
+        found = engine.lasso(premise, goal, binding)
+        if found is not None:
+            return Verdict(p, Status.VIOLATED, Counterexample.of(found))
+    return Verdict(p, Status.HOLDS)

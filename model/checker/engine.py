@@ -1,0 +1,69 @@
+"""What every engine offers, so that the checker can ask any of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..language.expressions import Expr
+from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is: shown on a terminal while it runs."""
+
+    engine: str
+    phase: str
+    distinct: int
+    depth: int
+    seconds: float
+
+
+Report = Callable[[Progress], None]
+
+
+def quiet(_: Progress) -> None:
+    """Report nothing."""
+
+
+class Engine(Protocol):
+    """One way of answering watches and lassos about a kernel. One engine object serves one search."""
+
+    name: str
+
+    def __init__(self, kernel: Kernel, limits: Limits, report: Report = quiet) -> None: ...
+
+    def explore(self, watches: Sequence[Watch]) -> Exploration:
+        """Visit every reachable state, or stop at a limit; `found` has a shortest path per watch that occurs.
+
+        For a watch with an instance the path ends with the step of that instance.
+        """
+
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+        """After a complete `explore`: a weakly fair run through `premise` on which `goal` stays false from there on."""
+
+
+class Clock:
+    """Elapsed seconds against a limit. The only time in the checker; it decides when to stop, never what is true."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._start = time.perf_counter()
+        self._limits = limits
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._start
+
+    def stop_reason(self, distinct: int, memory_bytes: int) -> str:
+        """Which limit has been passed, in words; empty if none."""
+        if distinct > self._limits.states:
+            return f"stopped at {distinct:,} states (limit {self._limits.states:,}; raise it with --max-states)"
+        if memory_bytes > self._limits.memory_bytes:
+            limit = self._limits.memory_bytes >> 20
+            return f"stopped at {memory_bytes >> 20:,} MiB (limit {limit:,} MiB; raise it with --max-memory)"
+        if self.seconds > self._limits.seconds:
+            return f"stopped after {self.seconds:.0f} s (limit {self._limits.seconds:.0f} s; raise it with --max-seconds)"
+        return ""

@@ -1,0 +1,224 @@
+"""The explicit engine: breadth-first over whole frontiers of packed states with NumPy.
+
+A state is a few 64-bit words (`packing`), a transition a function over arrays of them (`vectorise`), the set of
+states seen a few sorted runs (`visited`). It keeps the levels instead of parent pointers (`trails`), and builds
+the graph only when a liveness property asks for it (`graph`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import LimitReached, UsageError
+from ..language.expressions import FALSE, TRUE, Expr
+from .engine import Clock, Progress, Report, quiet
+from .graph import Graph, fair_region, fair_run
+from .interpret import Interpreter
+from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
+from .packing import Keys, Layout, Mask
+from .symmetry import Symmetry
+from .trails import Trail, Trails, Words
+from .vectorise import Step, conditions
+from .visited import NextLevel, Visited
+from .watching import Find, Watching
+
+CHUNK = 1 << 15  # states expanded at a time: the temporaries of a step then fit a core's second-level cache
+REPORT_SECONDS = 0.12
+
+
+class ExplicitEngine:
+    """Explores a kernel level by level. With `symmetry`, one state per orbit.
+
+    Under symmetry a watch is found if it occurs for some renaming of the members, so watches must be asked
+    of every member alike; the paths found are runs of the system as it is declared.
+
+    Raises:
+        UsageError: symmetry where it would not be sound, or a cell too wide for a word.
+    """
+
+    name = "explicit"
+
+    def __init__(
+        self, kernel: Kernel, limits: Limits, report: Report = quiet, *, symmetry: bool = False
+    ) -> None:
+        self.kernel = kernel
+        self.limits = limits
+        self.report = report
+        self.symmetry = Symmetry(kernel) if symmetry else None
+        self.layout = Layout(kernel.cells, kernel.frozen) if self.symmetry is None else self.symmetry.layout
+        self.steps = [Step(kernel, self.layout, instance) for instance in kernel.instances]
+        self.visited = Visited(self.layout)
+        self.levels: list[Keys] = []
+        self.edges = 0
+        self.stopped = "not explored yet"
+        self._peak_bytes = 0
+        self._reported = 0.0
+        self._clock = Clock(limits)
+
+    def explore(self, watches: Sequence[Watch]) -> Exploration:
+        self._clock = Clock(self.limits)
+        self._reported = 0.0
+        self.stopped = ""
+        watching = Watching(self.kernel, self.layout, watches, self.steps)
+        fresh = self._initial()
+        while len(fresh):
+            self.visited.add(fresh)
+            self.levels.append(fresh)
+            if self.stopped:
+                break
+            fresh = self._successors(fresh, watching)
+        found = self._paths(watching.found)
+        distinct = self.visited.count
+        return Exploration(
+            self.name, distinct, self.edges, len(self.levels) - 1, self._clock.seconds,
+            self._peak_bytes / distinct, found, self.stopped,
+        )  # fmt: skip
+
+    def _initial(self) -> Keys:
+        columns = self.layout.pack(self.kernel.system.initial_states)
+        if self.symmetry is not None:
+            columns = self.symmetry.canonical(columns)
+        return self.layout.sort_unique(self.layout.keys(columns))
+
+    def _successors(self, level: Keys, watching: Watching) -> Keys:
+        """The states first reached from this level; fewer if a limit stops the search."""
+        room = max(0, self.limits.states - self.visited.count)
+        following = NextLevel(self.layout, self.visited, room)
+        for start in range(0, len(level), CHUNK):
+            outputs = self._expand(level[start : start + CHUNK], watching)
+            if outputs:
+                keys = outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
+                following.add(self.layout.sort_unique(keys))
+            self._check_limits(following)
+            if self.stopped:
+                break
+        return following.finish()
+
+    def _expand(self, chunk: Keys, watching: Watching) -> list[Keys]:
+        """Take every step from every state of the chunk."""
+        columns = self.layout.columns(chunk)
+        watching.begin(columns, len(self.levels) - 1)
+        outputs = []
+        for number, step in enumerate(self.steps):
+            taken = step.run(columns)
+            if taken is None:
+                continue
+            self.edges += len(taken.rows)
+            watching.step(number, taken)
+            after = taken.after
+            if taken.inside is not None and not taken.inside.all():
+                after = tuple(c[taken.inside] for c in after)
+            if self.symmetry is not None:
+                after = self.symmetry.canonical(after)
+            outputs.append(self.layout.keys(after))
+        watching.end()
+        return outputs
+
+    def _check_limits(self, following: NextLevel) -> None:
+        distinct = self.visited.count + following.count
+        # Merging runs holds the set twice for a moment, and so does sorting what is new; the levels stay.
+        keys = 2 * self.visited.count + self.visited.count + 2 * following.held
+        memory = keys * self.layout.state_bytes
+        self._peak_bytes = max(self._peak_bytes, memory)
+        self.stopped = self._clock.stop_reason(distinct, memory)
+        self._progress("exploring", distinct)
+
+    def _progress(self, phase: str, distinct: int) -> None:
+        seconds = self._clock.seconds
+        if seconds - self._reported >= REPORT_SECONDS:
+            self._reported = seconds
+            self.report(Progress(self.name, phase, distinct, len(self.levels) - 1, seconds))
+
+    def _paths(self, found: dict[str, Find]) -> dict[str, Path]:
+        """A shortest path for every find; for a find with a step, ending with that step."""
+        trails = self._trails.trails((find.level, find.words) for find in found.values())
+        interpreter = Interpreter(self.kernel.system)
+        paths: dict[tuple[int, Words], Path] = {end: self._concrete(trail) for end, trail in trails.items()}
+        out = {}
+        for key, find in found.items():
+            path = paths[find.level, find.words]
+            if find.instance is not None:
+                after = interpreter.apply(find.instance, path.states[-1])
+                path = Path((*path.states, after), (*path.steps, find.instance.number))
+            out[key] = path
+        return out
+
+    @cached_property
+    def _trails(self) -> Trails:
+        canonical = None if self.symmetry is None else self.symmetry.canonical
+        return Trails(self.layout, self.steps, self.levels, canonical)
+
+    def _concrete(self, trail: Trail) -> Path:
+        if self.symmetry is not None:
+            return self.symmetry.concrete(trail)
+        states, numbers = trail
+        return Path(tuple(map(self.layout.unpack, states)), tuple(numbers))
+
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+        """A weakly fair run through `premise` on which `goal` stays false from there on; its stem is a shortest one.
+
+        Raises:
+            UsageError: the exploration is not complete, or was reduced by symmetry.
+            LimitReached: the graph does not fit the limits.
+        """
+        if self.symmetry is not None:
+            raise UsageError("liveness is not decided under symmetry: explore without it")
+        if self.stopped:
+            raise UsageError(f"liveness is decided on all states: explore completely first ({self.stopped})")
+        region = fair_region(self._graph, ~self._where(goal, binding), self._fair)
+        starts = np.flatnonzero(region & self._where(premise, binding))
+        if not len(starts):
+            return None
+        start = int(starts[self._depths[starts].argmin()])
+        words = self.layout.words_of(self._states, start)
+        end = int(self._depths[start]), words
+        stem = self._concrete(self._trails.trails([end])[end])
+        run, began = fair_run(self._graph, region, self._fair, start)
+        states = tuple(self.layout.unpack(self.layout.words_of(self._states, node)) for _, node in run)
+        path = Path(stem.states + states, stem.steps + tuple(number for number, _ in run))
+        return Lasso(path, len(stem.steps) + began)
+
+    @cached_property
+    def _fair(self) -> list[int]:
+        return [step.instance.number for step in self.steps if step.instance.fair and step.possible]
+
+    @cached_property
+    def _states(self) -> Keys:
+        return self.visited.merged()
+
+    @cached_property
+    def _depths(self) -> NDArray[np.int32]:
+        """For each state, in sorted order, its distance from the initial states."""
+        out = np.empty(len(self._states), np.int32)
+        for depth, level in enumerate(self.levels):
+            at, _ = self.layout.find(level, self._states)
+            out[at] = depth
+        return out
+
+    @cached_property
+    def _graph(self) -> Graph:
+        self._clock = Clock(self.limits)
+        self._reported = 0.0
+        return Graph(self.layout, self.steps, self._states, self._tick)
+
+    def _tick(self, nodes: int, edge_bytes: int) -> None:
+        states = 2 * len(self._states) * self.layout.state_bytes
+        reason = self._clock.stop_reason(0, states + edge_bytes)
+        if reason:
+            raise LimitReached(f"building the graph for liveness {reason}")
+        self._progress("building the graph", nodes)
+
+    def _where(self, expr: Expr, binding: Binding) -> Mask:
+        """The states in which a condition holds."""
+        closed = self.kernel.closed(expr, binding)
+        out = np.full(len(self._states), closed is TRUE)
+        if closed is TRUE or closed is FALSE:
+            return out
+        holds = conditions(self.layout, [closed])
+        for start in range(0, len(out), CHUNK):
+            (out[start : start + CHUNK],) = holds(*self.layout.columns(self._states[start : start + CHUNK]))
+        return out

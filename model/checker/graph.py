@@ -1,0 +1,217 @@
+"""The explored graph as arrays, and weakly fair runs in it.
+
+Nodes are numbered as the states are sorted. Edges stand twice, by origin and by target, as compressed rows; the
+fair region is the greatest fixpoint of Emerson and Lei (1986), computed on masks over the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .packing import Keys, Layout, Mask, Rows
+from .vectorise import Step
+
+CHUNK = 1 << 15
+EDGE_BYTES = 24  # per edge: its two ends by step (8); by origin its step, target and order (12); by target its origin (4)
+
+Nodes = NDArray[np.int32]
+Route = list[tuple[int, int]]  # (number of the step, node it leads to)
+
+
+class Graph:
+    """Every step between the given states, which must contain all successors of theirs."""
+
+    def __init__(
+        self, layout: Layout, steps: Sequence[Step], states: Keys, tick: Callable[[int, int], None]
+    ) -> None:  # fmt: skip
+        self.size = len(states)
+        pieces: dict[int, tuple[list[Nodes], list[Nodes]]] = {s.instance.number: ([], []) for s in steps}
+        edges = 0
+        for start in range(0, self.size, CHUNK):
+            columns = layout.columns(states[start : start + CHUNK])
+            for step in steps:
+                taken = step.run(columns)
+                if taken is None:
+                    continue
+                at, there = layout.find(layout.keys(taken.after), states)
+                assert there.all(), "a graph is built of a complete exploration"
+                origins, targets = pieces[step.instance.number]
+                origins.append((taken.rows + start).astype(np.int32))
+                targets.append(at.astype(np.int32))
+                edges += len(at)
+            tick(start, edges * EDGE_BYTES)
+        self.origins = {k: np.concatenate(o) for k, (o, _) in pieces.items() if o}
+        self.targets = {k: np.concatenate(t) for k, (_, t) in pieces.items() if t}
+        self._index()
+
+    def _index(self) -> None:
+        """Lay the edges out by origin and by target."""
+        none = [np.empty(0, np.int32)]
+        origins = np.concatenate([*self.origins.values(), *none])
+        targets = np.concatenate([*self.targets.values(), *none])
+        numbers = np.repeat(np.array(list(self.origins), np.int32), [len(o) for o in self.origins.values()])
+        order = np.argsort(origins, kind="stable")
+        self.after, self.number = targets[order], numbers[order]
+        self.first_after = _offsets(origins, self.size)
+        self.before = origins[np.argsort(targets, kind="stable")]
+        self.first_before = _offsets(targets, self.size)
+
+    def out(self, node: int) -> tuple[Nodes, Nodes]:
+        """Where the steps from a node lead, and their numbers."""
+        span = slice(self.first_after[node], self.first_after[node + 1])
+        return self.after[span], self.number[span]
+
+    def predecessors(self, nodes: Rows) -> Nodes:
+        """The origins of every edge into the nodes, with repetitions."""
+        return self.before[_spans(self.first_before, nodes)[0]]
+
+    def resting(self, fair: Sequence[int]) -> Mask:
+        """The nodes from which nothing that must happen can."""
+        out = np.ones(self.size, np.bool_)
+        for number in fair:
+            if number in self.origins:
+                out[self.origins[number]] = False
+        return out
+
+    def satisfied(self, number: int, region: Mask) -> Mask:
+        """The nodes of the region where a fair step is disabled, or stays in the region."""
+        out = region.copy()
+        if number in self.origins:
+            out[self.origins[number][~region[self.targets[number]]]] = False
+        return out
+
+    def reaching(self, goal: Mask, within: Mask) -> Mask:
+        """The nodes of `within` with a path in it to a node of `goal` (a part of `within`)."""
+        seen = goal.copy()
+        unseen = within & ~goal
+        frontier = np.flatnonzero(goal)
+        rest = np.flatnonzero(unseen)
+        if len(rest) < len(frontier):  # first round from the smaller side
+            edges, counts = _spans(self.first_after, rest)
+            frontier = np.unique(np.repeat(rest, counts)[goal[self.after[edges]]])
+            seen[frontier], unseen[frontier] = True, False
+        while len(frontier):
+            origins = self.predecessors(frontier)
+            frontier = np.unique(origins[unseen[origins]]).astype(np.intp)
+            seen[frontier], unseen[frontier] = True, False
+        return seen
+
+    def route(self, start: int, goal: Mask, within: Mask) -> Route | None:
+        """A shortest path in `within` to a node of `goal`; empty if `start` is one."""
+        if goal[start]:
+            return []
+        unseen = within.copy()
+        unseen[start] = False
+        entered = np.full(self.size, -1, np.int64)  # the edge by which each node was reached
+        frontier = np.array([start], np.intp)
+        while len(frontier):
+            edges = _spans(self.first_after, frontier)[0]
+            edges = edges[unseen[self.after[edges]]]
+            nodes, first = np.unique(self.after[edges], return_index=True)
+            frontier = nodes.astype(np.intp)
+            unseen[frontier] = False
+            entered[frontier] = edges[first]
+            hits = frontier[goal[frontier]]
+            if len(hits):
+                return self._retrace(entered, start, int(hits[0]))
+        return None
+
+    def _retrace(self, entered: NDArray[np.int64], start: int, node: int) -> Route:
+        route = []
+        while node != start:
+            edge = entered[node]
+            route.append((int(self.number[edge]), node))
+            node = int(np.searchsorted(self.first_after, edge, side="right")) - 1
+        return route[::-1]
+
+
+def _offsets(ends: Nodes, size: int) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=size))]).astype(np.int64)
+
+
+def _spans(offsets: NDArray[np.int64], nodes: Rows) -> tuple[Rows, Rows]:
+    """The positions of all edges of the nodes, and how many each has."""
+    starts = offsets[nodes]
+    counts = offsets[nodes + 1] - starts
+    skipped = starts - (np.cumsum(counts) - counts)
+    return np.repeat(skipped, counts) + np.arange(counts.sum()), counts
+
+
+def fair_region(graph: Graph, avoid: Mask, fair: Sequence[int]) -> Mask:
+    """The nodes of `avoid` from which a weakly fair run stays in it for ever.
+
+    A run may rest where no fair step is enabled. As in the reference engine, whatever visits or can take
+    each fair step again and again within the region is fair.
+    """
+    resting = graph.resting(fair)
+    region = _peel(graph, avoid, resting)
+    # Whoever can reach a place of rest satisfies every fair step there: acyclic graphs need no more.
+    sure = graph.reaching(region & resting, region)
+    while not np.array_equal(sure, region):
+        size = int(region.sum())
+        for number in fair:
+            good = graph.satisfied(number, region) | sure
+            if not np.array_equal(good, region):
+                region = graph.reaching(good, region)
+        if int(region.sum()) == size:
+            break
+    return region
+
+
+def _peel(graph: Graph, avoid: Mask, resting: Mask) -> Mask:
+    """Drop, again and again, nodes with no way on in the region and no right to rest."""
+    region = avoid.copy()
+    inside = region[graph.after]
+    degree = np.add.reduceat(np.append(inside, False).astype(np.int32), graph.first_after[:-1])
+    degree[np.diff(graph.first_after) == 0] = 0
+    frontier = np.flatnonzero(region & ~resting & (degree == 0))
+    while len(frontier):
+        region[frontier] = False
+        origins, lost = np.unique(graph.predecessors(frontier), return_counts=True)
+        degree[origins] -= lost.astype(np.int32)
+        frontier = origins[region[origins] & ~resting[origins] & (degree[origins] == 0)].astype(np.intp)
+    return region
+
+
+def fair_run(graph: Graph, region: Mask, fair: Sequence[int], start: int) -> tuple[Route, int]:
+    """A run in the region from `start`, and after how many of its steps it begins to repeat for ever.
+
+    In the loop every fair step is taken, or disabled, at least once; a loop of no steps is a rest.
+    """
+    to_rest = graph.route(start, region & graph.resting(fair), region)
+    if to_rest is not None:
+        return to_rest, len(to_rest)
+    run: Route = []
+    here = start
+    while True:
+        anchor, began = here, len(run)
+        here = _round(graph, region, fair, here, run)
+        home = np.zeros(graph.size, np.bool_)
+        home[anchor] = True
+        back = graph.route(here, home, region)
+        if back is not None:
+            return run + back, began
+
+
+def _round(graph: Graph, region: Mask, fair: Sequence[int], here: int, run: Route) -> int:
+    """Extend the run until each fair step has been disabled or taken once; returns where it ends."""
+    pending = set(fair) & _enabled(graph, here)
+    while pending:
+        number = min(pending)
+        route = graph.route(here, graph.satisfied(number, region), region)
+        assert route is not None, "the fair region promises that every fair step can be satisfied within it"
+        if not route:
+            after, numbers = graph.out(here)
+            route = [(number, int(after[numbers == number][0]))]
+        for step, here in route:
+            run.append((step, here))
+            pending.discard(step)
+            pending &= _enabled(graph, here)
+    return here
+
+
+def _enabled(graph: Graph, node: int) -> set[int]:
+    return set(graph.out(node)[1].tolist())

@@ -1,0 +1,189 @@
+"""The plain engine: breadth-first search over single states with the interpreter. The reference for the others."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from ..language.expressions import Expr
+from ..language.systems import State
+from .engine import Clock, Progress, Report, quiet
+from .interpret import Interpreter
+from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
+
+BYTES_PER_STATE = 400  # a tuple of small ints, a dict entry and the parent pointer, measured with tracemalloc
+
+
+class PlainEngine:
+    """Explores a kernel one state at a time and keeps the whole graph."""
+
+    name = "interpret"
+
+    def __init__(self, kernel: Kernel, limits: Limits, report: Report = quiet) -> None:
+        self.kernel = kernel
+        self.limits = limits
+        self.report = report
+        self.interpreter = Interpreter(kernel.system)
+        self.parent: dict[State, tuple[State, int] | None] = {}
+        self.graph: dict[State, list[tuple[int, State]]] = {}
+
+    def explore(self, watches: Sequence[Watch]) -> Exploration:
+        clock = Clock(self.limits)
+        watching = _Watching(self.interpreter, watches, self._path)
+        self.parent = dict.fromkeys(self.kernel.system.initial_states)
+        queue = deque((state, 0) for state in self.parent)
+        edges = depth = 0
+        stopped = ""
+        while queue and not stopped:
+            state, depth = queue.popleft()
+            steps = [(i.number, after) for i, after in self.interpreter.successors(state)]
+            self.graph[state] = steps
+            edges += len(steps)
+            watching.look(state, steps)
+            for number, after in steps:
+                if after not in self.parent:
+                    self.parent[after] = (state, number)
+                    queue.append((after, depth + 1))
+            if len(self.graph) % 1024 == 0:
+                stopped = clock.stop_reason(len(self.parent), len(self.parent) * BYTES_PER_STATE)
+                self.report(Progress(self.name, "exploring", len(self.parent), depth, clock.seconds))
+        return Exploration(
+            self.name, len(self.parent), edges, depth, clock.seconds, BYTES_PER_STATE, watching.found, stopped
+        )
+
+    def _path(self, state: State) -> Path:
+        states, steps = [state], []
+        while (origin := self.parent[states[-1]]) is not None:
+            states.append(origin[0])
+            steps.append(origin[1])
+        return Path(tuple(reversed(states)), tuple(reversed(steps)))
+
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+        holds = self.interpreter.holds
+        avoid = {s for s in self.graph if not holds(goal, s, binding)}
+        fair = [i.number for i in self.kernel.instances if i.fair]
+        stay = fair_region(self.graph, avoid, fair)
+        start = next((s for s in self.graph if s in stay and holds(premise, s, binding)), None)
+        if start is None:
+            return None
+        stem = self._path(start)
+        states, steps, loop = fair_walk(self.graph, stay, fair, start)
+        path = Path(stem.states + tuple(states), stem.steps + tuple(steps))
+        return Lasso(path, len(stem.steps) + loop)
+
+
+Graph = dict[State, list[tuple[int, State]]]
+
+
+class _Watching:
+    """The first state or step found for each watch."""
+
+    def __init__(self, interpreter: Interpreter, watches: Sequence[Watch], path: Callable[[State], Path]) -> None:
+        self.interpreter = interpreter
+        self.open = list(watches)
+        self.path = path
+        self.found: dict[str, Path] = {}
+
+    def look(self, state: State, steps: list[tuple[int, State]]) -> None:
+        """Breadth-first order makes the first find a shortest one."""
+        taken = dict(steps)
+        still = []
+        for watch in self.open:
+            number = None if watch.instance is None else watch.instance.number
+            if (number is None or number in taken) and self.interpreter.holds(watch.expr, state, watch.binding):
+                if watch.key not in self.found:
+                    path = self.path(state)
+                    if number is not None:
+                        path = Path((*path.states, taken[number]), (*path.steps, number))
+                    self.found[watch.key] = path
+            else:
+                still.append(watch)
+        self.open = [w for w in still if w.key not in self.found]
+
+
+def fair_region(graph: Graph, avoid: set[State], fair: Sequence[int]) -> set[State]:
+    """The states of `avoid` from which a weakly fair run stays in it for ever (Emerson and Lei, 1986).
+
+    A run may rest in a state where no fair step is enabled, so every state is taken to step to itself.
+    """
+    region = set(avoid)
+    while True:
+        size = len(region)
+        back: dict[State, list[State]] = {}
+        for state in region:
+            for _, after in graph[state]:
+                if after in region:
+                    back.setdefault(after, []).append(state)
+        for number in fair:
+            seeds = [s for s in region if _satisfied(graph, region, s, number)]
+            region = _closure(seeds, lambda s: back.get(s, ()), region)
+        if len(region) == size:
+            return region
+
+
+def _satisfied(graph: Graph, region: set[State], state: State, number: int) -> bool:
+    """In this state the fair step is disabled, or can be taken without leaving the region."""
+    after = next((y for k, y in graph[state] if k == number), None)
+    return after is None or after in region
+
+
+def _closure(seeds: Iterable[State], before: Callable[[State], Iterable[State]], within: set[State]) -> set[State]:
+    seen = set(seeds)
+    queue = list(seen)
+    while queue:
+        for origin in before(queue.pop()):
+            if origin in within and origin not in seen:
+                seen.add(origin)
+                queue.append(origin)
+    return seen
+
+
+def fair_walk(graph: Graph, region: set[State], fair: Sequence[int], start: State) -> tuple[list[State], list[int], int]:
+    """A walk in the region from `start` that closes a loop in which every fair step is taken or disabled once.
+
+    Returns the states after `start`, the steps, and after how many steps the loop begins.
+    """
+    states: list[State] = []
+    steps: list[int] = []
+    here = start
+    while True:
+        began = len(steps)
+        anchor = here
+        for number in fair:
+            here = _visit(graph, region, here, number, states, steps)
+        back = _route(graph, region, here, lambda s, a=anchor: s == a)  # type: ignore[misc]
+        if back is not None:
+            states += [s for _, s in back]
+            steps += [k for k, _ in back]
+            return states, steps, began
+
+
+def _visit(graph: Graph, region: set[State], here: State, number: int, states: list[State], steps: list[int]) -> State:
+    """Go to where the fair step is disabled, or take it."""
+    route = _route(graph, region, here, lambda s: _satisfied(graph, region, s, number))
+    assert route is not None, "the fair region promises that every fair step can be satisfied within it"
+    here = route[-1][1] if route else here
+    taken = [(k, y) for k, y in graph[here] if k == number]
+    route = route + taken
+    states += [s for _, s in route]
+    steps += [k for k, _ in route]
+    return states[-1] if route else here
+
+
+def _route(graph: Graph, region: set[State], start: State, goal: Callable[[State], bool]) -> list[tuple[int, State]] | None:
+    """A shortest path within the region to a state that satisfies `goal`; empty if `start` does."""
+    parent: dict[State, tuple[State, int] | None] = {start: None}
+    queue = deque([start])
+    while queue:
+        state = queue.popleft()
+        if goal(state):
+            route = []
+            while (origin := parent[state]) is not None:
+                route.append((origin[1], state))
+                state = origin[0]
+            return route[::-1]
+        for number, after in graph[state]:
+            if after in region and after not in parent:
+                parent[after] = (state, number)
+                queue.append(after)
+    return None

@@ -1,0 +1,213 @@
+"""The symbolic engine: sets of states as binary decision diagrams, for systems too large to list.
+
+The search is strictly breadth-first, so that counts and shortest paths are those of the other engines.
+Kept per depth is the set of all states seen so far; a path is walked back through these, state by state.
+A step out of a field's range is found where a watch asks for it, and leads nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..errors import LimitReached
+from ..language.expressions import Expr
+from ..language.systems import State
+from .bdd import Diagrams, Function
+from .bdd_fairness import Region, Walk
+from .bdd_steps import Step, make_steps
+from .bdd_trees import Encoding, Trees, variable_order
+from .engine import Clock, Progress, Report, quiet
+from .interpret import Interpreter
+from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
+
+
+class SymbolicEngine:
+    """Explores a kernel on decision diagrams.
+
+    `reorder` lets CUDD sift the variables as the diagrams grow: half the memory and several times the seconds
+    on the rendezvous.
+
+    Raises:
+        UnavailableError: the package `dd` is not installed.
+    """
+
+    name = "symbolic"
+
+    def __init__(
+        self, kernel: Kernel, limits: Limits, report: Report = quiet, *, reorder: bool = False
+    ) -> None:
+        self.kernel = kernel
+        self.limits = limits
+        self.report = report
+        self.encoding = Encoding(kernel)
+        self.interpreter = Interpreter(kernel.system)
+        self.diagrams = Diagrams(variable_order(kernel.cells), limits.memory_bytes, reorder)
+        self.name += self.diagrams.suffix
+        self.trees = Trees(kernel, self.diagrams)
+        self.clock = Clock(limits)
+        self.steps: list[Step] = []
+        self.seen: list[Function] = []
+        self.distinct = 0
+        self._origins: dict[State, tuple[State, int]] = {}
+
+    def __del__(self) -> None:
+        # In a reference cycle the collector might otherwise let the manager go before its diagrams.
+        for name in ("steps", "seen"):
+            self.__dict__.get(name, []).clear()
+        if "trees" in self.__dict__:
+            self.trees.clear()
+
+    def explore(self, watches: Sequence[Watch]) -> Exploration:
+        self.clock = Clock(self.limits)
+        stopped = ""
+        found: dict[str, Path] = {}
+        edges = 0
+        try:
+            self._search()
+        except (LimitReached, RuntimeError, ValueError) as error:
+            stopped = self._reason(error)
+        try:
+            edges = sum(self.diagrams.count(self.seen[-1] & step.taken) for step in self.steps if self.seen)
+            self._find(watches, found)
+        except (LimitReached, RuntimeError, ValueError) as error:
+            stopped = stopped or self._reason(error)
+        per_state = self.diagrams.memory_bytes / max(1, self.distinct)
+        depth = max(0, len(self.seen) - 1)
+        seconds = self.clock.seconds
+        return Exploration(self.name, self.distinct, edges, depth, seconds, per_state, found, stopped)
+
+    def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+        """As the protocol says.
+
+        Raises:
+            LimitReached: of memory, or of the seconds that each lasso has anew.
+        """
+        self.clock = Clock(self.limits)
+        try:
+            return self._lasso(self._holds(premise, binding), self._holds(goal, binding))
+        except (RuntimeError, ValueError) as error:
+            raise LimitReached(self._reason(error)) from None
+
+    def _search(self) -> None:
+        d = self.diagrams
+        self.seen = [self._initial()]
+        self._progress()
+        self.steps = []
+        for step in make_steps(self.kernel, self.trees):
+            self.steps.append(step)
+            self._check()
+        frontier = self.seen[0]
+        while True:
+            seen = self.seen[-1]
+            source = min(frontier, seen, key=lambda u: u.dag_size)  # both give the same new states
+            frontier = d.union(self._images(source)) & ~seen
+            if frontier == d.false:
+                return
+            self.seen.append(seen | frontier)
+            self._progress()
+
+    def _images(self, states: Function) -> Iterator[Function]:
+        for step in self.steps:
+            self._check()
+            yield step.image(states)
+
+    def _initial(self) -> Function:
+        out = self.diagrams.true
+        for cell in self.kernel.cells:
+            read = self.kernel.cell_read(*cell.key)
+            values = self.diagrams.false
+            for value in cell.slot.initial:
+                values = values | self.trees.equal(self.trees.vector(read), self.trees.constant(value))
+            out = out & values
+        return out
+
+    def _progress(self) -> None:
+        self.distinct = self.diagrams.count(self.seen[-1])
+        self.report(Progress(self.name, "exploring", self.distinct, len(self.seen) - 1, self.clock.seconds))
+        self._check(self.diagrams.memory_bytes)
+
+    def _check(self, memory_bytes: int = 0) -> None:
+        reason = self.clock.stop_reason(self.distinct, memory_bytes)
+        if reason:
+            raise LimitReached(reason)
+
+    def _reason(self, error: Exception) -> str:
+        return str(error if isinstance(error, LimitReached) else self.diagrams.limit_of(error))
+
+    def _holds(self, expr: Expr, binding: Binding) -> Function:
+        return self.trees.condition(self.kernel.closed(expr, binding))
+
+    def _find(self, watches: Sequence[Watch], found: dict[str, Path]) -> None:
+        """A shortest path for each key: most watches never occur, which one look at all states tells."""
+        taken = {step.instance: step.taken for step in self.steps}
+        false = self.diagrams.false
+        nearest: dict[str, tuple[int, Watch, Function]] = {}
+        for watch in watches:
+            best = nearest.get(watch.key)
+            states = self.seen[-1] if best is None else self.seen[best[0] - 1] if best[0] else false
+            if watch.instance is not None:
+                states = states & taken.get(watch.instance, false)
+            if states != false:
+                states = states & self._holds(watch.expr, watch.binding)
+            if states != false:
+                depth = self._depth(states)
+                nearest[watch.key] = depth, watch, states & self.seen[depth]
+        for key, (depth, watch, states) in nearest.items():
+            found[key] = self._watched(depth, watch, states)
+
+    def _watched(self, depth: int, watch: Watch, states: Function) -> Path:
+        path = self._path(self._pick(states), depth)
+        if watch.instance is None:
+            return path
+        after = self.interpreter.apply(watch.instance, path.states[-1])
+        return Path((*path.states, after), (*path.steps, watch.instance.number))
+
+    def _depth(self, states: Function) -> int:
+        """The least depth at which one of these states was seen."""
+        low, high = 0, len(self.seen) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if (self.seen[middle] & states) != self.diagrams.false:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _pick(self, states: Function) -> State:
+        return self.encoding.decode(self.diagrams.pick(states, self.encoding.bits))
+
+    def _path(self, state: State, depth: int) -> Path:
+        """A shortest path to a state that was first seen at this depth."""
+        states, steps = [state], list[int]()
+        for k in range(depth - 1, -1, -1):
+            origin = self._origins.get(states[-1])
+            if origin is None:
+                origin = self._origins[states[-1]] = self._origin(states[-1], self.seen[k])
+            states.append(origin[0])
+            steps.append(origin[1])
+        return Path(tuple(reversed(states)), tuple(reversed(steps)))
+
+    def _origin(self, state: State, within: Function) -> tuple[State, int]:
+        values = self.encoding.assign(state)
+        for step in self.steps:
+            before = step.before(values, within)
+            if before != self.diagrams.false:
+                written = [bit for bit in self.encoding.bits if bit in step.fixed or bit in step.assigned]
+                origin = values | self.diagrams.pick(before, written)
+                return self.encoding.decode(origin), step.instance.number
+        raise AssertionError(f"{self.kernel.decode(state)} was reached, but from nowhere")
+
+    def _lasso(self, premise: Function, goal: Function) -> Lasso | None:
+        avoid = self.seen[-1] & ~goal
+        if (avoid & premise) == self.diagrams.false:
+            return None
+        region = Region(self.steps, avoid, self.diagrams, self._check)
+        starts = region.states & premise
+        if starts == self.diagrams.false:
+            return None
+        depth = self._depth(starts)
+        stem = self._path(self._pick(starts & self.seen[depth]), depth)
+        walk = Walk(region, self.encoding, self.interpreter, stem.states[-1])
+        loop = walk.close_loop()
+        path = Path(stem.states + tuple(walk.states), stem.steps + tuple(walk.steps))
+        return Lasso(path, len(stem.steps) + loop)

@@ -1,0 +1,169 @@
+"""Reduction by symmetry: states that differ only by which member is which are explored once.
+
+Sound only where no tree can tell one member from another by its number. The cells of each member form a lane of
+bits; sorting the lanes gives one state per orbit, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import UsageError
+from ..language.expressions import Expr
+from ..language.sorts import Sort
+from ..language.systems import State, System
+from .interpret import Interpreter
+from .kernel import Kernel, Path
+from .packing import Columns, Layout
+from .trails import Trail
+
+REMEDY = "explore without symmetry"
+
+
+def interchangeable(system: System) -> Sort:
+    """The one index whose members can be exchanged.
+
+    Raises:
+        UsageError: there is none, or more than one, or a tree numbers or orders its members.
+    """
+    dims = {d.name: d for slot in system.slots.values() for d in slot.dims}
+    if len(dims) != 1:
+        raise UsageError(
+            f"{system.name} has fields per {', '.join(sorted(dims)) or 'no index at all'}: "
+            f"symmetry is over exactly one index; {REMEDY}"
+        )
+    (sort,) = dims.values()
+    for slot in system.slots.values():
+        if len(slot.dims) > 1:
+            raise UsageError(
+                f"{slot.at}: {slot.name} is indexed by pairs of {sort.name}, which have no lanes; {REMEDY}"
+            )
+    for what, expr in _trees(system):
+        reason = _tells_apart(expr, sort)
+        if reason:
+            raise UsageError(
+                f"{what} {reason}, so the members of {sort.name} are not interchangeable; {REMEDY}"
+            )
+    return sort
+
+
+def _trees(system: System) -> Iterator[tuple[str, Expr]]:
+    for t in system.transitions:
+        for tree in (t.guard, *t.effects.values()):
+            yield f"{t.at}: the transition {t.name}", tree
+    for p in system.properties:
+        for tree in (*p.exprs, *(p.conditions or {}).values()):
+            yield f"{p.at}: the property {p.name}", tree
+    for m in system.machines.values():
+        yield f"the machine {m.name}", m.control
+    yield f"the terminal condition of {system.name}", system.terminal
+
+
+def _tells_apart(expr: Expr, sort: Sort) -> str:
+    """How a tree tells one member from another, in words; empty if it does not."""
+    seen: set[Expr] = set()
+    todo = [expr]
+    while todo:
+        here = todo.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        if here.op == "const" and here.sort is sort:
+            return f"names {sort.name} {here.args[0]}"
+        if here.op == "ord" and here.args[0].sort is sort:
+            return f"uses the number of a {sort.name} (ord)"
+        if here.op == "lt" and here.args[0].sort is sort:
+            return f"orders the members of {sort.name}"
+        todo += [x for x in here.args if isinstance(x, Expr)]
+    return ""
+
+
+def sorting_network(size: int) -> list[tuple[int, int]]:
+    """Compare-exchanges that sort `size` values (Batcher's odd-even merge sort, Knuth vol. 3, 5.3.4)."""
+    pairs = []
+    p = 1
+    while p < size:
+        k = p
+        while k:
+            for j in range(k % p, size - k, 2 * k):
+                for i in range(j, min(j + k, size - k)):
+                    if i // (2 * p) == (i + k) // (2 * p):
+                        pairs.append((i, i + k))
+            k //= 2
+        p *= 2
+    return pairs
+
+
+class Symmetry:
+    """The orbits of one system's states."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.sort = interchangeable(kernel.system)
+        self.layout = Layout(kernel.cells, kernel.frozen, lanes=self.sort.name)
+        self._network = sorting_network(self.sort.size)
+
+    def canonical(self, columns: Columns) -> Columns:
+        """For each state the one of its orbit whose lanes are sorted."""
+        lanes = self.layout.lanes
+        ones = (1 << lanes[0].bits) - 1
+        values = [(columns[lane.word] >> lane.shift) & ones for lane in lanes]
+        for a, b in self._network:
+            values[a], values[b] = np.minimum(values[a], values[b]), np.maximum(values[a], values[b])
+        out = list(columns)
+        for word in sorted({lane.word for lane in lanes}):
+            out[word] = out[word] & ~sum(ones << lane.shift for lane in lanes if lane.word == word)
+        for lane, value in zip(lanes, values, strict=True):
+            out[lane.word] |= value << lane.shift
+        return tuple(out)
+
+    def concrete(self, trail: Trail) -> Path:
+        """A run of the unreduced system through the given orbits that ends in exactly the last state."""
+        orbits, _ = trail
+        state = self.layout.unpack(orbits[0])  # sorting lanes leads from initial states to initial states
+        states, numbers = [state], []
+        for orbit in orbits[1:]:
+            number, state = next(
+                (i.number, after)
+                for i, after in self._interpreter.successors(state)
+                if self._orbit(after) == orbit
+            )
+            states.append(state)
+            numbers.append(number)
+        return self._renamed(Path(tuple(states), tuple(numbers)), self._ranks(states[-1]))
+
+    @cached_property
+    def _interpreter(self) -> Interpreter:
+        return Interpreter(self._kernel.system)
+
+    def _orbit(self, state: State) -> tuple[int, ...]:
+        return tuple(int(c[0]) for c in self.canonical(self.layout.pack([state])))
+
+    def _ranks(self, state: State) -> list[int]:
+        """For each member its position once the lanes are sorted."""
+        words = [int(c[0]) for c in self.layout.pack([state])]
+        lanes = self.layout.lanes
+        values = [(words[lane.word] >> lane.shift) & ((1 << lane.bits) - 1) for lane in lanes]
+        order = sorted(range(len(values)), key=values.__getitem__)
+        return [order.index(member) for member in range(len(values))]
+
+    def _renamed(self, path: Path, names: list[int]) -> Path:
+        """The same run with each member under its new name."""
+        kernel = self._kernel
+        numbers = {(i.transition.name, i.indices): i.number for i in kernel.instances}
+        places = [kernel.position[c.slot.name, tuple(names[i] for i in c.indices)] for c in kernel.cells]
+
+        def state(old: State) -> State:
+            new = dict(zip(places, old, strict=True))
+            return tuple(new[k] for k in range(len(new)))
+
+        def step(number: int) -> int:
+            i = kernel.instances[number]
+            pairs = zip(i.transition.params, i.indices, strict=True)
+            indices = tuple(names[k] if p.sort is self.sort else k for p, k in pairs)
+            return numbers[i.transition.name, indices]
+
+        return Path(tuple(map(state, path.states)), tuple(map(step, path.steps)))

@@ -1,0 +1,131 @@
+"""Shortest paths without parent pointers: from a state back through the levels of the search.
+
+A predecessor of `y` under a step agrees with `y` on every cell that the step does not write, and with the guard on
+the cells that it fixes. What is left to guess is small, so candidates are made, stepped and looked up in the
+level before, instead of expanding that level again. All wanted states go back together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+
+import numpy as np
+
+from .packing import Columns, Keys, Layout
+from .vectorise import Step
+
+CANDIDATES_MAX = 1 << 17  # beyond that many guesses, the level before is expanded after all
+CHUNK = 1 << 15
+
+Words = tuple[int, ...]
+Trail = tuple[list[Words], list[int]]  # states from an initial one; the number of the step between each two
+
+
+class Trails:
+    """Walks back through `levels` (sorted keys, by distance from the initial states)."""
+
+    def __init__(
+        self, layout: Layout, steps: Sequence[Step], levels: Sequence[Keys],
+        canonical: Callable[[Columns], Columns] | None = None,
+    ) -> None:  # fmt: skip
+        self._layout = layout
+        self._steps = [step for step in steps if step.possible]
+        self._levels = levels
+        self._canonical = canonical
+
+    def trails(self, ends: Iterable[tuple[int, Words]]) -> dict[tuple[int, Words], Trail]:
+        """For each (level, state) a shortest path to it."""
+        wanted = set(ends)
+        origin: dict[tuple[int, Words], tuple[Words, int]] = {}
+        todo: set[Words] = set()
+        for level in range(max((level for level, _ in wanted), default=0), 0, -1):
+            todo |= {words for at, words in wanted if at == level}
+            found = self._predecessors(sorted(todo), self._levels[level - 1])
+            origin.update({(level, words): before for words, before in found.items()})
+            todo = {words for words, _ in found.values()}
+        return {end: _follow(origin, *end) for end in wanted}
+
+    def _predecessors(self, wanted: Sequence[Words], level: Keys) -> dict[Words, tuple[Words, int]]:
+        """For each state, one of the level before and the number of the step that leads from there."""
+        found: dict[Words, tuple[Words, int]] = {}
+        open_ = list(wanted)
+        for step in self._steps:
+            if not open_:
+                break
+            targets = tuple(np.array(column, np.int64) for column in zip(*open_, strict=True))
+            found.update(self._back(step, targets, level))
+            open_ = [words for words in open_ if words not in found]
+        assert not open_, "every state of a level has a predecessor in the level before"
+        return found
+
+    def _back(self, step: Step, targets: Columns, level: Keys) -> dict[Words, tuple[Words, int]]:
+        if self._canonical is None:
+            guesses = self._guesses(step, targets)
+            if guesses is not None:
+                return self._match(step, guesses, targets, level)
+        found: dict[Words, tuple[Words, int]] = {}
+        for start in range(0, len(level), CHUNK):
+            columns = self._layout.columns(level[start : start + CHUNK])
+            found.update(self._match(step, columns, targets, None))
+            if len(found) == len(targets[0]):
+                break
+        return found
+
+    def _guesses(self, step: Step, targets: Columns) -> Columns | None:
+        """Every state that could step to a target, as far as cells written and fixed tell."""
+        layout = self._layout
+        fixed = {layout.place(read): value.args[0] for read, value in step.facts.items()}
+        written = [layout.places[k] for k in step.effects]
+        for k, value in step.effects.items():
+            if value.op == "const":
+                p = layout.places[k]
+                same = (targets[p.word] & p.mask) == p.pattern(value.args[0])
+                targets = tuple(c[same] for c in targets)
+        free = [p for p in written if p not in fixed]
+        if len(targets[0]) * prod(1 + p.high - p.low for p in free) > CANDIDATES_MAX:
+            return None
+        columns = list(targets)
+        for p in written:
+            columns[p.word] = columns[p.word] & ~p.mask
+            if p in fixed:
+                columns[p.word] |= p.pattern(fixed[p])
+        for p in free:
+            values = np.arange(1 + p.high - p.low, dtype=np.int64) << p.shift
+            columns = [np.repeat(c, len(values)) for c in columns]
+            columns[p.word] |= np.tile(values, len(columns[0]) // len(values))
+        return tuple(columns)
+
+    def _match(
+        self, step: Step, columns: Columns, targets: Columns, level: Keys | None
+    ) -> dict[Words, tuple[Words, int]]:
+        """Which of the given states (only those in `level`, if given) step to which target."""
+        taken = step.run(columns) if len(columns[0]) else None
+        if taken is None:
+            return {}
+        layout = self._layout
+        before = taken.before
+        after = taken.after if self._canonical is None else self._canonical(taken.after)
+        _, good = layout.find(layout.keys(after), layout.sort_unique(layout.keys(targets).copy()))
+        if taken.inside is not None:
+            good &= taken.inside
+        rows = np.flatnonzero(good)
+        if level is not None and len(rows):
+            _, there = layout.find(layout.keys(tuple(c[rows] for c in before)), level)
+            rows = rows[there]
+        number = step.instance.number
+        ends = zip(*(c[rows].tolist() for c in after), strict=True)
+        starts = zip(*(c[rows].tolist() for c in before), strict=True)
+        out: dict[Words, tuple[Words, int]] = {}
+        for end, start in zip(ends, starts, strict=True):
+            out.setdefault(end, (start, number))
+        return out
+
+
+def _follow(origin: dict[tuple[int, Words], tuple[Words, int]], level: int, words: Words) -> Trail:
+    states, numbers = [words], []
+    for at in range(level, 0, -1):
+        words, number = origin[at, words]
+        states.append(words)
+        numbers.append(number)
+    return states[::-1], numbers[::-1]

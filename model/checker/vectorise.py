@@ -1,0 +1,326 @@
+"""Closed trees as NumPy source: one function evaluates a tree on a whole array of packed states.
+
+In the generated text `w0`, `w1`, ... are the words of the states, one array each. What is used twice becomes a
+temporary; a conjunction of literals (a cell equals a constant) becomes one masked compare per word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..language.expressions import FALSE, TRUE, Expr, and_, equal, substitute
+from ..language.sorts import Sort
+from .kernel import Instance, Kernel
+from .packing import Columns, Layout, Mask, Place, Rows
+
+NESTING_MAX = 40  # parentheses in one expression; Python's parser refuses beyond 200
+
+_BYTE, _WORD, _BOOL, _CONST = "byte", "word", "bool", "const"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A condition that fixes one cell: `read` equals `value`."""
+
+    read: Expr
+    value: Expr
+
+
+def literal(expr: Expr) -> Literal | None:
+    """The condition as a literal, if it is one."""
+    if expr.op == "read":
+        return Literal(expr, TRUE)
+    if expr.op == "not" and expr.args[0].op == "read":
+        return Literal(expr.args[0], FALSE)
+    if expr.op == "eq" and expr.args[0].op == "read" and expr.args[1].op == "const":
+        return Literal(expr.args[0], expr.args[1])
+    return None
+
+
+def split_literals(expr: Expr) -> tuple[dict[Expr, Expr], Expr]:
+    """A condition as the cells that it fixes, and the rest with those put in."""
+    facts: dict[Expr, Expr] = {}
+    rest = expr
+    while True:
+        more: dict[Expr, Expr] = {}
+        for part in rest.args if rest.op == "and" else (rest,):
+            found = literal(part)
+            # A second, different value would fold to FALSE in the next round.
+            if found is not None and found.read not in more:
+                more[found.read] = found.value
+        if not more:
+            return facts, rest
+        facts.update(more)
+        rest = substitute(rest, dict(more))
+
+
+class Emitter:
+    """Writes the lines of one function body."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.lines: list[str] = []
+        self._texts: dict[Expr, tuple[str, str]] = {}
+        self._uses: dict[Expr, int] = {}
+        self._names = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " + text)
+
+    def forget(self) -> None:
+        """The rows have changed: what was computed no longer fits them."""
+        self._texts.clear()
+        self._uses.clear()
+
+    def count(self, exprs: Iterable[Expr]) -> None:
+        """Tell beforehand what will be written, so that shared parts get a name."""
+        for expr in exprs:
+            self._uses[expr] = self._uses.get(expr, 0) + 1
+            if self._uses[expr] == 1:
+                self.count(x for x in expr.args if isinstance(x, Expr))
+
+    def condition(self, expr: Expr) -> str:
+        """A tree that is not constant, as text for an array of bools."""
+        return self._text(expr)[0]
+
+    def number(self, expr: Expr) -> str:
+        """A tree as text for an int64 array, or a constant; bools as 0 and 1."""
+        text, kind = self._text(expr)
+        return text if kind in (_WORD, _CONST) else f"{text}.astype(i64)"
+
+    def _text(self, expr: Expr) -> tuple[str, str]:
+        found = self._texts.get(expr)
+        if found is None:
+            text, kind = getattr(self, f"_{expr.op}")(expr)
+            if kind != _CONST and (self._uses.get(expr, 0) > 1 or text.count("(") > NESTING_MAX):
+                self._names += 1
+                self.line(f"t{self._names} = {text}")
+                text = f"t{self._names}"
+            found = self._texts[expr] = text, kind
+        return found
+
+    def _const(self, expr: Expr) -> tuple[str, str]:
+        return str(expr.args[0]), _CONST
+
+    def _read(self, expr: Expr) -> tuple[str, str]:
+        p = self.layout.place(expr)
+        if expr.sort.kind == "bool":
+            return f"((w{p.word} & {p.mask}) != 0)", _BOOL
+        text = f"((w{p.word} >> {p.shift}) & {p.ones})" if p.shift else f"(w{p.word} & {p.ones})"
+        return (f"({text} + {p.low})" if p.low else text), _WORD
+
+    def _eq(self, expr: Expr) -> tuple[str, str]:
+        return self._compare(expr, "=="), _BOOL
+
+    def _lt(self, expr: Expr) -> tuple[str, str]:
+        return self._compare(expr, "<"), _BOOL
+
+    def _not(self, expr: Expr) -> tuple[str, str]:
+        (inner,) = expr.args
+        if inner.op in ("eq", "lt") and self._uses.get(inner, 0) < 2:
+            return self._compare(inner, {"eq": "!=", "lt": ">="}[inner.op]), _BOOL
+        if inner.op == "read":
+            p = self.layout.place(inner)
+            return f"((w{p.word} & {p.mask}) == 0)", _BOOL
+        return f"(~{self.condition(inner)})", _BOOL
+
+    def _compare(self, expr: Expr, sign: str) -> str:
+        a, b = expr.args
+        # Shifting the constant instead of the cell saves an operation: bits of one cell keep its order.
+        if a.op == "read" and b.op == "const":
+            p = self.layout.place(a)
+            return f"((w{p.word} & {p.mask}) {sign} {p.pattern(b.args[0])})"
+        if b.op == "read" and a.op == "const":
+            p = self.layout.place(b)
+            return f"({p.pattern(a.args[0])} {sign} (w{p.word} & {p.mask}))"
+        return f"({self._text(a)[0]} {sign} {self._text(b)[0]})"
+
+    def _and(self, expr: Expr) -> tuple[str, str]:
+        facts: dict[Expr, Expr] = {}
+        others = []
+        for part in expr.args:
+            found = literal(part)
+            if found is None or found.read in facts:
+                others.append(self.condition(part))
+            else:
+                facts[found.read] = found.value
+        return f"({' & '.join([*self.masked(facts), *others])})", _BOOL
+
+    def masked(self, facts: dict[Expr, Expr]) -> list[str]:
+        """One compare per word that together say what the cells are."""
+        masks: dict[int, tuple[int, int]] = {}
+        for cell, value in facts.items():
+            p = self.layout.place(cell)
+            mask, pattern = masks.get(p.word, (0, 0))
+            masks[p.word] = mask | p.mask, pattern | p.pattern(value.args[0])
+        return [f"((w{word} & {mask}) == {pattern})" for word, (mask, pattern) in sorted(masks.items())]
+
+    def _ite(self, expr: Expr) -> tuple[str, str]:
+        c, a, b = expr.args
+        return f"where({self.condition(c)}, {self.number(a)}, {self.number(b)})", _WORD
+
+    def _int(self, expr: Expr) -> tuple[str, str]:
+        # A bool is a byte that holds 0 or 1: adding bytes moves an eighth of the memory.
+        return f"{self.condition(expr.args[0])}.view(i8)", _BYTE
+
+    def _add(self, expr: Expr) -> tuple[str, str]:
+        return self._arithmetic(expr, "+")
+
+    def _sub(self, expr: Expr) -> tuple[str, str]:
+        return self._arithmetic(expr, "-")
+
+    def _arithmetic(self, expr: Expr, sign: str) -> tuple[str, str]:
+        texts = [self._text(x) for x in expr.args]
+        small = all(_fits_byte(x.sort) for x in (expr, *expr.args))
+        if small and all(kind in (_BYTE, _CONST) for _, kind in texts):
+            return f"({texts[0][0]} {sign} {texts[1][0]})", _BYTE
+        a, b = (self.number(x) for x in expr.args)
+        return f"({a} {sign} {b})", _WORD
+
+
+def _fits_byte(sort: Sort) -> bool:
+    return sort.low >= -128 and sort.high <= 127
+
+
+def build(name: str, head: str, lines: Sequence[str]) -> Callable[..., Any]:
+    """The function of the given source text."""
+    source = "\n".join([f"def {name}({head}):", *lines])
+    scope: dict[str, Any] = {"np": np, "i64": np.int64, "i8": np.int8, "where": np.where}
+    exec(compile(source, f"<generated {name}>", "exec"), scope)
+    return scope[name]  # type: ignore[no-any-return]
+
+
+def words_of(layout: Layout) -> list[str]:
+    return [f"w{j}" for j in range(layout.words)]
+
+
+def conditions(layout: Layout, exprs: Sequence[Expr]) -> Callable[..., tuple[Mask, ...]]:
+    """A function of the words that evaluates closed conditions, none of them constant."""
+    emitter = Emitter(layout)
+    emitter.count(exprs)
+    texts = [emitter.condition(expr) for expr in exprs]
+    emitter.line(f"return ({', '.join(texts)},)")
+    return build("conditions", ", ".join(words_of(layout)), emitter.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Where one step was taken: row numbers, those states, and the states after.
+
+    `inside` is None, or tells the rows whose effects stay within the ranges of their fields: a value
+    outside cannot be packed, so the state after it is not one.
+    """
+
+    rows: Rows
+    before: Columns
+    after: Columns
+    inside: Mask | None
+
+
+class Step:
+    """One instance, vectorised: `run(columns)` gives the rows where it is taken, or None."""
+
+    def __init__(self, kernel: Kernel, layout: Layout, instance: Instance) -> None:
+        self.instance = instance
+        self.layout = layout
+        self.facts, self.rest = split_literals(kernel.guard(instance))
+        self.effects: dict[int, Expr] = {}
+        self.sure = False  # whenever the guard holds, something changes
+        for k, value in kernel.effects(instance).items():
+            now = self.known(kernel.cell_read(*kernel.cells[k].key))
+            then = self.known(value)
+            if equal(now, then) is not TRUE:
+                self.effects[k] = then
+                self.sure = self.sure or equal(now, then) is FALSE
+        self.possible = self.rest is not FALSE and bool(self.effects)
+        self._run = self._build() if self.possible else None
+
+    def known(self, expr: Expr) -> Expr:
+        """A closed tree where the guard holds: the cells that it fixes are constants."""
+        return substitute(expr, dict(self.facts))
+
+    def run(self, columns: Columns) -> Taken | None:
+        if self._run is None:
+            return None
+        found = self._run(*columns)
+        return None if found is None else Taken(*found)
+
+    def _build(self) -> Callable[..., Any]:
+        words = words_of(self.layout)
+        emitter = Emitter(self.layout)
+        masked = emitter.masked(self.facts)
+        if masked:
+            emitter.line(f"rows = np.flatnonzero({' & '.join(masked)})")
+            emitter.line("if not rows.size: return None")
+            for w in words:
+                emitter.line(f"{w} = {w}.take(rows)")
+        else:
+            emitter.line("rows = np.arange(w0.size)")
+        if self.rest is not TRUE:
+            emitter.count([self.rest])
+            self._select(emitter, emitter.condition(self.rest), words)
+        after, outside = self._emit_effects(emitter)
+        if not self.sure:
+            touched = [f"({after[j]} != w{j})" for j in sorted(after)]
+            if outside:
+                touched.append("outside")
+            self._select(
+                emitter, " | ".join(touched), [*words, *after.values(), *(["outside"] if outside else [])]
+            )
+        new = [after.get(j, w) for j, w in enumerate(words)]
+        inside = "~outside" if outside else "None"
+        emitter.line(f"return rows, ({', '.join(words)},), ({', '.join(new)},), {inside}")
+        return build("step", ", ".join(words), emitter.lines)
+
+    def _select(self, emitter: Emitter, condition: str, arrays: Sequence[str]) -> None:
+        """Go on with the rows where the condition holds."""
+        emitter.line(f"keep = np.flatnonzero({condition})")
+        emitter.line("if not keep.size: return None")
+        emitter.line("if keep.size != rows.size:")
+        for name in ["rows", *arrays]:
+            emitter.line(f"    {name} = {name}.take(keep)")
+        emitter.forget()
+
+    def _emit_effects(self, emitter: Emitter) -> tuple[dict[int, str], bool]:
+        """Lines that compute each changed word; and whether an effect may leave its field's range."""
+        values = list(self.effects.items())
+        emitter.count(value for _, value in values)
+        clear: dict[int, int] = {}
+        fixed: dict[int, int] = {}
+        moving: dict[int, list[str]] = {}
+        outside: list[str] = []
+        for k, value in values:
+            p = self.layout.places[k]
+            clear[p.word] = clear.get(p.word, 0) | p.mask
+            if value.op == "const" and p.low <= value.args[0] <= p.high:
+                fixed[p.word] = fixed.get(p.word, 0) | p.pattern(value.args[0])
+                continue
+            moving.setdefault(p.word, []).append(_shifted(emitter.number(value), p))
+            if value.sort.low < p.low or value.sort.high > p.high:
+                outside.append(_out_of_range(emitter.number(value), p))
+        names = {}
+        for word in sorted(clear):
+            parts = [f"(w{word} & {~clear[word]})", *([str(fixed[word])] if fixed.get(word) else [])]
+            emitter.line(f"v{word} = {' | '.join([*parts, *moving.get(word, [])])}")
+            names[word] = f"v{word}"
+        if outside:
+            emitter.line(f"outside = {' | '.join(outside)} | np.zeros(w0.size, np.bool_)")
+        return names, bool(outside)
+
+
+def _shifted(text: str, p: Place) -> str:
+    moved = f"({text} - {p.low})" if p.low else text
+    return f"({moved} << {p.shift})" if p.shift else moved
+
+
+def _out_of_range(text: str, p: Place) -> str:
+    return f"({text} < {p.low}) | ({text} > {p.high})"
+
+
+def taken_condition(kernel: Kernel, instance: Instance) -> Expr:
+    """Closed condition: the instance takes a step here."""
+    return and_(kernel.guard(instance), kernel.changes(instance))

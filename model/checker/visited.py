@@ -1,0 +1,98 @@
+"""The set of states seen, as a few sorted runs: no table, no hash, eight bytes a word."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .packing import Keys, Layout
+
+RUN_RATIO = (
+    6  # a run at least this much longer than the next: few runs to search, each state merged few times
+)
+PENDING_MIN = 1 << 20  # successors to gather before they are compared with the set
+
+
+class Visited:
+    """Sorted runs without repetitions or overlaps."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._runs: list[Keys] = []
+        self.count = 0
+
+    def unseen(self, keys: Keys) -> Keys:
+        """Those of the sorted keys that are not in the set."""
+        for run in reversed(self._runs):  # the latest run first: most repetitions are near
+            if not len(keys):
+                break
+            _, seen = self._layout.find(keys, run)
+            keys = keys[~seen]
+        return keys
+
+    def add(self, fresh: Keys) -> None:
+        """Add sorted keys, none of them in the set."""
+        if not len(fresh):
+            return
+        self.count += len(fresh)
+        self._runs.append(fresh)
+        while len(self._runs) > 1 and len(self._runs[-2]) < RUN_RATIO * len(self._runs[-1]):
+            self._merge_last()
+
+    def merged(self) -> Keys:
+        """Every state, sorted."""
+        while len(self._runs) > 1:
+            self._merge_last()
+        return self._runs[0]
+
+    def _merge_last(self) -> None:
+        pair = self._runs[-2:]
+        del self._runs[-2:]
+        run = np.concatenate(pair)
+        run.sort(kind="stable")
+        self._runs.append(run)
+
+
+class NextLevel:
+    """Gathers the successors of one level, and keeps only those that are new."""
+
+    def __init__(self, layout: Layout, visited: Visited, room: int) -> None:
+        self._layout = layout
+        self._visited = visited
+        self._room = room  # new states that the limit still allows
+        self._new: list[Keys] = []  # at most one array, sorted
+        self._pending: list[Keys] = []
+        self._waiting = 0
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._new))
+
+    @property
+    def held(self) -> int:
+        """Keys in memory, repetitions included."""
+        return self.count + self._waiting
+
+    def add(self, keys: Keys) -> None:
+        """Add sorted keys."""
+        self._pending.append(keys)
+        self._waiting += len(keys)
+        # Comparing in large batches saves searches; near the limit every batch counts.
+        if self._waiting > PENDING_MIN or self.held > self._room:
+            self._settle()
+
+    def finish(self) -> Keys:
+        """The new states, sorted."""
+        self._settle()
+        return self._new[0] if self._new else np.empty(0, self._layout.dtype)
+
+    def _settle(self) -> None:
+        if not self._pending:
+            return
+        keys = self._pending[0]
+        if len(self._pending) > 1:
+            keys = self._layout.sort_unique(np.concatenate(self._pending))
+        self._pending, self._waiting = [], 0
+        keys = self._visited.unseen(keys)
+        if self._new:
+            keys = self._layout.sort_unique(np.concatenate([self._new.pop(), keys]))
+        self._new.append(keys)

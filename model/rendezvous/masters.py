@@ -1,0 +1,57 @@
+"""Who is the master of a group, and how its members learn it: the end of next_rendezvous."""
+
+from __future__ import annotations
+
+from ..language import Expr, arc, named, not_, ord_, transition
+from .shared import P, S
+from .surroundings import Surroundings
+from .vocabulary import Edition
+
+TORCH = Edition.TORCH
+
+
+class Masters(Surroundings):
+    """In torch 1.10 the agent of rank 0 publishes its address for every round; in 2.13 it is cached."""
+
+    finish = None  # in three variants here
+
+    def _serves(self, s: S, node: Expr, rank: Expr) -> Expr:
+        """The node creates a store and publishes its address."""
+        own = s.master[node] == ord_(node) + 1
+        return (rank == 0) & ~own if self.edition is TORCH else rank == 0
+
+    def _cached(self, s: S, node: Expr) -> Expr:
+        return s.master[node] != 0 if self.edition is TORCH else not_(True)
+
+    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.JOINING, P.RUNNING)])
+    def return_as_master(self, s: S, node: Expr) -> None:
+        """Rank 0 returns: it serves the store of the group and publishes its address for the round."""
+        rank = self.returns(s, node)
+        s.when(named("serves the store", self._serves(s, node, rank)))
+        s.master[node] = ord_(node) + 1
+        s.published = ord_(node) + 1
+        s.place[node] = P.RUNNING
+
+    @transition(
+        each="node", editions=[TORCH], cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.JOINING, P.RUNNING)]
+    )
+    def return_with_cached_master(self, s: S, node: Expr) -> None:
+        """A node that knows a master from an earlier round returns with that one."""
+        rank = self.returns(s, node)
+        s.when(named("has a cached master", self._cached(s, node) & ~self._serves(s, node, rank)))
+        s.place[node] = P.RUNNING
+
+    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.JOINING, P.CONNECTING)])
+    def return_to_connect(self, s: S, node: Expr) -> None:
+        """Any other node waits for the master's address under the prefix of the round."""
+        rank = self.returns(s, node)
+        s.when(named("knows no master", ~self._cached(s, node) & ~self._serves(s, node, rank)))
+        s.place[node] = P.CONNECTING
+
+    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.CONNECTING, P.RUNNING)])
+    def connect(self, s: S, node: Expr) -> None:
+        """The master's address is there."""
+        self.enters(s, node, P.CONNECTING)
+        s.when(s.returned[node], s.published != 0)
+        s.master[node] = s.published
+        s.place[node] = P.RUNNING

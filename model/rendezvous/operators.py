@@ -1,0 +1,125 @@
+"""The operators of the rendezvous as decision tables, in both editions.
+
+Each row is one branch of the operator's `__call__` in dynamic_rendezvous.py, in its order. The systems take
+their guards from these rows, and the conformance suite compares every row with torch's own operator.
+"""
+
+from __future__ import annotations
+
+from ..language import Atom, DecisionTable, row
+from .vocabulary import Action, Edition, Raised
+
+CLOSED = Atom("closed", "closed", "the rendezvous is closed")
+REDUNDANT = Atom("redundant", "node ∈ R", "the node is on the redundancy list")
+COMPLETE = Atom("complete", "complete", "the round is complete")
+PARTICIPANT = Atom("participant", "node ∈ P", "the node is a participant")
+LATE = Atom("late", "now > deadline", "the operation's deadline has passed")
+ROLLBACK = Atom("rollback", "now ≤ deadline + 5 s", "there is time to take the join back")
+WAITING = Atom("waiting", "node ∈ W", "the node is on the wait list")
+ROOM = Atom("room", "|P| < max", "the round has room")
+FITS = Atom("fits", "|P| ≤ max", "the round is not overfull")
+QUORUM = Atom("quorum", "|P| ≥ min", "there are enough participants")
+LAST_CALL = Atom("last_call", "last call set", "a deadline for the last call is set")
+LAST_CALL_OVER = Atom("last_call_over", "last call over", "that deadline has passed")
+BEAT_DUE = Atom("beat_due", "heartbeat due", "the node's heartbeat is older than the interval")
+
+_LISTS_DISJOINT = (
+    {"participant": True, "waiting": True},
+    {"participant": True, "redundant": True},
+    {"waiting": True, "redundant": True},
+)
+_TIME = {"late": False, "rollback": False}  # before the deadline is before the end of the rollback window
+
+A = Action
+
+# fmt: off
+JOIN_TORCH = DecisionTable(
+    "join",
+    doc="Become a participant of the next complete round, or wait for one.",
+    cite="rendezvous-engine 3.2.4; dynamic_rendezvous.py:_RendezvousJoinOp",
+    atoms=(CLOSED, REDUNDANT, COMPLETE, PARTICIPANT, LATE, ROLLBACK, WAITING, ROOM, FITS, QUORUM, LAST_CALL_OVER,
+           BEAT_DUE),
+    impossible=(*_LISTS_DISJOINT, _TIME, {"room": True, "fits": False}),
+    rows=(
+        row(Raised.GRACEFUL_EXIT,           closed=True, redundant=True),
+        row(A.ERROR_CLOSED,                 closed=True),
+        row(A.KEEP_ALIVE,                   redundant=True, room=False, fits=True, beat_due=True),
+        row(A.SYNC,                         redundant=True, room=False, fits=True),
+        row(A.REMOVE_FROM_REDUNDANCY_LIST,  redundant=True),
+        row(A.FINISH,                       complete=True, participant=True),
+        row(A.REMOVE_FROM_PARTICIPANTS,     late=True, rollback=True, participant=True),
+        row(A.REMOVE_FROM_WAIT_LIST,        late=True, rollback=True, waiting=True),
+        row(A.ERROR_TIMEOUT,                late=True),
+        row(A.ADD_TO_WAIT_LIST,             complete=True, room=True, waiting=False),
+        row(A.ADD_TO_REDUNDANCY_LIST,       complete=True, room=False, waiting=False),
+        row(A.MARK_RENDEZVOUS_COMPLETE,     complete=False, participant=True, quorum=True, fits=True,
+                                            last_call_over=True),
+        row(A.ADD_TO_PARTICIPANTS,          complete=False, participant=False),
+        row(A.KEEP_ALIVE,                   beat_due=True),
+        row(A.SYNC),
+    ),
+)
+
+JOIN_SEED = DecisionTable(
+    "join",
+    doc="Become a participant of the next complete round, or wait for one.",
+    cite="rendezvous-engine 3.2.4",
+    atoms=(CLOSED, COMPLETE, PARTICIPANT, LATE, ROLLBACK, WAITING, ROOM, QUORUM, LAST_CALL, LAST_CALL_OVER, BEAT_DUE),
+    impossible=({"participant": True, "waiting": True}, _TIME, {"last_call": False, "last_call_over": True}),
+    rows=(
+        row(A.ERROR_CLOSED,                 closed=True),
+        row(A.FINISH,                       complete=True, participant=True),
+        row(A.REMOVE_FROM_PARTICIPANTS,     late=True, rollback=True, participant=True),
+        row(A.REMOVE_FROM_WAIT_LIST,        late=True, rollback=True, waiting=True),
+        row(A.ERROR_TIMEOUT,                late=True),
+        row(A.ADD_TO_WAIT_LIST,             complete=True, room=True, waiting=False),
+        # The article's code compares the deadline without looking whether there is one.
+        row(Raised.TYPE_ERROR,              complete=False, participant=True, quorum=True, last_call=False),
+        row(A.MARK_RENDEZVOUS_COMPLETE,     complete=False, participant=True, quorum=True, last_call_over=True),
+        row(A.ADD_TO_PARTICIPANTS,          complete=False, participant=False),
+        row(A.KEEP_ALIVE,                   beat_due=True),
+        row(A.SYNC),
+    ),
+)
+
+EXIT = DecisionTable(
+    "exit",
+    doc="Leave the participants before joining again.",
+    cite="rendezvous-engine 3.2.3; dynamic_rendezvous.py:_RendezvousExitOp",
+    atoms=(PARTICIPANT, LATE),
+    rows=(
+        row(A.ERROR_TIMEOUT,                participant=True, late=True),
+        row(A.REMOVE_FROM_PARTICIPANTS,     participant=True),
+        row(A.FINISH),
+    ),
+)
+
+CLOSE = DecisionTable(
+    "close",
+    doc="Close the rendezvous for everyone and for good.",
+    cite="rendezvous-engine 3.2.2; dynamic_rendezvous.py:_RendezvousCloseOp",
+    atoms=(CLOSED, LATE),
+    rows=(
+        row(A.FINISH,                       closed=True),
+        row(A.ERROR_TIMEOUT,                late=True),
+        row(A.MARK_RENDEZVOUS_CLOSED),
+    ),
+)
+
+KEEP_ALIVE = DecisionTable(
+    "keep-alive",
+    doc="Write a heartbeat when one is due.",
+    cite="rendezvous-engine 3.2.1; dynamic_rendezvous.py:_RendezvousKeepAliveOp",
+    atoms=(BEAT_DUE, LATE),
+    rows=(
+        row(A.ERROR_TIMEOUT,                beat_due=True, late=True),
+        row(A.KEEP_ALIVE,                   beat_due=True),
+        row(A.FINISH),
+    ),
+)
+# fmt: on
+
+OPERATORS: dict[Edition, dict[str, DecisionTable]] = {
+    Edition.SEED: {"join": JOIN_SEED, "exit": EXIT, "close": CLOSE, "keep-alive": KEEP_ALIVE},
+    Edition.TORCH: {"join": JOIN_TORCH, "exit": EXIT, "close": CLOSE, "keep-alive": KEEP_ALIVE},
+}

@@ -1,0 +1,215 @@
+"""The steps of the protocol: what a node's agent does, each a transition of the shared state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..language import Expr, arc, ite, may, named, transition
+from .shared import SWEEP, D, H, M, P, R, S, Shared
+from .vocabulary import Action, Edition, Patience, Place, Raised
+
+SEED, TORCH = Edition.SEED, Edition.TORCH
+
+
+class Protocol(Shared):
+    """The steps of the protocol: what a node's agent does."""
+
+    def enters(self, s: S, node: Expr, *places: Place) -> None:
+        self.acts(s, node)
+        s.when(s.place[node].isin(places))
+
+    def joins(self, s: S, node: Expr, outcome: Any) -> None:
+        """The node is in its join operation, and the operator decides `outcome` on the swept state."""
+        self.enters(s, node, P.JOINING)
+        self.sweep(s, node)
+        s.when(self.decides(s, "join", outcome, node))
+
+    # ---- the exit operation
+
+    @transition(
+        each="node", cite="rendezvous-engine 3.2.3, 4.2",
+        moves=[SWEEP, arc(M.PARTICIPANT, M.OUTSIDE), arc(P.EXITING, P.JOINING), arc((H.FRESH, H.DUE), H.NONE)],
+    )  # fmt: skip
+    def leave_participants(self, s: S, node: Expr) -> None:
+        """A restarting node removes itself from the round that it was in."""
+        self.enters(s, node, P.EXITING)
+        self.sweep(s, node)
+        s.when(self.decides(s, "exit", Action.REMOVE_FROM_PARTICIPANTS, node))
+        self.unlist(s, node)
+        self.removal_epilogue(s, node, True)
+        s.place[node] = P.JOINING
+
+    @transition(each="node", cite="rendezvous-engine 3.2.3", moves=[arc(P.EXITING, P.JOINING)])
+    def nothing_to_leave(self, s: S, node: Expr) -> None:
+        """A node that is no participant goes on to join."""
+        self.enters(s, node, P.EXITING)
+        copy = s.fork()
+        self.sweep(copy, node)
+        s.when(self.decides(copy, "exit", Action.FINISH, node))
+        s.place[node] = P.JOINING
+
+    # ---- the join operation
+
+    @transition(
+        each="node", cite="rendezvous-engine 4.1",
+        moves=[
+            SWEEP, arc((R.JOINING, R.COMPLETE), R.LAST_CALL), arc((R.JOINING, R.LAST_CALL), R.COMPLETE),
+            arc((M.OUTSIDE, M.WAITING), M.PARTICIPANT), arc((H.NONE, H.DUE, H.EXPIRED), H.FRESH),
+        ],
+    )  # fmt: skip
+    def add_to_participants(self, s: S, node: Expr) -> None:
+        """A node joins; reaching min starts the last call, reaching max completes the round."""
+        self.joins(s, node, Action.ADD_TO_PARTICIPANTS)
+        s.member[node] = M.PARTICIPANT
+        s.rank[node] = 0
+        self.stamp(s, node)
+        size = self.participants(s)
+        s.deadline = ite(size == self.min_of(s, node), D.RUNNING, s.deadline)
+        self.assign_ranks(s, size == self.max_nodes)
+
+    @transition(
+        each="node", cite="rendezvous-engine 4.3; elastic-node-change 2.2.3",
+        moves=[SWEEP, arc((M.OUTSIDE, M.PARTICIPANT), M.WAITING), arc((H.NONE, H.EXPIRED), H.FRESH)],
+    )  # fmt: skip
+    def add_to_wait_list(self, s: S, node: Expr) -> None:
+        """The round is complete and has room: the node waits for the next one."""
+        self.joins(s, node, Action.ADD_TO_WAIT_LIST)
+        s.member[node] = M.WAITING
+        self.stamp(s, node)
+
+    @transition(
+        each="node", editions=[TORCH], cite="dynamic_rendezvous.py:_add_to_redundancy_list",
+        moves=[SWEEP, arc(M.OUTSIDE, M.REDUNDANT), may((M.PARTICIPANT, M.WAITING), M.REDUNDANT), arc(H.NONE, H.FRESH), may(H.EXPIRED, H.FRESH)],
+    )  # fmt: skip
+    def add_to_redundancy_list(self, s: S, node: Expr) -> None:
+        """The round is complete and full: the node becomes a spare."""
+        self.joins(s, node, Action.ADD_TO_REDUNDANCY_LIST)
+        s.member[node] = M.REDUNDANT
+        self.stamp(s, node)
+
+    @transition(
+        each="node", editions=[TORCH], cite="dynamic_rendezvous.py:_remove_from_redundancy_list",
+        moves=[SWEEP, arc(M.REDUNDANT, M.OUTSIDE), arc((H.FRESH, H.DUE), H.NONE)],
+    )  # fmt: skip
+    def remove_from_redundancy_list(self, s: S, node: Expr) -> None:
+        """The round is no longer full: the spare tries again, with a new join deadline."""
+        self.joins(s, node, Action.REMOVE_FROM_REDUNDANCY_LIST)
+        self.unlist(s, node)
+        s.patience[node] = Patience.IN_TIME
+
+    @transition(each="node", cite="rendezvous-engine 4.5", moves=[SWEEP, arc(R.LAST_CALL, R.COMPLETE)])
+    def mark_complete(self, s: S, node: Expr) -> None:
+        """The last call is over: a participant fixes the ranks."""
+        self.joins(s, node, Action.MARK_RENDEZVOUS_COMPLETE)
+        self.assign_ranks(s, True)
+
+    @transition(each="node", cite="rendezvous-engine 3.2.1, 4.6", moves=[SWEEP, arc(H.DUE, H.FRESH)])
+    def keep_alive(self, s: S, node: Expr) -> None:
+        """A heartbeat is due: the join operation or the keep-alive timer writes one."""
+        self.enters(s, node, P.JOINING, P.CONNECTING, P.RUNNING)
+        joining = s.place[node] == P.JOINING
+        self.sweep(s, node)
+        beats = [self.decides(s, operator, Action.KEEP_ALIVE, node) for operator in ("join", "keep-alive")]
+        s.when(ite(joining, *beats))
+        self.stamp(s, node)
+
+    @transition(
+        each="node", cite="rendezvous-engine 3.2.4 (rollback)",
+        moves=[SWEEP, arc(M.PARTICIPANT, M.OUTSIDE), arc((H.FRESH, H.DUE), H.NONE)],
+    )  # fmt: skip
+    def give_up_joining(self, s: S, node: Expr) -> None:
+        """The join deadline has passed: a participant takes its join back."""
+        self.joins(s, node, Action.REMOVE_FROM_PARTICIPANTS)
+        self.unlist(s, node)
+        self.removal_epilogue(s, node, True)
+
+    @transition(
+        each="node", cite="rendezvous-engine 3.2.4 (rollback)",
+        moves=[SWEEP, arc(M.WAITING, M.OUTSIDE), arc((H.FRESH, H.DUE), H.NONE)],
+    )  # fmt: skip
+    def give_up_waiting(self, s: S, node: Expr) -> None:
+        """The join deadline has passed: a waiting node leaves the list."""
+        self.joins(s, node, Action.REMOVE_FROM_WAIT_LIST)
+        self.unlist(s, node)
+
+    def _raises(self, s: S, node: Expr, outcome: Any, place: Place) -> None:
+        self.enters(s, node, P.JOINING)
+        copy = s.fork()
+        self.sweep(copy, node)
+        s.when(self.decides(copy, "join", outcome, node))
+        s.place[node] = place
+
+    @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.FAILED)])
+    def time_out(self, s: S, node: Expr) -> None:
+        """Too late, and nothing to take back: next_rendezvous raises RendezvousTimeoutError."""
+        self._raises(s, node, Action.ERROR_TIMEOUT, P.FAILED)
+
+    @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.FAILED)])
+    def find_closed(self, s: S, node: Expr) -> None:
+        """The rendezvous is closed: next_rendezvous raises RendezvousClosedError."""
+        self._raises(s, node, Action.ERROR_CLOSED, P.FAILED)
+
+    @transition(
+        each="node", editions=[TORCH], cite="dynamic_rendezvous.py:_RendezvousJoinOp", moves=[arc(P.JOINING, P.FAILED)]
+    )
+    def exit_gracefully(self, s: S, node: Expr) -> None:
+        """A spare of a closed rendezvous: next_rendezvous raises RendezvousGracefulExitError."""
+        self._raises(s, node, Raised.GRACEFUL_EXIT, P.FAILED)
+
+    @transition(each="node", editions=[SEED], cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.FAILED)])
+    def compare_no_deadline(self, s: S, node: Expr) -> None:
+        """Enough participants but no deadline: comparing None with a time raises TypeError."""
+        self._raises(s, node, Raised.TYPE_ERROR, P.FAILED)
+
+    # ---- returning from next_rendezvous
+
+    def returns(self, s: S, node: Expr) -> Expr:
+        """The node returns with what its swept copy says; yields its rank."""
+        self.enters(s, node, P.JOINING)
+        copy = s.fork()
+        self.sweep(copy, node)
+        s.when(self.decides(copy, "join", Action.FINISH, node))
+        self.record_return(s, node, copy)
+        return copy.rank[node]
+
+    @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.RUNNING)])
+    def finish(self, s: S, node: Expr) -> None:
+        """The round is complete and the node is in it: next_rendezvous returns."""
+        self.returns(s, node)
+        s.place[node] = P.RUNNING
+
+    # ---- the agent
+
+    @transition(
+        each="node", cite="elastic-node-change 2.3.1 (num_nodes_waiting)", moves=[arc(P.RUNNING, P.EXITING)]
+    )
+    def restart_for_newcomers(self, s: S, node: Expr) -> None:
+        """The agent sees a waiting node: it stops its workers and calls next_rendezvous."""
+        self.enters(s, node, P.RUNNING)
+        copy = s.fork()
+        self.sweep(copy, node)
+        s.when(named("num_nodes_waiting > 0", copy.member.count(M.WAITING) > 0))
+        self.restart(s, node)
+
+    def restart(self, s: S, node: Expr) -> None:
+        s.place[node] = P.EXITING
+        s.patience[node] = Patience.IN_TIME
+
+    @transition(
+        each="node", cite="rendezvous-engine 3.2.2; dynamic_rendezvous.py:shutdown",
+        moves=[SWEEP, arc((R.JOINING, R.LAST_CALL, R.COMPLETE), R.CLOSED), arc((P.FAILED, P.DONE), P.LEFT)],
+    )  # fmt: skip
+    def shut_down(self, s: S, node: Expr) -> None:
+        """An agent that is done, or whose next_rendezvous raised, closes the rendezvous."""
+        self.enters(s, node, P.FAILED, P.DONE)
+        self.sweep(s, node)
+        s.when(self.decides(s, "close", Action.MARK_RENDEZVOUS_CLOSED, node))
+        s.closed = True
+        s.place[node] = P.LEFT
+
+    @transition(each="node", cite="rendezvous-engine 3.2.2", moves=[arc((P.FAILED, P.DONE), P.LEFT)])
+    def already_closed(self, s: S, node: Expr) -> None:
+        """An agent that is done finds the rendezvous closed."""
+        self.enters(s, node, P.FAILED, P.DONE)
+        s.when(self.decides(s, "close", Action.FINISH, node))
+        s.place[node] = P.LEFT

@@ -1,0 +1,112 @@
+"""The names of the rendezvous: its states and actions. The runtime may import these, and nothing else of the model.
+
+The value of a state is the sentence that a chart shows under its name.
+"""
+
+import enum
+
+
+class Edition(enum.Enum):
+    """One protocol in variants; the same properties are asked of each."""
+
+    SEED = "torch 1.10, as the articles of 2021 describe it: 11 actions"
+    TORCH = "torch 2.13: 13 actions, redundancy list, shared TCPStore"
+
+
+class Round(enum.Enum):
+    """The control states of a round."""
+
+    JOINING = "fewer than min participants, no deadline"
+    LAST_CALL = "at least min participants, a deadline runs"
+    COMPLETE = "ranks are assigned; newcomers wait"
+    CLOSED = "every join fails"
+
+
+class Membership(enum.Enum):
+    """Where the shared state lists a node."""
+
+    OUTSIDE = "in no list"
+    PARTICIPANT = "of the current round"
+    WAITING = "for the next round"
+    REDUNDANT = "spare of a full round"
+
+
+class Heartbeat(enum.Enum):
+    """The age of a node's last heartbeat in the shared state, by a true clock."""
+
+    NONE = "never beat, or removed"
+    FRESH = "younger than the keep-alive interval"
+    DUE = "older than the interval"
+    EXPIRED = "older than interval × attempts"
+
+
+class Deadline(enum.Enum):
+    """The end of the last call."""
+
+    UNSET = "no last call"
+    RUNNING = "last call, not over"
+    PASSED = "last call is over"
+
+
+class Place(enum.Enum):
+    """What a node's agent is doing."""
+
+    EXITING = "next_rendezvous: the exit operation; a new process begins here"
+    JOINING = "next_rendezvous: the join operation"
+    CONNECTING = "joined; waits for the master's address"
+    RUNNING = "has a rank, a world and a master"
+    DONE = "its job is over; shuts down"
+    FAILED = "next_rendezvous raised; shuts down"
+    LEFT = "gone for good"
+
+
+class Patience(enum.Enum):
+    """A node's join deadline."""
+
+    IN_TIME = "before the deadline"
+    ROLLBACK = "within 5 s after it"
+    OVER = "later"
+
+
+class Operation(enum.Enum):
+    """What a node's operation executor is at."""
+
+    IDLE = "no operation"
+    SYNCING = "reads the state, or writes it if dirty"
+    DECIDING = "has a copy; asks the operator"
+    ACTING = "has an action; changes its copy"
+    FINISHED = "the operation returned"
+    FAILED = "the operation raised"
+
+
+class Holder(enum.Enum):
+    """A node's copy of the shared state."""
+
+    CLEAN = "as read; the token is the store's"
+    DIRTY = "changed; the token is the store's"
+    STALE = "the store has moved on: a write is refused"
+
+
+class Action(enum.Enum):
+    """What an operator decides (`_Action` of dynamic_rendezvous.py)."""
+
+    KEEP_ALIVE = 1
+    ADD_TO_PARTICIPANTS = 2
+    ADD_TO_WAIT_LIST = 3
+    ADD_TO_REDUNDANCY_LIST = 4
+    REMOVE_FROM_PARTICIPANTS = 5
+    REMOVE_FROM_WAIT_LIST = 6
+    REMOVE_FROM_REDUNDANCY_LIST = 7
+    MARK_RENDEZVOUS_COMPLETE = 8
+    MARK_RENDEZVOUS_CLOSED = 9
+    SYNC = 10
+    ERROR_CLOSED = 11
+    ERROR_TIMEOUT = 12
+    FINISH = 13
+
+
+class Raised(enum.Enum):
+    """What an operator raises instead of deciding."""
+
+    GRACEFUL_EXIT = "RendezvousGracefulExitError"
+    TYPE_ERROR = "TypeError"

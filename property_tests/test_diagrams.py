@@ -1,0 +1,444 @@
+"""The pictures say what the model says: nothing claimed is missing, and every build is the same."""
+
+import enum
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trystate.diagrams.mermaid import escape_mermaid
+from trystate.diagrams.moves import moves
+from trystate.diagrams.style import slug, wrap
+from trystate.model.checker.check import check
+from trystate.model.checker.verdicts import Counterexample
+from trystate.model.errors import UnavailableError, UsageError
+from trystate.model.language import (
+    Atom,
+    DecisionTable,
+    Expr,
+    SymbolicState,
+    System,
+    all_,
+    any_,
+    arc,
+    choice,
+    constant,
+    environment,
+    fault,
+    flag,
+    index,
+    ite,
+    leads_to,
+    machine,
+    named,
+    row,
+    transition,
+)
+
+from trystate import diagrams
+
+
+class Phase(enum.Enum):
+    JOINING = "fewer than min & no deadline"
+    LAST_CALL = "min or more, and a deadline"
+    COMPLETE = "ranks are <assigned>"
+    CLOSED = "every join fails | for ever"
+
+
+class Member(enum.Enum):
+    OUTSIDE = "in no list"
+    INSIDE = "of the current round"
+    WAITING = "for the next round"
+    BANNED = "never again"
+
+
+class Round(System):
+    """A small rendezvous: four control states, moves that stay, moves of others, time and a fault."""
+
+    title = "Round & round"
+    node = index(3)
+    min_nodes = constant(1)
+    max_nodes = constant(2)
+    member = choice(Member, per="node")
+    alive = flag(per="node", initial=True)
+    armed = flag()
+    passed = flag()
+    complete = flag()
+    closed = flag()
+
+    @machine(Phase)
+    def round_state(self, s: SymbolicState) -> Expr:
+        """The round as the shared state shows it."""
+        open_ = ite(s.complete, Phase.COMPLETE, ite(s.armed, Phase.LAST_CALL, Phase.JOINING))
+        return ite(s.closed, Phase.CLOSED, open_)
+
+    @machine(Member, each="node")
+    def membership(self, s: SymbolicState, node: Expr) -> Any:
+        """Where the shared state lists a node."""
+        return s.member[node]
+
+    @transition(
+        each="node", cite="protocol 1|2",
+        moves=[
+            arc((Phase.JOINING, Phase.LAST_CALL), Phase.LAST_CALL), arc(Phase.JOINING, Phase.JOINING),
+            arc((Phase.JOINING, Phase.LAST_CALL), Phase.COMPLETE), arc(Member.OUTSIDE, Member.INSIDE),
+        ],
+    )  # fmt: skip
+    def join(self, s: SymbolicState, node: Expr) -> None:
+        """Enter the round; reaching min <nodes> arms the last call, and all of them complete it."""
+        s.when(s.member[node] == Member.OUTSIDE, s.alive[node], ~s.complete, ~s.closed)
+        s.when(named("|P| < max", s.member.count(Member.INSIDE) < self.max_nodes))
+        s.member[node] = Member.INSIDE
+        size = s.member.count(Member.INSIDE)
+        s.armed = (size >= self.min_nodes) & (size < self.max_nodes)
+        s.complete = size == self.max_nodes
+
+    @transition(each="node", moves=[arc(Phase.LAST_CALL, Phase.COMPLETE)])
+    def mark_complete(self, s: SymbolicState, node: Expr) -> None:
+        """The last call is over: fix the ranks."""
+        s.when(s.member[node] == Member.INSIDE, s.armed & s.passed)
+        s.complete = True
+        s.armed = False
+
+    @transition(each="node", moves=[arc(Phase.COMPLETE, Phase.COMPLETE), arc(Member.OUTSIDE, Member.WAITING)])
+    def wait(self, s: SymbolicState, node: Expr) -> None:
+        """Wait for the next round."""
+        s.when(s.member[node] == Member.OUTSIDE, s.alive[node], s.complete, ~s.closed)
+        s.member[node] = Member.WAITING
+
+    @transition(
+        each="node",
+        moves=[
+            arc(Phase.COMPLETE, Phase.JOINING),
+            arc((Member.INSIDE, Member.WAITING), Member.OUTSIDE),
+            arc((Member.INSIDE, Member.WAITING), Member.OUTSIDE, of="others"),
+        ],
+    )
+    def restart(self, s: SymbolicState, node: Expr) -> None:
+        """A node waits: everyone leaves, and a new round begins."""
+        s.when(s.complete, ~s.closed, s.member[node] == Member.WAITING)
+        s.complete = False
+        s.passed = False
+        for j in s.node:
+            s.member[j] = Member.OUTSIDE
+
+    @transition(fair=False, moves=[arc((Phase.JOINING, Phase.LAST_CALL, Phase.COMPLETE), Phase.CLOSED)])
+    def close(self, s: SymbolicState) -> None:
+        """Close for good."""
+        s.when(
+            ~s.closed, any_(s.member[j] == Member.INSIDE for j in s.node), all_(s.alive[j] for j in s.node)
+        )
+        s.closed = True
+
+    @environment(moves=[arc(Phase.LAST_CALL, Phase.LAST_CALL)])
+    def deadline_passes(self, s: SymbolicState) -> None:
+        """Time goes by."""
+        s.when(s.armed, ~s.passed)
+        s.passed = True
+
+    @fault("crash", each="node", moves=[arc(Member.OUTSIDE, Member.OUTSIDE)])
+    def crash(self, s: SymbolicState, node: Expr) -> None:
+        """A node dies."""
+        s.when(s.alive[node], s.member[node] == Member.OUTSIDE)
+        s.alive[node] = False
+
+    @leads_to()
+    def a_late_round_closes(self, s: SymbolicState) -> tuple[Expr, Expr]:
+        """Once the last call has passed, the rendezvous is closed."""
+        return s.passed & s.complete, s.closed
+
+    @leads_to(each="node", needs="crash")
+    def a_dead_node_gets_in(self, s: SymbolicState, node: Expr) -> tuple[Expr, Expr]:
+        """A node that died gets in."""
+        return ~s.alive[node], s.member[node] == Member.INSIDE
+
+
+class Outcome(enum.Enum):
+    ERROR_CLOSED = 1
+    ADD_TO_PARTICIPANTS = 2
+    SYNC = 3
+
+
+TABLE = DecisionTable(
+    "join operator", doc="What a node that joins does next.", cite="protocol 3",
+    atoms=(Atom("closed", "closed"), Atom("room", "|P| < max & more"), Atom("inside", "node ∈ P")),
+    rows=(
+        row(Outcome.ERROR_CLOSED, "3.1", closed=True),
+        row(Outcome.ADD_TO_PARTICIPANTS, room=True, inside=False),
+        row(Outcome.SYNC),
+    ),
+)  # fmt: skip
+
+
+def violation(system: System, name: str) -> Counterexample:
+    run = check(system, engine="interpret").verdict(name).run
+    assert run is not None
+    return run
+
+
+ROUND = Round(faults=["crash"])
+
+
+@pytest.fixture(scope="module")
+def lasso() -> Counterexample:
+    return violation(Round(), "a_late_round_closes")
+
+
+@pytest.fixture(scope="module")
+def rest() -> Counterexample:
+    return violation(ROUND, "a_dead_node_gets_in")
+
+
+def everything() -> str:
+    """All text that the package makes of the examples, for comparing one process with another."""
+    run = violation(Round(), "a_late_round_closes")
+    texts = [diagrams.decision_table_dot(TABLE), diagrams.decision_table_markdown(TABLE)]
+    for m in ROUND.machines.values():
+        texts += [diagrams.state_chart_dot(m), diagrams.state_chart_markdown(m)]
+    for draw in (diagrams.sequence_dot, diagrams.sequence_mermaid, diagrams.sequence_text):
+        texts.append(draw(Round(), run))
+    return "\n".join([*texts, diagrams.transitions_markdown(ROUND)])
+
+
+def test_two_processes_with_other_hash_seeds_write_the_same_text() -> None:
+    code = f"from {__name__} import everything; print(everything())"
+    command = [sys.executable, "-X", "utf8", "-c", code]
+    if "." not in __name__:
+        pytest.skip("this module was not imported under the package's name")
+    seeds = ("1", "2")
+    outputs = {
+        subprocess.run(
+            command, env={**os.environ, "PYTHONHASHSEED": s}, capture_output=True, check=True
+        ).stdout
+        for s in seeds
+    }
+    assert len(outputs) == 1
+    assert b"stateDiagram-v2" in outputs.pop()
+
+
+@pytest.mark.parametrize("name", ROUND.machines)
+def test_every_claimed_transition_stands_in_the_chart_with_its_key(name: str) -> None:
+    m = ROUND.machines[name]
+    dot, mermaid = diagrams.state_chart_dot(m), diagrams.state_chart_mermaid(m)
+    claimed = {move.number: move.transition for move in moves(m)}
+    assert claimed
+    for number, t in claimed.items():
+        assert f"<b>{t.name}</b>" in dot and f">#{number}" in dot
+        assert f"{t.name}" in mermaid and f"#35;{number}" in mermaid
+    for t in set(ROUND.transitions) - set(claimed.values()):
+        assert f"<b>{t.name}</b>" not in dot
+
+
+def test_a_state_that_nothing_moves_is_drawn_too() -> None:
+    assert '"state BANNED"' in diagrams.state_chart_dot(ROUND.machines["membership"])
+    assert '"BANNED"' in diagrams.state_chart_mermaid(ROUND.machines["membership"])
+
+
+def test_the_initial_dot_points_at_the_initial_control_state_alone() -> None:
+    dot = diagrams.state_chart_dot(ROUND.machines["round_state"])
+    assert [line for line in dot.splitlines() if '"initial" ->' in line] == [
+        '  "initial" -> "state JOINING" [weight=10];'
+    ]
+
+
+def test_a_self_move_is_a_compartment_and_not_an_arrow() -> None:
+    dot = diagrams.state_chart_dot(ROUND.machines["round_state"])
+    state = next(line for line in dot.splitlines() if line.startswith('  "state LAST_CALL" [label'))
+    assert "<b>deadline_passes</b>" in state and "environment" in state
+    assert '"state LAST_CALL" -> "state LAST_CALL"' not in dot
+
+
+def test_a_move_of_others_is_marked() -> None:
+    assert "#4 · any node" in diagrams.state_chart_dot(ROUND.machines["membership"])
+    assert "round_state: COMPLETE → JOINING" in diagrams.transitions_markdown(ROUND).replace("\\", "")
+
+
+def test_several_sources_share_one_label_through_a_junction() -> None:
+    dot = diagrams.state_chart_dot(ROUND.machines["round_state"])
+    assert dot.count("<b>close</b>") == 1
+    assert dot.count('-> "junction') == 3
+
+
+def test_what_is_too_long_for_the_picture_is_told_in_words_once() -> None:
+    dot = diagrams.state_chart_dot(ROUND.machines["round_state"])
+    assert dot.count("<i>Enter the round; reaching min") == 1
+    assert "member[node] = OUTSIDE" not in dot.split("<b>join</b>")[1].split("</table>")[0]
+    assert "`member[node] = OUTSIDE`" in diagrams.transitions_markdown(ROUND)
+
+
+def test_a_fault_is_drawn_without_its_budget() -> None:
+    assert "crash_left" not in diagrams.state_chart_dot(ROUND.machines["membership"])
+    assert "crash_left" in diagrams.transitions_markdown(ROUND)
+
+
+def test_markup_in_the_model_is_escaped_everywhere() -> None:
+    dot = diagrams.state_chart_dot(ROUND.machines["round_state"])
+    assert "ranks are &lt;assigned&gt;" in dot and "Round &amp; round" in dot
+    assert "|P| &lt; max" in diagrams.decision_table_dot(TABLE)
+    markdown = diagrams.transitions_markdown(ROUND)
+    assert r"`\|P\| < max`" in markdown and r"protocol 1\|2" in markdown and "min &lt;nodes&gt;" in markdown
+    widths = {len(line.replace(r"\|", "").split("|")) for line in markdown.splitlines()}
+    assert len(widths) == 1
+    assert escape_mermaid('a;b <c> "d" #1') == "a#59;b #60;c#62; #34;d#34; #35;1"
+
+
+def test_mermaid_merges_what_stays_in_a_state() -> None:
+    lines = diagrams.state_chart_mermaid(ROUND.machines["round_state"]).splitlines()
+    stays = [line for line in lines if line.startswith("    s_LAST_CALL --> s_LAST_CALL")]
+    assert len(stays) == 1
+    assert "join(node)" in stays[0] and "deadline_passes" in stays[0]
+    arrows = [line.split(" : ")[0] for line in lines if "-->" in line]
+    assert len(arrows) == len(set(arrows))
+
+
+def test_a_decision_table_shows_where_an_atom_does_not_matter() -> None:
+    lines = diagrams.decision_table_markdown(TABLE).splitlines()
+    assert lines[2:] == [
+        "| 1 | T | · | · | `ERROR_CLOSED` | 3.1 |",
+        "| 2 | · | T | F | `ADD_TO_PARTICIPANTS` |  |",
+        "| 3 | · | · | · | `SYNC` |  |",
+    ]
+    dot = diagrams.decision_table_dot(TABLE)
+    assert [dot.count(f"<b>{mark}</b>") for mark in "TF"] == [2, 1]
+
+
+def test_the_loop_of_a_lasso_is_shown_in_every_form(lasso: Counterexample) -> None:
+    assert lasso.loop is not None and lasso.loop < len(lasso.path.steps)
+    text = diagrams.sequence_text(Round(), lasso)
+    marker = f"── steps {lasso.loop + 1} to {len(lasso.path.steps)} repeat for ever ──"
+    before, after = text.split(marker)
+    assert f"\n{lasso.loop:4}  " in before and f"\n{lasso.loop + 1:4}  " in after
+    assert "repeats for ever" in diagrams.sequence_dot(Round(), lasso)
+    mermaid = diagrams.sequence_mermaid(Round(), lasso).splitlines()
+    assert mermaid.count("    loop repeats for ever") == 1 and mermaid[-1] == "    end"
+
+
+def test_a_run_that_rests_says_so_instead(rest: Counterexample) -> None:
+    for draw in (diagrams.sequence_text, diagrams.sequence_mermaid, diagrams.sequence_dot):
+        text = draw(ROUND, rest)
+        assert "rests here for ever" in text
+        assert "repeat for ever" not in text and "repeats for ever" not in text
+
+
+def test_the_text_lists_each_cell_that_a_step_changes(rest: Counterexample) -> None:
+    text = diagrams.sequence_text(ROUND, rest)
+    for number, (old, new) in enumerate(zip(rest.path.states, rest.path.states[1:], strict=False), 1):
+        part = text.split(f"\n{number:4}  ")[1].split(f"\n{number + 1:4}  ")[0] + "\n"
+        for cell, a, b in zip(ROUND.cells, old, new, strict=True):
+            assert (f"{cell.name}: {cell.sort.show(a)} → {cell.sort.show(b)}\n" in part) == (a != b)
+
+
+def test_a_step_points_at_what_it_changes_elsewhere(lasso: Counterexample) -> None:
+    mermaid = diagrams.sequence_mermaid(Round(), lasso)
+    assert "->>shared: armed#58; no → yes" in mermaid
+    dot = diagrams.sequence_dot(Round(), lasso)
+    assert all(f'"head {k}"' in dot for k in range(4)) and '"head 4"' not in dot
+
+
+def pictures(run: Counterexample) -> list[str]:
+    charts = [diagrams.state_chart_dot(m) for m in ROUND.machines.values()]
+    return [*charts, diagrams.decision_table_dot(TABLE), diagrams.sequence_dot(Round(), run, 'a "title" <&>')]
+
+
+def test_every_picture_renders_with_the_program_dot(tmp_path: Path, lasso: Counterexample) -> None:
+    if shutil.which("dot") is None:
+        pytest.skip("dot is not on the PATH")
+    assert diagrams.renderer_name().startswith("dot ")
+    for dot in pictures(lasso):
+        diagrams.render(dot, tmp_path / "picture.svg")
+        assert "</svg>" in (tmp_path / "picture.svg").read_text(encoding="utf-8")
+
+
+def test_every_picture_renders_with_pygraphviz_alone(
+    tmp_path: Path, lasso: Counterexample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec("pygraphviz") is None:
+        pytest.skip("pygraphviz is not installed")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert diagrams.renderer_name().startswith("pygraphviz 2")
+    for dot in pictures(lasso):
+        diagrams.render(dot, tmp_path / "picture.svg")
+        assert "</svg>" in (tmp_path / "picture.svg").read_text(encoding="utf-8")
+    diagrams.render(pictures(lasso)[0], tmp_path / "picture.png", "png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_a_renderer_the_text_is_written_and_both_remedies_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        UnavailableError, match=r"pip install 'trystate\[diagrams\]'.*apt-get install graphviz"
+    ):
+        diagrams.generate(tmp_path / "out", tables=[TABLE])
+    assert (tmp_path / "out" / "join-operator.dot").is_file()
+    assert not (tmp_path / "out" / "join-operator.svg").exists()
+
+
+def test_a_pygraphviz_without_graphviz_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.14")
+    with pytest.raises(UnavailableError, match=r"pygraphviz 1\.14 is too old"):
+        diagrams.renderer_name()
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'pdf': choose svg or png"):
+        diagrams.render("digraph {}", tmp_path / "x.pdf", "pdf")  # type: ignore[arg-type]
+
+
+def test_what_was_generated_is_fresh_until_it_changes(tmp_path: Path, lasso: Counterexample) -> None:
+    pytest.importorskip("pygraphviz")
+    run = diagrams.Run("late round", "Too late", Round(), lasso)
+    what: Any = {"systems": [ROUND], "tables": [TABLE], "runs": [run]}
+    written = diagrams.generate(tmp_path, **what)
+    names = {path.name for path in written}
+    assert {"README.md", "round.md", "round-membership.dot", "join-operator.svg", "late-round.md"} <= names
+    assert all(path.is_file() for path in written)
+    assert all("generated by" in p.read_text("utf-8").split("\n")[0] for p in written if p.suffix != ".svg")
+    assert diagrams.stale(tmp_path, **what) == []
+    (tmp_path / "round.md").write_text("changed")
+    (tmp_path / "join-operator.dot").unlink()
+    (tmp_path / "round-membership.svg").unlink()
+    assert [p.name for p in diagrams.stale(tmp_path, **what)] == ["join-operator.dot", "round.md"]
+    left = {p.name for p in diagrams.stale(tmp_path, systems=[ROUND], tables=[TABLE])}
+    assert {"late-round.dot", "late-round.md"} <= left
+
+
+def test_two_pictures_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"join-operator\.dot"):
+        diagrams.generate(tmp_path / "out", tables=[TABLE, TABLE])
+    assert not (tmp_path / "out").exists()
+
+
+def test_tables_of_one_name_can_be_given_titles(tmp_path: Path) -> None:
+    pytest.importorskip("pygraphviz")
+    names = {p.name for p in diagrams.generate(tmp_path, tables={"old join": TABLE, "new join": TABLE})}
+    assert {"old-join.dot", "new-join.dot", "old-join.md", "new-join.md"} <= names
+    assert "# new join" in (tmp_path / "new-join.md").read_text("utf-8")
+
+
+def test_every_link_of_a_generated_page_leads_somewhere(tmp_path: Path, lasso: Counterexample) -> None:
+    pytest.importorskip("pygraphviz")
+    run = diagrams.Run("late round", "Too late", Round(), lasso)
+    for path in diagrams.generate(tmp_path, [ROUND], [TABLE], [run]):
+        if path.suffix == ".md":
+            for target in path.read_text("utf-8").split("](")[1:]:
+                assert (tmp_path / target.split(")")[0]).is_file(), (path, target[:60])
+
+
+def test_names_become_readable_file_names() -> None:
+    assert [slug(x) for x in ("TwoPhase", "RPCLayer", "round_state", "a / b", "∀")] == [
+        "two-phase", "rpc-layer", "round-state", "a-b", "unnamed",
+    ]  # fmt: skip
+
+
+def test_wrapping_keeps_words_whole() -> None:
+    assert wrap("a remarkably_long_identifier b", 10) == ["a", "remarkably_long_identifier", "b"]

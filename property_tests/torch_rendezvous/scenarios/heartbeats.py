@@ -1,0 +1,176 @@
+"""R6, R7, R12 and R13: a live node is expelled, and two groups run at once.
+
+Rule: no process dies here; every node that is removed is alive, and can reach the store when it matters.
+The cause of all four: a heartbeat is a wall-clock time judged by whoever looks (`_sanitize`). The keep-alive
+operation of a node that is gone from the state has nothing to do, and succeeds (`_should_keep_alive`).
+"""
+
+from datetime import UTC, datetime
+
+from .nodes import Cluster, Node, Peek, Settings, torch_log, wait_for, wait_until_aged
+from .observation import Observation, Say, judge
+
+ALWAYS_TOLD = "a removed member is told before another group starts"
+ONE_GROUP = "there are never two groups at once"
+NEVER_EXPELLED = "a live node is never expelled"
+
+
+def never_told(say: Say, *, benign: bool = False) -> Observation:
+    """R6. A is silent for longer than its window; it is replaced, and nothing ever tells it.
+
+    A's calls are held at its backend, as in a process that was stopped for some seconds. Benign: A is held
+    for less than the window.
+    """
+    settings = Settings(min_nodes=2, max_nodes=2, beats_missed_max=3)
+    with Cluster(say) as cluster:
+        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
+        first = cluster.join_together(a, b)
+        pause = a.backend.hold("get", "set")
+        pause.wait_reached()
+        say("A is stopped")
+        if benign:
+            pause.open()
+        else:
+            cluster.until(lambda peek: "A" not in peek.participants, "B has removed A")
+        c = cluster.node("C", 3, settings)
+        c_call = c.join()
+        groups = [f"A and B formed a group in round {first[0].round}"]
+        if benign:
+            cluster.until(lambda peek: "C" in peek.redundant, "C is a spare: the round is full")
+        else:
+            wait_for(lambda: b.nodes_waiting() > 0, "B sees C waiting")
+            second = [b.join(), c_call]
+            groups += [str(call.value()) for call in second]
+            say("; ".join(groups[1:]))
+        pause.open()
+        facts, oblivious = _is_oblivious(a)
+        for fact in facts:
+            say(fact)
+        peek = cluster.peek()
+        replaced = peek.complete and "A" not in peek.participants and peek.round > first[0].round
+
+    return judge(replaced and oblivious, ALWAYS_TOLD, groups + facts)
+
+
+def _is_oblivious(node: Node) -> tuple[list[str], bool]:
+    """What a removed node learns from the three things an agent looks at."""
+    with torch_log(node) as messages:
+        # `_keep_alive` logs this after every run of _RendezvousKeepAliveOp that raised nothing.
+        wait_for(lambda: any("has sent a keep-alive" in text for text in messages), "a heartbeat")
+        failed = any("failed to send a keep-alive" in text for text in messages)
+    waiting, closed = node.nodes_waiting(), node.is_closed()
+    facts = [
+        f"{node} then logged a heartbeat as {'failed' if failed else 'sent'}",
+        f"{node} sees num_nodes_waiting() = {waiting} and is_closed() = {closed}",
+    ]
+    return facts, not failed and waiting == 0 and not closed
+
+
+def store_pause(say: Say, *, benign: bool = False) -> Observation:
+    """R7. The store answers nobody for longer than the window; then both members stop beating for ever.
+
+    Every node's calls are held at its backend. At its first answer each member finds its own heartbeat
+    expired, removes itself from its local copy, and has nothing to write. Benign: a pause within the window.
+    """
+    settings = Settings(min_nodes=2, max_nodes=2, beats_missed_max=3)
+    with Cluster(say) as cluster:
+        members = [cluster.node("A", 1, settings), cluster.node("B", 2, settings)]
+        old_group = cluster.join_together(*members)
+        pauses = [member.backend.hold("get") for member in members]
+        for pause in pauses:
+            pause.wait_reached()
+        say("the store pauses")
+        if not benign:
+            wait_until_aged(max(cluster.peek().beats.values()), settings.window_s + 0.05)
+        reads = [member.backend.reads for member in members]
+        writes = [member.backend.writes_won for member in members]
+        for pause in pauses:
+            pause.open()
+        say("the store answers again")
+        # The first read is the one that was held, the second that of the next heartbeat.
+        wait_for(
+            lambda: all(m.backend.reads >= n + 2 for m, n in zip(members, reads, strict=True)), "two reads"
+        )
+        beats = sum(m.backend.writes_won - n for m, n in zip(members, writes, strict=True))
+        say(f"A and B have read the state twice or more each, and written it {beats} times")
+
+        newcomers = [cluster.node("C", 3, settings), cluster.node("D", 4, settings)]
+        calls = [newcomer.join() for newcomer in newcomers]
+        if benign:
+            cluster.until(lambda peek: peek.redundant == {"C", "D"}, "C and D are spares: the round is full")
+            new_group = []
+        else:
+            new_group = [call.value() for call in calls]
+        told = any(m.nodes_waiting() > 0 or m.is_closed() or not m.alive for m in members)
+
+    facts = [str(seat) for seat in (*old_group, *new_group)]
+    facts.append(f"after the pause A and B read the state and wrote {beats} heartbeats")
+    facts.append(f"A and B were {'' if told else 'not '}told that anything is wrong")
+    return judge(beats == 0 and len(new_group) == 2 and not told, ONE_GROUP, facts)
+
+
+def impatient_observer(say: Say, *, benign: bool = False) -> Observation:
+    """R12. A and B beat every 5 s; spare S, started with 1 s x 2, finds both dead after two seconds.
+
+    The settings are each node's own (`_sanitize` uses the observer's). Benign: S has the group's settings.
+    """
+    patient = Settings(min_nodes=2, max_nodes=2, beat_s=5, beats_missed_max=3)
+    impatient = patient if benign else Settings(min_nodes=2, max_nodes=2, beat_s=1, beats_missed_max=2)
+    with Cluster(say) as cluster:
+        members = [cluster.node("A", 1, patient), cluster.node("B", 2, patient)]
+        cluster.join_together(*members)
+        beats = cluster.peek().beats
+        wait_until_aged(max(beats.values()), 2.1)
+        say("A's and B's heartbeats are two seconds old; they beat every five")
+        cluster.node("S", 3, impatient).join()
+        peek = cluster.until(lambda peek: "S" in peek.beats, "S has joined, somewhere")
+        facts = [_standing(peek, member) for member in members]
+        facts.append(f"S looks with a window of {impatient.window_s} s; it is {_place(peek, 'S')}")
+        expelled = all(m.alive and m.name not in peek.participants for m in members)
+        oldest_s = _age_s(min(beats.values()))
+
+    return judge(expelled and oldest_s < patient.window_s, NEVER_EXPELLED, facts)
+
+
+def clock_steps_back(say: Say, *, benign: bool = False) -> Observation:
+    """R13. A's wall clock is set back by a minute: A sees no need to beat for a minute, and B expels it.
+
+    `_should_keep_alive` compares A's last heartbeat with A's clock. The `datetime` of dynamic_rendezvous.py
+    is replaced by one that is shifted for A's threads only. Benign: the clock does not step.
+    """
+    settings = Settings(min_nodes=2, max_nodes=2, beats_missed_max=3)
+    with Cluster(say) as cluster:
+        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
+        cluster.join_together(a, b)
+        cluster.shift_clock(a, 0 if benign else -60)
+        beats = cluster.peek().beats
+        reads, writes = a.backend.reads, a.backend.writes_won
+        say(f"A's clock {'goes on' if benign else 'steps back by 60 s'}")
+        if benign:
+            wait_until_aged(beats["A"], settings.window_s + 0.2)
+        else:
+            cluster.until(lambda peek: "A" not in peek.participants, "B has removed A")
+        peek = cluster.peek()
+        asked = a.backend.reads - reads
+        expelled = a.alive and asked > 0 and "A" not in peek.participants
+        facts = [
+            f"A then read the state {asked} times and wrote {a.backend.writes_won - writes} heartbeats",
+            _standing(peek, a),
+        ]
+    return judge(expelled, NEVER_EXPELLED, facts)
+
+
+def _standing(peek: Peek, node: Node) -> str:
+    alive = "alive (its keep-alive thread runs)" if node.alive else "whose keep-alive thread has ended"
+    place = "still" if node.name in peek.participants else "no longer"
+    return f"{node}, {alive}, is {place} a participant; its window is {node.settings.window_s} s"
+
+
+def _age_s(beat: datetime) -> float:
+    return (datetime.now(UTC) - beat).total_seconds()
+
+
+def _place(peek: Peek, name: str) -> str:
+    if name in peek.participants:
+        return f"a participant of round {peek.round}"
+    return "on the redundancy list" if name in peek.redundant else "on the wait list"

@@ -1,0 +1,66 @@
+"""What a scenario reports. Rule: `reproduced` is computed from what torch did, never typed in."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+Say = Callable[[str], None]
+"""Prints one step of a scenario."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one run showed."""
+
+    reproduced: bool
+    facts: tuple[str, ...]
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One replayable counterexample on the torch that is installed."""
+
+    name: str
+    finding: str
+    title: str
+    run: Callable[[Say], Observation]
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What `next_rendezvous` gave to one node."""
+
+    node: str
+    round: int
+    rank: int
+    world: int
+    master: str
+
+    def __str__(self) -> str:
+        return f"{self.node} returned rank {self.rank} of world {self.world} in round {self.round}"
+
+
+def judge(violated: bool, claim: str, facts: Iterable[str]) -> Observation:
+    """The observation of a run in which `claim` was, or was not, violated."""
+    return Observation(violated, tuple(facts), f"{'violated' if violated else 'held in this run'}: {claim}")
+
+
+def disagree_on_world(seats: Iterable[Seat]) -> bool:
+    """Whether members of one round differ on its world size, share a rank, or hold a rank outside it."""
+    by_round: dict[int, list[Seat]] = {}
+    for seat in seats:
+        by_round.setdefault(seat.round, []).append(seat)
+    return any(
+        len({seat.world for seat in members}) > 1
+        or len({seat.rank for seat in members}) < len(members)
+        or any(seat.rank >= seat.world for seat in members)
+        for members in by_round.values()
+    )
+
+
+def disagree_on_master(seats: Iterable[Seat]) -> bool:
+    """Whether members of one round would meet at different stores."""
+    masters: dict[int, set[str]] = {}
+    for seat in seats:
+        masters.setdefault(seat.round, set()).add(seat.master)
+    return any(len(addresses) > 1 for addresses in masters.values())

@@ -1,0 +1,83 @@
+"""R11: a write that was lost is reported as won.
+
+Rule: the truth about a write is what the store held right before it, never what the backend reports.
+`C10dRendezvousBackend.set_state` infers success from the store holding the wanted bytes afterwards, which is
+also so when another node has written the same bytes. Closing hides it; a counter would not.
+"""
+
+from functools import partial
+
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _RendezvousCloseOp, _RendezvousExitOp
+
+from .nodes import Cluster, Node, Settings, require
+from .observation import Observation, Say, judge
+
+LOST_IS_LOST = "a compare-and-set that was lost is reported as lost"
+BEAT_S = 60  # no heartbeat may change the state between the two writes
+
+
+def lost_write_reported_won(say: Say, *, benign: bool = False) -> Observation:
+    """R11. Two writers with one token write the same bytes: the second is told that it won.
+
+    Shown twice: on two backends, and on two executors that run the close operation and are held at their
+    `set_state`. Benign: the second writer writes something else.
+    """
+    settings = Settings(min_nodes=2, max_nodes=2, beat_s=BEAT_S)
+    with Cluster(say) as cluster:
+        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
+        direct = _direct(a, b, benign=benign)
+        say(f"two backends: the lost write was reported as {_word(direct)}")
+    with Cluster(say) as cluster:
+        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
+        executed = _executed(cluster, a, b, benign=benign)
+        say(f"two executors: the lost write was reported as {_word(executed)}")
+
+    facts = [
+        f"two backends: B's write, with a stale token, was reported as {_word(direct)}",
+        f"two executors: B's write, with a stale token, was reported as {_word(executed)}",
+    ]
+    return judge(direct and executed, LOST_IS_LOST, facts)
+
+
+def _direct(a: Node, b: Node, *, benign: bool) -> bool:
+    """Whether the second of two `set_state` with one token is reported as won."""
+    a.call(lambda: a.backend.set_state(b"start")).value()
+    found = a.backend.get_state()
+    token = found[1] if found else None
+    first = a.call(lambda: a.backend.set_state(b"next", token)).value()
+    second = b.call(lambda: b.backend.set_state(b"other" if benign else b"next", token)).value()
+    require(first is not None and first[2], "the first write is really won: nobody else wrote")
+    require(first is not None and first[1] != token, "the second write is really lost: its token is stale")
+    return second is not None and second[2]
+
+
+def _executed(cluster: Cluster, a: Node, b: Node, *, benign: bool) -> bool:
+    """The same with the real operators; both are held until both have read the state that they change."""
+    cluster.join_together(a, b)
+    gates = [node.backend.hold("set") for node in (a, b)]
+    operators = [_RendezvousCloseOp(), _RendezvousExitOp() if benign else _RendezvousCloseOp()]
+    calls = []
+    for node, gate, operator in zip((a, b), gates, operators, strict=True):
+        calls.append(node.call(partial(_execute, node, operator)))
+        gate.wait_reached()
+    cluster.say("A and B have decided on a write; both have read the same state")
+    started = cluster.raw()
+    counts = [len(node.backend.writes) for node in (a, b)]
+    gates[0].open()
+    calls[0].value()
+    before = cluster.raw()
+    gates[1].open()
+    calls[1].value()
+    first, second = (node.backend.writes[count] for node, count in zip((a, b), counts, strict=True))
+    require(first.token == second.token, "both started from the same state")
+    require(before == first.state != started, "the first write is really won, and the second's token stale")
+    return second.reported_won
+
+
+def _execute(node: Node, operator: _RendezvousCloseOp | _RendezvousExitOp) -> None:
+    deadline = node.handler._get_deadline(node.handler.settings.timeout.close)
+    node.handler._op_executor.run(operator, deadline)
+
+
+def _word(reported_won: bool) -> str:
+    return "won" if reported_won else "lost"
