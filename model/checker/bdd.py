@@ -5,10 +5,11 @@ Nothing here or above may put a diagram into a reference cycle: CUDD's manager m
 
 from __future__ import annotations
 
-import heapq
 import importlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -56,7 +57,7 @@ def load() -> tuple[ModuleType, str]:
 class Diagrams:
     """One manager over `bits`; each bit `x` has a partner `x'` right below it, for the value after a step."""
 
-    def __init__(self, bits: Sequence[str], memory_bytes: int, reorder: bool) -> None:
+    def __init__(self, bits: Sequence[str], memory_bytes: int) -> None:
         module, self.suffix = load()
         self._memory_bytes = memory_bytes
         self._cudd = hasattr(module, "and_exists")
@@ -65,11 +66,10 @@ class Diagrams:
         self.bdd = module.BDD(**sizes)
         self.bits = tuple(bits)
         self.bdd.declare(*(name for bit in bits for name in (bit, next_(bit))))
+        self.bdd.configure(reordering=False)  # CUDD's own moments for it cost more than they save, see `sift`
         if self._cudd:
-            self.bdd.configure(max_memory=memory_bytes, reordering=reorder)
+            self.bdd.configure(max_memory=memory_bytes)
             self.bdd.group(dict.fromkeys(bits, 2))
-        else:
-            self.bdd.configure(reordering=reorder)
         self.true: Function = self.bdd.true
         self.false: Function = self.bdd.false
 
@@ -106,23 +106,25 @@ class Diagrams:
         return self.exists(names, a & b)
 
     def union(self, parts: Iterable[Function]) -> Function:
-        """All together, small ones first: a running total would be walked once for each part."""
-        heap = [(u.dag_size, k, u) for k, u in enumerate(parts) if u != self.false]
-        heapq.heapify(heap)
-        while len(heap) > 1:
-            (_, k, a), (_, _, b) = heapq.heappop(heap), heapq.heappop(heap)
-            both = a | b
-            heapq.heappush(heap, (both.dag_size, k, both))
-        return heap[0][2] if heap else self.false
+        """All together, pair by pair: a running total would be walked once for each part."""
+        left = list(parts)
+        while len(left) > 1:
+            left = [reduce(or_, left[k : k + 2]) for k in range(0, len(left), 2)]
+        return left[0] if left else self.false
 
     def put(self, values: Mapping[str, Any], u: Function) -> Function:
-        """Substitute all at once, for each bit a bool, another bit's name, or a diagram; one kind per call."""
+        """Substitute all at once, for each bit a bool, a bit's name, or a diagram; one kind per call."""
         out: Function = self.bdd.let(dict(values), u) if values else u
         return out
 
     def support(self, u: Function) -> set[str]:
         out: set[str] = self.bdd.support(u)
         return out
+
+    def sift(self) -> None:
+        """Let CUDD look for a better variable order (Rudell, 1993); answers stay. autoref keeps its own."""
+        if self._cudd:
+            self._module.reorder(self.bdd)
 
     def pick(self, u: Function, bits: Sequence[str]) -> dict[str, bool]:
         """The least assignment in `u`, the first of `bits` counting most; no variable order changes it."""

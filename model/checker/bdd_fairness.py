@@ -23,8 +23,8 @@ class Region:
     """The states of `avoid` from which a weakly fair run stays in it for ever (Emerson and Lei, 1986)."""
 
     def __init__(self, steps: Sequence[Step], avoid: Function, diagrams: Diagrams, check: Check) -> None:
-        self.steps = steps
-        self.fair = [s for s in steps if s.instance.fair]
+        self.steps = [s for s in steps if (s.taken & avoid) != diagrams.false]
+        self.fair = [s for s in self.steps if s.instance.fair]
         self.diagrams = diagrams
         self.check = check
         self.states = avoid
@@ -50,14 +50,13 @@ class Region:
 
     def _backward(self, seeds: Function) -> Function:
         """The states of the region that reach `seeds` in it; the order of steps does not matter here."""
-        seen = seeds
-        while True:
+        seen, size = seeds, self.diagrams.false
+        while seen != size and seen != self.states:
             size = seen
             for step in self.steps:
                 self.check()
                 seen = seen | step.preimage(seen) & self.states
-            if seen == size:
-                return seen
+        return seen
 
 
 class Walk:

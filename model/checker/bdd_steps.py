@@ -24,8 +24,9 @@ CLUSTER_NODES_MAX = 2_000  # larger conjunctions cost more than the quantificati
 class Step:
     """One instance. `taken`: where it is enabled and changes something; `inside`: and keeps to all ranges.
 
-    Where it is taken, a `fixed` bit gets the same value everywhere, an `assigned` one that of a function of the
-    state, and all others stay. `freed` bits are read by no cluster; with each cluster stand those read last by it.
+    Where it is taken, a `fixed` bit gets the same value everywhere, an `assigned` one that of a function of
+    the state, and all others stay. `freed` bits are read by no cluster; with a cluster stand those that no
+    later one reads.
     """
 
     instance: Instance
@@ -106,7 +107,7 @@ def _step(
 def _clusters(
     d: Diagrams, written: set[str], assigned: dict[str, Function]
 ) -> tuple[frozenset[str], Clusters]:
-    """Conjoin neighbouring relations while they stay small, and note where each bit is read for the last time."""
+    """Conjoin neighbouring relations while they stay small, and note where each bit is read last."""
     relations: list[Function] = []
     for bit, value in assigned.items():
         relation = ~d.xor(d.bit(next_(bit)), value)

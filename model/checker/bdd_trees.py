@@ -28,8 +28,8 @@ def bit_names(cell: Cell) -> tuple[str, ...]:
 
 
 def variable_order(cells: Sequence[Cell]) -> list[str]:
-    """What all share first, then member by member: what a node's step reads and writes lies together."""
-    together = sorted(cells, key=lambda cell: cell.indices[:1] or (-1,))
+    """What all share first, then member by member, then pairs: what a step reads and writes lies together."""
+    together = sorted(cells, key=lambda cell: (len(cell.indices) > 1, cell.indices[:1]))
     return [bit for cell in together for bit in reversed(bit_names(cell))]
 
 
@@ -116,8 +116,6 @@ class Trees:
             return ~self.condition(args[0])
         if op == "and":
             return self._conjunction(args)
-        if op == "ite":
-            return self.diagrams.ite(*(self.condition(x) for x in args))
         a, b = self.vector(args[0]), self.vector(args[1])
         return self.equal(a, b) if op == "eq" else self._less(a, b)
 

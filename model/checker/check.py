@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from ..errors import DeclarationError, UsageError
+from ..errors import DeclarationError, LimitReached, UsageError
 from ..language.expressions import TRUE, Expr, and_, const, not_, or_
 from ..language.machines import Machine
 from ..language.properties import Form, Property
@@ -170,7 +170,10 @@ def _leads_to(kernel: Kernel, engine: Engine, seen: Exploration, p: Property, sy
     premise, goal = p.exprs
     for indices in product(*(range(v.sort.size) for v in p.params)):
         binding: dict[Any, int] = dict(zip(p.params, indices, strict=True))
-        found = engine.lasso(premise, goal, binding)
+        try:
+            found = engine.lasso(premise, goal, binding)
+        except LimitReached as limit:
+            return Verdict(p, Status.NOT_DECIDED, reason=str(limit))
         if found is not None:
             return Verdict(p, Status.VIOLATED, Counterexample.of(found))
     return Verdict(p, Status.HOLDS)

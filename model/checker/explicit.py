@@ -1,8 +1,8 @@
 """The explicit engine: breadth-first over whole frontiers of packed states with NumPy.
 
-A state is a few 64-bit words (`packing`), a transition a function over arrays of them (`vectorise`), the set of
-states seen a few sorted runs (`visited`). It keeps the levels instead of parent pointers (`trails`), and builds
-the graph only when a liveness property asks for it (`graph`).
+A state is a few 64-bit words (`packing`), a transition a function over arrays of them (`vectorise`), the set
+of states seen a few sorted runs (`visited`). It keeps the levels instead of parent pointers (`trails`), and
+builds the graph only when a liveness property asks for it (`graph`).
 """
 
 from __future__ import annotations
@@ -159,7 +159,9 @@ class ExplicitEngine:
         return Path(tuple(map(self.layout.unpack, states)), tuple(numbers))
 
     def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
-        """A weakly fair run through `premise` on which `goal` stays false from there on; its stem is a shortest one.
+        """A weakly fair run through `premise` on which `goal` stays false from there on.
+
+        No run reaches such a premise in fewer steps. Ask after a complete `explore`.
 
         Raises:
             UsageError: the exploration is not complete, or was reduced by symmetry.

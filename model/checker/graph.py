@@ -1,7 +1,7 @@
 """The explored graph as arrays, and weakly fair runs in it.
 
-Nodes are numbered as the states are sorted. Edges stand twice, by origin and by target, as compressed rows; the
-fair region is the greatest fixpoint of Emerson and Lei (1986), computed on masks over the nodes.
+Nodes are numbered as the states are sorted. Edges stand twice, by origin and by target, as compressed rows;
+the fair region is the greatest fixpoint of Emerson and Lei (1986), computed on masks over the nodes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .packing import Keys, Layout, Mask, Rows
 from .vectorise import Step
 
 CHUNK = 1 << 15
-EDGE_BYTES = 24  # per edge: its two ends by step (8); by origin its step, target and order (12); by target its origin (4)
+EDGE_BYTES = 24  # int32s per edge: two by step, three by origin, one by target
 
 Nodes = NDArray[np.int32]
 Route = list[tuple[int, int]]  # (number of the step, node it leads to)

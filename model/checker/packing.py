@@ -6,8 +6,8 @@ word. Keys are compared whole: nothing is hashed, so no state can be taken for a
 - One word: the key is the word, an int64.
 - Two words: the key is the pair seen as a complex128, which NumPy sorts lexicographically and fast. Each
   half is then compared as a float. Floats that are positive and normal are ordered and told apart as their
-  bits are, so every word carries the bit MARK (an exponent neither zero nor all ones) and leaves those above it
-  clear. That a thread may flush subnormals to zero does no harm.
+  bits are, so every word carries the bit MARK (an exponent neither zero nor all ones) and leaves those above
+  it clear. That a thread may flush subnormals to zero does no harm.
 - More words: the key is a void of all bytes, compared with memcmp.
 """
 
@@ -159,7 +159,8 @@ class Layout:
         table = np.empty((len(columns[0]), self.words), np.int64)
         for j, column in enumerate(columns):
             table[:, j] = column
-        return table.view(self.dtype)[:, 0]
+        keys: Keys = table.view(self.dtype)[:, 0]
+        return keys
 
     def columns(self, keys: Keys) -> Columns:
         if self.words == 1:
@@ -174,7 +175,8 @@ class Layout:
         """Elementwise, which keys are not equal."""
         if self.words <= 2:
             return np.not_equal(a, b)
-        return np.any(self._table(a) != self._table(b), axis=1)
+        differs: Mask = np.any(self._table(a) != self._table(b), axis=1)
+        return differs
 
     def sort_unique(self, keys: Keys) -> Keys:
         """Sort in place and drop repetitions.
@@ -191,9 +193,7 @@ class Layout:
         return keys[fresh]
 
     def find(self, keys: Keys, sorted_keys: Keys) -> tuple[Rows, Mask]:
-        """For each key, its position in a sorted array, and whether it is there at all."""
-        if not len(sorted_keys):
-            return np.zeros(len(keys), np.intp), np.zeros(len(keys), np.bool_)
+        """For each key, its position in a sorted array that is not empty, and whether it is there at all."""
         at = np.searchsorted(sorted_keys, keys)
         at[at == len(sorted_keys)] = 0
         return at, ~self.differ(sorted_keys[at], keys)

@@ -41,7 +41,7 @@ class PlainEngine:
             edges += len(steps)
             watching.look(state, steps)
             for number, after in steps:
-                if after not in self.parent:
+                if after not in self.parent and self._in_range(after):
                     self.parent[after] = (state, number)
                     queue.append((after, depth + 1))
             if len(self.graph) % 1024 == 0:
@@ -50,6 +50,10 @@ class PlainEngine:
         return Exploration(
             self.name, len(self.parent), edges, depth, clock.seconds, BYTES_PER_STATE, watching.found, stopped
         )
+
+    def _in_range(self, state: State) -> bool:
+        """A step out of a field's range is found, and not followed: beyond it there may be no end."""
+        return all(c.sort.low <= value <= c.sort.high for c, value in zip(self.kernel.cells, state, strict=True))
 
     def _path(self, state: State) -> Path:
         states, steps = [state], []

@@ -1,7 +1,7 @@
 """Reduction by symmetry: states that differ only by which member is which are explored once.
 
-Sound only where no tree can tell one member from another by its number. The cells of each member form a lane of
-bits; sorting the lanes gives one state per orbit, exactly.
+Sound only where no tree can tell one member from another by its number. The cells of each member form a lane
+of bits; sorting the lanes gives one state per orbit, exactly.
 """
 
 from __future__ import annotations

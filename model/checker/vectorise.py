@@ -1,7 +1,7 @@
 """Closed trees as NumPy source: one function evaluates a tree on a whole array of packed states.
 
-In the generated text `w0`, `w1`, ... are the words of the states, one array each. What is used twice becomes a
-temporary; a conjunction of literals (a cell equals a constant) becomes one masked compare per word.
+In the generated text `w0`, `w1`, ... are the words of the states, one array each. What is used twice becomes
+a temporary; a conjunction of literals (a cell equals a constant) becomes one masked compare per word.
 """
 
 from __future__ import annotations
@@ -228,6 +228,7 @@ class Step:
         self.instance = instance
         self.layout = layout
         self.facts, self.rest = split_literals(kernel.guard(instance))
+        self._memo: dict[Expr, Expr] = {}
         self.effects: dict[int, Expr] = {}
         self.sure = False  # whenever the guard holds, something changes
         for k, value in kernel.effects(instance).items():
@@ -241,7 +242,7 @@ class Step:
 
     def known(self, expr: Expr) -> Expr:
         """A closed tree where the guard holds: the cells that it fixes are constants."""
-        return substitute(expr, dict(self.facts))
+        return substitute(expr, self.facts, self._memo)
 
     def run(self, columns: Columns) -> Taken | None:
         if self._run is None:

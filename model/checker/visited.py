@@ -30,9 +30,7 @@ class Visited:
         return keys
 
     def add(self, fresh: Keys) -> None:
-        """Add sorted keys, none of them in the set."""
-        if not len(fresh):
-            return
+        """Add sorted keys, at least one, and none of them in the set."""
         self.count += len(fresh)
         self._runs.append(fresh)
         while len(self._runs) > 1 and len(self._runs[-2]) < RUN_RATIO * len(self._runs[-1]):

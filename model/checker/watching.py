@@ -46,7 +46,7 @@ class _Group:
             self._compile()
         assert self._evaluate is not None
         for key, mask in zip(self._compiled, self._evaluate(*columns), strict=True):
-            if key not in found and mask.any():
+            if mask.any():
                 self._note(key, columns, int(mask.argmax()), level, found)
 
     def _note(self, key: str, columns: Columns, row: int, level: int, found: dict[str, Find]) -> None:

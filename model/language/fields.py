@@ -144,7 +144,11 @@ def make_slot(name: str, declared: Field, sizes: dict[str, int], dims: dict[str,
         sort = int_sort(number(declared.low), number(declared.high))
         if sort.low > sort.high:
             source.refuse(f"{name}: no value from {sort.low} to {sort.high}", at=declared.at)
-    initial = tuple(lift(number(v) if isinstance(v, str) else v).args[0] for v in declared.initial)
+    begins = [lift(number(v) if isinstance(v, str) else v) for v in declared.initial]
+    for v in begins:
+        if v.sort.kind != sort.kind or (sort.kind == "enum" and v.sort is not sort):
+            source.refuse(f"{name}: initial value {v} is of sort {v.sort.name}, not {sort.name}", at=declared.at)
+    initial = tuple(dict.fromkeys(v.args[0] for v in begins))
     for value in initial:
         if not sort.low <= value <= sort.high:
             source.refuse(f"{name}: initial value {value} is outside {sort.low}..{sort.high}", at=declared.at)

@@ -108,6 +108,10 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
     """Run a property's body on symbolic states."""
     at = source.line_of(claim.body.__code__)
     doc = (claim.body.__doc__ or "").strip().split("\n")[0]
+    for dim in claim.each:
+        if dim not in system.index_sorts:
+            known = ", ".join(system.index_sorts) or "none"
+            source.refuse(f"{name}: each={dim!r} is not an index of the system ({known})", at=at)
     params = tuple(variable(dim, system.index_sorts[dim]) for dim in claim.each)
     state = SymbolicState(system, frozen=f"the property {name}")
     if claim.form is Form.STEP:

@@ -15,6 +15,7 @@ from .expressions import FALSE, Expr, and_, as_int, bind, const, lift, not_, or_
 from .sorts import Sort
 
 _fresh = itertools.count()
+_open: dict[Expr, None] = {}  # the loop variables whose loops are running, outermost first
 
 
 class IndexSet:
@@ -26,7 +27,12 @@ class IndexSet:
         self.sort = sort
 
     def __iter__(self) -> Iterator[Expr]:
-        yield variable(f"{self.sort.name}#{next(_fresh)}", self.sort)
+        member = variable(f"{self.sort.name}#{next(_fresh)}", self.sort)
+        _open[member] = None
+        try:
+            yield member
+        finally:
+            del _open[member]
 
     def __len__(self) -> int:
         return self.sort.size
@@ -50,19 +56,21 @@ def _depth(expr: Expr) -> int:
 
 
 def _bound(op: str, values: Iterable[Any]) -> Expr:
-    """Consume the generator and bind the loop variables that it made."""
-    first = next(_fresh)
+    """Consume the generator and bind the loop variables that it made; to count, even where its body ignores them."""
+    outer = set(_open)
     out = []
     for value in values:
         body = lift(value)
-        mine = [v for v in free_variables(body) if is_loop_variable(v) and int(v.args[0].split("#")[1]) > first]
+        if body.sort.kind != "bool":
+            source.refuse(f"{op} wants conditions, but {body} is of sort {body.sort.name}")
+        mine = [v for v in _open if v not in outer and (op == "count" or v in free_variables(body))]
         if op == "count" and len(mine) > 1:
             source.refuse("count() goes over one index: nest any_() inside it for more")
-        for v in sorted(mine, key=lambda v: -int(v.args[0].split("#")[1])):
+        for v in reversed(mine):
             # One name per nesting depth, so that equal quantifiers are one tree.
             name = variable(f"{v.sort.name}.{'jklmnopq'[_depth(body)]}", v.sort)
             body = bind(op, name, substitute(body, {v: name}))
-        out.append(as_int(body) if op == "count" and body.sort.kind == "bool" else body)
+        out.append(as_int(body) if op == "count" and not mine else body)
     if op == "any":
         return or_(*out)
     return sum(out[1:], out[0]) if out else lift(0)

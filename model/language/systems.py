@@ -59,6 +59,8 @@ class System:
         }
         self.slots: dict[str, Slot] = {}
         for name, value in self._fields(body).items():
+            if hasattr(SymbolicState, name):
+                source.refuse(f"a field cannot be called {name!r}: a state has that already", at=value.at)
             self.slots[name] = make_slot(name, value, self.sizes, self.index_sorts)
         self.transitions: tuple[Transition, ...] = ()
         self.transitions = tuple(trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v))
@@ -73,6 +75,9 @@ class System:
         ends = [v for v in body.values() if isinstance(v, Terminal)]
         rest = SymbolicState(self, frozen="the terminal condition")
         self.terminal: Expr = lift(ends[-1].body(self, rest)) if ends else FALSE
+        if self.terminal.sort.kind != "bool":
+            at = source.line_of(ends[-1].body.__code__)
+            source.refuse(f"the terminal condition is {self.terminal}, which is not a condition", at=at)
         self._check(body)
 
     def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, int]:
@@ -124,6 +129,19 @@ class System:
         """Whatever a declaration names must exist."""
         names = {k for k, v in body.items() if isinstance(v, Claim) and v.form is Form.SOMETIMES}
         enums = {m.states for m in self.machines.values()}
+        # A subclass may drop a transition; what it inherits may still name it.
+        inherited = [item for base in type(self).__mro__ for item in vars(base).items()]
+        rules = {k: v for k, v in inherited if isinstance(v, Rule)}
+        faults = {v.fault for _, v in inherited if isinstance(v, Rule) and v.fault}
+        for name, claim in body.items():
+            if isinstance(claim, Claim):
+                _known(name, claim, "on", claim.on, rules)
+                _known(name, claim, "needs", claim.needs, faults)
+        for name, rule in rules.items():
+            for edition in rule.editions:
+                if self.Edition is None or not isinstance(edition, self.Edition):
+                    at = source.line_of(rule.body.__code__)
+                    source.refuse(f"{name}: {edition} is not an edition of the system", at=at)
         for prop in self.properties:
             if prop.witness and prop.witness not in names:
                 source.refuse(f"{prop.name}: its witness {prop.witness!r} is not a `sometimes` of the system", at=prop.at)
@@ -168,6 +186,14 @@ class System:
         edition = f" {self.edition.name}" if self.edition is not None else ""
         faults = f" with {', '.join(self.faults)}" if self.faults else ""
         return f"{self.name}({sizes}){edition}{faults}"
+
+
+def _known(name: str, claim: Claim, what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """A misspelt name would make a property ask less than it says."""
+    for one in sorted(set(given) - set(known)):
+        kind = "transition" if what == "on" else "fault"
+        at = source.line_of(claim.body.__code__)
+        source.refuse(f"{name}: {what}={one!r} is not a {kind} of the system ({', '.join(sorted(known))})", at=at)
 
 
 def _class_body(cls: type) -> dict[str, Any]:

@@ -329,6 +329,7 @@ class Actions(StateHolders):
         self.at(s, node, O.IDLE)
         s.when(s.place[node] == P.RUNNING)
         self.load(s, node)
+        s.told_won[node] = False
         s.operation[node] = O.IDLE
         s.when(named("num_nodes_waiting > 0", Copy(s, node).member.count(M.WAITING) > 0))
         s.place[node] = P.EXITING

@@ -54,7 +54,8 @@ class Protocol(Shared):
         each="node", cite="rendezvous-engine 4.1",
         moves=[
             SWEEP, arc((R.JOINING, R.COMPLETE), R.LAST_CALL), arc((R.JOINING, R.LAST_CALL), R.COMPLETE),
-            arc((M.OUTSIDE, M.WAITING), M.PARTICIPANT), arc((H.NONE, H.DUE, H.EXPIRED), H.FRESH),
+            arc((M.OUTSIDE, M.WAITING), M.PARTICIPANT), may(M.REDUNDANT, M.PARTICIPANT),
+            arc((H.NONE, H.DUE, H.EXPIRED), H.FRESH),
         ],
     )  # fmt: skip
     def add_to_participants(self, s: S, node: Expr) -> None:
@@ -69,7 +70,10 @@ class Protocol(Shared):
 
     @transition(
         each="node", cite="rendezvous-engine 4.3; elastic-node-change 2.2.3",
-        moves=[SWEEP, arc((M.OUTSIDE, M.PARTICIPANT), M.WAITING), arc((H.NONE, H.EXPIRED), H.FRESH)],
+        moves=[
+            SWEEP, arc((M.OUTSIDE, M.PARTICIPANT), M.WAITING), may(M.REDUNDANT, M.WAITING),
+            arc((H.NONE, H.EXPIRED), H.FRESH),
+        ],
     )  # fmt: skip
     def add_to_wait_list(self, s: S, node: Expr) -> None:
         """The round is complete and has room: the node waits for the next one."""

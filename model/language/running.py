@@ -1,0 +1,132 @@
+"""A machine run by the `transitions` library, on a model that carries the state of the whole system.
+
+Rule: the library moves the control state and this module the data, both by one evaluation of the same trees;
+a trigger that is refused raises and changes neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import transitions
+from transitions.core import Event, EventData
+
+from ..errors import UsageError
+from .expressions import const, substitute
+from .machines import Machine
+
+if TYPE_CHECKING:
+    from transitions.core import TransitionConfig
+
+    from ..checker.interpret import Interpreter
+    from ..checker.kernel import Instance
+    from .systems import State
+
+RESERVED = ("data", "state", "trigger", "may_trigger")  # what the model is already given
+
+
+class Running:
+    """The model that a machine moves: `state` is the control state's name, `data` the whole system's state."""
+
+    state: str
+
+    def __init__(self, interpreter: Interpreter, machine: Machine, indices: Mapping[str, int]) -> None:
+        self.data: State = machine.system.initial_states[0]
+        self._interpreter = interpreter
+        binding = {p: const(indices[p.args[0]], p.sort) for p in machine.params}
+        self._control = substitute(machine.control, binding)
+        self._names = tuple(member.name for member in machine.states)
+
+    def _name(self, data: State) -> str:
+        return self._names[self._interpreter.value(self._control, data)]
+
+    def _leads(self, instance: Instance, dest: str, _: EventData) -> bool:
+        """The step is enabled, changes something, and takes this machine to `dest`."""
+        after = self._interpreter.step(instance, self.data)
+        return after is not None and self._name(after) == dest
+
+    def _take(self, instance: Instance, _: EventData) -> None:
+        self.data = self._interpreter.apply(instance, self.data)
+
+
+class _StrictEvent(Event):
+    """The library returns False where no condition holds; here that is a MachineError, like an unknown arc."""
+
+    def _process(self, event_data: EventData) -> bool:
+        super()._process(event_data)  # the library's stub promises a result that it only leaves in the event
+        if not event_data.result:
+            here = event_data.state.name
+            raise transitions.MachineError(f"{self.name} is refused in {here}: its guard fails, or nothing would change")
+        return True
+
+
+class _StrictMachine(transitions.Machine):
+    event_cls = _StrictEvent
+
+
+def run_with_transitions(machine: Machine, indices: Mapping[str, int]) -> tuple[Running, transitions.Machine]:
+    """The model and the machine of `Machine.to_transitions`; the model begins in the first initial state.
+
+    Raises:
+        UsageError: an index is missing, unknown or out of range, or a trigger has a name that the model needs.
+    """
+    from ..checker.interpret import Interpreter
+
+    _check_indices(machine, indices)
+    interpreter = Interpreter(machine.system)
+    model = Running(interpreter, machine, indices)
+    moves: list[TransitionConfig] = [
+        {
+            "trigger": trigger_name(instance),
+            "source": source,
+            "dest": dest,
+            "conditions": partial(model._leads, instance, dest),
+            "before": partial(model._take, instance),
+        }
+        for instance in interpreter.kernel.instances
+        for source, dest in _arcs(machine, instance, indices)
+    ]
+    return model, _StrictMachine(
+        model,
+        states=list(model._names),
+        transitions=moves,
+        initial=model._name(model.data),
+        auto_transitions=False,
+        send_event=True,
+        name=machine.name,
+    )
+
+
+def trigger_name(instance: Instance) -> str:
+    """`join_0` for `join` of node 0; only the name for a transition without indices."""
+    name = "_".join([instance.transition.name, *map(str, instance.indices)])
+    if name in RESERVED:
+        raise UsageError(f"a transition called {name!r} cannot be a trigger, the model needs that name: rename it")
+    return name
+
+
+def _arcs(machine: Machine, instance: Instance, indices: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """From where to where the step may move this machine: its claimed arcs, or nowhere."""
+    own = [(p.sort.name, k) for p, k in instance.binding.items()]
+    mine = all((p.sort.name, indices[p.args[0]]) in own for p in machine.params)
+    claimed = {(a.source.name, a.dest.name) for a in machine.arcs(instance.transition, "self" if mine else "others")}
+    yield from sorted(claimed | {(member.name, member.name) for member in machine.states})
+
+
+def _check_indices(machine: Machine, indices: Mapping[str, int]) -> None:
+    wanted = {p.args[0]: p.sort for p in machine.params}
+    example = ", ".join(f"{name}=0" for name in wanted)
+    usage = f"call to_transitions({example})"
+    for name in sorted(indices.keys() - wanted.keys()):
+        raise UsageError(f"the machine {machine.name} has no index {name!r}: {usage}")
+    for name, sort in wanted.items():
+        if name not in indices:
+            raise UsageError(f"the machine {machine.name} is one per {name}, say which: {usage}")
+        value = indices[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not sort.low <= value <= sort.high:
+            raise UsageError(f"{name}={value!r} is not a {name}: give a number from {sort.low} to {sort.high}")
+
+
+__all__ = ["Running", "run_with_transitions", "trigger_name"]

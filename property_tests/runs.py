@@ -1,0 +1,49 @@
+"""Whether a run that an engine reports is one: every step is a step, and a lasso is closed and weakly fair.
+
+Rule: judged by the interpreter alone, one state at a time.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.kernel import Path
+from trystate.model.checker.verdicts import Counterexample
+from trystate.model.language import Property, System
+
+
+def assert_is_a_run(system: System, path: Path) -> None:
+    """The path begins in an initial state, and each of its steps is the one that it names."""
+    interpreter = Interpreter(system)
+    assert path.states[0] in system.initial_states
+    assert len(path.states) == len(path.steps) + 1
+    for (before, after), number in zip(pairwise(path.states), path.steps, strict=True):
+        assert interpreter.step(interpreter.kernel.instances[number], before) == after
+
+
+def assert_is_a_fair_lasso(system: System, run: Counterexample) -> None:
+    """The run is closed, and in its loop every fair step is taken, or is disabled at some point."""
+    interpreter = Interpreter(system)
+    path, loop = run.path, run.loop
+    assert loop is not None
+    assert_is_a_run(system, path)
+    assert path.states[-1] == path.states[loop]
+    around = path.states[loop:]
+    for instance in interpreter.kernel.instances:
+        taken = instance.number in path.steps[loop:]
+        rests = any(interpreter.step(instance, state) is None for state in around)
+        assert taken or rests or not instance.fair, f"{instance.label} is enabled for ever and never taken"
+
+
+def refutes(system: System, run: Counterexample, claim: Property) -> bool:
+    """For some member, the premise holds before the loop ends, and the goal never from there on."""
+    interpreter = Interpreter(system)
+    premise, goal = claim.exprs
+    states, loop = run.path.states, run.loop or 0
+    for indices in product(*(range(p.sort.size) for p in claim.params)):
+        binding = dict(zip(claim.params, indices, strict=True))
+        waits = [k for k, s in enumerate(states) if interpreter.holds(premise, s, binding)]
+        if any(not any(interpreter.holds(goal, s, binding) for s in states[min(k, loop) :]) for k in waits):
+            return True
+    return False

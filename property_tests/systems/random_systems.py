@@ -1,0 +1,316 @@
+"""Random small systems: a strategy that draws declarations as plain data, and the system that one declares.
+
+Rule: what is drawn is nested tuples, so that a failing example shrinks and prints; they become expression trees
+through the public operators only, when the system is built.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from hypothesis import strategies as st
+
+from trystate.model.language import (
+    System, all_, always, any_, as_int, choice, count, environment, fault, flag, implies, index, integer, ite,
+    leads_to, ord_, sometimes, step, terminal, transition,
+)  # fmt: skip
+
+STATES_MAX = 10_000  # of which few are reachable, as a rule
+MEMBERS = 2
+
+
+class Hue(enum.Enum):
+    """Three values do not fill two bits."""
+
+    RED = "red"
+    GREEN = "green"
+    BLUE = "blue"
+
+
+HUES = tuple(Hue)
+Plan = tuple[Any, ...]
+ALWAYS: Plan = ("==", ("const", 0), ("const", 0))
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A field to declare: its kind, its dimensions, its range, and the values that it may begin with."""
+
+    name: str
+    kind: str
+    dims: int
+    low: int
+    high: int
+    initial: tuple[int, ...]
+
+    @property
+    def states(self) -> int:
+        return int((self.high - self.low + 1) ** (MEMBERS**self.dims))
+
+    def declare(self) -> Any:
+        per = ("node",) * self.dims
+        if self.kind == "flag":
+            return flag(per=per, initial=tuple(bool(v) for v in self.initial))
+        if self.kind == "hue":
+            return choice(Hue, per=per, initial=tuple(HUES[v] for v in self.initial))
+        return integer(self.low, self.high, per=per, initial=self.initial)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A transition to declare."""
+
+    kind: str
+    params: int
+    fair: bool
+    guard: Plan
+    effects: tuple[Plan, ...]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A whole system to declare, with three kinds of condition asked of it in each form."""
+
+    variables: tuple[Variable, ...]
+    steps: tuple[Step, ...]
+    invariant: Plan
+    witness: Plan
+    change: Plan
+    premise: Plan
+    goal: Plan
+    rest: Plan
+
+
+# ---- drawing
+
+
+@st.composite
+def variables(draw: st.DrawFn, *, pairs: bool) -> tuple[Variable, ...]:
+    out: list[Variable] = []
+    for k in range(draw(st.integers(2, 5))):
+        kind = draw(st.sampled_from(("flag", "hue", "int")))
+        dims = draw(st.sampled_from((0, 1, 1, 2) if pairs and kind != "hue" else (0, 1)))
+        low = draw(st.integers(-2, 2)) if kind == "int" else 0
+        high = {"flag": 1, "hue": 2}.get(kind, low + draw(st.integers(1, 3 if dims == 0 else 1)))
+        begins = draw(st.lists(st.integers(low, high), min_size=1, max_size=2, unique=True)) if dims < 2 else [low]
+        new = Variable(f"f{k}", kind, dims, low, high, tuple(begins))
+        if prod(v.states for v in out) * new.states <= STATES_MAX:
+            out.append(new)
+    return tuple(out) or (Variable("f0", "flag", 0, 0, 1, (0,)),)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Draws plans over the given variables; `depth` is what may still be nested, `scope` how many indices there are."""
+
+    draw: st.DrawFn
+    variables: tuple[Variable, ...]
+    numbered: bool
+
+    def of_kind(self, kind: str, scope: int) -> list[Variable]:
+        return [v for v in self.variables if v.kind == kind and (v.dims == 0 or scope > 0)]
+
+    def read(self, variable: Variable, scope: int) -> Plan:
+        return (variable.name, *(self.draw(st.integers(0, scope - 1)) for _ in range(variable.dims)))
+
+    def condition(self, depth: int, scope: int) -> Plan:
+        leaves = ["number"] + (["flag"] if self.of_kind("flag", scope) else [])
+        leaves += ["hue"] if self.of_kind("hue", scope) else []
+        leaves += ["same"] if scope > 1 else []
+        forms = leaves if depth == 0 else [*leaves, "not", "and", "or", "implies", "any", "all"]
+        form = self.draw(st.sampled_from(forms))
+        if form == "number":
+            op = self.draw(st.sampled_from(("==", "!=", "<", "<=", ">", ">=")))
+            return (op, self.number(max(0, depth - 1), scope), self.number(max(0, depth - 1), scope))
+        if form == "flag":
+            return ("flag", self.read(self.draw(st.sampled_from(self.of_kind("flag", scope))), scope))
+        if form == "hue":
+            where = self.read(self.draw(st.sampled_from(self.of_kind("hue", scope))), scope)
+            return ("isin", where, tuple(self.draw(st.lists(st.integers(0, 2), min_size=1, max_size=2))))
+        if form == "same":
+            return ("same", *(self.draw(st.integers(0, scope - 1)) for _ in range(2)))
+        if form == "not":
+            return ("not", self.condition(depth - 1, scope))
+        if form in ("any", "all"):
+            return (form, self.condition(depth - 1, scope + 1))
+        return (form, self.condition(depth - 1, scope), self.condition(depth - 1, scope))
+
+    def number(self, depth: int, scope: int) -> Plan:
+        leaves = ["const"] + (["read"] * 2 if self.of_kind("int", scope) else [])
+        leaves += ["ord"] if scope and self.numbered else []
+        forms = leaves if depth == 0 else [*leaves, "+", "-", "count", "ite", "as_int"]
+        form = self.draw(st.sampled_from(forms))
+        if form == "const":
+            return ("const", self.draw(st.integers(-2, 4)))
+        if form == "read":
+            return ("read", self.read(self.draw(st.sampled_from(self.of_kind("int", scope))), scope))
+        if form == "ord":
+            return ("ord", self.draw(st.integers(0, scope - 1)))
+        if form == "count":
+            return ("count", self.condition(depth - 1, scope + 1))
+        if form == "as_int":
+            return ("as_int", self.condition(depth - 1, scope))
+        if form == "ite":
+            return ("ite", self.condition(depth - 1, scope), *(self.number(depth - 1, scope) for _ in range(2)))
+        return (form, self.number(depth - 1, scope), self.number(depth - 1, scope))
+
+    def effect(self, params: int) -> Plan:
+        """("set", where, what), with as many loops around it as the field has dimensions beyond the parameters."""
+        variable = self.draw(st.sampled_from(self.variables))
+        loops = variable.dims if params == 0 else self.draw(st.integers(0, variable.dims))
+        scope = params + loops
+        looped = list(range(params, scope))
+        free = [self.draw(st.integers(0, params - 1)) for _ in range(variable.dims - loops)]
+        where = (variable.name, *self.draw(st.permutations(looped + free)))
+        return ("set", loops, where, self.value(variable, scope))
+
+    def value(self, variable: Variable, scope: int) -> Plan:
+        if variable.kind == "flag":
+            return ("flag", self.condition(2, scope))
+        if variable.kind == "hue":
+            one, other = (self.draw(st.integers(0, 2)) for _ in range(2))
+            return ("hue", self.condition(1, scope), one, other)
+        return ("int", self.number(2, scope), variable.low, variable.high)
+
+
+@st.composite
+def declarations(draw: st.DrawFn, *, symmetric: bool = False) -> Declaration:
+    """Any small system; if `symmetric`, one whose members cannot be told apart."""
+    drawn = draw(variables(pairs=not symmetric))
+    if symmetric and not any(v.dims for v in drawn):
+        drawn += (Variable("f9", "hue", 1, 0, 2, (0,)),)
+    plans = Drawing(draw, drawn, numbered=not symmetric)
+    steps = []
+    for _ in range(draw(st.integers(1, 6))):
+        params = draw(st.sampled_from((0, 1, 1, 2)))
+        kind = draw(st.sampled_from(("transition", "transition", "transition", "environment", "fault")))
+        effects = tuple(plans.effect(params) for _ in range(draw(st.integers(1, 3))))
+        guard = draw(st.sampled_from((ALWAYS, plans.condition(2, params))))
+        steps.append(Step(kind, params, draw(st.booleans()), guard, effects))
+    asked = [plans.condition(2, 0) for _ in range(2)]
+    each = [plans.condition(2, 1) for _ in range(2)]
+    return Declaration(
+        drawn, tuple(steps), asked[0], asked[1], plans.condition(2, 0), each[0], each[1], plans.condition(1, 0)
+    )
+
+
+# ---- building
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b, ">=": lambda a, b: a >= b, "+": lambda a, b: a + b, "-": lambda a, b: a - b,
+    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "implies": implies,
+}  # fmt: skip
+
+
+def build(plan: Plan, s: Any, scope: tuple[Any, ...]) -> Any:
+    """The expression that a plan describes, over a symbolic state, with these indices in scope."""
+    form, *args = plan
+    if form in ("flag", "read"):
+        return read(s, args[0], scope)
+    if form == "const":
+        return args[0]
+    if form == "ord":
+        return ord_(scope[args[0]])
+    if form == "same":
+        return scope[args[0]] == scope[args[1]]
+    if form == "isin":
+        return read(s, args[0], scope).isin([HUES[k] for k in args[1]])
+    if form in ("any", "all", "count"):
+        over = {"any": any_, "all": all_, "count": count}[form]
+        return over(lifted(build(args[0], s, (*scope, j))) for j in s.node)
+    parts = [build(x, s, scope) for x in args]
+    if form == "not":
+        return ~lifted(parts[0])
+    if form == "as_int":
+        return as_int(parts[0])
+    if form == "ite":
+        return ite(*parts)
+    return _COMPARE[form](*(lifted(x) for x in parts) if form in ("and", "or") else parts)
+
+
+def lifted(value: Any) -> Any:
+    """A Python bool (two constants were compared) as an expression, so that ~, & and | mean the same."""
+    return value if not isinstance(value, bool) else any_([value])
+
+
+def read(s: Any, where: Plan, scope: tuple[Any, ...]) -> Any:
+    name, *places = where
+    field = getattr(s, name)
+    return field[tuple(scope[k] for k in places)] if places else field
+
+
+def assign(s: Any, plan: Plan, scope: tuple[Any, ...]) -> None:
+    """Perform ("set", loops, where, value)."""
+    _, loops, (name, *places), value = plan
+    if loops:
+        for j in s.node:
+            assign(s, ("set", loops - 1, (name, *places), value), (*scope, j))
+    elif places:
+        getattr(s, name)[tuple(scope[k] for k in places)] = new_value(value, s, scope)
+    else:
+        setattr(s, name, new_value(value, s, scope))
+
+
+def new_value(plan: Plan, s: Any, scope: tuple[Any, ...]) -> Any:
+    kind, *args = plan
+    if kind == "flag":
+        return lifted(build(args[0], s, scope))
+    if kind == "hue":
+        return ite(build(args[0], s, scope), HUES[args[1]], HUES[args[2]])
+    number, low, high = args
+    value = build(number, s, scope)
+    return ite(value < low, low, ite(value > high, high, value))
+
+
+def rule(step_: Step, number: int) -> Any:
+    def body(self: System, s: Any, *params: Any) -> None:
+        """A random step."""
+        s.when(build(step_.guard, s, params))
+        for effect in step_.effects:
+            assign(s, effect, params)
+
+    each = ("node",) * step_.params
+    if step_.kind == "fault":
+        return fault(f"fault{number}", each=each, bound=1)(body)
+    if step_.kind == "environment":
+        return environment(each=each, fair=step_.fair)(body)
+    return transition(each=each, fair=step_.fair)(body)
+
+
+def system(d: Declaration, members: int = MEMBERS) -> System:
+    """The system that a declaration declares, with all its faults switched on."""
+
+    def invariant(self: System, s: Any) -> Any:
+        """A random condition."""
+        return build(d.invariant, s, ())
+
+    def witness(self: System, s: Any) -> Any:
+        """A random condition."""
+        return build(d.witness, s, ())
+
+    def change(self: System, before: Any, after: Any) -> Any:
+        """The condition, once true, stays true."""
+        return implies(build(d.change, before, ()), build(d.change, after, ()))
+
+    def response(self: System, s: Any, node: Any) -> Any:
+        """Random conditions on one member."""
+        return build(d.premise, s, (node,)), build(d.goal, s, (node,))
+
+    body: dict[str, Any] = {"node": index(members)}
+    body |= {v.name: v.declare() for v in d.variables}
+    body |= {f"step{k}": rule(s, k) for k, s in enumerate(d.steps)}
+    body |= {
+        "invariant": always(witness="witness")(invariant),
+        "witness": sometimes()(witness),
+        "change": step(witness="witness")(change),
+        "response": leads_to(each="node")(response),
+        "rest": terminal(lambda self, s: lifted(build(d.rest, s, ()))),
+    }
+    faults = [f"fault{k}" for k, s in enumerate(d.steps) if s.kind == "fault"]
+    cls: type[System] = type("Random", (System,), body)
+    return cls(faults=faults)

@@ -1,0 +1,262 @@
+"""Small systems that decision diagrams can get wrong: odd enums, negative numbers, many starts."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from trystate.model.language import (
+    System,
+    all_,
+    any_,
+    choice,
+    count,
+    environment,
+    fault,
+    flag,
+    index,
+    integer,
+    ite,
+    leads_to,
+    transition,
+)
+from trystate.model.language.expressions import and_, not_, or_
+
+
+class Participant(enum.Enum):
+    WORKING = "at work"
+    PREPARED = "has promised to commit"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class Coordinator(enum.Enum):
+    COLLECTING = "collects promises"
+    COMMITTED = "has decided to commit"
+    ABORTED = "has decided to abort"
+
+
+class TwoPhaseCommit(System):
+    """Gray and Lamport, Consensus on Transaction Commit, 2006; the counts are those of its TLA+ module."""
+
+    node = index(3)
+    coordinator = choice(Coordinator)
+    promised = flag(per="node")
+    state = choice(Participant, per="node")
+    sent_prepared = flag(per="node")
+    sent_commit = flag()
+    sent_abort = flag()
+
+    @transition(each="node")
+    def receive_prepared(self, s: Any, node: Any) -> None:
+        """The coordinator takes a promise."""
+        s.when(s.coordinator == Coordinator.COLLECTING, s.sent_prepared[node])
+        s.promised[node] = True
+
+    @transition()
+    def decide_commit(self, s: Any) -> None:
+        """All have promised."""
+        s.when(s.coordinator == Coordinator.COLLECTING, all_(s.promised[j] for j in s.node))
+        s.coordinator = Coordinator.COMMITTED
+        s.sent_commit = True
+
+    @transition()
+    def decide_abort(self, s: Any) -> None:
+        """The coordinator gives up."""
+        s.when(s.coordinator == Coordinator.COLLECTING)
+        s.coordinator = Coordinator.ABORTED
+        s.sent_abort = True
+
+    @transition(each="node")
+    def prepare(self, s: Any, node: Any) -> None:
+        """A participant promises."""
+        s.when(s.state[node] == Participant.WORKING)
+        s.state[node] = Participant.PREPARED
+        s.sent_prepared[node] = True
+
+    @environment(each="node")
+    def refuse(self, s: Any, node: Any) -> None:
+        """A participant aborts on its own."""
+        s.when(s.state[node] == Participant.WORKING)
+        s.state[node] = Participant.ABORTED
+
+    @transition(each="node")
+    def receive_commit(self, s: Any, node: Any) -> None:
+        """A participant commits."""
+        s.when(s.sent_commit)
+        s.state[node] = Participant.COMMITTED
+
+    @transition(each="node")
+    def receive_abort(self, s: Any, node: Any) -> None:
+        """A participant aborts as told."""
+        s.when(s.sent_abort)
+        s.state[node] = Participant.ABORTED
+
+    @leads_to(each="node")
+    def decides(self, s: Any, node: Any) -> Any:
+        """Whoever has promised learns the decision."""
+        final = s.state[node].isin([Participant.COMMITTED, Participant.ABORTED])
+        return s.state[node] == Participant.PREPARED, final
+
+    @leads_to()
+    def commits(self, s: Any) -> Any:
+        """Not so: the coordinator may abort."""
+        return s.coordinator == Coordinator.COLLECTING, s.coordinator == Coordinator.COMMITTED
+
+
+class Mood(enum.Enum):
+    CALM = "calm"
+    BUSY = "busy"
+    TIRED = "tired"
+    CROSS = "cross"
+    GONE = "gone"
+
+
+class Market(System):
+    """Numbers with lows of either sign, sums, differences, counts, and enums that do not fill their bits."""
+
+    trader = index(2)
+    purse = integer(-3, 3, per="trader", initial=(0, 1))
+    stock = integer(2, 7, initial=(4, 5))
+    mood = choice(Mood, per="trader")
+    light = choice(Coordinator, initial=(Coordinator.COLLECTING, Coordinator.ABORTED))
+    steady = flag()
+
+    @transition(each="trader")
+    def buy(self, s: Any, trader: Any) -> None:
+        """One good for as much money as the market is short of five."""
+        price = ite(s.stock < 5, 6 - s.stock, 1)
+        s.when(s.purse[trader] - price >= -3, s.stock > 2, s.mood[trader] != Mood.GONE)
+        s.purse[trader] = s.purse[trader] - price
+        s.stock = s.stock - 1
+
+    @transition(each=("trader", "trader"))
+    def lend(self, s: Any, trader0: Any, trader1: Any) -> None:
+        """The richer gives half of what divides them, at most one."""
+        s.when(s.purse[trader0] - s.purse[trader1] > 1)
+        s.purse[trader0] = s.purse[trader0] - 1
+        s.purse[trader1] = s.purse[trader1] + 1
+
+    @transition(each="trader", fair=False)
+    def sell(self, s: Any, trader: Any) -> None:
+        """A good comes back, if all purses together are not full."""
+        s.when(s.purse[0] + s.purse[1] + 3 < s.stock, s.stock < 7, s.purse[trader] < 3)
+        s.stock = s.stock + 1
+        s.purse[trader] = s.purse[trader] + 1
+        s.mood[trader] = ite(s.mood[trader] == Mood.CALM, Mood.BUSY, s.mood[trader])
+
+    @transition(each="trader")
+    def tire(self, s: Any, trader: Any) -> None:
+        """Work tires, and then all the others who are busy."""
+        s.when(s.mood[trader] == Mood.BUSY, s.stock + count(m == Mood.BUSY for m in s.mood) > 5)
+        for j in s.trader:
+            s.mood[j] = ite(s.mood[j] == Mood.BUSY, Mood.TIRED, s.mood[j])
+
+    @transition(each="trader")
+    def leave(self, s: Any, trader: Any) -> None:
+        """Who is tired goes, unless the light is red."""
+        s.when(s.mood[trader] == Mood.TIRED, s.light != Coordinator.ABORTED)
+        s.mood[trader] = Mood.GONE
+
+    @environment()
+    def switch(self, s: Any) -> None:
+        """The light goes round."""
+        s.when(~s.steady, any_(m == Mood.TIRED for m in s.mood))
+        s.light = ite(
+            s.light == Coordinator.COLLECTING,
+            Coordinator.COMMITTED,
+            ite(s.light == Coordinator.COMMITTED, Coordinator.ABORTED, Coordinator.COLLECTING),
+        )
+
+    @fault("jam", bound=1)
+    def jam(self, s: Any) -> None:
+        """The light stays as it is."""
+        s.steady = True
+
+    @leads_to(each="trader")
+    def goes(self, s: Any, trader: Any) -> Any:
+        """Not so: the light may stay red."""
+        return s.mood[trader] == Mood.TIRED, s.mood[trader] == Mood.GONE
+
+    @leads_to(each="trader")
+    def tires_or_waits(self, s: Any, trader: Any) -> Any:
+        """Holds of the traders at a full market."""
+        return and_(s.mood[trader] == Mood.BUSY, s.stock > 6), or_(s.mood[trader] != Mood.BUSY, s.stock < 7)
+
+
+class Flags(System):
+    """More states than a double can count."""
+
+    switch = index(70)
+    on = flag(per="switch")
+
+    @transition(each="switch")
+    def flip(self, s: Any, switch: Any) -> None:
+        """A switch is flipped."""
+        s.on[switch] = ~s.on[switch]
+
+
+class Twins(System):
+    """Two numbers that are compared, in an order of bits that is bad for diagrams."""
+
+    one = integer(0, (1 << 20) - 1)
+    two = integer(0, (1 << 20) - 1, initial=(0, 1))
+
+    @transition()
+    def follow(self, s: Any) -> None:
+        """The first goes ahead of the second."""
+        s.when(s.one == s.two)
+        s.one = ite(s.one < 1000, s.one + 1, 0)
+
+
+class Overflow(System):
+    """A number that is counted beyond its range."""
+
+    number = integer(1, 3)
+
+    @transition()
+    def grow(self, s: Any) -> None:
+        """Nothing stops it."""
+        s.number = s.number + 1
+
+
+class Ring(System):
+    """A token that goes round for ever past places that may be asleep: its fair runs are loops."""
+
+    place = index(4)
+    token = integer(1, 4, initial=(1, 2))
+    asleep = flag(per="place", initial=(False, True))
+    served = flag()
+
+    @transition()
+    def pass_on(self, s: Any) -> None:
+        """The token moves on by one."""
+        s.token = ite(s.token == 4, 1, s.token + 1)
+        s.served = False
+
+    @transition(each="place")
+    def wake(self, s: Any, place: Any) -> None:
+        """Whoever has the token wakes up."""
+        s.when(s.asleep[place], s.token == 1)
+        s.asleep[place] = False
+
+    @environment()
+    def serve(self, s: Any) -> None:
+        """Nobody has to."""
+        s.when(s.token == 3)
+        s.served = True
+
+    @leads_to()
+    def served_again(self, s: Any) -> Any:
+        """Not so: the token goes round without."""
+        return s.token == 2, s.served
+
+    @leads_to(each="place")
+    def wakes(self, s: Any, place: Any) -> Any:
+        """Not so: the token may always leave before."""
+        return s.asleep[place], not_(s.asleep[place])
+
+    @leads_to()
+    def moves(self, s: Any) -> Any:
+        """The token comes to its last place."""
+        return s.token == 1, s.token == 4

@@ -1,0 +1,124 @@
+"""The options that choose a system: its sizes, edition and faults, checked and told in one line each."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from trystate.model.errors import UsageError
+from trystate.model.language import System
+
+from . import registry
+
+SIZES = {"nodes": "node", "min": "min_nodes", "max": "max_nodes"}  # the option, and what a system calls it
+
+
+def whole(text: str) -> int:
+    """An option's value: a whole number of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """An option's value: a number above 0, such as seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def add_system_options(parser: argparse.ArgumentParser) -> None:
+    """--nodes, --min, --max, --size, --edition and --fault."""
+    group = parser.add_argument_group("which system")
+    group.add_argument("--nodes", type=whole, metavar="N", help="number of nodes (default: the system's)")
+    group.add_argument(
+        "--min", type=whole, metavar="A", help="fewest participants of a round (default: the system's)"
+    )
+    group.add_argument(
+        "--max", type=whole, metavar="B", help="most participants of a round (default: the system's)"
+    )
+    group.add_argument(
+        "--size",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="any other size of the system, such as rounds=2",
+    )
+    group.add_argument(
+        "--edition", metavar="E",
+        help=f"variant of the protocol: {', '.join(registry.TABLES)} (default: {registry.DEFAULT_EDITION})",
+    )  # fmt: skip
+    group.add_argument(
+        "--fault", action="extend", nargs="+", default=[], metavar="F",
+        help="faults to switch on, as NAME or NAME=TIMES; may be repeated (default: none)",
+    )  # fmt: skip
+
+
+def chosen(args: argparse.Namespace) -> bool:
+    """Was any of the options given?"""
+    return bool(args.size or args.fault or args.edition) or any(getattr(args, option) for option in SIZES)
+
+
+def build(cls: type[System], args: argparse.Namespace) -> System:
+    """The system that the options describe.
+
+    Raises:
+        UsageError: an option does not fit the system.
+    """
+    system = cls(edition=_edition(cls, args.edition), faults=_faults(cls, args.fault), **_sizes(cls, args))
+    low, high = system.sizes.get("min_nodes"), system.sizes.get("max_nodes")
+    if low is not None and high is not None and low > high:
+        raise UsageError(
+            f"--min {low} is more than --max {high}: give --min of at most {high}, or a larger --max"
+        )
+    return system
+
+
+def _sizes(cls: type[System], args: argparse.Namespace) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    known = registry.size_names(cls)
+    for option, name in SIZES.items():
+        value = getattr(args, option)
+        if value is not None:
+            if name not in known:
+                raise UsageError(
+                    f"--{option}: {cls.__name__} has no {name}; its sizes are {', '.join(known) or 'none'}"
+                )
+            sizes[name] = value
+    for text in args.size:
+        name, _, value = text.partition("=")
+        if name not in known:
+            raise UsageError(registry.unknown("size", name, known))
+        sizes[name] = _number(f"--size {text}", value, 0)
+    return sizes
+
+
+def _edition(cls: type[System], wanted: str | None) -> Any:
+    known = registry.edition_names(cls)
+    if wanted is None:
+        return registry.DEFAULT_EDITION if registry.DEFAULT_EDITION in known else None
+    if wanted.upper() not in known:
+        raise UsageError(registry.unknown("edition", wanted, known))
+    return wanted
+
+
+def _faults(cls: type[System], wanted: list[str]) -> dict[str, int]:
+    known = registry.fault_bounds(cls)
+    faults: dict[str, int] = {}
+    for text in (part for item in wanted for part in item.split(",")):
+        name, equals, value = text.partition("=")
+        if name not in known:
+            hint = "; a system's name stands before the options" if name in registry.SYSTEMS else ""
+            raise UsageError(registry.unknown("fault", name, known) + hint)
+        faults[name] = _number(f"--fault {text}", value, 1) if equals else known[name]
+    return faults
+
+
+def _number(what: str, text: str, low: int) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < low:
+        raise UsageError(f"{what}: give a whole number of at least {low} after the =")
+    return int(text)

@@ -1,0 +1,222 @@
+"""The command line: its commands, options and help, and what becomes of an error.
+
+Rule: a wrong argument is one line on stderr and exit code 2; a command's module is loaded only when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import trystate
+from trystate.model.checker.kernel import Limits
+from trystate.model.errors import DeclarationError, LimitReached, UnavailableError, UsageError
+
+from .choosing import add_system_options, positive, whole
+from .exits import TRACEBACK, Exit
+from .manual import PAGES, TOP
+from .registry import DEFAULT_EDITION, SYSTEMS, TABLES
+
+REPORT_DIRECTORY = Path("trystate-report")
+SYSTEM_HELP = f"{', '.join(SYSTEMS)}, one of their machines, or module:Class"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Carry out one command line; returns the exit code."""
+    out = REPORT_DIRECTORY
+    _replace_what_cannot_be_encoded()
+    try:
+        args = parser().parse_args(argv)
+        out = getattr(args, "report", None) or out
+        module, _, function = args.command.partition(":")
+        command: Callable[[argparse.Namespace], int] = getattr(
+            importlib.import_module(f"trystate.{module}"), function
+        )
+        code = int(command(args))
+        sys.stdout.flush()  # here, so that a reader who is gone is noticed while it can be handled
+        return code
+    except SystemExit as done:  # --help and --version
+        return int(done.code or 0)
+    except UsageError as error:
+        return _fail(error, Exit.USAGE)
+    except (LimitReached, UnavailableError) as error:
+        return _fail(error, Exit.INCOMPLETE)
+    except DeclarationError as error:
+        return _fail(error, Exit.FAILED)
+    except KeyboardInterrupt:
+        return _fail("interrupted", Exit.INTERRUPTED)
+    except BrokenPipeError:  # the reader has seen enough; do not complain again while Python shuts down
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FAILED
+    except Exception as error:
+        return _fail(f"internal error: {error!r}; {_keep_traceback(out)}", Exit.INTERNAL)
+
+
+def _replace_what_cannot_be_encoded() -> None:
+    """Guards are printed with ∧ and →: a terminal without them gets question marks, not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _fail(why: object, code: Exit) -> int:
+    print(f"trystate: {' '.join(str(why).split())}", file=sys.stderr)
+    return code
+
+
+def _keep_traceback(out: Path) -> str:
+    path = out / TRACEBACK
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        path.write_text(traceback.format_exc(), encoding="utf-8")
+    except OSError as error:
+        return f"its traceback could not be written to {path}: {error}"
+    return f"the traceback is in {path}"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; {self.prog} --help says more")
+
+
+def parser() -> Parser:
+    """The whole command line."""
+    top = Parser(
+        prog="trystate",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        description=TOP.description,
+        epilog=TOP.epilog,
+    )
+    top.add_argument("--version", action="version", version=f"trystate {trystate.__version__}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, (function, add_options) in COMMANDS.items():
+        page = PAGES[name]
+        command = commands.add_parser(
+            name,
+            help=page.summary,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            description=page.description,
+            epilog=page.epilog,
+        )
+        command.set_defaults(command=function)
+        add_options(command)
+    return top
+
+
+def _verify(p: Parser) -> None:
+    p.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default: the plan)")
+    add_system_options(p)
+    _search_options(p.add_argument_group("how to search"))
+    group = p.add_argument_group("what to write")
+    group.add_argument(
+        "--out",
+        type=Path,
+        dest="report",
+        default=REPORT_DIRECTORY,
+        metavar="DIR",
+        help="report.json, report.md and the counterexamples (default: %(default)s)",
+    )
+    group.add_argument("--json", type=Path, metavar="FILE", help="report.json here as well")
+    group.add_argument(
+        "--junit", type=Path, metavar="FILE", help="JUnit XML, a test case per run and property"
+    )
+
+
+def _search_options(group: argparse._ArgumentGroup) -> None:
+    limits = Limits()
+    group.add_argument(
+        "--engine",
+        default="auto",
+        metavar="NAME",
+        help="auto (explicit while it fits, else symbolic), interpret (the slow reference), explicit "
+        "(breadth-first, with numpy) or symbolic (decision diagrams) (default: %(default)s)",
+    )
+    group.add_argument(
+        "--symmetry",
+        action="store_true",
+        help="visit one of the states that differ only by which node is which; explicit only, "
+        "and what something leads to is then not decided (default: off)",
+    )
+    group.add_argument(
+        "--max-states",
+        type=whole,
+        default=limits.states,
+        metavar="N",
+        help=f"stop a search at N distinct states (default: {limits.states:,})",
+    )
+    group.add_argument(
+        "--max-seconds",
+        type=positive,
+        default=limits.seconds,
+        metavar="S",
+        help=f"stop a search after S seconds (default: {limits.seconds:,.0f})",
+    )
+    group.add_argument(
+        "--max-memory",
+        type=whole,
+        default=limits.memory_bytes >> 20,
+        metavar="MIB",
+        help=f"stop a search at MIB mebibytes (default: {limits.memory_bytes >> 20:,})",
+    )
+
+
+def _explore(p: Parser) -> None:
+    p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    add_system_options(p)
+    p.add_argument(
+        "--counterexample", metavar="PROPERTY", help="check this property first, and load what shows it"
+    )
+
+
+def _diagram(p: Parser) -> None:
+    p.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; name the files that are out of date (exit 1)",
+    )
+    p.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="where (default: diagrams/generated if it is there, else trystate-diagrams)",
+    )
+
+
+def _table(p: Parser) -> None:
+    names = dict.fromkeys(name for tables in TABLES.values() for name in tables)
+    p.add_argument("name", metavar="NAME", help=f"{', '.join(names)}, or a system: {', '.join(SYSTEMS)}")
+    p.add_argument(
+        "--edition",
+        metavar="E",
+        help=f"variant of the protocol: {', '.join(TABLES)} (default: {DEFAULT_EDITION})",
+    )
+
+
+def _replay(p: Parser) -> None:
+    p.add_argument("name", nargs="?", metavar="NAME", help="a finding's name or number")
+    p.add_argument("--list", action="store_true", help="list the findings")
+
+
+def _doctor(p: Parser) -> None:
+    """No options."""
+
+
+COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module:function, its options)
+    "verify": ("verify:verify", _verify),
+    "explore": ("explore:explore", _explore),
+    "diagram": ("drawing:diagram", _diagram),
+    "table": ("tables:table", _table),
+    "replay": ("replaying:replay", _replay),
+    "doctor": ("doctor:doctor", _doctor),
+}

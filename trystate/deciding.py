@@ -1,0 +1,39 @@
+"""One property of one system, decided now; and the run of the plan that shows a finding."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+from trystate.model.checker.check import check, deadlock
+from trystate.model.checker.engine import Report as Search
+from trystate.model.checker.engine import quiet
+from trystate.model.checker.expectations import Finding, Run
+from trystate.model.checker.verdicts import Verdict
+from trystate.model.errors import UsageError
+from trystate.model.language import System
+
+from . import registry
+
+
+def decide(system: System, name: str, report: Search = quiet) -> Verdict:
+    """The verdict on one property, without asking any other.
+
+    Raises:
+        UsageError: the system has no such property.
+    """
+    always_there = deadlock(system).name
+    known = [*(p.name for p in system.properties), always_there]
+    if name not in known:
+        raise UsageError(registry.unknown("property", name, known))
+    only = copy.copy(system)
+    only.properties = tuple(p for p in system.properties if p.name == name)
+    return check(only, report=report).verdict(name)
+
+
+def showcase(finding: Finding, runs: Iterable[Run]) -> tuple[Run, str] | None:
+    """The first planned run and property that show a finding; what it explains alone goes first."""
+    labels = {finding.name, finding.number}
+    found = [(run, p, why) for run in runs for p, why in run.findings.items() if labels & set(why)]
+    run, name, _ = min(found, key=lambda one: len(one[2]) > 1, default=(None, "", ()))
+    return (run, name) if run is not None else None

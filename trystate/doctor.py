@@ -1,0 +1,70 @@
+"""`trystate doctor`: what is installed, what works with it, and how to get the rest."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import platform
+import shutil
+from collections.abc import Iterator
+
+from rich.table import Table
+from rich.text import Text
+
+from trystate.diagrams import renderer_name
+from trystate.model.errors import UnavailableError
+from trystate.property_tests.torch_rendezvous.versions import torch_problem
+
+from .exits import Exit
+from .summary import stdout_console
+
+PACKAGES = ("trystate", "numpy", "transitions", "hypothesis", "rich", "torch", "greenlet", "dd", "pygraphviz")
+Ability = tuple[str, str, str]  # what, "yes" or "no", with what or how to get it
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Carry out the command; returns the exit code."""
+    versions = Table(title="Versions", title_justify="left")
+    versions.add_column("package")
+    versions.add_column("version")
+    versions.add_row("python", platform.python_version())
+    for package in PACKAGES:
+        versions.add_row(package, _version(package) or Text("not installed", style="yellow"))
+    versions.add_row("dot", shutil.which("dot") or Text("not on the PATH", style="yellow"))
+    abilities = Table(title="What works here", title_justify="left")
+    for head in ("what", "available", "with, or how to get it"):
+        abilities.add_column(head)
+    for what, available, how in _abilities():
+        abilities.add_row(what, Text(available, style="green" if available == "yes" else "yellow"), how)
+    console = stdout_console()
+    console.print(versions)
+    console.print(abilities)
+    return Exit.OK
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _abilities() -> Iterator[Ability]:
+    yield "engine interpret", "yes", "plain Python"
+    yield _needs("engine explicit", "numpy", "pip install trystate")
+    yield _needs("engine symbolic", "dd", "pip install 'trystate[symbolic]'")
+    try:
+        yield "pictures (.svg)", "yes", renderer_name()
+    except UnavailableError as error:
+        yield "pictures (.svg)", "no", f"{error}; .dot, .mmd and .txt are written without it"
+    problem = torch_problem()
+    found = f"torch {_version('torch')}"
+    for what in ("conformance (verify)", "replay"):
+        yield what, "no" if problem else "yes", f"skipped: {problem}" if problem else found
+
+
+def _needs(what: str, package: str, remedy: str) -> Ability:
+    if importlib.util.find_spec(package) is None:
+        return what, "no", f"{package} is not installed: {remedy}"
+    return what, "yes", f"{package} {_version(package)}"

@@ -1,0 +1,118 @@
+"""What `--help` says about each command, beside its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .exits import EXITS_HELP
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A command's help: one line for the list of commands, what it does, and command lines to copy."""
+
+    summary: str
+    description: str
+    examples: str
+
+    @property
+    def epilog(self) -> str:
+        return f"{EXITS_HELP}\nexamples:\n{self.examples}"
+
+
+TOP = Page(
+    summary="",
+    description="""\
+The distributed control plane of PyTorch as state machines: drawn, exhaustively
+checked, and compared with the torch that is installed.
+""",
+    examples="""\
+  trystate verify
+  trystate explore rendezvous --nodes 2 --max 2
+  trystate table join
+  trystate replay fast-exit
+""",
+)
+
+PAGES = {
+    "verify": Page(
+        summary="check the model, and compare it with torch",
+        description="""\
+Without arguments: check every run of the plan exhaustively, judge each property
+by what is declared, look for transitions and moves that no run covered, and
+compare the model with the torch that is installed (skipped, and said so, if
+there is none).
+
+With a system, or any option that chooses one: check that system alone, and
+judge it by what the plan declares for its edition and faults.
+
+A report with every counterexample is written to a directory.
+""",
+        examples="""\
+  trystate verify
+  trystate verify rendezvous --nodes 2 --max 2 --fault crash stall
+  trystate verify rendezvous --edition SEED --json run.json --junit run.xml
+  trystate verify mypackage.protocol:Mine --engine symbolic
+""",
+    ),
+    "explore": Page(
+        summary="walk the states of a system",
+        description="""\
+Show a state of a system, the invariants that it violates, and the steps that it
+enables; take one, go back, or follow a counterexample. Commands are read from
+standard input, one a line; h lists them.
+""",
+        examples="""\
+  trystate explore rendezvous --nodes 2 --max 2
+  trystate explore rendezvous --fault crash --counterexample agree_on_world
+  printf '1\\n1\\ns\\n' | trystate explore rendezvous
+""",
+    ),
+    "diagram": Page(
+        summary="draw every machine, table and counterexample",
+        description="""\
+Write the pictures (.dot, .svg) and pages (.md) of every system, decision table
+and known finding. The findings' counterexamples are searched for anew, which
+takes a while.
+""",
+        examples="""\
+  trystate diagram
+  trystate diagram --check
+  trystate diagram --out pictures
+""",
+    ),
+    "table": Page(
+        summary="print a decision table, or a system's transitions",
+        description="""\
+Print a decision table or the transitions of a system: drawn on a terminal,
+Markdown anywhere else.
+""",
+        examples="""\
+  trystate table join
+  trystate table join --edition SEED
+  trystate table rendezvous > transitions.md
+""",
+    ),
+    "replay": Page(
+        summary="replay a known defect on the real torch",
+        description="""\
+Show a finding, its shortest counterexample in the model, and then the same on
+the torch that is installed: the real classes over a real TCPStore on the
+loopback interface. Takes seconds. Exits with 0 if torch did it, with 1 if it
+did not, with 3 if torch is missing or of another version.
+""",
+        examples="""\
+  trystate replay --list
+  trystate replay fast-exit
+  trystate replay R3
+""",
+    ),
+    "doctor": Page(
+        summary="say what is installed, and what works",
+        description="""\
+Versions of what this package uses; which engines, renderers and comparisons
+with torch are available; what is skipped, why, and how to get it. Exits with 0.
+""",
+        examples="  trystate doctor\n",
+    ),
+}

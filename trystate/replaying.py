@@ -1,0 +1,86 @@
+"""`trystate replay`: a known defect twice: the model's shortest counterexample, and the real torch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from rich.table import Table
+
+from trystate.diagrams import sequence_text
+from trystate.model.checker.expectations import Finding
+from trystate.model.checker.verdicts import Status
+from trystate.model.errors import UsageError
+from trystate.property_tests.torch_rendezvous.versions import torch_problem
+
+from . import registry
+from .deciding import decide, showcase
+from .exits import Exit
+from .progress import Reporter
+from .summary import stdout_console
+
+
+def replay(args: argparse.Namespace) -> int:
+    """Carry out the command; returns the exit code."""
+    if args.list:
+        _list()
+        return Exit.OK
+    if args.name is None:
+        raise UsageError("replay what? Give a finding's name or number; trystate replay --list shows them")
+    finding = registry.finding_named(args.name)
+    print(f"{finding.number} {finding.name}: {finding.title}")
+    if finding.remedy:
+        print(f"Remedy: {finding.remedy}")
+    _show_in_model(finding)
+    return _replay_on_torch(finding)
+
+
+def _list() -> None:
+    table = Table(box=None)
+    for head in ("number", "name", "title"):
+        table.add_column(head)
+    for finding in registry.findings().values():
+        table.add_row(finding.number, finding.name, finding.title)
+    stdout_console().print(table)
+
+
+def _show_in_model(finding: Finding) -> None:
+    shown = showcase(finding, registry.plan())
+    if shown is None:
+        print("\nNo run of the plan shows it in the model.")
+        return
+    run, name = shown
+    system = run.build()
+    reporter = Reporter()
+    with reporter.doing(f"checking {name} in {system.label}"):
+        verdict = decide(system, name, reporter.search)
+    print(f"\nIn the model, {name}: {verdict.property.doc}")
+    if verdict.status is not Status.VIOLATED or verdict.run is None:
+        print(f"{verdict.status.value} in {system.label} {verdict.reason}".rstrip())
+        return
+    print(f"violated, shortest counterexample:\n\n{sequence_text(system, verdict.run)}", flush=True)
+
+
+def _replay_on_torch(finding: Finding) -> int:
+    problem = torch_problem()
+    if problem is not None:
+        print(f"not replayed: {problem}", file=sys.stderr)
+        return Exit.INCOMPLETE
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is imported
+    from importlib.metadata import version
+
+    from trystate.property_tests.torch_rendezvous.scenarios import SCENARIOS, ScheduleError, run_scenario
+
+    if finding.name not in SCENARIOS:
+        print(f"not replayed: no scenario for {finding.name}", file=sys.stderr)
+        return Exit.INCOMPLETE
+    print(f"On torch {version('torch')}:\n", flush=True)
+    try:
+        seen = run_scenario(finding.name, lambda step: print(f"  {step}", flush=True))
+    except ScheduleError as error:
+        print(f"not replayed: the schedule could not be brought about: {error}", file=sys.stderr)
+        return Exit.INCOMPLETE
+    print("", *(f"  {fact}" for fact in seen.facts), seen.verdict, sep="\n")
+    print("reproduced" if seen.reproduced else "not reproduced")
+    return Exit.OK if seen.reproduced else Exit.FAILED

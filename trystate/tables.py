@@ -1,0 +1,76 @@
+"""`trystate table`: a decision table, or the transitions of a system; Markdown where there is no terminal."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trystate.diagrams import decision_table_markdown, transitions_markdown
+from trystate.diagrams.moves import guard_parts
+from trystate.model.errors import UsageError
+from trystate.model.language import DecisionTable, System
+
+from . import registry
+from .exits import Exit
+
+_MARKS = {
+    True: Text("T", style="bold cyan"),
+    False: Text("F", style="bold yellow"),
+    None: Text("·", style="dim"),
+}
+
+
+def table(args: argparse.Namespace) -> int:
+    """Carry out the command; returns the exit code."""
+    edition = args.edition or registry.DEFAULT_EDITION
+    found = registry.table_named(args.name, edition)
+    console = Console(highlight=False, markup=False)
+    if found is not None:
+        text, drawn = decision_table_markdown(found), _decisions(found)
+    else:
+        known = [
+            *dict.fromkeys(name for tables in registry.TABLES.values() for name in tables),
+            *registry.SYSTEMS,
+        ]
+        if args.name not in registry.SYSTEMS:
+            raise UsageError(registry.unknown("table", args.name, known))
+        cls = registry.SYSTEMS[args.name]
+        if edition.upper() not in registry.edition_names(cls):
+            raise UsageError(registry.unknown("edition", edition, registry.edition_names(cls)))
+        system = cls(edition=edition, faults=registry.fault_bounds(cls))
+        text, drawn = transitions_markdown(system), _transitions(system)
+    if console.is_terminal:
+        console.print(drawn)
+    else:
+        print(text, end="")
+    return Exit.OK
+
+
+def _decisions(found: DecisionTable) -> Table:
+    """In the classic form, which is narrow enough: a line per condition and outcome, a column per rule."""
+    drawn = Table(title=found.name, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    drawn.caption = "the first column that matches decides · T true · F false · “·” does not matter"
+    drawn.add_column("condition", overflow="fold")
+    for number in range(1, len(found.rows) + 1):
+        drawn.add_column(str(number), justify="right", no_wrap=True)
+    for atom in found.atoms:
+        drawn.add_row(atom.label, *(_MARKS[row.when.get(atom.name)] for row in found.rows))
+    drawn.add_section()
+    for outcome in found.outcomes():
+        drawn.add_row(outcome.name, *("X" if row.then is outcome else "" for row in found.rows))
+    return drawn
+
+
+def _transitions(system: System) -> Table:
+    """What a reader needs first; the effects, which can be long, are in the Markdown."""
+    drawn = Table(title=system.label, title_justify="left", box=SIMPLE_HEAD)
+    for head in ("#", "transition", "kind", "when", "what it is"):
+        drawn.add_column(head)
+    for number, t in enumerate(system.transitions, 1):
+        when = "\n∧ ".join(guard_parts(t)) or "always"
+        drawn.add_row(str(number), t.signature, t.kind.value, when, t.doc)
+    return drawn

@@ -1,0 +1,114 @@
+"""`trystate verify`: check the plan, or what is asked for, and compare the model with the real torch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.expectations import Judgement, Run, adopt, judge, judge_adopted
+from trystate.model.checker.kernel import Limits
+from trystate.model.checker.verdicts import Verdict
+from trystate.model.errors import UnavailableError, UsageError
+from trystate.model.language import System
+from trystate.property_tests.torch_rendezvous.checks import Check
+from trystate.property_tests.torch_rendezvous.versions import torch_problem
+
+from . import registry
+from .choosing import build, chosen
+from .progress import Reporter
+from .report_files import write_report
+from .results import Checked, Conformed, Results, coverage_gaps
+from .summary import print_results
+
+Judge = Callable[[Verdict, Run], Judgement]
+CONFORMANCE = "conformance with torch"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run to check, and how its verdicts are judged. The system is built when its turn comes."""
+
+    run: Run
+    build: Callable[[], System]
+    judge: Judge
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Carry out the command; returns the exit code."""
+    if args.engine not in ("auto", *ENGINES):
+        raise UsageError(registry.unknown("engine", args.engine, ("auto", *ENGINES)))
+    started = time.perf_counter()
+    planned = not args.systems and not chosen(args)
+    jobs = [Job(run, run.build, judge) for run in registry.plan()] if planned else list(_asked_for(args))
+    reporter = Reporter()
+    results = Results()
+    for number, job in enumerate(jobs, 1):
+        results.checked.append(_checked(job, f"{number}/{len(jobs)}", args, reporter))
+    if planned:
+        results.gaps = coverage_gaps(results.checked)
+        results.conformed = list(conformance(reporter))
+    results.seconds = time.perf_counter() - started
+    with reporter.doing(f"writing the report to {args.report}"):
+        problem = write_report(results, args.report, json_file=args.json, junit_file=args.junit)
+    print_results(results, args.report, problem)
+    return results.exit
+
+
+def _asked_for(args: argparse.Namespace) -> Iterator[Job]:
+    names = args.systems or [next(iter(registry.SYSTEMS))]
+    for system in [build(registry.system_class(name), args) for name in names]:
+        yield Job(adopt(system, registry.plan()), partial(_given, system), judge_adopted)
+
+
+def _given(system: System) -> System:
+    return system
+
+
+def _checked(job: Job, place: str, args: argparse.Namespace, reporter: Reporter) -> Checked:
+    system = job.build()
+    with reporter.doing(f"checking {place} {system.label}"):
+        report = check(
+            system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), report=reporter.search
+        )
+    done = Checked(job.run, report, tuple((v, job.judge(v, job.run)) for v in report.verdicts))
+    seen = report.exploration
+    reporter.done(
+        f"checked {place} {system.label}: {seen.distinct:,} states, {seen.seconds:.1f} s; {done.summary()}"
+    )
+    return done
+
+
+def limits(args: argparse.Namespace) -> Limits:
+    """Where a search stops, from the options."""
+    return Limits(args.max_states, args.max_memory << 20, args.max_seconds)
+
+
+def conformance(reporter: Reporter) -> Iterator[Conformed]:
+    """Compare the model with the torch that is installed; one that is missing is said, not failed."""
+    problem = torch_problem()
+    if problem is not None:
+        yield Conformed(CONFORMANCE, skipped=problem)
+        return
+    for one in conformance_checks():
+        with reporter.doing(f"comparing with torch: {one.name}"):
+            try:
+                outcome = one.run(reporter.detail)
+            except UnavailableError as error:
+                yield Conformed(one.name, skipped=str(error))
+                continue
+        yield Conformed(one.name, outcome)
+        compared = f"{outcome.compared:,} {outcome.unit}, {len(outcome.disagreements)} differ"
+        reporter.done(f"compared with torch: {one.name}: {compared}")
+
+
+def conformance_checks() -> tuple[Check, ...]:
+    """The comparisons with torch. Loads torch."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is imported
+    from trystate.property_tests.torch_rendezvous.conformance import CHECKS
+
+    return tuple(CHECKS)
