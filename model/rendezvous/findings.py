@@ -1,0 +1,160 @@
+"""What is known to be wrong with the editions, and the runs that show it. Data only: `trystate verify` checks it.
+
+R1 to R14 are defects of torch 2.13 that the checker finds in the edition TORCH and that happen again on torch's
+own classes (`trystate replay NAME`). Most are as old as torch 1.10, so that the edition SEED has them too; S1 was
+mended since, and cannot be replayed on 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..checker.expectations import Finding, Run
+from .claims import Rendezvous
+from .holder import Holders
+from .vocabulary import Edition
+
+_FINDINGS = (
+    Finding("master-not-republished", "R1",
+            "Rank 0 keeps its master from an earlier round and does not publish it for the new one: a newcomer waits.",
+            "publish the master for every round"),
+    Finding("stale-master", "R2",
+            "Members keep the master of an earlier round while a newcomer that sorts first serves a new one.",
+            "bind the master to the round in which it was published"),
+    Finding("fast-exit", "R3",
+            "A member leaves a complete round before another has polled: the other returns with a smaller world.",
+            "fix the membership of a complete round"),
+    Finding("death-in-window", "R4",
+            "A member that died or left is dropped from one node's copy only: members return with different worlds.",
+            "return with what was written, not with a local copy"),
+    Finding("clock-skew", "R5",
+            "Expiry compares wall clocks: a node with a late clock is dropped as dead.",
+            "count beats on the observer's own monotonic clock"),
+    Finding("never-told", "R6",
+            "A member that missed its heartbeats is removed and never told: it runs on beside a second group.",
+            "fence members by round and token"),
+    Finding("store-pause", "R7",
+            "After an outage each node sees its own heartbeat expired and stops beating for ever.",
+            "let an expired member recover or be told"),
+    Finding("restless-spare", "R8",
+            "A waiting node that loses the race for a full round is never made a spare: the group restarts for ever.",
+            "let a waiting node of a full round become a spare"),
+    Finding("settings-not-agreed", "R9",
+            "Nodes with different min: enough participants but no deadline, and the round never completes.",
+            "agree on the settings in the shared state, or refuse"),
+    Finding("late-node-closes", "R10",
+            "A node whose join timed out shuts down, and thereby closes the rendezvous of a healthy group.",
+            "close only what one belongs to"),
+    Finding("lost-write-reported-won", "R11",
+            "Two writers of the same bytes: the one that lost is told that it won.",
+            "compare versions, not bytes"),
+    Finding("impatient-observer", "R12",
+            "Expiry is judged by the observer's settings: a node with a shorter window removes healthy ones.",
+            "agree on the settings in the shared state, or refuse"),
+    Finding("clock-steps-back", "R13",
+            "A wall clock that is set back stops its node's heartbeats: a live node is removed.",
+            "count beats on a monotonic clock"),
+    Finding("departure-unnoticed", "R14",
+            "When a member dies, nothing tells the others: they run on, or wait for what it would have published.",
+            "make a missed heartbeat a membership change"),
+    Finding("no-deadline-type-error", "S1",
+            "Enough participants but no deadline: comparing None with a time raises TypeError, and the node closes all.",
+            "mended after torch 2.4"),
+)  # fmt: skip
+FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
+_NUMBERS = {f.number: f.name for f in _FINDINGS}
+
+WORLD = ("ranks_are_dense", "at_least_min", "agree_on_world")
+MASTER = ("agree_on_master",)
+LEARN = ("members_learn_the_master",)
+TOLD = ("the_removed_are_told",)
+WAIT = ("the_waiting_are_answered",)
+GROUPS = ("never_two_groups",)
+EXPELLED = ("live_nodes_stay",)
+GONE = ("departures_are_noticed",)
+CLOSING = ("closing_is_earned",)
+REST = ("full_rounds_come_to_rest",)
+NO_ROUND = ("enough_nodes_complete_a_round",)
+NO_WAITING = ("somebody_waits",)
+
+
+def _found(**numbers: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Turn `R3=WORLD, R2=MASTER` into property -> names of findings."""
+    out: dict[str, tuple[str, ...]] = {}
+    for number, properties in numbers.items():
+        for name in properties:
+            out[name] = (*out.get(name, ()), _NUMBERS[number])
+    return out
+
+
+def _run(edition: Edition, size: str, *faults: str, idle: Any = (), rounds: int = 1, **found: tuple[str, ...]) -> Run:
+    """`size` is nodes and min:max, such as `3 2:3`."""
+    nodes, span = size.split()
+    low, high = span.split(":")
+    sizes = {"node": int(nodes), "min_nodes": int(low), "max_nodes": int(high), "rounds": rounds}
+    return Run(Rendezvous, sizes, edition, faults, _found(**found), tuple(idle))
+
+
+def _holders(edition: Edition, size: str, *faults: str, **found: tuple[str, ...]) -> Run:
+    run = _run(edition, size, *faults, rounds=2, **found)
+    return Run(Holders, run.sizes, edition, faults, run.findings)
+
+
+TORCH, SEED = Edition.TORCH, Edition.SEED
+
+# fmt: off
+_TORCH_RUNS = (
+    _run(TORCH, "2 2:2", idle=NO_WAITING),
+    _run(TORCH, "2 2:2", "worker_failure", R3=WORLD, rounds=4),
+    _run(TORCH, "2 2:2", "crash", idle=NO_WAITING, R4=WORLD, R14=LEARN + GONE),
+    _run(TORCH, "2 2:2", "stall", R6=TOLD + WAIT + LEARN, R4=WORLD),
+    _run(TORCH, "2 2:2", "outage", R7=("deadlock_freedom",) + TOLD + WAIT + LEARN, R4=WORLD),
+    _run(TORCH, "2 2:2", "clock_skew", R5=WORLD + EXPELLED + TOLD + LEARN),
+    _run(TORCH, "2 2:2", "clock_step", R13=WORLD + EXPELLED + TOLD + LEARN),
+    _run(TORCH, "2 2:2", "other_expiry", R12=WORLD + EXPELLED + TOLD + LEARN + WAIT),
+    _run(TORCH, "2 2:2", "join_timeout", idle=NO_WAITING, R10=CLOSING, R4=WORLD, R14=LEARN),
+    _run(TORCH, "2 2:2", "job_end", idle=NO_WAITING, R4=WORLD),
+    _run(TORCH, "3 2:2", R1=()),
+    _run(TORCH, "3 2:2", "worker_failure", R8=REST + WAIT, R3=WORLD, R1=LEARN, R2=MASTER),
+    _run(TORCH, "3 2:3", R1=LEARN, R2=MASTER, R3=WORLD),
+    _run(TORCH, "3 2:3", "worker_failure", R1=LEARN + WAIT, R2=MASTER, R3=WORLD),
+    _run(TORCH, "3 2:3", "crash", R14=GONE + WAIT + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
+    _run(TORCH, "3 2:3", "crash", "restart", R14=GONE + WAIT + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
+    _run(TORCH, "3 2:3", "stall", R6=GROUPS + TOLD + WAIT + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
+    _run(TORCH, "3 2:3", "outage", R7=GROUPS + TOLD + WAIT + LEARN + ("deadlock_freedom",), R1=LEARN, R2=MASTER,
+         R3=WORLD, R4=WORLD),
+    _run(TORCH, "3 2:3", "other_expiry", R12=GROUPS + EXPELLED + NO_ROUND + WAIT + LEARN + TOLD + WORLD, R2=MASTER),
+    _run(TORCH, "3 2:3", "join_timeout", R10=CLOSING, R14=LEARN, R1=LEARN, R2=MASTER, R3=WORLD),
+    _run(TORCH, "3 2:3", "job_end", R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
+    _run(TORCH, "3 2:4", "other_min", R9=NO_ROUND + ("deadline_iff_last_call",), R1=LEARN, R2=MASTER, R3=WORLD),
+    _holders(TORCH, "2 2:2"),
+    _holders(TORCH, "2 2:2", "worker_failure"),
+    _holders(TORCH, "2 2:2", "join_timeout"),
+    _holders(TORCH, "2 2:2", "crash"),
+    _holders(TORCH, "2 1:2", "job_end", R11=("lost_writes_are_reported",)),
+    _holders(TORCH, "3 2:2"),
+)
+_SEED_RUNS = (
+    _run(SEED, "2 2:2", idle=NO_WAITING),
+    _run(SEED, "2 2:2", "worker_failure", R3=WORLD, rounds=4),
+    _run(SEED, "2 2:2", "crash", idle=NO_WAITING, R4=WORLD, R14=LEARN + GONE),
+    _run(SEED, "2 2:2", "stall", R6=TOLD + WAIT + LEARN, R4=WORLD),
+    _run(SEED, "2 2:2", "outage", R7=("deadlock_freedom",) + TOLD + WAIT + LEARN, R4=WORLD),
+    _run(SEED, "2 2:2", "clock_skew", R5=WORLD + EXPELLED + TOLD + LEARN),
+    _run(SEED, "2 2:2", "clock_step", R13=WORLD + EXPELLED + TOLD + LEARN),
+    _run(SEED, "2 2:2", "other_expiry", R12=WORLD + EXPELLED + TOLD + LEARN + WAIT),
+    _run(SEED, "3 2:2", "worker_failure", R8=REST + WAIT, R3=WORLD),
+    _run(SEED, "3 2:3", R3=WORLD),
+    _run(SEED, "3 2:3", "worker_failure", R3=WORLD),
+    _run(SEED, "3 2:3", "crash", "restart", R14=GONE + WAIT + LEARN, R3=WORLD, R4=WORLD),
+    _run(SEED, "3 2:3", "stall", R6=GROUPS + TOLD + WAIT + LEARN, R3=WORLD, R4=WORLD),
+    _run(SEED, "3 2:3", "outage", R7=GROUPS + TOLD + WAIT + LEARN + ("deadlock_freedom",), R3=WORLD, R4=WORLD),
+    _run(SEED, "3 2:3", "join_timeout", R10=CLOSING, R14=LEARN, R3=WORLD),
+    _run(SEED, "3 2:3", "job_end", R14=LEARN, R3=WORLD, R4=WORLD),
+    _run(SEED, "3 2:4", "other_min", R9=("deadline_iff_last_call",), S1=CLOSING + LEARN, R3=WORLD),
+    _holders(SEED, "2 2:2", "worker_failure"),
+    _holders(SEED, "2 1:2", "job_end", "join_timeout", R11=("lost_writes_are_reported",)),
+)
+# fmt: on
+PLAN: tuple[Run, ...] = _TORCH_RUNS + _SEED_RUNS
