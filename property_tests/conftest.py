@@ -1,4 +1,4 @@
-"""Hypothesis profiles, chosen by HYPOTHESIS_PROFILE: `ci` (default) is the same on every run, `nightly` searches longer."""
+"""Hypothesis profiles, chosen by HYPOTHESIS_PROFILE; `ci`, the default, is the same on every run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ SLOW = [HealthCheck.too_slow]  # building and exploring a system takes longer th
 
 settings.register_profile("dev", deadline=None, max_examples=25, suppress_health_check=SLOW)
 settings.register_profile(
-    "ci", derandomize=True, database=None, deadline=None, max_examples=60, print_blob=True, suppress_health_check=SLOW
+    "ci",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=60,
+    print_blob=True,
+    suppress_health_check=SLOW,
 )
-settings.register_profile("nightly", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=SLOW)
+settings.register_profile(
+    "nightly", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=SLOW
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -7,16 +7,28 @@ import importlib.util
 from typing import Any
 
 import pytest
-
 from trystate.model.checker.check import ENGINES, check
-from trystate.model.checker.engine import Progress
-from trystate.model.checker.kernel import Kernel, Limits
+from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.verdicts import Report, Status, Verdict
-from trystate.model.errors import DeclarationError, UsageError
+from trystate.model.errors import DeclarationError
 from trystate.model.language import (
-    System, all_, always, any_, arc, choice, environment, fault, flag, index, integer, ite, leads_to, machine, may, sometimes,
-    step, terminal, transition,
-)  # fmt: skip
+    System,
+    always,
+    arc,
+    choice,
+    environment,
+    fault,
+    flag,
+    integer,
+    ite,
+    leads_to,
+    machine,
+    may,
+    sometimes,
+    step,
+    terminal,
+    transition,
+)
 
 from .lines import blamed
 from .runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
@@ -207,7 +219,7 @@ class Light(enum.Enum):
 
 
 class Crossing(System):
-    """A light that changes for ever, somebody who crosses while it is green, and somebody who crosses anyhow."""
+    """A light that changes for ever, and three who want to cross."""
 
     light = choice(Light)
     careful = flag(doc="has crossed")
@@ -322,9 +334,49 @@ def test_a_move_that_is_not_claimed_is_an_error_that_names_the_step_and_the_chan
     with pytest.raises(DeclarationError) as error:
         check(walker([]), engine=engine)
     message = str(error.value)
-    assert message.startswith(blamed("switch") + "switch moves the machine lamp in a way that it does not claim")
+    assert message.startswith(
+        blamed("switch") + "switch moves the machine lamp in a way that it does not claim"
+    )
     assert "(light: RED -> GREEN)" in message
     assert "add the arc to moves=" in message
+
+
+class Lamps(System):
+    """A lamp per node, and a node that switches on all others."""
+
+    node = index(2)
+    light = choice(Light, per="node")
+
+    @machine(Light, each="node")
+    def lamp(self, s: Any, node: Any) -> Any:
+        """The lamp of a node."""
+        return s.light[node]
+
+
+def lamps(moves: Any) -> System:
+    def wave(self: Any, s: Any, node: Any) -> None:
+        """Everybody else may go."""
+        for j in s.node:
+            s.light[j] = ite(j == node, s.light[j], Light.GREEN)
+
+    made: type[System] = type("Waving", (Lamps,), {"wave": transition(each="node", moves=moves)(wave)})
+    return made()
+
+
+@every_engine
+def test_a_move_claimed_for_oneself_is_not_claimed_for_others(engine: str) -> None:
+    with pytest.raises(
+        DeclarationError, match=r"wave\(0\) moves the machine lamp in a way that it does not claim"
+    ):
+        check(lamps([arc(Light.RED, Light.GREEN)]), engine=engine)
+
+
+@every_engine
+def test_a_move_of_others_is_claimed_and_missed_as_such(engine: str) -> None:
+    others = arc(Light.RED, Light.GREEN, of="others")
+    assert check(lamps([others]), engine=engine).unreached == []
+    both = check(lamps([others, arc(Light.RED, Light.GREEN)]), engine=engine)
+    assert both.unreached == [("wave", "lamp: RED -> GREEN (self)")]
 
 
 class Overflow(System):
@@ -357,124 +409,6 @@ def test_a_guard_that_keeps_the_range_is_enough(engine: str) -> None:
             s.count += 1
 
     assert check(Guarded(), engine=engine).exploration.distinct == 3
-
-
-class Odometer(System):
-    """Digits that count up, each on its own: 10,000 states."""
-
-    digit = index(4)
-    shows = integer(0, 9, per="digit")
-
-    @transition(each="digit")
-    def turn(self, s: Any, digit: Any) -> None:
-        """One digit goes up."""
-        s.when(s.shows[digit] < 9)
-        s.shows[digit] += 1
-
-    @transition()
-    def reset(self, s: Any) -> None:
-        """All nines go back to zero."""
-        s.when(all_(x == 9 for x in s.shows))
-        for k in s.digit:
-            s.shows[k] = 0
-
-    @sometimes()
-    def all_nines(self, s: Any) -> Any:
-        """Far away."""
-        return all_(x == 9 for x in s.shows)
-
-    @always(witness="all_nines")
-    def small(self, s: Any) -> Any:
-        """Violated nearby."""
-        return ~any_(x == 3 for x in s.shows)
-
-    @always(witness="all_nines")
-    def in_range(self, s: Any) -> Any:
-        """True."""
-        return all_(x <= 9 for x in s.shows) & (s.shows.count(9) <= 4)
-
-    @leads_to(each="digit")
-    def turns(self, s: Any, digit: Any) -> Any:
-        """True."""
-        return s.shows[digit] == 0, s.shows[digit] == 1
-
-
-LIMITS = [
-    pytest.param(Limits(states=200), "states (limit 200; raise it with --max-states)", id="states"),
-    pytest.param(Limits(memory_bytes=1), "MiB (limit 0 MiB; raise it with --max-memory)", id="memory"),
-    pytest.param(Limits(seconds=0.0), "s (limit 0 s; raise it with --max-seconds)", id="seconds"),
-]
-
-
-@every_engine
-@pytest.mark.parametrize(("limits", "words"), LIMITS)
-def test_a_limit_leaves_undecided_what_it_cut_off_and_says_which_it_was(
-    engine: str, limits: Limits, words: str
-) -> None:
-    report = check(Odometer(), engine=engine, limits=limits)
-    assert not report.exploration.complete
-    assert report.exploration.distinct < 10_000
-    assert report.exploration.stopped.startswith("stopped a")
-    assert report.exploration.stopped.endswith(words)
-    undecided = {v.property.name: v for v in report.undecided}
-    assert {"all_nines", "in_range", "turns", "deadlock_freedom"} <= set(undecided)
-    assert {v.reason for v in undecided.values()} == {report.exploration.stopped}
-    assert {v.status.value for v in undecided.values()} == {"not decided"}
-    assert (report.never_fired, report.unreached) == ([], []), "what was not seen may still come"
-
-
-@every_engine
-def test_a_violation_found_before_the_limit_counts(engine: str) -> None:
-    report = check(Odometer(), engine=engine, limits=Limits(states=500))
-    assert not report.exploration.complete
-    verdict = report.verdict("small")
-    assert verdict.status is Status.VIOLATED
-    assert verdict.run is not None
-    assert len(verdict.run.path.steps) == 3
-
-
-@every_engine
-def test_without_a_limit_everything_is_decided(engine: str) -> None:
-    report = check(Odometer(), engine=engine)
-    assert report.undecided == []
-    assert (report.exploration.distinct, report.exploration.depth) == (10_000, 36)
-    assert {v.property.name for v in report.violated} == {"small"}
-
-
-def test_symmetry_never_decides_liveness_and_says_so() -> None:
-    report = check(Odometer(), engine="explicit", symmetry=True)
-    verdict = report.verdict("turns")
-    assert verdict.status is Status.NOT_DECIDED
-    assert verdict.reason == "liveness is never decided under symmetry: run without it"
-    assert [v.property.name for v in report.undecided] == ["turns"]
-    assert report.exploration.distinct == 715, "multisets of 4 digits out of 10"
-
-
-@pytest.mark.parametrize("engine", ["interpret", "symbolic"])
-def test_symmetry_is_refused_by_engines_that_cannot(engine: str) -> None:
-    with pytest.raises(UsageError, match=f"the engine {engine} does not reduce by symmetry: use --engine explicit"):
-        check(Stairs(), engine=engine, symmetry=True)
-
-
-def test_an_unknown_engine_is_a_usage_error_that_lists_them() -> None:
-    with pytest.raises(UsageError, match="no engine 'tlc': choose one of auto, interpret, explicit, symbolic"):
-        check(Stairs(), engine="tlc")
-
-
-def test_the_choice_of_an_engine_is_explained() -> None:
-    assert check(Stairs()).choice == "explicit: about 6 states"
-    assert check(Odometer()).choice.startswith("explicit: 16 bits a state and more than 2,0")
-    assert check(Odometer(), symmetry=True).choice == "explicit: symmetry was asked for"
-    assert check(Stairs(), engine="interpret").choice == "interpret, as asked"
-
-
-@pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])  # which is done before it reports
-def test_progress_never_goes_back(engine: str) -> None:
-    seen: list[Progress] = []
-    check(Odometer(), engine=engine, report=seen.append)
-    exploring = [(p.distinct, p.depth, p.seconds) for p in seen if p.phase == "exploring"]
-    assert len(exploring) > 1
-    assert exploring == sorted(exploring)
 
 
 def test_a_report_finds_a_verdict_by_its_name() -> None:

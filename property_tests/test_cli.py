@@ -38,6 +38,7 @@ from trystate.property_tests.torch_rendezvous.scenarios.observation import Obser
 import trystate
 from trystate import registry, verify
 from trystate.__main__ import main
+from trystate.deciding import showcase
 from trystate.exits import Exit
 
 S = SymbolicState
@@ -248,8 +249,10 @@ def test_conformance_without_torch_is_skipped_aloud_and_changes_nothing(command:
 
 
 def test_what_is_not_decided_exits_with_3_and_says_which_limit(command: Command) -> None:
-    code, out, _ = command("verify", HERE, "--engine", "explicit", "--symmetry", "--edition", "MENDED")
+    options = ("--engine", "explicit", "--symmetry", "--edition", "MENDED", "--junit", "all.xml")
+    code, out, _ = command("verify", HERE, *options)
     assert code == Exit.INCOMPLETE
+    assert len(ElementTree.parse("all.xml").findall("testsuite/testcase/error")) == 1
     assert "not decided: everybody_leaves: liveness is never decided under symmetry" in out
 
 
@@ -270,6 +273,14 @@ def test_a_system_alone_is_judged_by_what_the_plan_declares(command: Command) ->
 
 def test_what_was_found_with_a_fault_is_not_excused_without_it(command: Command) -> None:
     assert command("verify", HERE, "--edition", "BROKEN")[0] == Exit.FAILED
+
+
+def test_a_system_that_the_plan_has_is_judged_as_there(command: Command, plan: Any) -> None:
+    sizes = {"node": 2}
+    plan(Run(Lock, sizes, Edition.MENDED, ("relapse",), KNOWN), Run(Lock, sizes, Edition.MENDED))
+    assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse")[0] == Exit.FAILED
+    assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse=2")[0] == Exit.OK
+    assert command("verify", HERE, "--edition", "MENDED")[0] == Exit.OK
 
 
 def test_a_declared_finding_may_be_missing_from_a_smaller_system(command: Command) -> None:
@@ -489,6 +500,7 @@ def test_explore_shows_the_state_what_changed_and_what_can_happen(command: Comma
 
 
 def test_explore_names_the_invariants_that_do_not_hold(command: Command) -> None:
+    assert "VIOLATED" not in explored(command, "1")
     assert "VIOLATED one_at_a_time: Never two inside." in explored(command, "1", "1")
 
 
@@ -590,6 +602,14 @@ def test_replay_without_torch_exits_with_3_and_the_remedy(
     assert "not replayed: torch is not installed: pip install it" in err
 
 
+def test_a_finding_is_shown_where_it_alone_explains_a_property() -> None:
+    both = Run(Lock, {"node": 2}, Edition.BROKEN, findings={"one_at_a_time": ("R2", "R1")})
+    alone = Run(Lock, {"node": 3}, Edition.BROKEN, findings=KNOWN)
+    assert showcase(FINDING, [MENDED, both, alone]) == (alone, "one_at_a_time")
+    assert showcase(FINDING, [MENDED, both]) == (both, "one_at_a_time")
+    assert showcase(FINDING, [MENDED]) is None
+
+
 def test_replay_lists_the_findings(command: Command) -> None:
     code, out, _ = command("replay", "--list")
     assert code == Exit.OK
@@ -628,7 +648,8 @@ def test_a_terminal_that_knows_only_ascii_and_a_reader_who_leaves_are_no_errors(
     ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
     done = subprocess.run(program, capture_output=True, env=ascii_only)
     assert (done.returncode, done.stderr) == (0, b"")
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as left:
+    short = [*program[:-1], "close"]  # fits the buffer, so that it is first written when it is flushed
+    with subprocess.Popen(short, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as left:
         assert left.stdout is not None and left.stderr is not None
         left.stdout.close()
         assert left.stderr.read() == b""

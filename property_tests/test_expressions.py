@@ -9,14 +9,30 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import event, given, strategies as st
-
+from hypothesis import event, given
+from hypothesis import strategies as st
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import DeclarationError
 from trystate.model.language import (
-    Expr, SymbolicState, System, all_, and_, any_, as_int, choice, count, flag, implies, index, integer, ite, named,
-    not_, or_, ord_,
-)  # fmt: skip
+    Expr,
+    SymbolicState,
+    System,
+    all_,
+    and_,
+    any_,
+    as_int,
+    choice,
+    count,
+    flag,
+    implies,
+    index,
+    integer,
+    ite,
+    named,
+    not_,
+    or_,
+    ord_,
+)
 from trystate.model.language.expressions import FALSE, TRUE, const, lift, rebuild, substitute, variable
 from trystate.model.language.quantifiers import expand, free_variables
 from trystate.model.language.sorts import index_sort
@@ -48,12 +64,18 @@ SYSTEM = Cells()
 S: Any = SymbolicState(SYSTEM)
 INTERPRETER = Interpreter(SYSTEM)
 NODE = SYSTEM.index_sorts["node"]
-STATES = list(product((0, 1), (0, 1, 2), (-1, 0, 1, 2), (0, 1), (0, 1), (0, 1, 2), (0, 1, 2), (0,), (0, 1), (1,), (0, 1)))
+STATES = list(
+    product(
+        (0, 1), (0, 1, 2), (-1, 0, 1, 2), (0, 1), (0, 1), (0, 1, 2), (0, 1, 2), (0,), (0, 1), (1,), (0, 1)
+    )
+)
 
 
 def holds(expr: Expr, **cells: int) -> bool:
     """The condition in the state with these cells, all others 0."""
-    return INTERPRETER.holds(expr, tuple(cells.get(c.name.replace("[", "_").replace("]", ""), 0) for c in SYSTEM.cells))
+    return INTERPRETER.holds(
+        expr, tuple(cells.get(c.name.replace("[", "_").replace("]", ""), 0) for c in SYSTEM.cells)
+    )
 
 
 # ---- what the operators build
@@ -179,7 +201,10 @@ def test_a_tree_prints_as_people_write_it(expr: Expr, text: str) -> None:
         (lambda: ite(S.lamp, 1, Hue.RED), "cannot choose between 1 (int) and RED"),
         (lambda: as_int(S.level), "as_int wants a condition, but level"),
         (lambda: S.level == "high", "'high' is not a value of the language"),
-        (lambda: variable("e", index_sort("edge", 2)) == variable("n", NODE), "cannot compare e (edge) and n (node)"),
+        (
+            lambda: variable("e", index_sort("edge", 2)) == variable("n", NODE),
+            "cannot compare e (edge) and n (node)",
+        ),
         (lambda: count(S.load[j] for j in S.node), "count wants conditions, but load["),
         (lambda: any_(S.load[j] for j in S.node), "any wants conditions, but load["),
         (lambda: any_([S.level]), "any wants conditions, but level"),
@@ -196,7 +221,9 @@ def test_operands_of_the_wrong_sort_are_refused_by_name(build: Callable[[], Any]
 def test_a_chained_comparison_is_refused_as_a_python_bool() -> None:
     with pytest.raises(DeclarationError) as error:
         _ = 0 < S.level < 2  # blamed: chained
-    assert str(error.value).startswith(blamed("chained") + "the symbolic value 0 < level was used as a Python bool")
+    assert str(error.value).startswith(
+        blamed("chained") + "the symbolic value 0 < level was used as a Python bool"
+    )
 
 
 def test_membership_by_in_is_refused_and_isin_is_the_remedy() -> None:
@@ -285,7 +312,12 @@ def cell(expr: Expr, name: str) -> Both:
     return Both(expr, lambda s: s[k])
 
 
-FLAGS = [cell(S.lamp, "lamp"), cell(S.seen[0], "seen[0]"), cell(S.seen[1], "seen[1]"), cell(S.knows[0, 1], "knows[0][1]")]
+FLAGS = [
+    cell(S.lamp, "lamp"),
+    cell(S.seen[0], "seen[0]"),
+    cell(S.seen[1], "seen[1]"),
+    cell(S.knows[0, 1], "knows[0][1]"),
+]
 NUMBERS = [cell(S.level, "level"), cell(S.load[0], "load[0]"), cell(S.load[1], "load[1]")]
 HUES = cell(S.hue, "hue")
 
@@ -339,9 +371,11 @@ def numbers(conditions: Any) -> Any:
     leaves = st.sampled_from(NUMBERS) | st.integers(-2, 3).map(constant)
     return st.recursive(
         leaves,
-        lambda inner: st.builds(computed, st.sampled_from("+-"), inner, inner)
-        | st.builds(chosen, conditions, inner, inner)
-        | st.lists(conditions, min_size=1, max_size=3).map(counted),
+        lambda inner: (
+            st.builds(computed, st.sampled_from("+-"), inner, inner)
+            | st.builds(chosen, conditions, inner, inner)
+            | st.lists(conditions, min_size=1, max_size=3).map(counted)
+        ),
         max_leaves=4,
     )
 
@@ -362,9 +396,11 @@ comparisons = st.builds(
 )
 conditions = st.recursive(
     simple | comparisons,
-    lambda inner: st.builds(joined, st.sampled_from(["and", "or", "implies", "iff", "any", "all"]), inner, inner)
-    | inner.map(negated)
-    | st.builds(compared, st.sampled_from(["==", "<", ">="]), numbers(inner), numbers(inner)),
+    lambda inner: (
+        st.builds(joined, st.sampled_from(["and", "or", "implies", "iff", "any", "all"]), inner, inner)
+        | inner.map(negated)
+        | st.builds(compared, st.sampled_from(["==", "<", ">="]), numbers(inner), numbers(inner))
+    ),
     max_leaves=6,
 )
 

@@ -1,4 +1,4 @@
-"""Systems that others have published, or that everybody knows: their graphs have the pinned sizes in every engine."""
+"""Systems that others have published, or that everybody knows, have the pinned graphs in every engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.util
 from collections.abc import Iterator
 
 import pytest
-
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.verdicts import Report, Status
@@ -48,7 +47,9 @@ def violated(report: Report) -> set[str]:
 
 
 @pytest.mark.parametrize(("engine", "system", "expected"), CASES)
-def test_every_engine_counts_what_is_pinned(engine: str, system: System, expected: tuple[int, int, int]) -> None:
+def test_every_engine_counts_what_is_pinned(
+    engine: str, system: System, expected: tuple[int, int, int]
+) -> None:
     report = explored(system, engine)
     seen = report.exploration
     assert (seen.distinct, seen.edges, seen.depth) == expected

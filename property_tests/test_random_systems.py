@@ -7,12 +7,12 @@ from itertools import permutations
 from typing import Any
 
 from hypothesis import assume, event, given, note, settings
-
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.errors import UsageError
-from trystate.model.language import Form, State, System
+from trystate.model.language import Form, State, System, any_, flag, index, sometimes, transition
+from trystate.model.language.machines import apply_effects
 
 from .runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
 from .systems.random_meaning import after, cells_of, meaning
@@ -153,3 +153,43 @@ def test_unrolled_trees_mean_what_the_traced_ones_mean(declared: Declaration) ->
             assert interpreter.holds(kernel.changes(instance), state) == (tuple(result) != state)
 
 
+@given(declarations())
+def test_a_condition_after_a_step_is_foretold_from_the_state_before_it(declared: Declaration) -> None:
+    interpreter = Interpreter(system(declared))
+    conditions = [interpreter.system.claim(name).exprs[0] for name in ("invariant", "witness")]
+    for instance in interpreter.kernel.instances:
+        for condition in conditions:
+            foretold = apply_effects(condition, instance.transition, {})
+            for state in sorted(reachable(interpreter.system))[:10]:
+                expected = interpreter.holds(condition, interpreter.apply(instance, state))
+                assert interpreter.holds(foretold, state, instance.binding) is expected
+
+
+class Spreading(System):
+    """A rumour reaches everybody whom anybody has told: a quantifier in a condition and in an effect."""
+
+    node = index(2)
+    knows = flag(per="node")
+    told = flag(per=("node", "node"), initial=(False, True))
+
+    @transition()
+    def spread(self, s: Any) -> None:
+        """Everybody learns what anybody has told them."""
+        for k in s.node:
+            s.knows[k] = any_(s.told[k, j] for j in s.node)
+
+    @sometimes()
+    def known(self, s: Any) -> Any:
+        """Somebody knows."""
+        return any_(s.knows[j] for j in s.node)
+
+
+def test_a_quantifier_of_an_effect_does_not_capture_that_of_a_condition() -> None:
+    interpreter = Interpreter(Spreading())
+    (instance,) = interpreter.kernel.instances
+    condition = interpreter.system.claim("known").exprs[0]
+    foretold = apply_effects(condition, instance.transition, {})
+    for state in interpreter.system.initial_states:
+        assert interpreter.holds(foretold, state) is interpreter.holds(
+            condition, interpreter.apply(instance, state)
+        )

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import transitions
-from hypothesis import given, settings, strategies as st
-
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import UsageError
-from trystate.model.language import Machine, System, SymbolicState, flag, machine, transition
+from trystate.model.language import Machine, SymbolicState, System, flag, machine, transition
 from trystate.model.language.running import trigger_name
 from trystate.model.rendezvous import Rendezvous
 
@@ -101,7 +101,7 @@ def test_the_library_knows_the_control_states_and_every_instance_as_a_trigger(
 def test_only_claimed_arcs_and_staying_put_are_moves_of_the_library() -> None:
     _, library = SYSTEMS[0].machines["manager"].to_transitions(rm=0)
 
-    def moves(trigger: str) -> set[tuple[str, str]]:
+    def moves(trigger: str) -> set[tuple[str, str | None]]:
         return {(t.source, t.dest) for t in library.get_transitions(trigger) if t.source != t.dest}
 
     assert moves("obey_abort_0") == {("PREPARED", "ABORTED"), ("WORKING", "ABORTED")}
@@ -112,7 +112,7 @@ def test_only_claimed_arcs_and_staying_put_are_moves_of_the_library() -> None:
 def test_an_arc_of_others_moves_the_machines_of_others_only() -> None:
     _, library = SYSTEMS[1].machines["cutlery"].to_transitions(seat=1)
 
-    def moves(trigger: str) -> set[tuple[str, str]]:
+    def moves(trigger: str) -> set[tuple[str, str | None]]:
         return {(t.source, t.dest) for t in library.get_transitions(trigger) if t.source != t.dest}
 
     assert moves("put_down_0") == moves("put_down_1") == {("TAKEN", "FREE")}

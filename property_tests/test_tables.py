@@ -7,8 +7,8 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import event, given, strategies as st
-
+from hypothesis import event, given
+from hypothesis import strategies as st
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import DeclarationError
 from trystate.model.language import Atom, DecisionTable, SymbolicState, System, flag, row
@@ -74,7 +74,9 @@ def test_a_row_that_wins_only_where_it_cannot_be_is_dead() -> None:
         crossing(impossible=({"red": True},))
 
 
-@pytest.mark.parametrize("changes", [{"rows": (row(Act.GO, green=True),)}, {"impossible": ({"green": True},)}])
+@pytest.mark.parametrize(
+    "changes", [{"rows": (row(Act.GO, green=True),)}, {"impossible": ({"green": True},)}]
+)
 def test_an_unknown_atom_is_an_error_that_names_it(changes: dict[str, Any]) -> None:
     with pytest.raises(DeclarationError, match="unknown atom 'green'"):
         crossing(**changes)
@@ -130,7 +132,10 @@ def test_a_table_is_refused_exactly_for_holes_and_dead_rows(
     winners = [next((k for k, (cube, _) in enumerate(rows) if matches(cube, v)), None) for v in possible]
     sound = None not in winners and set(winners) == set(range(len(rows)))
     event("sound" if sound else "refused")
-    arguments: dict[str, Any] = {"rows": tuple(row(act, **cube) for cube, act in rows), "impossible": tuple(impossible)}
+    arguments: dict[str, Any] = {
+        "rows": tuple(row(act, **cube) for cube, act in rows),
+        "impossible": tuple(impossible),
+    }
     if not sound:
         with pytest.raises(DeclarationError, match=r"hole|dead"):
             DecisionTable("random", atoms=ATOMS, **arguments)
@@ -142,4 +147,6 @@ def test_a_table_is_refused_exactly_for_holes_and_dead_rows(
         assert table.winner(values) == winner
         for act in Act:
             condition = table.when(act, {k: getattr(state, k) for k in "abc"})
-            assert interpreter.holds(condition, tuple(map(int, values.values()))) is (table.decide(values) is act)
+            assert interpreter.holds(condition, tuple(map(int, values.values()))) is (
+                table.decide(values) is act
+            )

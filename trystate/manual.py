@@ -43,8 +43,9 @@ by what is declared, look for transitions and moves that no run covered, and
 compare the model with the torch that is installed (skipped, and said so, if
 there is none).
 
-With a system, or any option that chooses one: check that system alone, and
-judge it by what the plan declares for its edition and faults.
+With a system, or any option that chooses one: check that system alone. If the
+plan has it, it is judged as there; if not, whatever the plan declares for its
+edition and any of its faults may be found, but need not be.
 
 A report with every counterexample is written to a directory.
 """,

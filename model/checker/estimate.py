@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import importlib.util
 
-from .kernel import Kernel
+from .kernel import Kernel, Limits
 
-EXPLICIT_STATES_MAX = 20_000_000  # beyond, decision diagrams are faster on every system measured
+LOOK = Limits(states=300_000, seconds=3.0)
+EXPLICIT_STATES_MAX = 150_000_000  # 24 to 48 bytes each; decision diagrams only pay beyond what fits
 
 
 def choose(kernel: Kernel, symmetry: bool) -> tuple[str, str]:
     """The engine for this system, and why."""
     if symmetry:
         return "explicit", "explicit: symmetry was asked for"
-    sample, closed = sample_states(kernel, 2_000)
+    states, closed = project(kernel)
     if closed:
-        return "explicit", f"explicit: about {sample:,} states"
-    bits = sum(max(1, (c.sort.size - 1).bit_length()) for c in kernel.cells)
-    if bits > 60 and importlib.util.find_spec("dd") is not None:
-        return "symbolic", f"symbolic: {bits} bits a state and more than {sample:,} states"
-    return "explicit", f"explicit: {bits} bits a state and more than {sample:,} states"
+        return "explicit", f"explicit: {states:,} states"
+    guess = f"about {states:.0e} states"
+    if states <= EXPLICIT_STATES_MAX:
+        return "explicit", f"explicit: {guess}"
+    if importlib.util.find_spec("dd") is None:
+        return "explicit", f"explicit: {guess}, and the extra 'symbolic' is not installed"
+    return "symbolic", f"symbolic: {guess}"
 
 
-def sample_states(kernel: Kernel, limit: int) -> tuple[int, bool]:
-    """How many states a search sees before `limit`, and whether that was all of them."""
-    from .interpret import Interpreter
+def project(kernel: Kernel) -> tuple[int, bool]:
+    """How many states there are: exactly, if a short search sees them all, else a projection.
 
-    interpreter = Interpreter(kernel.system)
-    seen = set(kernel.system.initial_states)
-    queue = list(seen)
-    while queue and len(seen) < limit:
-        for _, after in interpreter.successors(queue.pop(0)):
-            if after not in seen:
-                seen.add(after)
-                queue.append(after)
-    return len(seen), not queue
+    The sizes of the breadth-first levels rise and fall about evenly; while they rise by a factor per level,
+    half as many levels again are taken to rise by that factor.
+    """
+    from .explicit import ExplicitEngine
+
+    engine = ExplicitEngine(kernel, LOOK)
+    seen = engine.explore([])
+    if seen.complete:
+        return seen.distinct, True
+    sizes = [len(level) for level in engine.levels]
+    growth = max(1.0, sizes[-2] / max(1, sizes[-3])) if len(sizes) > 3 else 2.0
+    return int(min(1e30, 2 * seen.distinct * growth ** (len(sizes) / 2))), False

@@ -115,6 +115,7 @@ class Kernel:
         self.instances = tuple(instances)
         self.frozen = self._frozen()
         self._memo: dict[Expr, Expr] = {}
+        self._bound: dict[tuple[tuple[int, int], ...], tuple[dict[Expr, Expr], dict[Expr, Expr]]] = {}
         constants = {self.cell_read(*self.cells[k].key): const(v, self.cells[k].sort) for k, v in self.frozen.items()}
         self._constants: dict[Expr, Expr] = constants
         self._constant_memo: dict[Expr, Expr] = {}
@@ -130,8 +131,10 @@ class Kernel:
 
     def closed(self, expr: Expr, binding: Binding) -> Expr:
         """The tree with its parameters put in and its quantifiers unrolled: reads of cells, no variables."""
-        mapping = {var: const(value, var.sort) for var, value in binding.items()}
-        tree = expand(substitute(expr, mapping), self._memo)
+        key = tuple(sorted((var.serial, value) for var, value in binding.items()))
+        if key not in self._bound:
+            self._bound[key] = ({var: const(value, var.sort) for var, value in binding.items()}, {})
+        tree = expand(substitute(expr, *self._bound[key]), self._memo)
         return substitute(tree, self._constants, self._constant_memo) if self._constants else tree
 
     def guard(self, instance: Instance) -> Expr:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import FALSE, TRUE, Expr, and_, const, equal, lift, not_, or_, ord_, substitute, variable
+from .expressions import FALSE, TRUE, Expr, and_, const, equal, lift, not_, or_, ord_, rebuild, substitute, variable
+from .quantifiers import close, loop_variable
 from .sorts import enum_sort
 from .state import SymbolicState
 from .transitions import Arc, Transition
@@ -116,9 +117,12 @@ def apply_effects(expr: Expr, t: Transition, memo: dict[Expr, Expr]) -> Expr:
             found = substitute(slot_body, dict(zip(places, expr.args[1:], strict=True)))
     elif expr.op in ("const", "var"):
         found = expr
+    elif expr.op in ("any", "count"):
+        # An effect may have a quantifier of the same name: it must not capture this one's index.
+        loop = loop_variable(expr.args[0].sort)
+        body = substitute(expr.args[1], {expr.args[0]: loop})
+        found = close(expr.op, loop, apply_effects(body, t, memo))
     else:
-        from .expressions import rebuild
-
         found = rebuild(expr, tuple(apply_effects(x, t, memo) if isinstance(x, Expr) else x for x in expr.args))
     memo[expr] = found
     return found

@@ -27,7 +27,7 @@ class IndexSet:
         self.sort = sort
 
     def __iter__(self) -> Iterator[Expr]:
-        member = variable(f"{self.sort.name}#{next(_fresh)}", self.sort)
+        member = loop_variable(self.sort)
         _open[member] = None
         try:
             yield member
@@ -36,6 +36,11 @@ class IndexSet:
 
     def __len__(self) -> int:
         return self.sort.size
+
+
+def loop_variable(sort: Sort) -> Expr:
+    """A member that stands for each, unlike any other."""
+    return variable(f"{sort.name}#{next(_fresh)}", sort)
 
 
 def is_loop_variable(expr: Expr) -> bool:
@@ -55,6 +60,12 @@ def _depth(expr: Expr) -> int:
     return inner + 1 if expr.op in ("any", "count") else inner
 
 
+def close(op: str, loop: Expr, body: Expr) -> Expr:
+    """Bind a loop variable: one name per nesting depth, so that equal quantifiers are one tree."""
+    name = variable(f"{loop.sort.name}.{'jklmnopq'[_depth(body)]}", loop.sort)
+    return bind(op, name, substitute(body, {loop: name}))
+
+
 def _bound(op: str, values: Iterable[Any]) -> Expr:
     """Consume the generator and bind the loop variables that it made; to count, even where its body ignores them."""
     outer = set(_open)
@@ -67,9 +78,7 @@ def _bound(op: str, values: Iterable[Any]) -> Expr:
         if op == "count" and len(mine) > 1:
             source.refuse("count() goes over one index: nest any_() inside it for more")
         for v in reversed(mine):
-            # One name per nesting depth, so that equal quantifiers are one tree.
-            name = variable(f"{v.sort.name}.{'jklmnopq'[_depth(body)]}", v.sort)
-            body = bind(op, name, substitute(body, {v: name}))
+            body = close(op, v, body)
         out.append(as_int(body) if op == "count" and not mine else body)
     if op == "any":
         return or_(*out)

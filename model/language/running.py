@@ -28,7 +28,7 @@ RESERVED = ("data", "state", "trigger", "may_trigger")  # what the model is alre
 
 
 class Running:
-    """The model that a machine moves: `state` is the control state's name, `data` the whole system's state."""
+    """The model that a machine moves: `state` names the control state, `data` is the whole system's state."""
 
     state: str
 
@@ -52,13 +52,15 @@ class Running:
 
 
 class _StrictEvent(Event):
-    """The library returns False where no condition holds; here that is a MachineError, like an unknown arc."""
+    """Where no condition holds the library returns False; here it raises, as for an unknown arc."""
 
     def _process(self, event_data: EventData) -> bool:
         super()._process(event_data)  # the library's stub promises a result that it only leaves in the event
         if not event_data.result:
             here = event_data.state.name
-            raise transitions.MachineError(f"{self.name} is refused in {here}: its guard fails, or nothing would change")
+            raise transitions.MachineError(
+                f"{self.name} is refused in {here}: its guard fails, or nothing would change"
+            )
         return True
 
 
@@ -70,7 +72,7 @@ def run_with_transitions(machine: Machine, indices: Mapping[str, int]) -> tuple[
     """The model and the machine of `Machine.to_transitions`; the model begins in the first initial state.
 
     Raises:
-        UsageError: an index is missing, unknown or out of range, or a trigger has a name that the model needs.
+        UsageError: an index is missing, unknown or out of range, or the model needs the name of a trigger.
     """
     from ..checker.interpret import Interpreter
 
@@ -103,7 +105,9 @@ def trigger_name(instance: Instance) -> str:
     """`join_0` for `join` of node 0; only the name for a transition without indices."""
     name = "_".join([instance.transition.name, *map(str, instance.indices)])
     if name in RESERVED:
-        raise UsageError(f"a transition called {name!r} cannot be a trigger, the model needs that name: rename it")
+        raise UsageError(
+            f"a transition called {name!r} cannot be a trigger, the model needs that name: rename it"
+        )
     return name
 
 
@@ -111,7 +115,9 @@ def _arcs(machine: Machine, instance: Instance, indices: Mapping[str, int]) -> I
     """From where to where the step may move this machine: its claimed arcs, or nowhere."""
     own = [(p.sort.name, k) for p, k in instance.binding.items()]
     mine = all((p.sort.name, indices[p.args[0]]) in own for p in machine.params)
-    claimed = {(a.source.name, a.dest.name) for a in machine.arcs(instance.transition, "self" if mine else "others")}
+    claimed = {
+        (a.source.name, a.dest.name) for a in machine.arcs(instance.transition, "self" if mine else "others")
+    }
     yield from sorted(claimed | {(member.name, member.name) for member in machine.states})
 
 
@@ -126,7 +132,9 @@ def _check_indices(machine: Machine, indices: Mapping[str, int]) -> None:
             raise UsageError(f"the machine {machine.name} is one per {name}, say which: {usage}")
         value = indices[name]
         if isinstance(value, bool) or not isinstance(value, int) or not sort.low <= value <= sort.high:
-            raise UsageError(f"{name}={value!r} is not a {name}: give a number from {sort.low} to {sort.high}")
+            raise UsageError(
+                f"{name}={value!r} is not a {name}: give a number from {sort.low} to {sort.high}"
+            )
 
 
 __all__ = ["Running", "run_with_transitions", "trigger_name"]

@@ -16,7 +16,7 @@ def show(expr: Expr) -> str:
     if op == "var":
         return _variable(args[0])
     if op == "read":
-        return args[0] + (f"[{', '.join(show(i) for i in args[1:])}]" if args[1:] else "")
+        return f"{args[0]}[{', '.join(show(i) for i in args[1:])}]" if args[1:] else str(args[0])
     if op == "named":
         return str(args[0])
     if op == "not":

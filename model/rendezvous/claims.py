@@ -138,7 +138,7 @@ class Rendezvous(Masters):
     @step(each="node", witness="two_run")
     def live_nodes_stay(self, before: S, after: S, node: Expr) -> Expr:
         """A live node that joins or runs, and did not stall, is never taken off a list by another."""
-        active = (P.JOINING, P.CONNECTING, P.RUNNING)
+        active = (P.JOINING, P.RETURNING, P.CONNECTING, P.RUNNING)
         return all_(
             implies(
                 (j != node) & before.member[j].isin(LISTS) & before.place[j].isin(active) & ~before.lapsed[j],

@@ -66,6 +66,7 @@ FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 _NUMBERS = {f.number: f.name for f in _FINDINGS}
 
 WORLD = ("ranks_are_dense", "at_least_min", "agree_on_world")
+RANKS = ("ranks_are_dense", "agree_on_world")
 MASTER = ("agree_on_master",)
 LEARN = ("members_learn_the_master",)
 TOLD = ("the_removed_are_told",)
@@ -115,7 +116,9 @@ _TORCH_RUNS = (
     _run(TORCH, "2 2:2", "other_expiry", R12=WORLD + EXPELLED + TOLD + LEARN + WAIT),
     _run(TORCH, "2 2:2", "join_timeout", idle=NO_WAITING, R10=CLOSING, R4=WORLD, R14=LEARN),
     _run(TORCH, "2 2:2", "job_end", idle=NO_WAITING, R4=WORLD),
-    _run(TORCH, "3 2:2", R1=()),
+    _run(TORCH, "2 1:2", "outage", R7=GROUPS + TOLD + WAIT + LEARN + ("deadlock_freedom",), R2=MASTER, R4=RANKS),
+    _run(TORCH, "3 2:2"),
+    _run(TORCH, "3 2:2", "job_end", R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
     _run(TORCH, "3 2:2", "worker_failure", R8=REST + WAIT, R3=WORLD, R1=LEARN, R2=MASTER),
     _run(TORCH, "3 2:3", R1=LEARN, R2=MASTER, R3=WORLD),
     _run(TORCH, "3 2:3", "worker_failure", R1=LEARN + WAIT, R2=MASTER, R3=WORLD),
@@ -133,6 +136,8 @@ _TORCH_RUNS = (
     _holders(TORCH, "2 2:2", "join_timeout"),
     _holders(TORCH, "2 2:2", "crash"),
     _holders(TORCH, "2 1:2", "job_end", R11=("lost_writes_are_reported",)),
+    _holders(TORCH, "2 1:1", "worker_failure"),
+    _holders(TORCH, "2 1:2", "join_timeout"),
     _holders(TORCH, "3 2:2"),
 )
 _SEED_RUNS = (
@@ -144,6 +149,7 @@ _SEED_RUNS = (
     _run(SEED, "2 2:2", "clock_skew", R5=WORLD + EXPELLED + TOLD + LEARN),
     _run(SEED, "2 2:2", "clock_step", R13=WORLD + EXPELLED + TOLD + LEARN),
     _run(SEED, "2 2:2", "other_expiry", R12=WORLD + EXPELLED + TOLD + LEARN + WAIT),
+    _run(SEED, "2 1:2", "outage", R7=GROUPS + TOLD + WAIT + LEARN + ("deadlock_freedom",), R4=RANKS),
     _run(SEED, "3 2:2", "worker_failure", R8=REST + WAIT, R3=WORLD),
     _run(SEED, "3 2:3", R3=WORLD),
     _run(SEED, "3 2:3", "worker_failure", R3=WORLD),

@@ -13,39 +13,40 @@ TORCH = Edition.TORCH
 class Masters(Surroundings):
     """In torch 1.10 the agent of rank 0 publishes its address for every round; in 2.13 it is cached."""
 
-    finish = None  # in three variants here
+    start_workers = None  # in three variants here
 
-    def _serves(self, s: S, node: Expr, rank: Expr) -> Expr:
+    def _serves(self, s: S, node: Expr) -> Expr:
         """The node creates a store and publishes its address."""
+        first = s.saw_rank[node] == 0
         own = s.master[node] == ord_(node) + 1
-        return (rank == 0) & ~own if self.edition is TORCH else rank == 0
+        return first & ~own if self.edition is TORCH else first
 
     def _cached(self, s: S, node: Expr) -> Expr:
         return s.master[node] != 0 if self.edition is TORCH else not_(True)
 
-    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.JOINING, P.RUNNING)])
+    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.RETURNING, P.RUNNING)])
     def return_as_master(self, s: S, node: Expr) -> None:
         """Rank 0 returns: it serves the store of the group and publishes its address for the round."""
-        rank = self.returns(s, node)
-        s.when(named("serves the store", self._serves(s, node, rank)))
+        self.enters(s, node, P.RETURNING)
+        s.when(named("serves the store", self._serves(s, node)))
         s.master[node] = ord_(node) + 1
         s.published = ord_(node) + 1
         s.place[node] = P.RUNNING
 
     @transition(
-        each="node", editions=[TORCH], cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.JOINING, P.RUNNING)]
+        each="node", editions=[TORCH], cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.RETURNING, P.RUNNING)]
     )
     def return_with_cached_master(self, s: S, node: Expr) -> None:
         """A node that knows a master from an earlier round returns with that one."""
-        rank = self.returns(s, node)
-        s.when(named("has a cached master", self._cached(s, node) & ~self._serves(s, node, rank)))
+        self.enters(s, node, P.RETURNING)
+        s.when(named("has a cached master", self._cached(s, node) & ~self._serves(s, node)))
         s.place[node] = P.RUNNING
 
-    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.JOINING, P.CONNECTING)])
+    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.RETURNING, P.CONNECTING)])
     def return_to_connect(self, s: S, node: Expr) -> None:
         """Any other node waits for the master's address under the prefix of the round."""
-        rank = self.returns(s, node)
-        s.when(named("knows no master", ~self._cached(s, node) & ~self._serves(s, node, rank)))
+        self.enters(s, node, P.RETURNING)
+        s.when(named("knows no master", ~self._cached(s, node) & ~self._serves(s, node)))
         s.place[node] = P.CONNECTING
 
     @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.CONNECTING, P.RUNNING)])

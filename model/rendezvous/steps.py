@@ -55,11 +55,11 @@ class Protocol(Shared):
         moves=[
             SWEEP, arc((R.JOINING, R.COMPLETE), R.LAST_CALL), arc((R.JOINING, R.LAST_CALL), R.COMPLETE),
             arc((M.OUTSIDE, M.WAITING), M.PARTICIPANT), may(M.REDUNDANT, M.PARTICIPANT),
-            arc((H.NONE, H.DUE, H.EXPIRED), H.FRESH),
+            arc((H.NONE, H.DUE, H.EXPIRED), H.FRESH), arc(P.JOINING, P.RETURNING),
         ],
     )  # fmt: skip
     def add_to_participants(self, s: S, node: Expr) -> None:
-        """A node joins; reaching min starts the last call, reaching max completes the round."""
+        """A node joins; reaching min starts the last call, reaching max completes the round: it returns at once."""
         self.joins(s, node, Action.ADD_TO_PARTICIPANTS)
         s.member[node] = M.PARTICIPANT
         s.rank[node] = 0
@@ -67,6 +67,8 @@ class Protocol(Shared):
         size = self.participants(s)
         s.deadline = ite(size == self.min_of(s, node), D.RUNNING, s.deadline)
         self.assign_ranks(s, size == self.max_nodes)
+        self.record_return(s, node, s, size == self.max_nodes)
+        s.place[node] = ite(size == self.max_nodes, P.RETURNING, P.JOINING)
 
     @transition(
         each="node", cite="rendezvous-engine 4.3; elastic-node-change 2.2.3",
@@ -101,11 +103,16 @@ class Protocol(Shared):
         self.unlist(s, node)
         s.patience[node] = Patience.IN_TIME
 
-    @transition(each="node", cite="rendezvous-engine 4.5", moves=[SWEEP, arc(R.LAST_CALL, R.COMPLETE)])
+    @transition(
+        each="node", cite="rendezvous-engine 4.5",
+        moves=[SWEEP, arc(R.LAST_CALL, R.COMPLETE), arc(P.JOINING, P.RETURNING)],
+    )  # fmt: skip
     def mark_complete(self, s: S, node: Expr) -> None:
-        """The last call is over: a participant fixes the ranks."""
+        """The last call is over: a participant fixes the ranks, and returns with what it wrote."""
         self.joins(s, node, Action.MARK_RENDEZVOUS_COMPLETE)
         self.assign_ranks(s, True)
+        self.record_return(s, node, s)
+        s.place[node] = P.RETURNING
 
     @transition(each="node", cite="rendezvous-engine 3.2.1, 4.6", moves=[SWEEP, arc(H.DUE, H.FRESH)])
     def keep_alive(self, s: S, node: Expr) -> None:
@@ -167,19 +174,20 @@ class Protocol(Shared):
 
     # ---- returning from next_rendezvous
 
-    def returns(self, s: S, node: Expr) -> Expr:
-        """The node returns with what its swept copy says; yields its rank."""
+    @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.RETURNING)])
+    def finish(self, s: S, node: Expr) -> None:
+        """A participant polls and finds the round complete: it returns with what its swept copy says."""
         self.enters(s, node, P.JOINING)
         copy = s.fork()
         self.sweep(copy, node)
         s.when(self.decides(copy, "join", Action.FINISH, node))
         self.record_return(s, node, copy)
-        return copy.rank[node]
+        s.place[node] = P.RETURNING
 
-    @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.RUNNING)])
-    def finish(self, s: S, node: Expr) -> None:
-        """The round is complete and the node is in it: next_rendezvous returns."""
-        self.returns(s, node)
+    @transition(each="node", moves=[arc(P.RETURNING, P.RUNNING)])
+    def start_workers(self, s: S, node: Expr) -> None:
+        """next_rendezvous returns, and the agent starts its workers."""
+        self.enters(s, node, P.RETURNING)
         s.place[node] = P.RUNNING
 
     # ---- the agent
@@ -201,7 +209,7 @@ class Protocol(Shared):
 
     @transition(
         each="node", cite="rendezvous-engine 3.2.2; dynamic_rendezvous.py:shutdown",
-        moves=[SWEEP, arc((R.JOINING, R.LAST_CALL, R.COMPLETE), R.CLOSED), arc((P.FAILED, P.DONE), P.LEFT)],
+        moves=[SWEEP, arc((R.JOINING, R.LAST_CALL, R.COMPLETE), R.CLOSED)],
     )  # fmt: skip
     def shut_down(self, s: S, node: Expr) -> None:
         """An agent that is done, or whose next_rendezvous raised, closes the rendezvous."""
@@ -209,11 +217,10 @@ class Protocol(Shared):
         self.sweep(s, node)
         s.when(self.decides(s, "close", Action.MARK_RENDEZVOUS_CLOSED, node))
         s.closed = True
-        s.place[node] = P.LEFT
 
     @transition(each="node", cite="rendezvous-engine 3.2.2", moves=[arc((P.FAILED, P.DONE), P.LEFT)])
-    def already_closed(self, s: S, node: Expr) -> None:
-        """An agent that is done finds the rendezvous closed."""
+    def leave(self, s: S, node: Expr) -> None:
+        """An agent that is done finds the rendezvous closed, by itself or another, and ends."""
         self.enters(s, node, P.FAILED, P.DONE)
         s.when(self.decides(s, "close", Action.FINISH, node))
         s.place[node] = P.LEFT

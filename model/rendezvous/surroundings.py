@@ -47,7 +47,7 @@ class Surroundings(Protocol):
         s.when(s.place[node] == P.JOINING, s.patience[node] == Patience.ROLLBACK)
         s.patience[node] = Patience.OVER
 
-    @environment(each="node", switch="job_end", bound=1, moves=[arc(P.RUNNING, P.DONE)])
+    @environment(each="node", switch="job_end", bound=2, moves=[arc(P.RUNNING, P.DONE)])
     def job_ends(self, s: S, node: Expr) -> None:
         """The workers of a node are done."""
         s.when(s.place[node] == P.RUNNING, self.live(s, node))
@@ -69,7 +69,8 @@ class Surroundings(Protocol):
 
     @fault(
         "restart", each="node",
-        moves=[arc((P.JOINING, P.CONNECTING, P.RUNNING), P.EXITING), may((P.DONE, P.FAILED), P.EXITING)],
+        moves=[arc((P.JOINING, P.CONNECTING, P.RUNNING), P.EXITING),
+            may((P.RETURNING, P.DONE, P.FAILED), P.EXITING)],
     )  # fmt: skip
     def start_again(self, s: S, node: Expr) -> None:
         """A new process starts under the address of a dead one; it remembers nothing."""

@@ -53,6 +53,7 @@ class Place(enum.Enum):
 
     EXITING = "next_rendezvous: the exit operation; a new process begins here"
     JOINING = "next_rendezvous: the join operation"
+    RETURNING = "joined; has its rank and its world"
     CONNECTING = "joined; waits for the master's address"
     RUNNING = "has a rank, a world and a master"
     DONE = "its job is over; shuts down"

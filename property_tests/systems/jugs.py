@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from trystate.model.language import Expr, SymbolicState, System, always, constant, integer, ite, sometimes, transition
+from trystate.model.language import (
+    Expr,
+    SymbolicState,
+    System,
+    always,
+    constant,
+    integer,
+    ite,
+    sometimes,
+    transition,
+)
 
 
 class Jugs(System):
@@ -62,12 +72,12 @@ class Jugs(System):
         return ite(a < b, a, b)
 
     @sometimes(cite="DieHard.tla, NotSolved")
-    def measured(self, s: SymbolicState) -> Expr:
+    def measured(self, s: SymbolicState) -> Any:
         """The big jug holds the wanted litres."""
         return s.big == self.goal_litres
 
     @always(witness="measured")
-    def one_jug_is_empty_or_full(self, s: SymbolicState) -> Expr:
+    def one_jug_is_empty_or_full(self, s: SymbolicState) -> Any:
         """No state has water in both jugs with room left in both: that is why there are so few."""
         return s.small.isin((0, self.small_litres)) | s.big.isin((0, self.big_litres))
 

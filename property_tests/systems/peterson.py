@@ -13,9 +13,23 @@ import enum
 from typing import Any
 
 from trystate.model.language import (
-    Expr, SymbolicState, System, always, any_, choice, environment, arc, flag, index, integer, leads_to, machine, ord_,
-    sometimes, transition,
-)  # fmt: skip
+    Expr,
+    SymbolicState,
+    System,
+    always,
+    any_,
+    arc,
+    choice,
+    environment,
+    flag,
+    index,
+    integer,
+    leads_to,
+    machine,
+    ord_,
+    sometimes,
+    transition,
+)
 
 
 class Lock(enum.Enum):
@@ -91,12 +105,12 @@ class Peterson(System):
         s.wants[process] = False
 
     @sometimes()
-    def one_is_in_while_the_other_waits(self, s: SymbolicState) -> Expr:
+    def one_is_in_while_the_other_waits(self, s: SymbolicState) -> Any:
         """The lock is contended."""
         return any_(x == P.CRITICAL for x in s.at) & any_(x == P.WAITING for x in s.at)
 
     @always(witness="one_is_in_while_the_other_waits")
-    def mutual_exclusion(self, s: SymbolicState) -> Expr:
+    def mutual_exclusion(self, s: SymbolicState) -> Any:
         """The two are never in the critical section at once."""
         return s.at.count(P.CRITICAL) <= 1
 

@@ -17,9 +17,25 @@ import enum
 from typing import Any
 
 from trystate.model.language import (
-    Expr, SymbolicState, System, all_, always, any_, arc, choice, environment, implies, index, ite, leads_to, machine, may, ord_,
-    sometimes, transition,
-)  # fmt: skip
+    Expr,
+    SymbolicState,
+    System,
+    all_,
+    always,
+    any_,
+    arc,
+    choice,
+    environment,
+    implies,
+    index,
+    ite,
+    leads_to,
+    machine,
+    may,
+    ord_,
+    sometimes,
+    transition,
+)
 
 
 class Habit(enum.Enum):
@@ -110,7 +126,8 @@ class Philosophers(System):
             s.forks[k] = self.taken(s.forks[k], self.is_second(k, seat))
 
     @transition(
-        each="seat", moves=[arc(P.EATING, P.THINKING), arc(F.TAKEN, F.FREE), arc(F.TAKEN, F.FREE, of="others")]
+        each="seat",
+        moves=[arc(P.EATING, P.THINKING), arc(F.TAKEN, F.FREE), arc(F.TAKEN, F.FREE, of="others")],
     )
     def put_down(self, s: SymbolicState, seat: Expr) -> None:
         """A philosopher has eaten, and returns both forks."""
@@ -124,12 +141,12 @@ class Philosophers(System):
         return ite(condition, F.TAKEN, fork)
 
     @sometimes()
-    def somebody_eats(self, s: SymbolicState) -> Expr:
+    def somebody_eats(self, s: SymbolicState) -> Any:
         """It is possible to eat."""
         return any_(x == P.EATING for x in s.philosopher)
 
     @always(witness="somebody_eats")
-    def neighbours_do_not_eat_together(self, s: SymbolicState) -> Expr:
+    def neighbours_do_not_eat_together(self, s: SymbolicState) -> Any:
         """Two philosophers who share a fork never eat at once."""
         return all_(
             implies(self.follows(k, j) & (s.philosopher[j] == P.EATING), s.philosopher[k] != P.EATING)
@@ -150,6 +167,10 @@ class Philosophers(System):
 
 # (habit, seats): (distinct states, edges, depth in steps)
 PINNED = {
-    (Habit.ALIKE, 2): (13, 22, 4), (Habit.ALIKE, 3): (45, 111, 6), (Habit.ALIKE, 5): (573, 2_365, 10),
-    (Habit.ONE_TURNED, 2): (12, 20, 4), (Habit.ONE_TURNED, 3): (42, 103, 6), (Habit.ONE_TURNED, 5): (534, 2_195, 10),
-}  # fmt: skip
+    (Habit.ALIKE, 2): (13, 22, 4),
+    (Habit.ALIKE, 3): (45, 111, 6),
+    (Habit.ALIKE, 5): (573, 2_365, 10),
+    (Habit.ONE_TURNED, 2): (12, 20, 4),
+    (Habit.ONE_TURNED, 3): (42, 103, 6),
+    (Habit.ONE_TURNED, 5): (534, 2_195, 10),
+}

@@ -45,8 +45,8 @@ def meaning(plan: Plan, cells: Cells, scope: Scope, members: int) -> int:
     if form == "isin":
         return cells[place(args[0], scope)] in args[1]
     if form in ("any", "all", "count"):
-        over = {"any": any, "all": all, "count": sum}[form]
-        return int(over(bool(meaning(args[0], cells, (*scope, j), members)) for j in range(members)))
+        holding = sum(bool(meaning(args[0], cells, (*scope, j), members)) for j in range(members))
+        return {"any": holding > 0, "all": holding == members, "count": holding}[form]
     parts = [meaning(x, cells, scope, members) for x in args]
     if form == "not":
         return not parts[0]

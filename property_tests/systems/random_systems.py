@@ -1,7 +1,7 @@
 """Random small systems: a strategy that draws declarations as plain data, and the system that one declares.
 
-Rule: what is drawn is nested tuples, so that a failing example shrinks and prints; they become expression trees
-through the public operators only, when the system is built.
+Rule: what is drawn is nested tuples, so that a failing example shrinks and prints; only when the
+system is built do they become expression trees, through the public operators.
 """
 
 from __future__ import annotations
@@ -13,11 +13,28 @@ from math import prod
 from typing import Any
 
 from hypothesis import strategies as st
-
 from trystate.model.language import (
-    System, all_, always, any_, as_int, choice, count, environment, fault, flag, implies, index, integer, ite,
-    leads_to, ord_, sometimes, step, terminal, transition,
-)  # fmt: skip
+    System,
+    all_,
+    always,
+    any_,
+    as_int,
+    choice,
+    count,
+    environment,
+    fault,
+    flag,
+    implies,
+    index,
+    integer,
+    ite,
+    leads_to,
+    ord_,
+    sometimes,
+    step,
+    terminal,
+    transition,
+)
 
 STATES_MAX = 10_000  # of which few are reachable, as a rule
 MEMBERS = 2
@@ -96,7 +113,9 @@ def variables(draw: st.DrawFn, *, pairs: bool) -> tuple[Variable, ...]:
         dims = draw(st.sampled_from((0, 1, 1, 2) if pairs and kind != "hue" else (0, 1)))
         low = draw(st.integers(-2, 2)) if kind == "int" else 0
         high = {"flag": 1, "hue": 2}.get(kind, low + draw(st.integers(1, 3 if dims == 0 else 1)))
-        begins = draw(st.lists(st.integers(low, high), min_size=1, max_size=2, unique=True)) if dims < 2 else [low]
+        begins = (
+            draw(st.lists(st.integers(low, high), min_size=1, max_size=2, unique=True)) if dims < 2 else [low]
+        )
         new = Variable(f"f{k}", kind, dims, low, high, tuple(begins))
         if prod(v.states for v in out) * new.states <= STATES_MAX:
             out.append(new)
@@ -105,7 +124,7 @@ def variables(draw: st.DrawFn, *, pairs: bool) -> tuple[Variable, ...]:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Draws plans over the given variables; `depth` is what may still be nested, `scope` how many indices there are."""
+    """Draws plans over the given variables; `depth` may still be nested, `scope` indices are at hand."""
 
     draw: st.DrawFn
     variables: tuple[Variable, ...]
@@ -155,11 +174,15 @@ class Drawing:
         if form == "as_int":
             return ("as_int", self.condition(depth - 1, scope))
         if form == "ite":
-            return ("ite", self.condition(depth - 1, scope), *(self.number(depth - 1, scope) for _ in range(2)))
+            return (
+                "ite",
+                self.condition(depth - 1, scope),
+                *(self.number(depth - 1, scope) for _ in range(2)),
+            )
         return (form, self.number(depth - 1, scope), self.number(depth - 1, scope))
 
     def effect(self, params: int) -> Plan:
-        """("set", where, what), with as many loops around it as the field has dimensions beyond the parameters."""
+        """("set", loops, where, what): without parameters every index of the field is looped over."""
         variable = self.draw(st.sampled_from(self.variables))
         loops = variable.dims if params == 0 else self.draw(st.integers(0, variable.dims))
         scope = params + loops
@@ -194,7 +217,14 @@ def declarations(draw: st.DrawFn, *, symmetric: bool = False) -> Declaration:
     asked = [plans.condition(2, 0) for _ in range(2)]
     each = [plans.condition(2, 1) for _ in range(2)]
     return Declaration(
-        drawn, tuple(steps), asked[0], asked[1], plans.condition(2, 0), each[0], each[1], plans.condition(1, 0)
+        drawn,
+        tuple(steps),
+        asked[0],
+        asked[1],
+        plans.condition(2, 0),
+        each[0],
+        each[1],
+        plans.condition(1, 0),
     )
 
 

@@ -16,9 +16,25 @@ from math import comb
 from typing import Any
 
 from trystate.model.language import (
-    Expr, SymbolicState, System, all_, always, any_, arc, choice, environment, fault, flag, index, leads_to, machine,
-    sometimes, step, terminal, transition,
-)  # fmt: skip
+    Expr,
+    SymbolicState,
+    System,
+    all_,
+    always,
+    any_,
+    arc,
+    choice,
+    environment,
+    fault,
+    flag,
+    index,
+    leads_to,
+    machine,
+    sometimes,
+    step,
+    terminal,
+    transition,
+)
 
 
 class Manager(enum.Enum):
@@ -114,27 +130,27 @@ class TwoPhaseCommit(System):
         s.down = True
 
     @terminal
-    def all_have_ended(self, s: SymbolicState) -> Expr:
+    def all_have_ended(self, s: SymbolicState) -> Any:
         """Everybody has committed or aborted."""
         return all_(x.isin((M.COMMITTED, M.ABORTED)) for x in s.state)
 
     @sometimes()
-    def all_commit(self, s: SymbolicState) -> Expr:
+    def all_commit(self, s: SymbolicState) -> Any:
         """Everybody can commit."""
         return all_(x == M.COMMITTED for x in s.state)
 
     @sometimes()
-    def all_abort(self, s: SymbolicState) -> Expr:
+    def all_abort(self, s: SymbolicState) -> Any:
         """Everybody can abort."""
         return all_(x == M.ABORTED for x in s.state)
 
     @always(witness="all_commit", cite="TCommit.tla, TCConsistent")
-    def they_agree(self, s: SymbolicState) -> Expr:
+    def they_agree(self, s: SymbolicState) -> Any:
         """Nobody commits while another aborts."""
         return ~(any_(x == M.COMMITTED for x in s.state) & any_(x == M.ABORTED for x in s.state))
 
     @step(witness="all_commit")
-    def a_decision_is_final(self, before: SymbolicState, after: SymbolicState) -> Expr:
+    def a_decision_is_final(self, before: SymbolicState, after: SymbolicState) -> Any:
         """What has been decided is never changed."""
         return (before.decision == D.NONE) | (after.decision == before.decision)
 
@@ -161,5 +177,10 @@ def orbits(rms: int) -> int:
 
 # resource managers: (distinct states, edges, depth in steps)
 PINNED = {
-    3: (288, 761, 10), 4: (1_568, 5_377, 13), 5: (8_832, 37_345, 16), 6: (50_816, 256_001, 19), 7: (296_448, 1_735_809, 22), 8: (1_745_408, 11_657_217, 25),
-}  # fmt: skip
+    3: (288, 761, 10),
+    4: (1_568, 5_377, 13),
+    5: (8_832, 37_345, 16),
+    6: (50_816, 256_001, 19),
+    7: (296_448, 1_735_809, 22),
+    8: (1_745_408, 11_657_217, 25),
+}
