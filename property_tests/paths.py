@@ -1,45 +1,40 @@
-"""Paths that together take every step of an explored graph, and their replay on a subject."""
+"""Walks that together take every step of an explored graph, and their replay on a subject.
+
+Rule: nothing is compared but what the subject shows; a disagreement names the steps that lead to it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from trystate.model.checker.explicit import ExplicitEngine
+from trystate.model.checker.graph import Explored
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Instance, Kernel, Limits
+from trystate.model.errors import LimitReached
 from trystate.model.language import State, System
 
 from .subjects import Disagreement, Refused, Subject, difference
 
+# How many states are searched for an untaken edge ahead before a walk ends. For two state holders (14,364
+# edges), 100, 1,000 and 10,000 give 5.1, 4.7 and 4.8 steps per edge. No walks at all could do with less than
+# 4.0 (a minimum-cost flow): the graph branches into runs that end, and each needs its own way from the start.
+AHEAD_STATES_MAX = 1_000
+REPORT_WALKS = 100
 
-class ExploredGraph:
-    """Every state and step of a system, numbered, from the explicit engine."""
 
-    def __init__(self, system: System, limits: Limits | None = None) -> None:
-        self.kernel = Kernel(system)
-        engine = ExplicitEngine(self.kernel, limits or Limits())
-        seen = engine.explore([])
-        if not seen.complete:
-            raise Disagreement(f"{system.label}: {seen.stopped}; nothing can be said about every edge")
-        self.graph = engine._graph
-        self._engine = engine
-        self.initial = [self.number(s) for s in system.initial_states]
+def explore_graph(system: System, limits: Limits | None = None) -> Explored:
+    """Every state and step of a system.
 
-    def number(self, state: State) -> int:
-        layout = self._engine.layout
-        at, _ = layout.find(layout.keys(layout.pack([state])), self._engine._states)
-        return int(at[0])
-
-    def state(self, number: int) -> State:
-        layout = self._engine.layout
-        return layout.unpack(layout.words_of(self._engine._states, number))
-
-    @property
-    def edges(self) -> int:
-        return len(self.graph.after)
+    Raises:
+        LimitReached: the system is too large; nothing could be said about every edge.
+    """
+    engine = ExplicitEngine(Kernel(system), limits or Limits())
+    seen = engine.explore([])
+    if not seen.complete:
+        raise LimitReached(f"{system.label}: {seen.stopped}; every edge can be replayed of a smaller system only")
+    return engine.explored()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,64 +46,90 @@ class Walk:
     states: tuple[int, ...]
 
 
-def covering_walks(explored: ExploredGraph) -> Iterator[Walk]:
+def covering_walks(explored: Explored) -> Iterator[Walk]:
     """Walks from an initial state that together take every edge.
 
-    A walk goes to the nearest state with an untaken edge along a breadth-first tree, then follows untaken
-    edges while there are any.
+    A walk begins along a shortest path to a state with an untaken edge, and follows untaken edges; where there
+    are none it goes on to the nearest state that has one, and ends if there is none nearby.
     """
-    graph = explored.graph
-    taken = np.zeros(len(graph.after), np.bool_)
-    todo = np.diff(graph.first_after).astype(np.int64)  # untaken edges per state
-    cursor = graph.first_after[:-1].copy()
-    parent = _tree(explored)
-    for state in _breadth_first(parent, explored.initial):
-        while todo[state]:
-            stem = _stem(parent, state)
-            steps, states = list(stem[1]), list(stem[2])
-            here = state
-            while todo[here]:
-                edge = int(cursor[here])
-                cursor[here] += 1
-                taken[edge] = True
-                todo[here] -= 1
-                here = int(graph.after[edge])
-                steps.append(int(graph.number[edge]))
-                states.append(here)
-            yield Walk(stem[0], tuple(steps), tuple(states))
-    assert taken.all(), "every edge of the graph starts in a reachable state"
+    cover = _Cover(explored)
+    for state in cover.tree:  # breadth-first, so that the way there is short
+        while cover.untaken(state):
+            yield cover.walk(state)
 
 
-Parents = dict[int, tuple[int, int]]  # state -> (state before it, number of the step)
+Tree = dict[int, tuple[int, int]]  # state -> (state before it, edge); in breadth-first order
 
 
-def _tree(explored: ExploredGraph) -> Parents:
-    """A breadth-first tree over all states."""
-    parent: Parents = {s: (-1, -1) for s in explored.initial}
-    level = list(parent)
-    while level:
-        following = []
-        for state in level:
-            for after, number in zip(*explored.graph.out(state), strict=True):
-                if int(after) not in parent:
-                    parent[int(after)] = (state, int(number))
-                    following.append(int(after))
-        level = following
-    return parent
+class _Cover:
+    """Which edges have been taken. An edge is its position in `graph.after`; plain lists are fast one by one."""
 
+    def __init__(self, explored: Explored) -> None:
+        graph = explored.graph
+        self.first: list[int] = graph.first_after.tolist()
+        self.after: list[int] = graph.after.tolist()
+        self.number: list[int] = graph.number.tolist()
+        self.next = self.first[:-1]  # the untaken edges of a state are next[state] .. first[state + 1]
+        self.tree: Tree = {state: (-1, -1) for state in explored.initial}
+        for _ in self._grow(self.tree):
+            pass
 
-def _breadth_first(parent: Parents, initial: list[int]) -> Iterator[int]:
-    yield from parent  # insertion order is breadth-first
+    def untaken(self, state: int) -> bool:
+        return self.next[state] < self.first[state + 1]
 
+    def walk(self, state: int) -> Walk:
+        """One walk through `state`, as long as untaken edges are near."""
+        start, edges = self._trace(self.tree, state)
+        while True:
+            while self.untaken(state):
+                edges.append(self.next[state])
+                self.next[state] += 1
+                state = self.after[edges[-1]]
+            way = self._way_on(state)
+            if not way:
+                return self._walk(start, edges)
+            edges += way
+            state = self.after[way[-1]]
 
-def _stem(parent: Parents, state: int) -> tuple[int, list[int], list[int]]:
-    steps: list[int] = []
-    states: list[int] = []
-    while parent[state][0] >= 0:
-        states.append(state)
-        state, number = parent[state]
-        steps.append(number)
-    return state, steps[::-1], states[::-1]
+    def shortest(self, state: int) -> Walk:
+        return self._walk(*self._trace(self.tree, state))
+
+    def _walk(self, start: int, edges: list[int]) -> Walk:
+        return Walk(start, tuple(self.number[e] for e in edges), tuple(self.after[e] for e in edges))
+
+    def _way_on(self, state: int) -> list[int]:
+        """The edges to the nearest state with an untaken one; none if that is far."""
+        tree: Tree = {state: (-1, -1)}
+        for near in self._grow(tree):
+            if self.untaken(near):
+                return self._trace(tree, near)[1]
+            if len(tree) > AHEAD_STATES_MAX:
+                break
+        return []
+
+    def _grow(self, tree: Tree) -> Iterator[int]:
+        """Breadth-first from the states in the tree; yields each state that is new, once it is in the tree."""
+        level = list(tree)
+        while level:
+            following = []
+            for state in level:
+                for edge in range(self.first[state], self.first[state + 1]):
+                    after = self.after[edge]
+                    if after not in tree:
+                        tree[after] = (state, edge)
+                        following.append(after)
+                        yield after
+            level = following
+
+    def _trace(self, tree: Tree, state: int) -> tuple[int, list[int]]:
+        """The root and the edges of the path to a state of the tree."""
+        edges = []
+        before, edge = tree[state]
+        while edge >= 0:
+            edges.append(edge)
+            state = before
+            before, edge = tree[state]
+        return state, edges[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,67 +151,94 @@ def replay_every_edge(
 
     With `refusals`, in each state every disabled step that can be tried is tried once, and must be refused.
     """
-    explored = ExploredGraph(system)
-    interpreter = Interpreter(system)
-    tried: set[int] = set()
-    walks = steps = refused = 0
+    replay = _Replay(system, subject, refusals)
+    walks = 0
     disagreements: list[str] = []
-    for walk in covering_walks(explored):
+    for walk in covering_walks(replay.explored):
         walks += 1
-        follower = _Follower(system, subject, interpreter, explored.state(walk.start))
         try:
-            for number, target in zip(walk.steps, walk.states, strict=True):
-                if refusals and target not in tried:
-                    refused += follower.try_refusals()
-                follower.take(explored.kernel.instances[number], explored.state(target))
-                tried.add(target)
-                steps += 1
+            replay.follow(walk)
         except Disagreement as found:
-            disagreements.append(str(found))
+            disagreements.append(replay.shortened(found))
             if len(disagreements) >= stop_after:
                 break
-        if walks % 500 == 0:
-            report(f"{steps:,} steps, {walks:,} walks")
-    return Replayed(walks, steps, explored.edges, refused, tuple(disagreements))
+        if walks % REPORT_WALKS == 0:
+            report(f"{replay.steps:,} steps, {walks:,} walks")
+    return Replayed(walks, replay.steps, len(replay.explored.graph.after), replay.refused, tuple(disagreements))
 
 
-class _Follower:
-    """The model and the subject, side by side."""
+class _Replay:
+    """The model's graph and the subject, side by side."""
 
-    def __init__(self, system: System, subject: Subject, interpreter: Interpreter, state: State) -> None:
-        self.system, self.subject, self.interpreter, self.state = system, subject, interpreter, state
-        self.trail: list[str] = []
-        subject.reset()
-        self._compare()
+    def __init__(self, system: System, subject: Subject, refusals: bool) -> None:
+        self.explored = explore_graph(system)
+        self.system, self.subject, self.refusals = system, subject, refusals
+        self.interpreter = Interpreter(system)
+        self.steps = self.refused = 0
+        self._instances = self.interpreter.kernel.instances
+        self._tried: set[int] = set()  # the states in which every refusal has been tried
+        self._trail: list[str] = []
+        self._last: tuple[int, int, int] | None = None  # the state before the last step, its number, the state after
 
-    def take(self, instance: Instance, after: State) -> None:
-        self.trail.append(instance.label)
+    def follow(self, walk: Walk) -> None:
+        """Take a walk from its beginning.
+
+        Raises:
+            Disagreement: the subject did something else than the model.
+        """
+        self._trail, self._last = [], None
+        here = walk.start
+        self.subject.reset()
+        self._arrive(here)
+        for number, after in zip(walk.steps, walk.states, strict=True):
+            self._last = (here, number, after)
+            self._take(self._instances[number])
+            self._arrive(after)
+            here = after
+            self.steps += 1
+
+    def shortened(self, found: Disagreement) -> str:
+        """The same disagreement after a shortest path to its last step; as found if it needs the longer one."""
+        if self._last is None:
+            return str(found)
+        before, number, after = self._last
+        way = _Cover(self.explored).shortest(before)
+        try:
+            self.follow(Walk(way.start, (*way.steps, number), (*way.states, after)))
+        except Disagreement as shorter:
+            return str(shorter)
+        return str(found)
+
+    def _take(self, instance: Instance) -> None:
+        self._trail.append(instance.label)
         try:
             self.subject.perform(instance.transition.name, instance.indices)
         except Refused as why:
             raise Disagreement(f"the model allows, the subject refuses ({why}): {self._said()}") from None
-        self.state = after
-        self._compare()
 
-    def try_refusals(self) -> int:
-        """Every disabled step that can be tried is refused and changes nothing."""
-        count = 0
-        for instance in self.interpreter.kernel.instances:
-            name = instance.transition.name
-            if self.subject.can_refuse(name) and not self.interpreter.allowed(instance, self.state):
-                count += 1
-                try:
-                    self.subject.perform(name, instance.indices)
-                except Refused:
-                    self._compare()
-                    continue
-                raise Disagreement(f"the model forbids {instance.label}, the subject does it, after: {self._said()}")
-        return count
+    def _arrive(self, number: int) -> None:
+        state = self.explored.state(number)
+        self._compare(state)
+        if self.refusals and number not in self._tried:
+            for instance in self._instances:
+                if self.subject.can_refuse(instance.transition.name) and not self.interpreter.allowed(instance, state):
+                    self._try(instance, state)
+            self._tried.add(number)
 
-    def _compare(self) -> None:
-        text = difference(self.system, self.state, self.subject.observe())
+    def _try(self, instance: Instance, state: State) -> None:
+        """A step that the model forbids is refused, and changes nothing."""
+        self.refused += 1
+        try:
+            self.subject.perform(instance.transition.name, instance.indices)
+        except Refused:
+            self._compare(state)
+            return
+        raise Disagreement(f"the model forbids {instance.label}, the subject does it, after: {self._said()}")
+
+    def _compare(self, state: State) -> None:
+        text = difference(self.system, state, self.subject.observe())
         if text:
             raise Disagreement(f"{text}; after: {self._said()}")
 
     def _said(self) -> str:
-        return " ".join(self.trail) or "the initial state"
+        return " ".join(self._trail) or "the initial state"

@@ -19,6 +19,7 @@ from trystate.model.language import (
     environment,
     fault,
     flag,
+    index,
     integer,
     ite,
     leads_to,

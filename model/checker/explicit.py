@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..errors import LimitReached, UsageError
 from ..language.expressions import FALSE, TRUE, Expr
 from .engine import Clock, Progress, Report, quiet
-from .graph import Graph, fair_region, fair_run
+from .graph import Explored, Graph, fair_region, fair_run
 from .interpret import Interpreter
 from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
 from .packing import Keys, Layout, Mask
@@ -183,6 +183,20 @@ class ExplicitEngine:
         states = tuple(self.layout.unpack(self.layout.words_of(self._states, node)) for _, node in run)
         path = Path(stem.states + states, stem.steps + tuple(number for number, _ in run))
         return Lasso(path, len(stem.steps) + began)
+
+    def explored(self) -> Explored:
+        """Every state and step. Ask after a complete `explore`.
+
+        Raises:
+            UsageError: the exploration is not complete, or was reduced by symmetry.
+            LimitReached: the graph does not fit the limits.
+        """
+        if self.symmetry is not None:
+            raise UsageError("under symmetry a state stands for several: explore without it to get every step")
+        if self.stopped:
+            raise UsageError(f"the graph has all states: explore completely first ({self.stopped})")
+        initial, _ = self.layout.find(self.levels[0], self._states)
+        return Explored(self.layout, self._states, self._graph, tuple(initial.tolist()))
 
     @cached_property
     def _fair(self) -> list[int]:

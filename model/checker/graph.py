@@ -7,10 +7,13 @@ the fair region is the greatest fixpoint of Emerson and Lei (1986), computed on 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import UsageError
+from ..language.systems import State
 from .packing import Keys, Layout, Mask, Rows
 from .vectorise import Step
 
@@ -126,6 +129,30 @@ class Graph:
             route.append((int(self.number[edge]), node))
             node = int(np.searchsorted(self.first_after, edge, side="right")) - 1
         return route[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """Every reachable state, numbered as the nodes of the graph, and every step between them."""
+
+    layout: Layout
+    states: Keys
+    graph: Graph
+    initial: tuple[int, ...]
+
+    def state(self, number: int) -> State:
+        return self.layout.unpack(self.layout.words_of(self.states, number))
+
+    def number(self, state: State) -> int:
+        """The node of a state.
+
+        Raises:
+            UsageError: the state is not reachable.
+        """
+        at, _ = self.layout.find(self.layout.keys(self.layout.pack([state])), self.states)
+        if self.state(int(at[0])) != state:
+            raise UsageError(f"{state} is not among the {len(self.states):,} reachable states")
+        return int(at[0])
 
 
 def _offsets(ends: Nodes, size: int) -> NDArray[np.int64]:

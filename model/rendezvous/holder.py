@@ -3,9 +3,10 @@
 This is what `_DistributedRendezvousOpExecutor.run` and `_BackendRendezvousStateHolder.sync` do between two
 accesses of the store. `refinement.py` maps it to the coarser system, in which all of it is one step.
 
-Abstractions on top of the coarser system's: no heartbeat expires while somebody is between reading and
-writing with a token that is still good (milliseconds against seconds); a token is good, one write behind,
-or further behind.
+Abstractions on top of the coarser system's, all of them milliseconds against seconds: no deadline passes and no
+heartbeat expires while somebody is between reading and writing with a token that is still good, none ages between
+being put into a copy and being written, and none has expired in a copy that the cache serves. A token is good, one write behind, or
+further behind.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .vocabulary import Action, Deadline, Edition, Heartbeat, Holder, Membership
 
 O, A = Operation, Action
 WRITES = tuple(a for a in Action if a.value < Action.SYNC.value)
-BETWEEN = (O.SYNCING, O.DECIDING, O.ACTING)
+ERRORS = (A.ERROR_CLOSED, A.ERROR_TIMEOUT, *Raised)
 OPERATOR = {P.EXITING: "exit", P.JOINING: "join", P.RUNNING: "keep-alive", P.DONE: "close", P.FAILED: "close"}
 
 
@@ -93,9 +94,22 @@ class StateHolders(Shared):
             verdict = ite(s.place[node] == place, self.decides(copy, operator, outcome, node), verdict)  # type: ignore[arg-type]
         return verdict
 
-    def would_finish(self, s: S, node: Expr) -> Expr:
-        """The node has a copy on which its operation ends: nothing that others do can change that."""
-        return (s.operation[node] == O.DECIDING) & self.operator_decides(s, node, A.FINISH)
+    def would(self, s: S, node: Expr, *outcomes: Any) -> Expr:
+        """The node has a copy on which its operation ends like that: nothing that others do can change it."""
+        decided = any_([self.operator_decides(s, node, outcome) for outcome in outcomes])
+        return (s.operation[node] == O.DECIDING) & decided
+
+    def abstract_place(self, s: S, node: Expr) -> Expr:
+        """The node's place in the coarser system, where reading, deciding and writing are one step."""
+        place = s.place[node]
+        done = (s.operation[node] == O.FINISHED) | self.would(s, node, A.FINISH)
+        after = ite(place == P.EXITING, P.JOINING, P.RETURNING)
+        failed = (s.operation[node] == O.FAILED) | self.would(s, node, *ERRORS)
+        place = ite(failed & (place == P.JOINING), P.FAILED, place)
+        return ite(done & place.isin((P.EXITING, P.JOINING)), after, place)
+
+    def is_returning(self, s: S, node: Expr) -> Expr:
+        return self.abstract_place(s, node) == P.RETURNING
 
     def load(self, s: S, node: Expr) -> None:
         """Take the store's state as copy, drop the dead from it (`sync`), and ask the operator next."""
@@ -133,8 +147,9 @@ class StateHolders(Shared):
         self.at(s, node, O.IDLE)
         s.when(s.place[node].isin((P.JOINING, P.RUNNING)), s.synced[node])
         s.operation[node] = O.DECIDING
-        returns = (s.place[node] == P.JOINING) & self.decides(Copy(s, node), "join", A.FINISH, node)  # type: ignore[arg-type]
-        s.when(~returns)
+        copy = Copy(s, node)
+        s.when(~any_(copy.hb[j] == H.EXPIRED for j in s.node))
+        s.when(~((s.place[node] == P.JOINING) & self.decides(copy, "join", A.FINISH, node)))  # type: ignore[arg-type]
 
     @transition(
         each="node", moves=[arc(O.SYNCING, O.DECIDING), arc(Holder.STALE, Holder.CLEAN)],
@@ -205,7 +220,7 @@ class StateHolders(Shared):
     def decide(self, s: S, node: Expr) -> None:
         """The operator looks at the copy and decides what to do."""
         self.at(s, node, O.DECIDING)
-        outcomes = {a: self.operator_decides(s, node, a) for a in (*Action, Raised.GRACEFUL_EXIT)}
+        outcomes = {a: self.operator_decides(s, node, a) for a in Action}
         action: Any = Action.KEEP_ALIVE
         for a in WRITES:
             action = ite(outcomes[a], a, action)
@@ -317,6 +332,8 @@ class Actions(StateHolders):
         place = s.place[node]
         after: Any = ite(place == P.RUNNING, P.RUNNING, P.LEFT)
         after = ite(place == P.JOINING, ite(failed, P.FAILED, P.RUNNING), after)
+        forgotten = (place == P.JOINING) & ~failed & ~s.returned[node]
+        s.saw_rank[node] = ite(forgotten, 0, s.saw_rank[node])
         s.place[node] = ite(place == P.EXITING, P.JOINING, after)
         s.operation[node] = O.IDLE
 
@@ -339,18 +356,22 @@ class Actions(StateHolders):
 class Holders(Actions):
     """State holders under time and faults, and what is asked of them."""
 
-    def between(self, s: S) -> Expr:
-        return any_(
-            s.operation[j].isin(BETWEEN) & ~s.crashed[j] & (s.token[j] == Token.GOOD) & (s.operation[j] != O.SYNCING)
-            | (s.dirty[j] & (s.token[j] == Token.GOOD) & ~s.crashed[j])
-            for j in s.node
-        )
+    def between(self, s: S, node: Expr) -> Expr:
+        """The node has read, and has not yet written or decided that there is nothing to write."""
+        return s.operation[node].isin((O.DECIDING, O.ACTING)) | s.dirty[node]
+
+    def nobody_between(self, s: S) -> Expr:
+        """Nobody can still write what it read before now."""
+        return ~any_(self.between(s, j) & (s.token[j] == Token.GOOD) & ~s.crashed[j] for j in s.node)
 
     @environment(fair=True)
     def last_call_passes(self, s: S) -> None:
         """The last call ends, after every live node that is trying has polled."""
-        s.when(s.deadline == D.RUNNING)
-        trying = ((s.place[j] == P.JOINING) & self.live(s, j) & (s.member[j] != M.PARTICIPANT) for j in s.node)
+        s.when(s.deadline == D.RUNNING, self.nobody_between(s))
+        joining = P.JOINING
+        trying = (
+            (self.abstract_place(s, j) == joining) & self.live(s, j) & (s.member[j] != M.PARTICIPANT) for j in s.node
+        )
         s.when(named("every live node has polled", ~any_(trying)))
         s.deadline = D.PASSED
         for j in s.node:
@@ -359,7 +380,9 @@ class Holders(Actions):
     def _age(self, s: S, node: Expr, before: Heartbeat, after: Heartbeat) -> None:
         s.hb[node] = ite(s.hb[node] == before, after, s.hb[node])
         for j in s.node:
-            s.copy_hb[j, node] = ite(s.copy_hb[j, node] == before, after, s.copy_hb[j, node])
+            unwritten = (j == node) & s.stamped[j]
+            ages = (s.copy_hb[j, node] == before) & ~unwritten
+            s.copy_hb[j, node] = ite(ages, after, s.copy_hb[j, node])
 
     @environment(each="node", fair=True)
     def heartbeat_ages(self, s: S, node: Expr) -> None:
@@ -371,19 +394,21 @@ class Holders(Actions):
     def heartbeat_expires(self, s: S, node: Expr) -> None:
         """Interval × attempts pass for a node that does not beat."""
         gone = s.place[node].isin((P.DONE, P.FAILED, P.LEFT))
-        s.when(s.hb[node] == H.DUE, s.crashed[node] | s.stalled[node] | gone, ~self.between(s))
+        s.when(s.hb[node] == H.DUE, s.crashed[node] | s.stalled[node] | gone, self.nobody_between(s))
         self._age(s, node, H.DUE, H.EXPIRED)
 
     @environment(each="node", switch="join_timeout", cite="rendezvous-engine 3.2.4")
     def join_deadline_passes(self, s: S, node: Expr) -> None:
         """A node's join deadline passes."""
-        s.when(s.place[node] == P.JOINING, s.patience[node] == Patience.IN_TIME)
+        s.when(self.abstract_place(s, node) == P.JOINING, s.patience[node] == Patience.IN_TIME)
+        s.when(~self.between(s, node))
         s.patience[node] = Patience.ROLLBACK
 
     @environment(each="node", cite="rendezvous-engine 3.2.4")
     def rollback_window_passes(self, s: S, node: Expr) -> None:
         """The 5 s for taking a join back pass."""
-        s.when(s.place[node] == P.JOINING, s.patience[node] == Patience.ROLLBACK)
+        s.when(self.abstract_place(s, node) == P.JOINING, s.patience[node] == Patience.ROLLBACK)
+        s.when(~self.between(s, node))
         s.patience[node] = Patience.OVER
 
     @environment(each="node", switch="job_end", bound=2, moves=[arc(P.RUNNING, P.DONE)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..language import Expr, arc, named, not_, ord_, transition
+from ..language import Expr, arc, ite, named, not_, ord_, transition
 from .shared import P, S
 from .surroundings import Surroundings
 from .vocabulary import Edition
@@ -30,8 +30,8 @@ class Masters(Surroundings):
         self.enters(s, node, P.RETURNING)
         s.when(named("serves the store", self._serves(s, node)))
         s.master[node] = ord_(node) + 1
-        s.published = ord_(node) + 1
-        s.place[node] = P.RUNNING
+        s.published = ite(s.returned[node], ord_(node) + 1, s.published)
+        self.goes_on(s, node, P.RUNNING)
 
     @transition(
         each="node", editions=[TORCH], cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.RETURNING, P.RUNNING)]
@@ -40,14 +40,14 @@ class Masters(Surroundings):
         """A node that knows a master from an earlier round returns with that one."""
         self.enters(s, node, P.RETURNING)
         s.when(named("has a cached master", self._cached(s, node) & ~self._serves(s, node)))
-        s.place[node] = P.RUNNING
+        self.goes_on(s, node, P.RUNNING)
 
     @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.RETURNING, P.CONNECTING)])
     def return_to_connect(self, s: S, node: Expr) -> None:
         """Any other node waits for the master's address under the prefix of the round."""
         self.enters(s, node, P.RETURNING)
         s.when(named("knows no master", ~self._cached(s, node) & ~self._serves(s, node)))
-        s.place[node] = P.CONNECTING
+        self.goes_on(s, node, P.CONNECTING)
 
     @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.CONNECTING, P.RUNNING)])
     def connect(self, s: S, node: Expr) -> None:

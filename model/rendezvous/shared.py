@@ -147,10 +147,19 @@ class Shared(System):
         s.published = ite(replaced, 0, s.published)
         for j in s.node:
             s.returned[j] = ite(replaced, False, s.returned[j])
-            s.saw_rank[j] = ite(replaced, 0, s.saw_rank[j])
+            # A node between its last sync and its return still has its rank, whatever happens to the round.
+            s.saw_rank[j] = ite(replaced & ~self.is_returning(s, j), 0, s.saw_rank[j])
         for j in s.node:
             for k in s.node:
                 s.saw[j, k] = ite(replaced, False, s.saw[j, k])
+
+    def is_returning(self, s: S, node: Expr) -> Expr:
+        return s.place[node] == P.RETURNING
+
+    def goes_on(self, s: S, node: Expr, place: Place) -> None:
+        """A returning node uses its rank, and goes on; of a replaced round it keeps nothing."""
+        s.saw_rank[node] = ite(s.returned[node], s.saw_rank[node], 0)
+        s.place[node] = place
 
     def record_return(self, s: S, node: Expr, copy: S, returns: Any = True) -> None:
         """Remember with what a node returns: its rank and the members, as its copy has them."""

@@ -126,22 +126,24 @@ class Protocol(Shared):
 
     @transition(
         each="node", cite="rendezvous-engine 3.2.4 (rollback)",
-        moves=[SWEEP, arc(M.PARTICIPANT, M.OUTSIDE), arc((H.FRESH, H.DUE), H.NONE)],
+        moves=[SWEEP, arc(M.PARTICIPANT, M.OUTSIDE), arc(P.JOINING, P.FAILED), arc((H.FRESH, H.DUE), H.NONE)],
     )  # fmt: skip
     def give_up_joining(self, s: S, node: Expr) -> None:
-        """The join deadline has passed: a participant takes its join back."""
+        """The join deadline has passed: a participant takes its join back, and fails."""
         self.joins(s, node, Action.REMOVE_FROM_PARTICIPANTS)
         self.unlist(s, node)
         self.removal_epilogue(s, node, True)
+        s.place[node] = P.FAILED
 
     @transition(
         each="node", cite="rendezvous-engine 3.2.4 (rollback)",
-        moves=[SWEEP, arc(M.WAITING, M.OUTSIDE), arc((H.FRESH, H.DUE), H.NONE)],
+        moves=[SWEEP, arc(M.WAITING, M.OUTSIDE), arc(P.JOINING, P.FAILED), arc((H.FRESH, H.DUE), H.NONE)],
     )  # fmt: skip
     def give_up_waiting(self, s: S, node: Expr) -> None:
-        """The join deadline has passed: a waiting node leaves the list."""
+        """The join deadline has passed: a waiting node leaves the list, and fails."""
         self.joins(s, node, Action.REMOVE_FROM_WAIT_LIST)
         self.unlist(s, node)
+        s.place[node] = P.FAILED
 
     def _raises(self, s: S, node: Expr, outcome: Any, place: Place) -> None:
         self.enters(s, node, P.JOINING)
@@ -188,7 +190,7 @@ class Protocol(Shared):
     def start_workers(self, s: S, node: Expr) -> None:
         """next_rendezvous returns, and the agent starts its workers."""
         self.enters(s, node, P.RETURNING)
-        s.place[node] = P.RUNNING
+        self.goes_on(s, node, P.RUNNING)
 
     # ---- the agent
 

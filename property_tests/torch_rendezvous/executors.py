@@ -157,6 +157,8 @@ class TorchHolders:
             raise Refused("there is no copy to use")
         if node.place is Place.JOINING and self._listed_and_complete(node):
             raise Refused("left out of the model: the join would return from the cache")
+        if any(sim.age_of(stamp) == "EXPIRED" for stamp in node.holder.state.last_heartbeats.values()):
+            raise Refused("left out of the model: a heartbeat has expired within the second that the cache serves")
         node.start(cached=True)
 
     def _listed_and_complete(self, node: Node) -> bool:
@@ -238,7 +240,9 @@ class TorchHolders:
             if stamp is not None and sim.age_of(stamp) == before:
                 state.last_heartbeats[node.desc] = stamp + sim.AGES[before] - sim.AGES[after]
 
-        self._everywhere(change)
+        written = self.backend.state().last_heartbeats.get(node.desc)
+        unwritten = node.holder._dirty and node.holder._state.last_heartbeats.get(node.desc) not in (None, written)
+        self._everywhere(change, skip=node if unwritten else None)
 
     def _last_call_passes(self) -> None:
         def change(state: Any) -> None:
@@ -247,10 +251,11 @@ class TorchHolders:
 
         self._everywhere(change)
 
-    def _everywhere(self, change: Any) -> None:
+    def _everywhere(self, change: Any, skip: Node | None = None) -> None:
         self.backend.rewrite(change)
         for node in self.nodes:
-            change(node.holder._state)
+            if node is not skip:
+                change(node.holder._state)
 
     # ---- helpers
 

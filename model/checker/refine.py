@@ -1,0 +1,101 @@
+"""Refinement: is every step of a finer system a step of a coarser one, or none?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import LimitReached
+from ..language.expressions import Expr
+from ..language.systems import State, System
+from .explicit import ExplicitEngine
+from .interpret import Interpreter
+from .kernel import Kernel, Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Refinement:
+    """What a check of refinement saw. `broken` lists finer steps that no coarser step matches, in words."""
+
+    fine_states: int
+    fine_steps: int
+    coarse_states: int
+    visible_steps: int
+    broken: tuple[str, ...]
+
+
+def refines(fine: System, coarse: System, mapping: Mapping[str, Expr], limits: Limits | None = None) -> Refinement:
+    """Check every step of the finer system's whole graph.
+
+    `mapping` gives fields of the coarser system as trees over the finer state (with `@0`, `@1` for indices);
+    fields left out keep their initial value.
+
+    Raises:
+        LimitReached: the finer system has not been explored completely.
+    """
+    engine = ExplicitEngine(Kernel(fine), limits or Limits())
+    seen = engine.explore([])
+    if not seen.complete:
+        raise LimitReached(f"{fine.label}: {seen.stopped}")
+    explored = engine.explored()
+    images = _Images(fine, coarse, mapping)
+    image = np.array([images.of(explored.state(k)) for k in range(seen.distinct)], np.int64)
+    broken = [f"initial state {coarse.decode(s)}" for s in _initial(images, fine, coarse)]
+    graph = explored.graph
+    pairs: dict[tuple[int, int], tuple[int, int]] = {}
+    for number, origins in graph.origins.items():
+        before, after = image[origins], image[graph.targets[number]]
+        moved = np.flatnonzero(before != after)
+        _, first = np.unique(before[moved] * len(images.states) + after[moved], return_index=True)
+        for row in moved[first]:
+            pairs.setdefault((int(before[row]), int(after[row])), (number, int(origins[row])))
+    steps = Interpreter(coarse)
+    known: dict[int, set[State]] = {}
+    for (a, b), (number, origin) in pairs.items():
+        if a not in known:
+            known[a] = {after for _, after in steps.successors(images.states[a])}
+        if images.states[b] not in known[a]:
+            label = engine.kernel.instances[number].label
+            broken.append(_describe(coarse, label, images.states[a], images.states[b]) + f" (finer state {origin})")
+    return Refinement(seen.distinct, seen.edges, len(images.states), len(pairs), tuple(broken))
+
+
+class _Images:
+    """Numbers the coarser states that finer states map to."""
+
+    def __init__(self, fine: System, coarse: System, mapping: Mapping[str, Expr]) -> None:
+        self.states: list[State] = []
+        self._numbers: dict[State, int] = {}
+        interpreter = Interpreter(fine)
+        self._values = []
+        for cell in coarse.cells:
+            body = mapping.get(cell.slot.name)
+            env = dict(zip(cell.slot.placeholders(), cell.indices, strict=True))
+            constant = cell.slot.initial[0]
+            self._values.append((None, {}, constant) if body is None else (interpreter.evaluator(body), env, 0))
+
+    def map(self, state: State) -> State:
+        return tuple(c if f is None else int(f(state, dict(env))) for f, env, c in self._values)
+
+    def of(self, state: State) -> int:
+        image = self.map(state)
+        number = self._numbers.setdefault(image, len(self.states))
+        if number == len(self.states):
+            self.states.append(image)
+        return number
+
+
+def _initial(images: _Images, fine: System, coarse: System) -> list[State]:
+    """Images of initial states that are no initial states."""
+    return [image for s in fine.initial_states if (image := images.map(s)) not in coarse.initial_states]
+
+
+def _describe(coarse: System, label: str, before: State, after: State) -> str:
+    a, b = coarse.decode(before), coarse.decode(after)
+    changes = ", ".join(f"{k}: {a[k]} -> {b[k]}" for k in a if a[k] != b[k])
+    return f"{label} has no counterpart: {changes}"
+
+
+__all__ = ["Refinement", "refines"]
