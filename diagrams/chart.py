@@ -12,6 +12,7 @@ from .style import BODY, FONT, HEAD, INK, KINDS, LOOKS, MUTED, clip, font, left,
 COMPARTMENT_WIDTH, EDGE_WIDTH = 40, 32  # characters a line
 DETAIL_LINES_MAX = 2  # of guard, and of effect; what is longer is in the table of transitions
 DOC_LINES_MAX = 3
+SIDE_MOVES_MIN = 4  # so many side effects are listed by their keys alone
 LABEL_LINES_MAX = 20  # a longer label keeps the names and keys only
 JUNCTION_SOURCES_MIN = 3  # from so many states on, one shared arrow reads better than a label each
 BUSY_EDGES = 10
@@ -104,9 +105,16 @@ def _state(state: enum.Enum, inner: list[Move], homes: set[Move]) -> str:
 
 
 def _label(group: list[Move], homes: set[Move]) -> str:
-    lines = [line for m in group for line in (_head(m), *_detail(m, EDGE_WIDTH, homes))]
+    side = [m for m in group if not m.must]
+    told = group if len(side) < SIDE_MOVES_MIN else [m for m in group if m.must]
+    lines = [line for m in told for line in (_head(m), *_detail(m, EDGE_WIDTH, homes))]
     if len(lines) > LABEL_LINES_MAX:
-        lines = [_head(m) for m in group]
+        lines = [_head(m) for m in told]
+    if told is not group:
+        whose = {m.whose for m in side}
+        note = f" ({whose.pop()})" if len(whose) == 1 and "" not in whose else ""
+        numbers = " ".join(f"#{m.number}" for m in side)
+        lines += [font(line, colour=MUTED) for line in wrap(f"a side effect{note} of {numbers}", EDGE_WIDTH)]
     table = '<table border="0" cellborder="0" cellspacing="0" cellpadding="4">'
     return f"{table}<tr><td>{left(lines)}</td></tr></table>"
 

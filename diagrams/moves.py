@@ -14,7 +14,8 @@ from trystate.model.language.text import assignment, show
 class Move:
     """A transition that takes a machine from `source` to `dest`.
 
-    `whose` says whose machine, where it is not only that of the transition's own index.
+    `whose` says whose machine, where it is not only that of the transition's own index. A move that `must`
+    happen somewhere is what the transition is for; another is a side effect that it may have.
     """
 
     number: int
@@ -22,6 +23,7 @@ class Move:
     source: enum.Enum
     dest: enum.Enum
     whose: str
+    must: bool
 
 
 def moves(machine: Machine) -> list[Move]:
@@ -33,7 +35,8 @@ def moves(machine: Machine) -> list[Move]:
         others = {(a.source, a.dest) for a in machine.arcs(t, "others")} if machine.params else set()
         for source, dest in sorted(own | others, key=lambda pair: (order[pair[0]], order[pair[1]])):
             whose = _whose(machine, t, (source, dest) in own) if (source, dest) in others else ""
-            found.append(Move(number, t, source, dest, whose))
+            must = any(a.must for a in t.arcs if (a.source, a.dest) == (source, dest))
+            found.append(Move(number, t, source, dest, whose, must))
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from trystate.model.checker.explicit import ExplicitEngine
 from trystate.model.checker.graph import Explored
@@ -175,6 +176,8 @@ class _Replay:
         self.system, self.subject, self.refusals = system, subject, refusals
         self.interpreter = Interpreter(system)
         self.steps = self.refused = 0
+        self._state = cache(self.explored.state)
+        self._careful = False  # look after each refused step, not after all of a state's
         self._instances = self.interpreter.kernel.instances
         self._tried: set[int] = set()  # the states in which every refusal has been tried
         self._trail: list[str] = []
@@ -201,12 +204,15 @@ class _Replay:
         """The same disagreement after a shortest path to its last step; as found if it needs the longer one."""
         if self._last is None:
             return str(found)
+        self._careful = True
         before, number, after = self._last
         way = _Cover(self.explored).shortest(before)
         try:
             self.follow(Walk(way.start, (*way.steps, number), (*way.states, after)))
         except Disagreement as shorter:
             return str(shorter)
+        finally:
+            self._careful = False
         return str(found)
 
     def _take(self, instance: Instance) -> None:
@@ -217,28 +223,34 @@ class _Replay:
             raise Disagreement(f"the model allows, the subject refuses ({why}): {self._said()}") from None
 
     def _arrive(self, number: int) -> None:
-        state = self.explored.state(number)
-        self._compare(state)
-        if self.refusals and number not in self._tried:
-            for instance in self._instances:
-                if self.subject.can_refuse(instance.transition.name) and not self.interpreter.allowed(instance, state):
-                    self._try(instance, state)
-            self._tried.add(number)
+        state = self._state(number)
+        self._compare(state, "")
+        if not self.refusals or number in self._tried:
+            return
+        refused = [self._try(i, state) for i in self._instances if self._forbids(i, state)]
+        if refused:
+            self._compare(state, f"; then refused {' '.join(refused)}")
+        self._tried.add(number)
 
-    def _try(self, instance: Instance, state: State) -> None:
+    def _forbids(self, instance: Instance, state: State) -> bool:
+        name = instance.transition.name
+        return self.subject.can_refuse(name) and not self.interpreter.allowed(instance, state)
+
+    def _try(self, instance: Instance, state: State) -> str:
         """A step that the model forbids is refused, and changes nothing."""
-        self.refused += 1
         try:
             self.subject.perform(instance.transition.name, instance.indices)
         except Refused:
-            self._compare(state)
-            return
+            self.refused += 1
+            if self._careful:
+                self._compare(state, f"; then refused {instance.label}")
+            return instance.label
         raise Disagreement(f"the model forbids {instance.label}, the subject does it, after: {self._said()}")
 
-    def _compare(self, state: State) -> None:
+    def _compare(self, state: State, then: str) -> None:
         text = difference(self.system, state, self.subject.observe())
         if text:
-            raise Disagreement(f"{text}; after: {self._said()}")
+            raise Disagreement(f"{text}; after: {self._said()}{then}")
 
     def _said(self) -> str:
         return " ".join(self._trail) or "the initial state"

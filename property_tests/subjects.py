@@ -49,10 +49,10 @@ def difference(system: System, state: State, seen: Mapping[str, int]) -> str:
     Raises:
         KeyError: the subject observes a cell that the system does not have.
     """
-    cells = {cell.name: (cell, value) for cell, value in zip(system.cells, state, strict=True)}
+    positions = system.positions
+    names = sorted(name for name, value in seen.items() if state[positions[name]] != value)
     out = []
-    for name, value in sorted(seen.items()):
-        cell, expected = cells[name]
-        if value != expected:
-            out.append(f"{name}: model {cell.sort.show(expected)}, subject {cell.sort.show(value)}")
+    for name in names:
+        show = system.cells[positions[name]].sort.show
+        out.append(f"{name}: model {show(state[positions[name]])}, subject {show(seen[name])}")
     return "; ".join(out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -101,13 +101,21 @@ def limits(args: argparse.Namespace) -> Limits:
 
 
 def conformance(reporter: Reporter) -> Iterator[Conformed]:
-    """Compare the model with the torch that is installed; one that is missing is said, not failed."""
+    """Compare the finer model with the coarser, and both with the torch that is installed.
+
+    A torch that is missing is said, not failed.
+    """
+    yield from _compared(refinement_checks(), reporter)
     problem = torch_problem()
     if problem is not None:
         yield Conformed(CONFORMANCE, skipped=problem)
         return
-    for one in conformance_checks():
-        with reporter.doing(f"comparing with torch: {one.name}"):
+    yield from _compared(conformance_checks(), reporter)
+
+
+def _compared(checks: Iterable[Check], reporter: Reporter) -> Iterator[Conformed]:
+    for one in checks:
+        with reporter.doing(f"comparing: {one.name}"):
             try:
                 outcome = one.run(reporter.detail)
             except UnavailableError as error:
@@ -115,7 +123,14 @@ def conformance(reporter: Reporter) -> Iterator[Conformed]:
                 continue
         yield Conformed(one.name, outcome)
         compared = f"{outcome.compared:,} {outcome.unit}, {len(outcome.disagreements)} differ"
-        reporter.done(f"compared with torch: {one.name}: {compared}")
+        reporter.done(f"compared: {one.name}: {compared}")
+
+
+def refinement_checks() -> tuple[Check, ...]:
+    """The comparisons between the models themselves."""
+    from trystate.property_tests.refinements import REFINEMENTS
+
+    return REFINEMENTS
 
 
 def conformance_checks() -> tuple[Check, ...]:

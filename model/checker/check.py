@@ -34,9 +34,14 @@ def check(
     limits = limits or Limits()
     kernel = Kernel(system)
     reason = f"{engine}, as asked"
+    searcher: Engine | None = None
     if engine == "auto":
-        engine, reason = choose(kernel, symmetry)
-    searcher = make_engine(engine, kernel, limits, report, symmetry)
+        choice = choose(kernel, symmetry)
+        engine, reason = choice.engine, choice.reason
+        if choice.looked is not None:
+            searcher = choice.looked.again(limits, report)
+    if searcher is None:
+        searcher = make_engine(engine, kernel, limits, report, symmetry)
     exploration = searcher.explore(list(_watches(kernel)))
     _refuse_broken(kernel, exploration)
     verdicts = [_verdict(kernel, searcher, exploration, p, symmetry) for p in [*system.properties, deadlock(system)]]

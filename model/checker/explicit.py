@@ -8,6 +8,7 @@ builds the graph only when a liveness property asks for it (`graph`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -46,11 +47,20 @@ class ExplicitEngine:
         self, kernel: Kernel, limits: Limits, report: Report = quiet, *, symmetry: bool = False
     ) -> None:
         self.kernel = kernel
-        self.limits = limits
-        self.report = report
         self.symmetry = Symmetry(kernel) if symmetry else None
         self.layout = Layout(kernel.cells, kernel.frozen) if self.symmetry is None else self.symmetry.layout
         self.steps = [Step(kernel, self.layout, instance) for instance in kernel.instances]
+        self._begin(limits, report)
+
+    def again(self, limits: Limits, report: Report) -> ExplicitEngine:
+        """Another engine for the same kernel, with the steps compiled for this one."""
+        other = copy(self)
+        other._begin(limits, report)
+        return other
+
+    def _begin(self, limits: Limits, report: Report) -> None:
+        self.limits = limits
+        self.report = report
         self.visited = Visited(self.layout)
         self.levels: list[Keys] = []
         self.edges = 0

@@ -160,6 +160,11 @@ class System:
         )
 
     @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """The name of each cell -> where a state lists its value."""
+        return {cell.name: k for k, cell in enumerate(self.cells)}
+
+    @cached_property
     def initial_states(self) -> tuple[State, ...]:
         return tuple(product(*(cell.slot.initial for cell in self.cells)))
 

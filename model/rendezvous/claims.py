@@ -181,10 +181,17 @@ class Rendezvous(Masters):
 
     @leads_to()
     def full_rounds_come_to_rest(self, s: S) -> tuple[Expr, Expr]:
-        """A full round does not restart for ever because of a node that waits."""
+        """A full round does not restart for ever because of a node that waits.
+
+        A round that hangs for want of a master does not restart: `members_learn_the_master` asks about that.
+        """
         full = s.complete & (self.participants(s) == self.max_nodes)
         waits = any_((s.member[j] == M.WAITING) & self._up(s, j) for j in s.node)
-        return full & waits, ~waits | s.closed
+        coming = any_(
+            (s.place[j] == P.RETURNING) | ((s.place[j] == P.JOINING) & (s.member[j] == M.PARTICIPANT)) for j in s.node
+        )
+        hangs = any_(x == P.CONNECTING for x in s.place) & (s.published == 0) & ~coming
+        return full & waits, ~waits | s.closed | hangs
 
     @leads_to(each="node")
     def the_removed_are_told(self, s: S, node: Expr) -> tuple[Expr, Expr]:

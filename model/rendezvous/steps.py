@@ -28,7 +28,10 @@ class Protocol(Shared):
 
     @transition(
         each="node", cite="rendezvous-engine 3.2.3, 4.2",
-        moves=[SWEEP, arc(M.PARTICIPANT, M.OUTSIDE), arc(P.EXITING, P.JOINING), arc((H.FRESH, H.DUE), H.NONE)],
+        moves=[
+            SWEEP, arc(R.COMPLETE, R.COMPLETE), arc(M.PARTICIPANT, M.OUTSIDE), arc(P.EXITING, P.JOINING),
+            arc((H.FRESH, H.DUE), H.NONE),
+        ],
     )  # fmt: skip
     def leave_participants(self, s: S, node: Expr) -> None:
         """A restarting node removes itself from the round that it was in."""
@@ -53,7 +56,8 @@ class Protocol(Shared):
     @transition(
         each="node", cite="rendezvous-engine 4.1",
         moves=[
-            SWEEP, arc((R.JOINING, R.COMPLETE), R.LAST_CALL), arc((R.JOINING, R.LAST_CALL), R.COMPLETE),
+            SWEEP, arc(R.JOINING, R.JOINING), arc((R.JOINING, R.LAST_CALL, R.COMPLETE), R.LAST_CALL),
+            arc((R.JOINING, R.LAST_CALL), R.COMPLETE),
             arc((M.OUTSIDE, M.WAITING), M.PARTICIPANT), may(M.REDUNDANT, M.PARTICIPANT),
             arc((H.NONE, H.DUE, H.EXPIRED), H.FRESH), arc(P.JOINING, P.RETURNING),
         ],
@@ -73,7 +77,7 @@ class Protocol(Shared):
     @transition(
         each="node", cite="rendezvous-engine 4.3; elastic-node-change 2.2.3",
         moves=[
-            SWEEP, arc((M.OUTSIDE, M.PARTICIPANT), M.WAITING), may(M.REDUNDANT, M.WAITING),
+            SWEEP, arc(R.COMPLETE, R.COMPLETE), arc((M.OUTSIDE, M.PARTICIPANT), M.WAITING), may(M.REDUNDANT, M.WAITING),
             arc((H.NONE, H.EXPIRED), H.FRESH),
         ],
     )  # fmt: skip
@@ -85,7 +89,7 @@ class Protocol(Shared):
 
     @transition(
         each="node", editions=[TORCH], cite="dynamic_rendezvous.py:_add_to_redundancy_list",
-        moves=[SWEEP, arc(M.OUTSIDE, M.REDUNDANT), may((M.PARTICIPANT, M.WAITING), M.REDUNDANT), arc(H.NONE, H.FRESH), may(H.EXPIRED, H.FRESH)],
+        moves=[SWEEP, arc(R.COMPLETE, R.COMPLETE), arc(M.OUTSIDE, M.REDUNDANT), may((M.PARTICIPANT, M.WAITING), M.REDUNDANT), arc(H.NONE, H.FRESH), may(H.EXPIRED, H.FRESH)],
     )  # fmt: skip
     def add_to_redundancy_list(self, s: S, node: Expr) -> None:
         """The round is complete and full: the node becomes a spare."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..language import Expr, any_, arc, environment, fault, may, named
-from .shared import D, H, M, P, S
+from .shared import D, H, M, P, R, S
 from .steps import Protocol
 from .vocabulary import Patience
 
@@ -11,7 +11,7 @@ from .vocabulary import Patience
 class Surroundings(Protocol):
     """What happens to the protocol: time, and the faults that can be switched on."""
 
-    @environment(fair=True, cite="rendezvous-engine 3.2.4")
+    @environment(fair=True, moves=[arc(R.LAST_CALL, R.LAST_CALL)], cite="rendezvous-engine 3.2.4")
     def last_call_passes(self, s: S) -> None:
         """The last call ends, after every live node that is trying has polled."""
         s.when(s.deadline == D.RUNNING)

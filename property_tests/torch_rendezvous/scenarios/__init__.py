@@ -1,4 +1,4 @@
-"""The thirteen findings about torch's dynamic rendezvous, replayed on the torch that is installed.
+"""The fourteen findings about torch's dynamic rendezvous, replayed on the torch that is installed.
 
 Rule: nothing of torch is rewritten. The real `DynamicRendezvousHandler` and `C10dRendezvousBackend` run over
 a real `TCPStore` on the loopback interface; a scenario decides only who is slow, who dies and what a clock
@@ -11,6 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
+from .departures import departure_unnoticed
 from .heartbeats import clock_steps_back, impatient_observer, never_told, store_pause
 from .master import master_not_republished, stale_master
 from .membership import late_node_closes, restless_spare, settings_not_agreed
@@ -70,13 +71,15 @@ _ROWS: tuple[tuple[str, str, _Function, str], ...] = (
      "A live node is never expelled: a spare with a shorter window removes members that beat in time."),
     ("R13", "clock-steps-back", clock_steps_back,
      "A live node is never expelled: one whose wall clock steps back stops beating for as long as the step."),
+    ("R14", "departure-unnoticed", departure_unnoticed,
+     "Departures are noticed: a member that dies is dropped, and those who rely on it are told nothing."),
 )
 # fmt: on
 
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
     {name: Scenario(name, finding, title, function) for finding, name, function, title in _ROWS}
 )
-"""By name, in the order R1 to R13."""
+"""By name, in the order R1 to R14."""
 
 CONTROLS: Mapping[str, Callable[[Say], Observation]] = MappingProxyType(
     {name: partial(function, benign=True) for _, name, function, _ in _ROWS}

@@ -7,7 +7,7 @@ operation of a node that is gone from the state has nothing to do, and succeeds 
 
 from datetime import UTC, datetime
 
-from .nodes import Cluster, Node, Peek, Settings, torch_log, wait_for, wait_until_aged
+from .nodes import Cluster, Node, Peek, Settings, is_oblivious, wait_for, wait_until_aged
 from .observation import Observation, Say, judge
 
 ALWAYS_TOLD = "a removed member is told before another group starts"
@@ -43,27 +43,13 @@ def never_told(say: Say, *, benign: bool = False) -> Observation:
             groups += [str(call.value()) for call in second]
             say("; ".join(groups[1:]))
         pause.open()
-        facts, oblivious = _is_oblivious(a)
+        facts, oblivious = is_oblivious(a)
         for fact in facts:
             say(fact)
         peek = cluster.peek()
         replaced = peek.complete and "A" not in peek.participants and peek.round > first[0].round
 
     return judge(replaced and oblivious, ALWAYS_TOLD, groups + facts)
-
-
-def _is_oblivious(node: Node) -> tuple[list[str], bool]:
-    """What a removed node learns from the three things an agent looks at."""
-    with torch_log(node) as messages:
-        # `_keep_alive` logs this after every run of _RendezvousKeepAliveOp that raised nothing.
-        wait_for(lambda: any("has sent a keep-alive" in text for text in messages), "a heartbeat")
-        failed = any("failed to send a keep-alive" in text for text in messages)
-    waiting, closed = node.nodes_waiting(), node.is_closed()
-    facts = [
-        f"{node} then logged a heartbeat as {'failed' if failed else 'sent'}",
-        f"{node} sees num_nodes_waiting() = {waiting} and is_closed() = {closed}",
-    ]
-    return facts, not failed and waiting == 0 and not closed
 
 
 def store_pause(say: Say, *, benign: bool = False) -> Observation:

@@ -394,6 +394,20 @@ def torch_log(node: Node) -> Iterator[list[str]]:
         yield messages
 
 
+def is_oblivious(node: Node) -> tuple[list[str], bool]:
+    """What a node learns from the three things an agent looks at."""
+    with torch_log(node) as messages:
+        # `_keep_alive` logs this after every run of _RendezvousKeepAliveOp that raised nothing.
+        wait_for(lambda: any("has sent a keep-alive" in text for text in messages), "a heartbeat")
+        failed = any("failed to send a keep-alive" in text for text in messages)
+    waiting, closed = node.nodes_waiting(), node.is_closed()
+    facts = [
+        f"{node} then logged a heartbeat as {'failed' if failed else 'sent'}",
+        f"{node} sees num_nodes_waiting() = {waiting} and is_closed() = {closed}",
+    ]
+    return facts, not failed and waiting == 0 and not closed
+
+
 def _client(port: int, timeout_s: float) -> TCPStore:
     return TCPStore(
         "127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout_s)

@@ -1,0 +1,229 @@
+"""Every operator of torch, asked in every context of a small world, against the decision tables.
+
+Rule: what a context means is read off torch's own objects by `atoms_of`, which knows the atoms' definitions
+and no table; and an operator is asked on a real `_RendezvousState`, never on a stand-in.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import product
+from operator import itemgetter
+from typing import Any
+from unittest import mock
+
+import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
+from torch.distributed.elastic.rendezvous.api import RendezvousGracefulExitError
+
+from trystate.model.language import DecisionTable
+from trystate.model.rendezvous.vocabulary import Action, Membership, Raised
+
+from . import simulation as sim
+
+Operator = Callable[[Any, float], Any]
+TORCH_OPERATORS: dict[str, Operator] = {
+    "join": dr._RendezvousJoinOp(),
+    "exit": dr._RendezvousExitOp(),
+    "close": dr._RendezvousCloseOp(),
+    "keep-alive": dr._RendezvousKeepAliveOp(),
+}
+
+TICK = timedelta(microseconds=1)  # the finest step of datetime: the contexts stand right beside each boundary
+NOW_SECONDS = 1_000.0
+ROLLBACK_SECONDS = 5.0  # rollback_period in _RendezvousJoinOp
+
+# What varies, with the age or place in time that each name stands for.
+BEATS = {"no heartbeat": None, "fresh": sim.INTERVAL - TICK, "just due": sim.INTERVAL, "due": sim.INTERVAL + TICK}
+LAST_CALLS = {"no last call": None, "last call runs": TICK, "last call ends now": 0 * TICK, "last call over": -TICK}
+OVERTIMES = {
+    "in time": -1.0, "at the deadline": 0.0, "late": 1.0,
+    "at the end of the rollback window": ROLLBACK_SECONDS, "too late": ROLLBACK_SECONDS + 1.0,
+}  # fmt: skip
+# With four nodes these leave rounds short, full and overfull. min > max is refused when a handler is made, but
+# nodes with different settings can meet in one round, and an operator does not know.
+SETTINGS = ((1, 1), (2, 3), (3, 4), (3, 1))
+NODES = tuple(dr._NodeDesc(f"node{k}", 1, 0) for k in range(4))
+OWN = NODES[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One context, in words: where each node is listed (the node itself is the second), and the rest."""
+
+    lists: tuple[Membership, ...]
+    beat: str
+    complete: bool
+    closed: bool
+    last_call: str
+    overtime: str
+    settings: tuple[int, int]
+
+    def __str__(self) -> str:
+        lists = ", ".join(m.name for m in self.lists)
+        flags = f"{' complete' if self.complete else ''}{' closed' if self.closed else ''}"
+        span = ":".join(map(str, self.settings))
+        return f"nodes [{lists}] of {span}{flags}; {self.beat}; {self.last_call}; {self.overtime}"
+
+
+class StoppedDate(datetime):
+    """The wall clock stands still."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return sim.NOW
+
+
+@contextmanager
+def stopped_time() -> Iterator[None]:
+    """Both of torch's clocks stand still while the block runs."""
+    clock = sim.Clock()
+    clock.seconds = NOW_SECONDS
+    with mock.patch.multiple(dr, datetime=StoppedDate, time=clock):
+        yield
+
+
+def make_state(lists: tuple[Membership, ...], beat: str, complete: bool, closed: bool, last_call: str) -> Any:
+    """The state of torch that a context speaks of; the other nodes have just beaten."""
+    state = dr._RendezvousState()
+    state.complete, state.closed = complete, closed
+    until = LAST_CALLS[last_call]
+    state.deadline = None if until is None else sim.NOW + until
+    for node, membership in zip(NODES, lists, strict=True):
+        if membership is Membership.PARTICIPANT:
+            state.participants[node] = len(state.participants) if complete else 0
+        elif membership is Membership.WAITING:
+            state.wait_list.add(node)
+        elif membership is Membership.REDUNDANT:
+            state.redundancy_list.add(node)
+        if membership is not Membership.OUTSIDE:
+            state.last_heartbeats[node] = sim.NOW
+    age = BEATS[beat]
+    state.last_heartbeats.pop(OWN, None)
+    if age is not None:
+        state.last_heartbeats[OWN] = sim.NOW - age
+    return state
+
+
+def atoms_of(context: Any, deadline_seconds: float) -> dict[str, bool]:
+    """Which atoms hold in a context of torch, by the definitions of model/rendezvous/operators.py."""
+    state, settings, node = context.state, context.settings, context.node
+    size = len(state.participants)
+    stamp = state.last_heartbeats.get(node)
+    return {
+        "closed": state.closed,
+        "redundant": node in state.redundancy_list,
+        "complete": state.complete,
+        "participant": node in state.participants,
+        "late": NOW_SECONDS - deadline_seconds > 0,
+        "rollback": NOW_SECONDS - deadline_seconds <= ROLLBACK_SECONDS,
+        "waiting": node in state.wait_list,
+        "room": size < settings.max_nodes,
+        "fits": size <= settings.max_nodes,
+        "quorum": size >= settings.min_nodes,
+        "last_call": state.deadline is not None,
+        "last_call_over": state.deadline is not None and state.deadline < sim.NOW,
+        "beat_due": stamp is not None and sim.NOW - stamp >= settings.keep_alive_interval,
+    }
+
+
+def contexts(settings: tuple[tuple[int, int], ...] = SETTINGS) -> Iterator[tuple[Context, Any, float]]:
+    """Every context in words, as torch's object, and with the deadline of the operation in seconds."""
+    made = [sim.settings(*span) for span in settings]
+    flags = (False, True)
+    for shape in product(product(Membership, repeat=len(NODES)), BEATS, flags, flags, LAST_CALLS):
+        state = make_state(*shape)
+        before = {name: _copied(value) for name, value in vars(state).items()}
+        for span, own in zip(settings, made, strict=True):
+            context = dr._RendezvousContext(OWN, state, own)
+            for overtime, seconds in OVERTIMES.items():
+                yield Context(*shape, overtime, span), context, NOW_SECONDS - seconds
+        assert vars(state) == before, f"an operator changed the state of {shape}: it may only look at it"
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, dict | set) else value
+
+
+def answer(operator: Operator, context: Any, deadline_seconds: float) -> enum.Enum | str:
+    """What an operator decides or raises, in the words of the model; an unforeseen exception as text."""
+    try:
+        return Action[operator(context, deadline_seconds).name]
+    except RendezvousGracefulExitError:
+        return Raised.GRACEFUL_EXIT
+    except Exception as error:
+        return f"raises {type(error).__name__}"
+
+
+Valuation = tuple[bool, ...]
+Answers = dict[enum.Enum | str, Context]  # each answer with the first context that got it
+
+
+@dataclass(slots=True)
+class Observed:
+    """What one operator answered: per valuation of the atoms."""
+
+    atoms: tuple[str, ...]
+    contexts: int = 0
+    answers: dict[Valuation, Answers] = field(default_factory=dict)
+
+
+def observe(
+    tables: Mapping[str, DecisionTable], operators: Mapping[str, Operator] | None = None,
+    settings: tuple[tuple[int, int], ...] = SETTINGS,
+) -> dict[str, Observed]:  # fmt: skip
+    """Ask each operator in every context; the tables say only which atoms the answers are sorted by."""
+    operators = TORCH_OPERATORS if operators is None else operators
+    out = {name: Observed(tuple(a.name for a in tables[name].atoms)) for name in operators}
+    asked = [(operators[name], seen, itemgetter(*seen.atoms)) for name, seen in out.items()]
+    with stopped_time():
+        for words, context, deadline in contexts(settings):
+            atoms = atoms_of(context, deadline)
+            for operator, seen, pick in asked:
+                seen.contexts += 1
+                got = answer(operator, context, deadline)
+                seen.answers.setdefault(pick(atoms), {}).setdefault(got, words)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One table against one operator: the hits of each row, the valuations that no context has, the differences."""
+
+    contexts: int
+    valuations: int
+    hits: tuple[int, ...]
+    unreached: tuple[Valuation, ...]
+    disagreements: tuple[str, ...]
+
+
+def compare(table: DecisionTable, observed: Observed) -> Compared:
+    """A table's decision for each valuation against every answer that was given there."""
+    possible = {tuple(v.values()) for v in table.valuations()}
+    hits: Counter[int] = Counter()
+    disagreements = []
+    for valuation, answers in sorted(observed.answers.items()):
+        held = dict(zip(observed.atoms, valuation, strict=True))
+        if valuation not in possible:
+            words = min(map(str, answers.values()))
+            disagreements.append(f"{table.name}: declared impossible, but reached: {words}")
+            continue
+        row = table.winner(held)
+        hits[row] += 1
+        for got, words in answers.items():
+            if got is not table.rows[row].then:
+                disagreements.append(
+                    f"{table.name}: {words}: row {row + 1} says {table.rows[row].then.name}, "
+                    f"torch {got if isinstance(got, str) else got.name}"
+                )
+    return Compared(
+        observed.contexts,
+        len(observed.answers),
+        tuple(hits[k] for k in range(len(table.rows))),
+        tuple(sorted(possible - observed.answers.keys())),
+        tuple(disagreements),
+    )
