@@ -127,14 +127,11 @@ def _index(systems: Sequence[System], tables: Titled, runs: Sequence[Run]) -> st
         lines = ["## Systems\n"]
         for system in systems:
             lines.append(f"- [{prose(system_title(system))}]({system_name(system)}.md)")
-            lines += [
-                f"  - [{prose(m.name)}]({chart_name(m)}.md): {prose(m.doc)}" for m in system.machines.values()
-            ]
+            lines += [f"  - [{prose(m.name)}]({chart_name(m)}.md): {prose(m.doc)}" for m in system.machines.values()]
         parts.append("\n".join(lines) + "\n")
     if tables:
         lines = [
-            f"- [{prose(title)}]({slug(title)}.md)" + (f": {prose(t.doc)}" if t.doc else "")
-            for title, t in tables
+            f"- [{prose(title)}]({slug(title)}.md)" + (f": {prose(t.doc)}" if t.doc else "") for title, t in tables
         ]
         parts.append("\n".join(["## Decision tables\n", *lines]) + "\n")
     if runs:

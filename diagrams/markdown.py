@@ -24,9 +24,7 @@ _MARKS = {True: "T", False: "F", None: "·"}
 def prose(text: str) -> str:
     """Text for a table cell: markup is shown as written, except for `code`."""
     parts = re.split(r"(`[^`]+`)", " ".join(text.split()))
-    shown = (
-        p if k % 2 else re.sub(r"([*_\[\]])", r"\\\1", escape(p, quote=False)) for k, p in enumerate(parts)
-    )
+    shown = (p if k % 2 else re.sub(r"([*_\[\]])", r"\\\1", escape(p, quote=False)) for k, p in enumerate(parts))
     return "".join(shown).replace("|", r"\|")
 
 
@@ -115,9 +113,7 @@ def state_chart_markdown(machine: Machine) -> str:
 
 def system_markdown(system: System) -> str:
     """A page for one system: its charts, and the table of its transitions."""
-    charts = "".join(
-        f"- [{prose(m.name)}]({chart_name(m)}.md): {prose(m.doc)}\n" for m in system.machines.values()
-    )
+    charts = "".join(f"- [{prose(m.name)}]({chart_name(m)}.md): {prose(m.doc)}\n" for m in system.machines.values())
     names = names_markdown(system)
     return (
         f"# {prose(system_title(system))}\n\nDrawn for {code(system.label)}.\n\n"

@@ -80,9 +80,7 @@ def legend(kinds: Iterable[Kind]) -> str:
     used = set(kinds)
     if len(used) < 2:
         return ""
-    samples = (
-        font(f"{LOOKS[k].sample} {k.value}", colour=LOOKS[k].colour, bold=True) for k in KINDS if k in used
-    )
+    samples = (font(f"{LOOKS[k].sample} {k.value}", colour=LOOKS[k].colour, bold=True) for k in KINDS if k in used)
     return " &#160; &#160; ".join(samples)
 
 

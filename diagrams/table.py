@@ -34,9 +34,7 @@ def decision_table_dot(table: DecisionTable, title_text: str = "") -> str:
     """The table as a picture; outcomes whose names begin alike share a colour."""
     heading = title_text or table.name
     tints = outcome_tints(table)
-    heads = "".join(
-        _head("<br/>".join(font(x, size=11) for x in wrap(a.label, HEADER_WIDTH))) for a in table.atoms
-    )
+    heads = "".join(_head("<br/>".join(font(x, size=11) for x in wrap(a.label, HEADER_WIDTH))) for a in table.atoms)
     number, outcome = _head(font("#", size=11, bold=True)), _head(font("outcome", size=11, bold=True), "left")
     rows = [f"<tr>{number}{heads}{outcome}</tr>"]
     for k, r in enumerate(table.rows, 1):

@@ -8,7 +8,12 @@ numpy nor torch nor an engine is paid for by who does not use it. Declarations a
 from __future__ import annotations
 
 import importlib
+from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
+
+# In a clone the folder beside you is this one without the packages that stand next to it (`model`, ...):
+# they are taken from where the package is installed.
+__path__ = extend_path(__path__, __name__)
 
 if TYPE_CHECKING:
     from trystate.model.checker.check import check

@@ -35,12 +35,8 @@ def add_system_options(parser: argparse.ArgumentParser) -> None:
     """--nodes, --min, --max, --size, --edition and --fault."""
     group = parser.add_argument_group("which system")
     group.add_argument("--nodes", type=whole, metavar="N", help="number of nodes (default: the system's)")
-    group.add_argument(
-        "--min", type=whole, metavar="A", help="fewest participants of a round (default: the system's)"
-    )
-    group.add_argument(
-        "--max", type=whole, metavar="B", help="most participants of a round (default: the system's)"
-    )
+    group.add_argument("--min", type=whole, metavar="A", help="fewest participants of a round (default: the system's)")
+    group.add_argument("--max", type=whole, metavar="B", help="most participants of a round (default: the system's)")
     group.add_argument(
         "--size",
         action="append",
@@ -72,9 +68,7 @@ def build(cls: type[System], args: argparse.Namespace) -> System:
     system = cls(edition=_edition(cls, args.edition), faults=_faults(cls, args.fault), **_sizes(cls, args))
     low, high = system.sizes.get("min_nodes"), system.sizes.get("max_nodes")
     if low is not None and high is not None and low > high:
-        raise UsageError(
-            f"--min {low} is more than --max {high}: give --min of at most {high}, or a larger --max"
-        )
+        raise UsageError(f"--min {low} is more than --max {high}: give --min of at most {high}, or a larger --max")
     return system
 
 

@@ -36,9 +36,7 @@ def run(argv: Sequence[str]) -> int:
         args = parser().parse_args(argv)
         out = getattr(args, "report", None) or out
         module, _, function = args.command.partition(":")
-        command: Callable[[argparse.Namespace], int] = getattr(
-            importlib.import_module(f"trystate.{module}"), function
-        )
+        command: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(f"trystate.{module}"), function)
         code = int(command(args))
         sys.stdout.flush()  # here, so that a reader who is gone is noticed while it can be handled
         return code
@@ -128,9 +126,7 @@ def _verify(p: Parser) -> None:
         help="report.json, report.md and the counterexamples (default: %(default)s)",
     )
     group.add_argument("--json", type=Path, metavar="FILE", help="report.json here as well")
-    group.add_argument(
-        "--junit", type=Path, metavar="FILE", help="JUnit XML, a test case per run and property"
-    )
+    group.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, a test case per run and property")
 
 
 def _search_options(group: argparse._ArgumentGroup) -> None:
@@ -174,9 +170,7 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
 def _explore(p: Parser) -> None:
     p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
     add_system_options(p)
-    p.add_argument(
-        "--counterexample", metavar="PROPERTY", help="check this property first, and load what shows it"
-    )
+    p.add_argument("--counterexample", metavar="PROPERTY", help="check this property first, and load what shows it")
 
 
 def _diagram(p: Parser) -> None:

@@ -33,17 +33,13 @@ def diagram(args: argparse.Namespace) -> int:
             try:
                 written = diagrams.generate(out, systems, tables, runs)
             except OSError as error:
-                raise UsageError(
-                    f"cannot write to {out}: {error}; choose another folder with --out"
-                ) from error
+                raise UsageError(f"cannot write to {out}: {error}; choose another folder with --out") from error
     if not args.check:
         print(f"{len(written)} files written to {out}")
         return Exit.OK
     for path in wrong:
         print(f"stale: {path}")
-    print(
-        f"{len(wrong)} of the files in {out} are stale: trystate diagram" if wrong else f"{out} is up to date"
-    )
+    print(f"{len(wrong)} of the files in {out} are stale: trystate diagram" if wrong else f"{out} is up to date")
     return Exit.FAILED if wrong else Exit.OK
 
 
@@ -73,6 +69,4 @@ def _runs(reporter: Reporter) -> Iterator[diagrams.Run]:
         if verdict.status is Status.VIOLATED and verdict.run is not None:
             yield diagrams.Run(finding.name, f"{finding.number} {finding.title}", system, verdict.run)
         else:
-            reporter.done(
-                f"{finding.number} {finding.name}: {name} is {verdict.status.value}, so it is not drawn"
-            )
+            reporter.done(f"{finding.number} {finding.name}: {name} is {verdict.status.value}, so it is not drawn")

@@ -81,13 +81,9 @@ class Walk:
         elif word == "i":
             self.jump(rest.strip())
         elif line.strip() in ("", "b", "n", "s", "h", "?"):
-            {"": self.show, "b": self.back, "n": self.next, "s": self.show_all}.get(
-                word, lambda: self.say(HELP)
-            )()
+            {"": self.show, "b": self.back, "n": self.next, "s": self.show_all}.get(word, lambda: self.say(HELP))()
         else:
-            raise UsageError(
-                f"no command {line.strip()!r}: give a number, b, r, n, i NUMBER, c PROPERTY, s, h or q"
-            )
+            raise UsageError(f"no command {line.strip()!r}: give a number, b, r, n, i NUMBER, c PROPERTY, s, h or q")
 
     def enabled(self) -> list[tuple[Instance, State]]:
         return list(self.interpreter.successors(self.state))
@@ -100,9 +96,7 @@ class Walk:
     def take(self, number: int) -> None:
         steps = self.enabled()
         if not 1 <= number <= len(steps):
-            raise UsageError(
-                f"no step {number}: {f'choose 1 to {len(steps)}' if steps else 'none is enabled here'}"
-            )
+            raise UsageError(f"no step {number}: {f'choose 1 to {len(steps)}' if steps else 'none is enabled here'}")
         instance, after = steps[number - 1]
         along = self.place is not None and self._taken(self.place) == (instance.number, after)
         self._go(
@@ -127,17 +121,13 @@ class Walk:
         with self.reporter.doing(f"checking {name} in {self.system.label}"):
             verdict = decide(self.system, name, self.reporter.search)
         if verdict.run is None:
-            raise UsageError(
-                f"{name} {verdict.status.value}: there is no run to follow. {verdict.reason}".rstrip(". ")
-            )
+            raise UsageError(f"{name} {verdict.status.value}: there is no run to follow. {verdict.reason}".rstrip(". "))
         self.run = verdict.run
         self.place = None
         self.history = [(*where[:3], None) for where in self.history]  # places on the run before this one
         what = "witness" if verdict.property.form is Form.SOMETIMES else "counterexample"
         self.say(f"{name} {verdict.status.value}: {verdict.property.doc}")
-        self.say(
-            f"loaded its {what} of {plural(len(self.run.path.steps), 'step')}: n follows it, i NUMBER jumps"
-        )
+        self.say(f"loaded its {what} of {plural(len(self.run.path.steps), 'step')}: n follows it, i NUMBER jumps")
         self.jump("0")
 
     def _loaded(self) -> Counterexample:
@@ -182,11 +172,7 @@ class Walk:
 
     def show(self) -> None:
         """The state, what is wrong with it, and what can happen next."""
-        where = (
-            f", step {self.place} of {len(self.run.path.steps)}"
-            if self.run and self.place is not None
-            else ""
-        )
+        where = f", step {self.place} of {len(self.run.path.steps)}" if self.run and self.place is not None else ""
         self.say(f"\n{self.came}{where}")
         for line in self._fields():
             self.say(line)

@@ -34,8 +34,7 @@ def itf_trace(system: System, run: Counterexample, description: str) -> dict[str
         "params": [],
         "vars": list(system.slots),
         "states": [
-            {"#meta": {"index": k, "action": labels[k]}, **_variables(system, state)}
-            for k, state in enumerate(shown)
+            {"#meta": {"index": k, "action": labels[k]}, **_variables(system, state)} for k, state in enumerate(shown)
         ],
     }
     if run.loop is not None:

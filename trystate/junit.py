@@ -66,6 +66,4 @@ def _conformed(suite: xml.Element, conformed: Conformed) -> None:
         xml.SubElement(case, "skipped", message=conformed.skipped)
     elif not conformed.agrees:
         message = f"{len(outcome.disagreements)} disagreements in {outcome.compared} {outcome.unit}"
-        xml.SubElement(case, "failure", message=message, type="disagreement").text = "\n".join(
-            outcome.disagreements
-        )
+        xml.SubElement(case, "failure", message=message, type="disagreement").text = "\n".join(outcome.disagreements)

@@ -77,9 +77,7 @@ def system_class(name: str) -> type[System]:
     owners = {machine: cls for cls in reversed([*SYSTEMS.values()]) for machine in machine_names(cls)}
     by_name = {**owners, **SYSTEMS}
     if name not in by_name:
-        raise UsageError(
-            f"{unknown('system', name, by_name, show=SYSTEMS)}, module:Class, or one of their machines"
-        )
+        raise UsageError(f"{unknown('system', name, by_name, show=SYSTEMS)}, module:Class, or one of their machines")
     return by_name[name]
 
 
@@ -90,9 +88,7 @@ def _imported(name: str) -> type[System]:
     try:
         found: object = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(
-            f"no system {name!r}: {error}; give module:Class as Python would import it"
-        ) from error
+        raise UsageError(f"no system {name!r}: {error}; give module:Class as Python would import it") from error
     if not (isinstance(found, type) and issubclass(found, System)):
         raise UsageError(f"{name} is not a system: give a class that derives from trystate.System")
     return found

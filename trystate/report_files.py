@@ -70,9 +70,7 @@ def _folder(number: int, checked: Checked) -> str:
     return "-".join([f"{number:02}", *(slug(name) for name in names if name)])
 
 
-def _draw(
-    folder: Path, name: str, title: str, checked: Checked, run: Counterexample
-) -> tuple[list[Path], str]:
+def _draw(folder: Path, name: str, title: str, checked: Checked, run: Counterexample) -> tuple[list[Path], str]:
     system = checked.report.system
     dot = sequence_dot(system, run, title)
     texts = {

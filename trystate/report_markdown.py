@@ -18,9 +18,7 @@ def results_markdown(results: Results, files: Files) -> str:
     problems = problem_lines(results)
     if problems:
         parts.append("## Not as declared\n\n" + "".join(f"- {prose(line)}\n" for line in problems))
-    parts.append(
-        "## Runs\n\n" + _table(("#", "system", "engine", "states", "verdicts"), _runs(results.checked))
-    )
+    parts.append("## Runs\n\n" + _table(("#", "system", "engine", "states", "verdicts"), _runs(results.checked)))
     shown = [_counterexamples(n, c, files) for n, c in enumerate(results.checked, 1)]
     if any(shown):
         parts.append("## Counterexamples\n\n" + "\n".join(text for text in shown if text))

@@ -84,14 +84,10 @@ def _given(system: System) -> System:
 def _checked(job: Job, place: str, args: argparse.Namespace, reporter: Reporter) -> Checked:
     system = job.build()
     with reporter.doing(f"checking {place} {system.label}"):
-        report = check(
-            system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), report=reporter.search
-        )
+        report = check(system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), report=reporter.search)
     done = Checked(job.run, report, tuple((v, job.judge(v, job.run)) for v in report.verdicts))
     seen = report.exploration
-    reporter.done(
-        f"checked {place} {system.label}: {seen.distinct:,} states, {seen.seconds:.1f} s; {done.summary()}"
-    )
+    reporter.done(f"checked {place} {system.label}: {seen.distinct:,} states, {seen.seconds:.1f} s; {done.summary()}")
     return done
 
 

@@ -49,9 +49,7 @@ def load() -> tuple[ModuleType, str]:
     try:
         return importlib.import_module("dd.autoref"), " (without CUDD: dd.autoref, much slower)"
     except ImportError:
-        raise UnavailableError(
-            "the engine symbolic needs the package dd: pip install 'trystate[symbolic]'"
-        ) from None
+        raise UnavailableError("the engine symbolic needs the package dd: pip install 'trystate[symbolic]'") from None
 
 
 class Diagrams:

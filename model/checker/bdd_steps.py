@@ -104,9 +104,7 @@ def _step(
     return Step(instance, d, taken, inside, fixed, assigned, freed, clusters)
 
 
-def _clusters(
-    d: Diagrams, written: set[str], assigned: dict[str, Function]
-) -> tuple[frozenset[str], Clusters]:
+def _clusters(d: Diagrams, written: set[str], assigned: dict[str, Function]) -> tuple[frozenset[str], Clusters]:
     """Conjoin neighbouring relations while they stay small, and note where each bit is read last."""
     relations: list[Function] = []
     for bit, value in assigned.items():

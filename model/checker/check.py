@@ -11,7 +11,8 @@ from ..language.expressions import TRUE, Expr, and_, const, not_, or_
 from ..language.machines import Machine
 from ..language.properties import Form, Property
 from ..language.systems import System
-from .engine import Engine, Report as ReportProgress, quiet
+from .engine import Engine, quiet
+from .engine import Report as ReportProgress
 from .estimate import choose
 from .kernel import Exploration, Instance, Kernel, Limits, Watch
 from .verdicts import Counterexample, Report, Status, Verdict
@@ -71,7 +72,9 @@ def make_engine(name: str, kernel: Kernel, limits: Limits, report: ReportProgres
 
 def deadlock(system: System) -> Property:
     """The property that every system has: without a fault it only rests where it says it may."""
-    return Property("deadlock_freedom", Form.DEADLOCK, "Some step is possible, or the system rests where it may.", "", "")
+    return Property(
+        "deadlock_freedom", Form.DEADLOCK, "Some step is possible, or the system rests where it may.", "", ""
+    )
 
 
 def _watches(kernel: Kernel) -> Iterator[Watch]:
@@ -134,7 +137,9 @@ def _refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
         before, after = (kernel.decode(s) for s in path.states[-2:])
         changed = ", ".join(f"{k}: {before[k]} -> {after[k]}" for k in before if before[k] != after[k])
         if what == "range":
-            raise DeclarationError(f"{subject}: {instance.label} leaves the field's range after {len(path.steps)} steps")
+            raise DeclarationError(
+                f"{subject}: {instance.label} leaves the field's range after {len(path.steps)} steps"
+            )
         raise DeclarationError(
             f"{instance.transition.at}: {instance.label} moves the machine {subject} in a way that it does not "
             f"claim ({changed}); add the arc to moves=, or mend the effect"
@@ -148,7 +153,9 @@ def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]
     for t in kernel.system.transitions:
         for machine in kernel.system.machines.values():
             for a in [*machine.arcs(t), *(machine.arcs(t, "others") if machine.params else ())]:
-                key = f"claim {machine.name} {t.name} {a.of if machine.params else 'self'} {a.source.name} {a.dest.name}"
+                key = (
+                    f"claim {machine.name} {t.name} {a.of if machine.params else 'self'} {a.source.name} {a.dest.name}"
+                )
                 if a.must and key not in exploration.found:
                     out.append((t.name, f"{machine.name}: {a.source.name} -> {a.dest.name} ({a.of})"))
     return list(dict.fromkeys(out))

@@ -65,5 +65,7 @@ class Clock:
             limit = self._limits.memory_bytes >> 20
             return f"stopped at {memory_bytes >> 20:,} MiB (limit {limit:,} MiB; raise it with --max-memory)"
         if self.seconds > self._limits.seconds:
-            return f"stopped after {self.seconds:.0f} s (limit {self._limits.seconds:.0f} s; raise it with --max-seconds)"
+            return (
+                f"stopped after {self.seconds:.0f} s (limit {self._limits.seconds:.0f} s; raise it with --max-seconds)"
+            )
         return ""

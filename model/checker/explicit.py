@@ -43,9 +43,7 @@ class ExplicitEngine:
 
     name = "explicit"
 
-    def __init__(
-        self, kernel: Kernel, limits: Limits, report: Report = quiet, *, symmetry: bool = False
-    ) -> None:
+    def __init__(self, kernel: Kernel, limits: Limits, report: Report = quiet, *, symmetry: bool = False) -> None:
         self.kernel = kernel
         self.symmetry = Symmetry(kernel) if symmetry else None
         self.layout = Layout(kernel.cells, kernel.frozen) if self.symmetry is None else self.symmetry.layout

@@ -108,7 +108,7 @@ class Kernel:
         self.system = system
         self.cells: tuple[Cell, ...] = system.cells
         self.position = {cell.key: k for k, cell in enumerate(self.cells)}
-        instances = []
+        instances: list[Instance] = []
         for t in system.transitions:
             for indices in product(*(range(p.sort.size) for p in t.params)):
                 instances.append(Instance(len(instances), t, indices))

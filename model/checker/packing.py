@@ -77,9 +77,7 @@ class Layout:
         UsageError: a cell, or a lane, is wider than a word.
     """
 
-    def __init__(
-        self, cells: Sequence[Cell], frozen: Mapping[int, int] | None = None, lanes: str = ""
-    ) -> None:
+    def __init__(self, cells: Sequence[Cell], frozen: Mapping[int, int] | None = None, lanes: str = "") -> None:
         self.cells = tuple(cells)
         self._frozen = dict(frozen or {})
         self.position = {cell.key: k for k, cell in enumerate(self.cells)}

@@ -142,7 +142,9 @@ def _closure(seeds: Iterable[State], before: Callable[[State], Iterable[State]],
     return seen
 
 
-def fair_walk(graph: Graph, region: set[State], fair: Sequence[int], start: State) -> tuple[list[State], list[int], int]:
+def fair_walk(
+    graph: Graph, region: set[State], fair: Sequence[int], start: State
+) -> tuple[list[State], list[int], int]:
     """A walk in the region from `start` that closes a loop in which every fair step is taken or disabled once.
 
     Returns the states after `start`, the steps, and after how many steps the loop begins.
@@ -174,7 +176,9 @@ def _visit(graph: Graph, region: set[State], here: State, number: int, states: l
     return states[-1] if route else here
 
 
-def _route(graph: Graph, region: set[State], start: State, goal: Callable[[State], bool]) -> list[tuple[int, State]] | None:
+def _route(
+    graph: Graph, region: set[State], start: State, goal: Callable[[State], bool]
+) -> list[tuple[int, State]] | None:
     """A shortest path within the region to a state that satisfies `goal`; empty if `start` does."""
     parent: dict[State, tuple[State, int] | None] = {start: None}
     queue = deque([start])

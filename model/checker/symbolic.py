@@ -35,9 +35,7 @@ class SymbolicEngine:
 
     name = "symbolic"
 
-    def __init__(
-        self, kernel: Kernel, limits: Limits, report: Report = quiet, *, sift_nodes: int = SIFT_NODES
-    ) -> None:
+    def __init__(self, kernel: Kernel, limits: Limits, report: Report = quiet, *, sift_nodes: int = SIFT_NODES) -> None:
         self.kernel = kernel
         self.limits = limits
         self.report = report

@@ -44,9 +44,7 @@ def interchangeable(system: System) -> Sort:
     for what, expr in _trees(system):
         reason = _tells_apart(expr, sort)
         if reason:
-            raise UsageError(
-                f"{what} {reason}, so the members of {sort.name} are not interchangeable; {REMEDY}"
-            )
+            raise UsageError(f"{what} {reason}, so the members of {sort.name} are not interchangeable; {REMEDY}")
     return sort
 
 
@@ -127,9 +125,7 @@ class Symmetry:
         states, numbers = [state], []
         for orbit in orbits[1:]:
             number, state = next(
-                (i.number, after)
-                for i, after in self._interpreter.successors(state)
-                if self._orbit(after) == orbit
+                (i.number, after) for i, after in self._interpreter.successors(state) if self._orbit(after) == orbit
             )
             states.append(state)
             numbers.append(number)

@@ -269,9 +269,7 @@ class Step:
             touched = [f"({after[j]} != w{j})" for j in sorted(after)]
             if outside:
                 touched.append("outside")
-            self._select(
-                emitter, " | ".join(touched), [*words, *after.values(), *(["outside"] if outside else [])]
-            )
+            self._select(emitter, " | ".join(touched), [*words, *after.values(), *(["outside"] if outside else [])])
         new = [after.get(j, w) for j, w in enumerate(words)]
         inside = "~outside" if outside else "None"
         emitter.line(f"return rows, ({', '.join(words)},), ({', '.join(new)},), {inside}")

@@ -6,9 +6,7 @@ import numpy as np
 
 from .packing import Keys, Layout
 
-RUN_RATIO = (
-    6  # a run at least this much longer than the next: few runs to search, each state merged few times
-)
+RUN_RATIO = 6  # a run at least this much longer than the next: few runs to search, each state merged few times
 PENDING_MIN = 1 << 20  # successors to gather before they are compared with the set
 
 

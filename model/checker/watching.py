@@ -25,9 +25,7 @@ class Find:
 class _Group:
     """Conditions that are evaluated on the same rows. Found ones are dropped and no longer compiled."""
 
-    def __init__(
-        self, layout: Layout, wanted: Sequence[tuple[str, Expr]], instance: Instance | None = None
-    ) -> None:
+    def __init__(self, layout: Layout, wanted: Sequence[tuple[str, Expr]], instance: Instance | None = None) -> None:
         self._layout = layout
         self._wanted = [(key, expr) for key, expr in wanted if expr is not FALSE]
         self._instance = instance
@@ -78,17 +76,13 @@ class _Idle:
 class Watching:
     """All watches of one search. Call `begin`, `step` for each step taken, and `end`, chunk by chunk."""
 
-    def __init__(
-        self, kernel: Kernel, layout: Layout, watches: Iterable[Watch], steps: Sequence[Step]
-    ) -> None:
+    def __init__(self, kernel: Kernel, layout: Layout, watches: Iterable[Watch], steps: Sequence[Step]) -> None:
         self.found: dict[str, Find] = {}
         self._level = 0
         self._columns: Columns = ()
         by_instance: dict[int, list[tuple[str, Expr]]] = {}
         by_idle: dict[frozenset[int], list[tuple[str, Expr]]] = {}
-        idle_conditions = {
-            not_(taken_condition(kernel, step.instance)): step.instance.number for step in steps
-        }
+        idle_conditions = {not_(taken_condition(kernel, step.instance)): step.instance.number for step in steps}
         for watch in watches:
             expr = kernel.closed(watch.expr, watch.binding)
             if watch.instance is not None:
@@ -99,9 +93,7 @@ class Watching:
             by_idle.setdefault(numbers, []).append((watch.key, rest))
         self._everywhere = _Group(layout, by_idle.pop(frozenset(), []))
         self._idle = [_Idle(numbers, _Group(layout, wanted)) for numbers, wanted in by_idle.items()]
-        self._by_instance = {
-            n: _Group(layout, wanted, kernel.instances[n]) for n, wanted in by_instance.items()
-        }
+        self._by_instance = {n: _Group(layout, wanted, kernel.instances[n]) for n, wanted in by_instance.items()}
 
     def begin(self, columns: Columns, level: int) -> None:
         """A chunk of new states."""

@@ -208,7 +208,7 @@ def not_(value: Any) -> Expr:
     a = _boolean(value, "~")
     if a.op == "const":
         return FALSE if a.args[0] else TRUE
-    return a.args[0] if a.op == "not" else Expr("not", (a,), BOOL)  # type: ignore[no-any-return]
+    return a.args[0] if a.op == "not" else Expr("not", (a,), BOOL)
 
 
 def and_(*values: Any) -> Expr:

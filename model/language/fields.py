@@ -46,7 +46,9 @@ class Field:
     at: str
 
 
-def _field(kind: str, low: Bound, high: Bound, members: type[enum.Enum] | None, per: Any, initial: Any, doc: str) -> Field:
+def _field(
+    kind: str, low: Bound, high: Bound, members: type[enum.Enum] | None, per: Any, initial: Any, doc: str
+) -> Field:
     dims = (per,) if isinstance(per, str) else tuple(per)
     values = initial if isinstance(initial, tuple) else (initial,)
     return Field(kind, low, high, members, dims, values, doc, source.line())
@@ -58,26 +60,29 @@ def flag(*, per: str | tuple[str, ...] = (), initial: bool | tuple[bool, ...] = 
 
 
 def integer(
-    low: Bound, high: Bound, *, per: str | tuple[str, ...] = (), initial: int | tuple[int, ...] | None = None, doc: str = ""
+    low: Bound,
+    high: Bound,
+    *,
+    per: str | tuple[str, ...] = (),
+    initial: int | tuple[int, ...] | None = None,
+    doc: str = "",
 ) -> Field:
     """A variable from `low` to `high`, both inclusive; either may be the name of a constant or index."""
     return _field("int", low, high, None, per, low if initial is None else initial, doc)
 
 
-def choice(
-    members: type[enum.Enum], *, per: str | tuple[str, ...] = (), initial: Any = None, doc: str = ""
-) -> Field:
+def choice(members: type[enum.Enum], *, per: str | tuple[str, ...] = (), initial: Any = None, doc: str = "") -> Field:
     """A variable that is one member of an enum; initially the first, unless said otherwise."""
     return _field("enum", 0, 0, members, per, next(iter(members)) if initial is None else initial, doc)
 
 
-def index(default: int, doc: str = "") -> Index:
+def index(default: int, doc: str = "") -> Any:
     """Declare an index: its size is an argument when the system is built."""
     return Index(default, doc)
 
 
-def constant(default: int, doc: str = "") -> Constant:
-    """Declare a constant: an argument when the system is built."""
+def constant(default: int, doc: str = "") -> Any:
+    """Declare a constant: an argument when the system is built, and from then on a number."""
     return Constant(default, doc)
 
 
@@ -130,12 +135,17 @@ def make_slot(name: str, declared: Field, sizes: dict[str, int], dims: dict[str,
         if isinstance(bound, int):
             return bound
         if bound not in sizes:
-            source.refuse(f"{name}: the bound {bound!r} is neither a constant nor an index of the system", at=declared.at)
+            source.refuse(
+                f"{name}: the bound {bound!r} is neither a constant nor an index of the system", at=declared.at
+            )
         return sizes[bound]
 
     for dim in declared.per:
         if dim not in dims:
-            source.refuse(f"{name}: per={dim!r} is not an index of the system ({', '.join(dims) or 'it has none'})", at=declared.at)
+            source.refuse(
+                f"{name}: per={dim!r} is not an index of the system ({', '.join(dims) or 'it has none'})",
+                at=declared.at,
+            )
     if declared.members is not None:
         sort = enum_sort(declared.members)
     elif declared.kind == "bool":

@@ -61,9 +61,7 @@ class Property:
     conditions: dict[str, Expr] | None = None
 
 
-def _claim(
-    form: Form, each: Any = (), on: Any = (), witness: str = "", needs: Any = (), cite: str = ""
-) -> Decorator:
+def _claim(form: Form, each: Any = (), on: Any = (), witness: str = "", needs: Any = (), cite: str = "") -> Decorator:
     def decorate(body: Callable[..., Any]) -> Claim:
         if not (body.__doc__ or "").strip():
             source.refuse(f"{body.__name__} has no docstring: say in one line what it claims")
@@ -84,7 +82,12 @@ def sometimes(*, needs: str | tuple[str, ...] = (), cite: str = "") -> Decorator
 
 
 def step(
-    *, witness: str, on: tuple[str, ...] = (), each: str | tuple[str, ...] = (), needs: str | tuple[str, ...] = (), cite: str = ""
+    *,
+    witness: str,
+    on: tuple[str, ...] = (),
+    each: str | tuple[str, ...] = (),
+    needs: str | tuple[str, ...] = (),
+    cite: str = "",
 ) -> Decorator:
     """A condition on a step's before and after: `def p(self, before, after, node)`.
 
@@ -94,9 +97,7 @@ def step(
     return _claim(Form.STEP, each=each, on=on, witness=witness, needs=needs, cite=cite)
 
 
-def leads_to(
-    *, each: str | tuple[str, ...] = (), needs: str | tuple[str, ...] = (), cite: str = ""
-) -> Decorator:
+def leads_to(*, each: str | tuple[str, ...] = (), needs: str | tuple[str, ...] = (), cite: str = "") -> Decorator:
     """Under weak fairness, a state where the premise holds is followed by one where the goal holds.
 
     The body returns `(premise, goal)`. With `each`, it is asked of every member on its own.
@@ -117,11 +118,15 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
     if claim.form is Form.STEP:
         conditions = {}
         for t in system.transitions:
-            if (claim.on and t.name not in claim.on) or (claim.each and tuple(p.sort.name for p in t.params) != claim.each):
+            if (claim.on and t.name not in claim.on) or (
+                claim.each and tuple(p.sort.name for p in t.params) != claim.each
+            ):
                 continue
             after = SymbolicState(system, frozen=f"the property {name}")
             after._bodies.update(t.effects)
-            conditions[t.name] = _condition(name, at, claim.body(system, state, after, *(t.params if claim.each else ())))
+            conditions[t.name] = _condition(
+                name, at, claim.body(system, state, after, *(t.params if claim.each else ()))
+            )
         return Property(name, claim.form, doc, claim.cite, at, claim.witness, params, conditions=conditions)
     result = claim.body(system, state, *params)
     exprs = result if isinstance(result, tuple) else (result,)

@@ -105,9 +105,7 @@ def trigger_name(instance: Instance) -> str:
     """`join_0` for `join` of node 0; only the name for a transition without indices."""
     name = "_".join([instance.transition.name, *map(str, instance.indices)])
     if name in RESERVED:
-        raise UsageError(
-            f"a transition called {name!r} cannot be a trigger, the model needs that name: rename it"
-        )
+        raise UsageError(f"a transition called {name!r} cannot be a trigger, the model needs that name: rename it")
     return name
 
 
@@ -115,9 +113,7 @@ def _arcs(machine: Machine, instance: Instance, indices: Mapping[str, int]) -> I
     """From where to where the step may move this machine: its claimed arcs, or nowhere."""
     own = [(p.sort.name, k) for p, k in instance.binding.items()]
     mine = all((p.sort.name, indices[p.args[0]]) in own for p in machine.params)
-    claimed = {
-        (a.source.name, a.dest.name) for a in machine.arcs(instance.transition, "self" if mine else "others")
-    }
+    claimed = {(a.source.name, a.dest.name) for a in machine.arcs(instance.transition, "self" if mine else "others")}
     yield from sorted(claimed | {(member.name, member.name) for member in machine.states})
 
 
@@ -132,9 +128,7 @@ def _check_indices(machine: Machine, indices: Mapping[str, int]) -> None:
             raise UsageError(f"the machine {machine.name} is one per {name}, say which: {usage}")
         value = indices[name]
         if isinstance(value, bool) or not isinstance(value, int) or not sort.low <= value <= sort.high:
-            raise UsageError(
-                f"{name}={value!r} is not a {name}: give a number from {sort.low} to {sort.high}"
-            )
+            raise UsageError(f"{name}={value!r} is not a {name}: give a number from {sort.low} to {sort.high}")
 
 
 __all__ = ["Running", "run_with_transitions", "trigger_name"]

@@ -38,23 +38,23 @@ class Sort:
 BOOL = Sort("bool", "bool", 0, 1)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def int_sort(low: int, high: int) -> Sort:
     return Sort("int", "int", low, high)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def enum_sort(cls: type[enum.Enum]) -> Sort:
     labels = tuple(member.name for member in cls)
     return Sort("enum", f"{cls.__module__}.{cls.__qualname__}", 0, len(labels) - 1, labels)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def index_sort(name: str, size: int) -> Sort:
     return Sort("index", name, 0, size - 1)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def ordinal(member: enum.Enum) -> int:
     """The position of an enum member in its class: the int that stands for it in a state."""
     return list(type(member)).index(member)

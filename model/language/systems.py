@@ -144,7 +144,9 @@ class System:
                     source.refuse(f"{name}: {edition} is not an edition of the system", at=at)
         for prop in self.properties:
             if prop.witness and prop.witness not in names:
-                source.refuse(f"{prop.name}: its witness {prop.witness!r} is not a `sometimes` of the system", at=prop.at)
+                source.refuse(
+                    f"{prop.name}: its witness {prop.witness!r} is not a `sometimes` of the system", at=prop.at
+                )
         for t in self.transitions:
             for a in t.arcs:
                 if type(a.source) not in enums or type(a.source) is not type(a.dest):
@@ -176,7 +178,9 @@ class System:
         for t in self.transitions:
             if t.name == name:
                 return t
-        raise UsageError(f"{self.name} has no transition {name!r}: it has {', '.join(t.name for t in self.transitions)}")
+        raise UsageError(
+            f"{self.name} has no transition {name!r}: it has {', '.join(t.name for t in self.transitions)}"
+        )
 
     def claim(self, name: str) -> Property:
         for p in self.properties:

@@ -56,7 +56,7 @@ _FINDINGS = (
             "A wall clock that is set back stops its node's heartbeats: a live node is removed.",
             "count beats on a monotonic clock"),
     Finding("departure-unnoticed", "R14",
-            "When a member dies, nothing tells the others: they run on, or wait for what it would have published.",
+            "When a member dies or leaves, nothing tells the others: they run on, or wait for what it would have published.",
             "make a missed heartbeat a membership change"),
     Finding("no-deadline-type-error", "S1",
             "Enough participants but no deadline: comparing None with a time raises TypeError, and the node closes all.",
@@ -77,6 +77,8 @@ GONE = ("departures_are_noticed",)
 CLOSING = ("closing_is_earned",)
 REST = ("full_rounds_come_to_rest",)
 NO_ROUND = ("enough_nodes_complete_a_round",)
+REST_FOR_EVER = ("deadlock_freedom",)
+DEADLINE = ("deadline_iff_last_call",)
 NO_WAITING = ("somebody_waits",)
 
 
@@ -110,13 +112,13 @@ _TORCH_RUNS = (
     _run(TORCH, "2 2:2", "worker_failure", R3=WORLD, rounds=4),
     _run(TORCH, "2 2:2", "crash", idle=NO_WAITING, R4=WORLD, R14=GONE + LEARN),
     _run(TORCH, "2 2:2", "stall", R6=TOLD + WAIT + LEARN, R4=WORLD),
-    _run(TORCH, "2 2:2", "outage", R7=("deadlock_freedom",) + TOLD + WAIT + LEARN, R4=WORLD),
+    _run(TORCH, "2 2:2", "outage", R7=REST_FOR_EVER + TOLD + WAIT + LEARN, R4=WORLD),
     _run(TORCH, "2 2:2", "clock_skew", idle=NO_WAITING, R5=WORLD + EXPELLED + TOLD),
     _run(TORCH, "2 2:2", "clock_step", R13=EXPELLED + WORLD + TOLD + LEARN),
     _run(TORCH, "2 2:2", "other_expiry", R12=EXPELLED + WORLD + TOLD + LEARN + WAIT),
     _run(TORCH, "2 2:2", "join_timeout", idle=NO_WAITING, R10=CLOSING, R4=("ranks_are_dense", "at_least_min"), R14=LEARN),
     _run(TORCH, "2 2:2", "job_end", idle=NO_WAITING, R4=WORLD),
-    _run(TORCH, "2 1:2", "outage", R7=GROUPS + TOLD + WAIT + LEARN + ("deadlock_freedom",), R2=MASTER, R4=RANKS),
+    _run(TORCH, "2 1:2", "outage", R7=GROUPS + TOLD + WAIT + LEARN + REST_FOR_EVER, R2=MASTER, R4=RANKS),
     _run(TORCH, "3 2:2"),
     _run(TORCH, "3 2:2", "job_end", R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
     _run(TORCH, "3 2:2", "worker_failure", R8=REST + WAIT, R3=WORLD, R1=LEARN, R2=MASTER),
@@ -125,12 +127,12 @@ _TORCH_RUNS = (
     _run(TORCH, "3 2:3", "crash", R14=GONE + WAIT + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
     _run(TORCH, "3 2:3", "crash", "restart", R14=GONE + WAIT + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
     _run(TORCH, "3 2:3", "stall", R6=GROUPS + TOLD + WAIT + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
-    _run(TORCH, "3 2:3", "outage", R7=GROUPS + TOLD + WAIT + LEARN + ("deadlock_freedom",), R1=LEARN, R2=MASTER,
+    _run(TORCH, "3 2:3", "outage", R7=GROUPS + TOLD + WAIT + LEARN + REST_FOR_EVER, R1=LEARN, R2=MASTER,
          R3=WORLD, R4=WORLD),
     _run(TORCH, "3 2:3", "other_expiry", R12=GROUPS + EXPELLED + NO_ROUND + WAIT + LEARN + TOLD + WORLD, R2=MASTER),
     _run(TORCH, "3 2:3", "join_timeout", R10=CLOSING, R14=LEARN, R1=LEARN, R2=MASTER, R3=WORLD),
     _run(TORCH, "3 2:3", "job_end", R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
-    _run(TORCH, "3 2:4", "other_min", R9=NO_ROUND + ("deadline_iff_last_call",), R1=LEARN, R2=MASTER, R3=WORLD),
+    _run(TORCH, "3 2:4", "other_min", R9=NO_ROUND + DEADLINE, R1=LEARN, R2=MASTER, R3=WORLD),
     _holders(TORCH, "2 2:2"),
     _holders(TORCH, "2 2:2", "worker_failure"),
     _holders(TORCH, "2 2:2", "join_timeout"),
@@ -145,20 +147,20 @@ _SEED_RUNS = (
     _run(SEED, "2 2:2", "worker_failure", R3=WORLD, rounds=4),
     _run(SEED, "2 2:2", "crash", idle=NO_WAITING, R4=WORLD, R14=GONE + LEARN),
     _run(SEED, "2 2:2", "stall", R6=TOLD + WAIT + LEARN, R4=WORLD),
-    _run(SEED, "2 2:2", "outage", R7=("deadlock_freedom",) + TOLD + WAIT + LEARN, R4=WORLD),
+    _run(SEED, "2 2:2", "outage", R7=REST_FOR_EVER + TOLD + WAIT + LEARN, R4=WORLD),
     _run(SEED, "2 2:2", "clock_skew", idle=NO_WAITING, R5=WORLD + EXPELLED + TOLD),
     _run(SEED, "2 2:2", "clock_step", R13=EXPELLED + WORLD + TOLD + LEARN),
     _run(SEED, "2 2:2", "other_expiry", R12=EXPELLED + WORLD + TOLD + LEARN + WAIT),
-    _run(SEED, "2 1:2", "outage", R7=GROUPS + TOLD + WAIT + LEARN + ("deadlock_freedom",), R4=RANKS),
+    _run(SEED, "2 1:2", "outage", R7=GROUPS + TOLD + WAIT + LEARN + REST_FOR_EVER, R4=RANKS),
     _run(SEED, "3 2:2", "worker_failure", R8=REST + WAIT, R3=WORLD),
     _run(SEED, "3 2:3", R3=WORLD),
     _run(SEED, "3 2:3", "worker_failure", R3=WORLD),
     _run(SEED, "3 2:3", "crash", "restart", R14=GONE + WAIT + LEARN, R3=WORLD, R4=WORLD),
     _run(SEED, "3 2:3", "stall", R6=GROUPS + TOLD + WAIT + LEARN, R3=WORLD, R4=WORLD),
-    _run(SEED, "3 2:3", "outage", R7=GROUPS + TOLD + WAIT + LEARN + ("deadlock_freedom",), R3=WORLD, R4=WORLD),
+    _run(SEED, "3 2:3", "outage", R7=GROUPS + TOLD + WAIT + LEARN + REST_FOR_EVER, R3=WORLD, R4=WORLD),
     _run(SEED, "3 2:3", "join_timeout", R10=CLOSING, R14=LEARN, R3=WORLD),
     _run(SEED, "3 2:3", "job_end", R14=LEARN, R3=WORLD, R4=WORLD),
-    _run(SEED, "3 2:4", "other_min", R9=("deadline_iff_last_call",), S1=CLOSING + LEARN, R3=WORLD),
+    _run(SEED, "3 2:4", "other_min", R9=DEADLINE, S1=CLOSING + LEARN, R3=WORLD),
     _holders(SEED, "2 2:2", "worker_failure"),
     _holders(SEED, "2 1:2", "job_end", "join_timeout", R11=("lost_writes_are_reported",)),
 )

@@ -5,8 +5,8 @@ accesses of the store. `refinement.py` maps it to the coarser system, in which a
 
 Abstractions on top of the coarser system's, all of them milliseconds against seconds: no deadline passes and no
 heartbeat expires while somebody is between reading and writing with a token that is still good, none ages between
-being put into a copy and being written, and none has expired in a copy that the cache serves. A token is good, one write behind, or
-further behind.
+being put into a copy and being written, and none has expired in a copy that the cache serves. A token is good, one
+write behind, or further behind.
 """
 
 from __future__ import annotations
@@ -15,14 +15,31 @@ import enum
 from typing import Any
 
 from ..language import (
-    Expr, all_, always, any_, arc, choice, environment, fault, flag, implies, integer, ite, machine, named,
-    not_, sometimes, step, terminal, transition,
+    Expr,
+    all_,
+    always,
+    any_,
+    arc,
+    choice,
+    environment,
+    fault,
+    flag,
+    implies,
+    integer,
+    ite,
+    machine,
+    named,
+    not_,
+    sometimes,
+    step,
+    terminal,
+    transition,
 )  # fmt: skip
 from .copies import PER_NODE, SCALARS, Copy
-from .shared import D, H, M, P, S, Shared
+from .shared import Condition, D, H, M, P, S, Shared
 from .vocabulary import Action, Deadline, Edition, Heartbeat, Holder, Membership, Operation, Patience, Place, Raised
 
-O, A = Operation, Action
+O, A = Operation, Action  # noqa: E741  as short as the M, H, D, P, R beside it
 WRITES = tuple(a for a in Action if a.value < Action.SYNC.value)
 ERRORS = (A.ERROR_CLOSED, A.ERROR_TIMEOUT, *Raised)
 OPERATOR = {P.EXITING: "exit", P.JOINING: "join", P.RUNNING: "keep-alive", P.DONE: "close", P.FAILED: "close"}
@@ -59,7 +76,7 @@ class StateHolders(Shared):
     copy_hb = choice(Heartbeat, per=("node", "node"))
 
     # The coarser system shows how these move; here a write can move them in any of its ways.
-    round_state = membership = heartbeat = None
+    round_state = membership = heartbeat = None  # type: ignore[assignment]
 
     @machine(Operation, each="node")
     def executor(self, s: S, node: Expr) -> Any:
@@ -73,7 +90,7 @@ class StateHolders(Shared):
         return ite(s.token[node] == Token.GOOD, fresh, Holder.STALE)
 
     @terminal
-    def at_rest(self, s: S) -> Expr:
+    def at_rest(self, s: S) -> Condition:
         """Everybody has left or died."""
         return all_((s.place[j] == P.LEFT) | s.crashed[j] for j in s.node)
 
@@ -86,7 +103,7 @@ class StateHolders(Shared):
         self.acts(s, node)
         s.when(s.operation[node] == operation)
 
-    def operator_decides(self, s: S, node: Expr, outcome: Any) -> Expr:
+    def operator_decides(self, s: S, node: Expr, outcome: Any) -> Condition:
         """The operator that a node runs decides `outcome` on its copy."""
         copy = Copy(s, node)
         verdict = not_(True)
@@ -94,12 +111,12 @@ class StateHolders(Shared):
             verdict = ite(s.place[node] == place, self.decides(copy, operator, outcome, node), verdict)  # type: ignore[arg-type]
         return verdict
 
-    def would(self, s: S, node: Expr, *outcomes: Any) -> Expr:
+    def would(self, s: S, node: Expr, *outcomes: Any) -> Condition:
         """The node has a copy on which its operation ends like that: nothing that others do can change it."""
         decided = any_([self.operator_decides(s, node, outcome) for outcome in outcomes])
         return (s.operation[node] == O.DECIDING) & decided
 
-    def abstract_place(self, s: S, node: Expr) -> Expr:
+    def abstract_place(self, s: S, node: Expr) -> Condition:
         """The node's place in the coarser system, where reading, deciding and writing are one step."""
         place = s.place[node]
         done = (s.operation[node] == O.FINISHED) | self.would(s, node, A.FINISH)
@@ -108,7 +125,7 @@ class StateHolders(Shared):
         place = ite(failed & (place == P.JOINING), P.FAILED, place)
         return ite(done & place.isin((P.EXITING, P.JOINING)), after, place)
 
-    def is_returning(self, s: S, node: Expr) -> Expr:
+    def is_returning(self, s: S, node: Expr) -> Condition:
         return self.abstract_place(s, node) == P.RETURNING
 
     def load(self, s: S, node: Expr) -> None:
@@ -202,7 +219,7 @@ class StateHolders(Shared):
         s.told_won[node] = named("same bytes", self._same_bytes(s, node))
         self.load(s, node)
 
-    def _same_bytes(self, s: S, node: Expr) -> Expr:
+    def _same_bytes(self, s: S, node: Expr) -> Condition:
         copy = Copy(s, node)
         scalars = [getattr(copy, name) == getattr(s, name) for name in SCALARS]
         lanes = [all_(getattr(copy, name)[j] == getattr(s, name)[j] for j in s.node) for name in PER_NODE]
@@ -214,7 +231,7 @@ class StateHolders(Shared):
 
     @transition(
         each="node",
-        moves=[arc(O.DECIDING, O.ACTING), arc(O.DECIDING, O.SYNCING), arc(O.DECIDING, O.FINISHED), arc(O.DECIDING, O.FAILED)],
+        moves=[arc(O.DECIDING, o) for o in (O.ACTING, O.SYNCING, O.FINISHED, O.FAILED)],
         cite="rendezvous-engine 2.2.3.1, 3.2",
     )  # fmt: skip
     def decide(self, s: S, node: Expr) -> None:
@@ -356,11 +373,11 @@ class Actions(StateHolders):
 class Holders(Actions):
     """State holders under time and faults, and what is asked of them."""
 
-    def between(self, s: S, node: Expr) -> Expr:
+    def between(self, s: S, node: Expr) -> Condition:
         """The node has read, and has not yet written or decided that there is nothing to write."""
         return s.operation[node].isin((O.DECIDING, O.ACTING)) | s.dirty[node]
 
-    def nobody_between(self, s: S) -> Expr:
+    def nobody_between(self, s: S) -> Condition:
         """Nobody can still write what it read before now."""
         return ~any_(self.between(s, j) & (s.token[j] == Token.GOOD) & ~s.crashed[j] for j in s.node)
 
@@ -434,36 +451,33 @@ class Holders(Actions):
     # ---- properties
 
     @sometimes()
-    def a_write_loses(self, s: S) -> Expr:
+    def a_write_loses(self, s: S) -> Condition:
         """Somebody is about to write on a stale copy."""
         return any_(s.dirty[j] & (s.token[j] != Token.GOOD) & (s.operation[j] == O.SYNCING) for j in s.node)
 
     @sometimes()
-    def a_round_is_complete(self, s: S) -> Expr:
+    def a_round_is_complete(self, s: S) -> Condition:
         """A round is complete with at least min participants."""
         return s.complete & (self.participants(s) >= self.min_nodes)
 
     @step(each="node", on=("write_loses",), witness="a_write_loses", cite="c10d_rendezvous_backend.py:set_state")
-    def lost_writes_are_reported(self, before: S, after: S, node: Expr) -> Expr:
+    def lost_writes_are_reported(self, before: S, after: S, node: Expr) -> Condition:
         """A compare-and-set that was lost is reported as lost."""
         return ~after.told_won[node]
 
     @always(witness="a_write_loses")
-    def a_good_token_means_a_good_copy(self, s: S) -> Expr:
+    def a_good_token_means_a_good_copy(self, s: S) -> Condition:
         """A clean copy with the store's token is the store's state, less whoever it takes for dead."""
         return all_(
             implies(
                 (s.token[i] == Token.GOOD) & ~s.dirty[i],
-                all_(
-                    (s.copy_member[i, j] == s.member[j]) | (s.copy_hb[i, j] == H.NONE)
-                    for j in s.node
-                ),
+                all_((s.copy_member[i, j] == s.member[j]) | (s.copy_hb[i, j] == H.NONE) for j in s.node),
             )
             for i in s.node
         )
 
     @step(each="node", witness="a_round_is_complete")
-    def only_writes_change_the_store(self, before: S, after: S, node: Expr) -> Expr:
+    def only_writes_change_the_store(self, before: S, after: S, node: Expr) -> Condition:
         """A node changes the shared state only by a write that wins, and heartbeats age on their own."""
         same = [getattr(before, n) == getattr(after, n) for n in SCALARS]
         lanes = [all_(getattr(before, n)[j] == getattr(after, n)[j] for j in before.node) for n in ("member", "rank")]

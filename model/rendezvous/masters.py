@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..language import Expr, arc, ite, named, not_, ord_, transition
-from .shared import P, S
+from .shared import Condition, P, S
 from .surroundings import Surroundings
 from .vocabulary import Edition
 
@@ -13,15 +13,15 @@ TORCH = Edition.TORCH
 class Masters(Surroundings):
     """In torch 1.10 the agent of rank 0 publishes its address for every round; in 2.13 it is cached."""
 
-    start_workers = None  # in three variants here
+    start_workers = None  # type: ignore[assignment]  # in three variants here
 
-    def _serves(self, s: S, node: Expr) -> Expr:
+    def _serves(self, s: S, node: Expr) -> Condition:
         """The node creates a store and publishes its address."""
         first = s.saw_rank[node] == 0
         own = s.master[node] == ord_(node) + 1
         return first & ~own if self.edition is TORCH else first
 
-    def _cached(self, s: S, node: Expr) -> Expr:
+    def _cached(self, s: S, node: Expr) -> Condition:
         return s.master[node] != 0 if self.edition is TORCH else not_(True)
 
     @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.RETURNING, P.RUNNING)])

@@ -16,12 +16,26 @@ from __future__ import annotations
 from typing import Any
 
 from ..language import (
-    Expr, SymbolicState, System, any_, choice, constant, count, flag, index, integer, ite, machine, may, ord_,
+    Expr,
+    SymbolicState,
+    System,
+    any_,
+    choice,
+    constant,
+    count,
+    flag,
+    index,
+    integer,
+    ite,
+    machine,
+    may,
+    ord_,
 )  # fmt: skip
 from .operators import OPERATORS
 from .vocabulary import Deadline, Edition, Heartbeat, Membership, Patience, Place, Round
 
 S = SymbolicState
+Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 M, H, D, P, R = Membership, Heartbeat, Deadline, Place, Round
 
 # What dropping the dead from a copy can do to the machines, on top of a writer's own moves.
@@ -96,10 +110,10 @@ class Shared(System):
         """The node is up and reaches the store."""
         s.when(~s.crashed[node], ~s.stalled[node], ~s.store_down)
 
-    def live(self, s: S, node: Expr) -> Expr:
+    def live(self, s: S, node: Expr) -> Condition:
         return ~s.crashed[node] & ~s.stalled[node]
 
-    def expired_for(self, s: S, observer: Expr, node: Expr) -> Expr:
+    def expired_for(self, s: S, observer: Expr, node: Expr) -> Condition:
         """`observer` takes `node` for dead (dynamic_rendezvous.py:_sanitize compares wall clocks)."""
         same = s.stamp_low[node] == s.clock_low[observer]
         late = same & (s.hb[node] == H.EXPIRED)
@@ -107,14 +121,14 @@ class Shared(System):
         hasty = s.impatient[observer] & (observer != node) & (s.hb[node] == H.DUE)
         return late | skewed | hasty
 
-    def beat_due(self, s: S, node: Expr) -> Expr:
+    def beat_due(self, s: S, node: Expr) -> Condition:
         """A clock that went back makes a heartbeat look younger than new: none is due."""
         return (s.hb[node] == H.DUE) & (s.stamp_low[node] == s.clock_low[node])
 
-    def min_of(self, s: S, node: Expr) -> Expr:
+    def min_of(self, s: S, node: Expr) -> Condition:
         return ite(s.sterner[node], self.min_nodes + 1, self.min_nodes)
 
-    def participants(self, s: S) -> Expr:
+    def participants(self, s: S) -> Condition:
         return s.member.count(M.PARTICIPANT)
 
     def sweep(self, s: S, observer: Expr) -> None:
@@ -139,7 +153,7 @@ class Shared(System):
         s.round = ite(empty, self.next_round(s.round), s.round)
         self.forget_returns(s, empty)
 
-    def next_round(self, number: Expr) -> Expr:
+    def next_round(self, number: Expr) -> Condition:
         return ite(number + 1 < self.rounds, number + 1, 0)
 
     def forget_returns(self, s: S, replaced: Any) -> None:
@@ -153,7 +167,7 @@ class Shared(System):
             for k in s.node:
                 s.saw[j, k] = ite(replaced, False, s.saw[j, k])
 
-    def is_returning(self, s: S, node: Expr) -> Expr:
+    def is_returning(self, s: S, node: Expr) -> Condition:
         return s.place[node] == P.RETURNING
 
     def goes_on(self, s: S, node: Expr, place: Place) -> None:
@@ -168,7 +182,7 @@ class Shared(System):
         for j in s.node:
             s.saw[node, j] = ite(returns, copy.member[j] == M.PARTICIPANT, s.saw[node, j])
 
-    def decides(self, s: S, operator: str, outcome: Any, node: Expr) -> Expr:
+    def decides(self, s: S, operator: str, outcome: Any, node: Expr) -> Condition:
         """The operator decides this on the swept copy `s`; only a join ever runs into its deadline here."""
         table = OPERATORS[self.edition][operator]
         size = self.participants(s)
@@ -210,5 +224,5 @@ class Shared(System):
         s.complete = s.complete | done
         s.deadline = ite(done, D.UNSET, s.deadline)
 
-    def count_below(self, s: S, node: Expr) -> Expr:
+    def count_below(self, s: S, node: Expr) -> Condition:
         return count((s.member[k] == M.PARTICIPANT) & (ord_(k) < ord_(node)) for k in s.node)

@@ -89,7 +89,10 @@ class Protocol(Shared):
 
     @transition(
         each="node", editions=[TORCH], cite="dynamic_rendezvous.py:_add_to_redundancy_list",
-        moves=[SWEEP, arc(R.COMPLETE, R.COMPLETE), arc(M.OUTSIDE, M.REDUNDANT), may((M.PARTICIPANT, M.WAITING), M.REDUNDANT), arc(H.NONE, H.FRESH), may(H.EXPIRED, H.FRESH)],
+        moves=[
+            SWEEP, arc(R.COMPLETE, R.COMPLETE), arc(M.OUTSIDE, M.REDUNDANT),
+            may((M.PARTICIPANT, M.WAITING), M.REDUNDANT), arc(H.NONE, H.FRESH), may(H.EXPIRED, H.FRESH),
+        ],
     )  # fmt: skip
     def add_to_redundancy_list(self, s: S, node: Expr) -> None:
         """The round is complete and full: the node becomes a spare."""
@@ -198,9 +201,7 @@ class Protocol(Shared):
 
     # ---- the agent
 
-    @transition(
-        each="node", cite="elastic-node-change 2.3.1 (num_nodes_waiting)", moves=[arc(P.RUNNING, P.EXITING)]
-    )
+    @transition(each="node", cite="elastic-node-change 2.3.1 (num_nodes_waiting)", moves=[arc(P.RUNNING, P.EXITING)])
     def restart_for_newcomers(self, s: S, node: Expr) -> None:
         """The agent sees a waiting node: it stops its workers and calls next_rendezvous."""
         self.enters(s, node, P.RUNNING)

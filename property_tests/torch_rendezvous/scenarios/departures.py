@@ -1,8 +1,8 @@
 """R14: a member dies, and nothing tells those who rely on it.
 
 Rule: one process dies, and no more; what the other one learns is asked of torch's handler, as agents do.
-The cause: an agent restarts for a node that waits (`SimpleElasticAgent._invoke_run`, agent/server/api.py, looks
-at num_nodes_waiting()). A missed heartbeat shrinks the list of participants, and nobody looks at that.
+The cause: an agent restarts for a node that waits (`SimpleElasticAgent._invoke_run`, agent/server/api.py,
+looks at num_nodes_waiting()). A missed heartbeat shrinks the list of participants: nobody looks at that.
 """
 
 import time
@@ -58,8 +58,8 @@ def _wait_for_master(cluster: Cluster, *, benign: bool) -> tuple[list[str], bool
     """B, which is rank 0, dies before it publishes its master: whether A outwaits B's window in vain.
 
     B's poll of the round that A completes is held at its backend. A waits in `RendezvousStoreInfo.build`,
-    and cannot beat meanwhile: its backend has the same store client (`_create_c10d_handler`, registry.py), which
-    serves one call at a time. TCPStore itself warns of the timeout on the standard error output.
+    and cannot beat meanwhile: its backend has the same store client (`_create_c10d_handler`, registry.py),
+    which serves one call at a time. TCPStore itself warns of the timeout on the standard error output.
     """
     settings = Settings(min_nodes=2, max_nodes=2, beats_missed_max=2, store_s=3)
     a, b = cluster.node("A", 2, settings), cluster.node("B", 1, settings)
