@@ -120,7 +120,7 @@ def fair_region(graph: Graph, avoid: set[State], fair: Sequence[int]) -> set[Sta
                     back.setdefault(after, []).append(state)
         for number in fair:
             seeds = [s for s in region if _satisfied(graph, region, s, number)]
-            region = _closure(seeds, lambda s: back.get(s, ()), region)
+            region = _closure(seeds, lambda s, back=back: back.get(s, ()), region)  # type: ignore[misc]
         if len(region) == size:
             return region
 
