@@ -71,7 +71,7 @@ class _Cover:
         self.after: list[int] = graph.after.tolist()
         self.number: list[int] = graph.number.tolist()
         self.next = self.first[:-1]  # the untaken edges of a state are next[state] .. first[state + 1]
-        self.tree: Tree = {state: (-1, -1) for state in explored.initial}
+        self.tree: Tree = dict.fromkeys(explored.initial, (-1, -1))
         for _ in self._grow(self.tree):
             pass
 

@@ -21,8 +21,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Instance
 from trystate.model.errors import UsageError
@@ -41,8 +40,9 @@ def state_machine(
 ) -> type[RuleBasedStateMachine]:  # fmt: skip
     """Turn a system into a hypothesis state machine that compares a subject with it after every step.
 
-    Each transition is a rule that is possible where its guard holds for some indices. The factory makes a subject
-    for each run; one that is a context manager is entered, and left at the end of the run.
+    One rule takes a step: any transition, for any indices for which its guard holds now. Another tries one that the
+    guard forbids. The factory makes a subject for each run; one that is a context manager is entered, and left at
+    the end of the run.
 
     Args:
         refusals: also try steps that the model forbids, which the subject must refuse without changing.
@@ -59,14 +59,14 @@ def state_machine(
         "_system": system,
         "_factory": staticmethod(subject_factory),
         "_steer": steer,
+        "_refusals": refusals,
         "_invariants": tuple(_invariant(system, name) for name in invariants),
         "_interpreter": (interpreter := Interpreter(system)),
         "_steps": staticmethod(lru_cache(STATES_KEPT)(lambda state: tuple(interpreter.successors(state)))),
     }
-    for transition in system.transitions:
-        body[f"_take_{transition.name}"] = _step_rule(transition.name)
-    if refusals:
-        body["_refuse"] = _refusal_rule()
+    # Twice the rule that takes a step: a run is there to get on, and only now and then to be refused.
+    rules = (_take_rule(), _take_rule(), _refuse_rule(), _rest_rule())
+    body |= {f"_rule_{k}": one for k, one in enumerate(rules)}
     return type(f"{system.name}StateMachine", (_SideBySide,), body)
 
 
@@ -78,37 +78,43 @@ def _invariant(system: System, name: str) -> tuple[str, Expr]:
     return name, claim.exprs[0]
 
 
-# Hypothesis switches rules off for a whole run, by name (swarm testing). A protocol without one of its steps
-# soon stands still, so all rules bear one name, and their argument tells them apart in what is printed:
-# `state.step(take='join(1)')`, `state.step(refuse='exit(0)')`.
+# A rule per transition was tried: hypothesis switches rules off by name for a whole run (swarm testing), and a
+# protocol without one of its steps stands still; and it shrank badly, for a rule that is impossible is drawn again.
+# So steps are drawn by one rule, and all rules bear one name: their argument says which, `state.step(take='join(1)')`.
 
 
-def _step_rule(name: str) -> Any:
-    """The rule of a transition: possible where its guard holds for some indices."""
-
+def _take_rule() -> Any:
     def step(self: _SideBySide, take: str) -> None:
+        """Take a step of the model whose guard holds."""
         self._take(take)
 
-    drawn = st.runner().flatmap(lambda self: st.sampled_from(self._choices[name]))
-    return precondition(lambda self: name in self._choices)(rule(take=drawn)(step))
+    drawn = st.runner().flatmap(lambda self: st.sampled_from(self._choices))
+    return precondition(lambda self: bool(self._choices))(rule(take=drawn)(step))
 
 
-def _refusal_rule() -> Any:
-    """The rule that tries a step which the model forbids: at most once between two steps."""
-
+def _refuse_rule() -> Any:
     def step(self: _SideBySide, refuse: str) -> None:
+        """Try a step that the model forbids."""
         self._try(refuse)
 
     drawn = st.runner().flatmap(lambda self: st.sampled_from(list(self._forbidden)))
     return precondition(lambda self: bool(self._forbidden))(rule(refuse=drawn)(step))
 
 
+def _rest_rule() -> Any:
+    def step(self: _SideBySide) -> None:
+        """Nothing can happen any more, and hypothesis wants a rule that can."""
+
+    return precondition(lambda self: not self._choices and not self._forbidden)(rule()(step))
+
+
 class _SideBySide(RuleBasedStateMachine):
-    """The model's state and a subject; its subclasses have a rule per transition."""
+    """The model's state and a subject; its subclasses say of what."""
 
     _system: ClassVar[System]
     _factory: ClassVar[Callable[[], Subject]]
     _steer: ClassVar[bool]
+    _refusals: ClassVar[bool]
     _invariants: ClassVar[tuple[tuple[str, Expr], ...]]
     _interpreter: ClassVar[Interpreter]
     _steps: ClassVar[Callable[[State], Steps]]
@@ -131,17 +137,6 @@ class _SideBySide(RuleBasedStateMachine):
     def teardown(self) -> None:
         self._stack.close()
 
-    @precondition(lambda self: not self._choices and not self._forbidden)
-    @rule()
-    def step(self) -> None:
-        """Nothing can happen any more, and hypothesis wants a rule that can."""
-
-    @invariant()
-    def keeps_its_invariants(self) -> None:
-        for name, expr in self._invariants:
-            if not self._interpreter.holds(expr, self._state):
-                raise Disagreement(f"{name} does not hold; after: {self._said()}")
-
     def _take(self, label: str) -> None:
         instance, after = self._possible[label]
         self._trail.append(label)
@@ -153,7 +148,6 @@ class _SideBySide(RuleBasedStateMachine):
 
     def _try(self, label: str) -> None:
         instance = self._forbidden[label]
-        self._forbidden = {}
         try:
             self._subject.perform(instance.transition.name, instance.indices)
         except Refused:
@@ -166,18 +160,19 @@ class _SideBySide(RuleBasedStateMachine):
         self._state = state
         self._visits[state] += 1
         self._compare("")
+        for name, expr in self._invariants:
+            if not self._interpreter.holds(expr, state):
+                raise Disagreement(f"{name} does not hold; after: {self._said()}")
         steps = self._steps(state)
         self._possible = {i.label: (i, after) for i, after in steps}
-        self._forbidden = {
-            i.label: i
-            for i in self._interpreter.kernel.instances
-            if self._subject.can_refuse(i.transition.name) and not self._interpreter.allowed(i, state)
-        }
+        instances = self._interpreter.kernel.instances if self._refusals else ()
+        self._forbidden = {i.label: i for i in instances if self._forbids(i, state)}
         least = min((self._visits[after] for _, after in steps), default=0)
-        self._choices: dict[str, list[str]] = {}
-        for instance, after in steps:
-            if not self._steer or self._visits[after] == least:
-                self._choices.setdefault(instance.transition.name, []).append(instance.label)
+        self._choices = [i.label for i, after in steps if not self._steer or self._visits[after] == least]
+
+    def _forbids(self, instance: Instance, state: State) -> bool:
+        can_refuse = self._subject.can_refuse(instance.transition.name)
+        return can_refuse and not self._interpreter.allowed(instance, state)
 
     def _compare(self, then: str) -> None:
         text = difference(self._system, self._state, self._subject.observe())

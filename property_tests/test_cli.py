@@ -1,11 +1,8 @@
 """The command line answers with the right exit code, says what is wrong in a line, and writes its report."""
 
-import enum
 import io
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,24 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 from trystate.model.checker.expectations import Finding, Run
-from trystate.model.language import (
-    Expr,
-    SymbolicState,
-    System,
-    all_,
-    always,
-    any_,
-    arc,
-    choice,
-    constant,
-    fault,
-    index,
-    leads_to,
-    machine,
-    sometimes,
-    terminal,
-    transition,
-)
+from trystate.model.language import Expr, SymbolicState, transition
 from trystate.property_tests.torch_rendezvous.checks import Check, Outcome
 from trystate.property_tests.torch_rendezvous.scenarios.observation import Observation
 
@@ -41,99 +21,16 @@ from trystate.__main__ import main
 from trystate.deciding import showcase
 from trystate.exits import Exit
 
+from .systems.lock import Edition, Lock, Where
+
 S = SymbolicState
-
-
-class Edition(enum.Enum):
-    """Two variants of a lock."""
-
-    BROKEN = "nobody looks before entering"
-    MENDED = "whoever enters looks first"
-
-
-class Where(enum.Enum):
-    """Where a node is."""
-
-    OUTSIDE = "may enter"
-    INSIDE = "is alone, if all is well"
-    GONE = "has left for good"
-
-
-class Lock(System):
-    """A lock that one of its editions forgets to take."""
-
-    title = "A lock"
-    Edition = Edition
-    node = index(2)
-    min_nodes = constant(1)
-    max_nodes = constant(2)
-    at = choice(Where, per="node")
-
-    @machine(Where, each="node")
-    def whereabouts(self, s: S, node: Expr) -> Any:
-        """Where a node is."""
-        return s.at[node]
-
-    @transition(each="node", source=Where.OUTSIDE, dest=Where.INSIDE, editions=(Edition.BROKEN,))
-    def barge_in(self, s: S, node: Expr) -> None:
-        """A node enters without looking."""
-        s.when(s.at[node] == Where.OUTSIDE)
-        s.at[node] = Where.INSIDE
-
-    @transition(each="node", source=Where.OUTSIDE, dest=Where.INSIDE, editions=(Edition.MENDED,))
-    def enter(self, s: S, node: Expr) -> None:
-        """A node enters an empty room."""
-        s.when(s.at[node] == Where.OUTSIDE, all_(s.at[j] != Where.INSIDE for j in s.node))
-        s.at[node] = Where.INSIDE
-
-    @transition(each="node", moves=[arc(Where.INSIDE, Where.GONE)])
-    def leave(self, s: S, node: Expr) -> None:
-        """A node leaves."""
-        s.when(s.at[node] == Where.INSIDE)
-        s.at[node] = Where.GONE
-
-    @fault("relapse", each="node", moves=[arc(Where.GONE, Where.OUTSIDE)])
-    def come_again(self, s: S, node: Expr) -> None:
-        """A node that left comes again."""
-        s.when(s.at[node] == Where.GONE)
-        s.at[node] = Where.OUTSIDE
-
-    @terminal
-    def at_rest(self, s: S) -> Expr:
-        """All are gone."""
-        return all_(w == Where.GONE for w in s.at)
-
-    @always(witness="somebody_enters")
-    def one_at_a_time(self, s: S) -> Expr:
-        """Never two inside."""
-        inside: Expr = s.at.count(Where.INSIDE) <= 1
-        return inside
-
-    @sometimes()
-    def somebody_enters(self, s: S) -> Expr:
-        """Somebody is inside."""
-        return any_(w == Where.INSIDE for w in s.at)
-
-    @leads_to(each="node")
-    def everybody_leaves(self, s: S, node: Expr) -> tuple[Expr, Expr]:
-        """Whoever enters leaves."""
-        return s.at[node] == Where.INSIDE, s.at[node] == Where.GONE
-
-
-class Unclaimed(Lock):
-    """A lock with a step that moves a node where it does not claim to."""
-
-    @transition(each="node")
-    def vanish(self, s: S, node: Expr) -> None:
-        """A node is gone."""
-        s.at[node] = Where.GONE
 
 
 FINDING = Finding("two-inside", "R1", "Two nodes are inside at once", "look before entering")
 KNOWN = {"one_at_a_time": ("two-inside",)}
 BROKEN = Run(Lock, {"node": 2}, Edition.BROKEN, ("relapse",), KNOWN)
 MENDED = Run(Lock, {"node": 2}, Edition.MENDED, ("relapse",))
-HERE = f"{__name__}:Lock"
+HERE = f"{Lock.__module__}:Lock"
 AGREES = Check("operators", lambda report: Outcome(12, "contexts", (), 0.1))
 DIFFERS = Check("edges", lambda report: Outcome(7, "edges", ("step 3: the model says A, torch B",), 0.1))
 
@@ -149,6 +46,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(registry, "findings", lambda: {FINDING.name: FINDING})
         monkeypatch.setattr(verify, "torch_problem", lambda: problem)
         monkeypatch.setattr(verify, "conformance_checks", lambda: checks)
+        monkeypatch.setattr(verify, "refinement_checks", lambda: ())
 
     install(BROKEN, MENDED)
     return install
@@ -221,9 +119,7 @@ def test_a_transition_that_fires_in_no_run_exits_with_1(command: Command, plan: 
     code, out, _ = command("verify")
     assert code == Exit.FAILED
     assert "coverage: Barred MENDED: knock fired in no run" in out
-    assert report()["gaps"] == [
-        {"system": "Barred", "edition": "MENDED", "never_fired": ["knock"], "unreached": []}
-    ]
+    assert report()["gaps"] == [{"system": "Barred", "edition": "MENDED", "never_fired": ["knock"], "unreached": []}]
 
 
 def test_a_conformance_disagreement_exits_with_1_and_is_named(command: Command, plan: Any) -> None:
@@ -302,7 +198,7 @@ def test_the_registered_systems_are_checked_by_name_and_by_machine(command: Comm
 
 
 def test_a_wrong_declaration_exits_with_1_in_one_line(command: Command) -> None:
-    code, _, err = command("verify", f"{__name__}:Unclaimed")
+    code, _, err = command("verify", f"{Lock.__module__}:Unclaimed")
     assert code == Exit.FAILED
     assert "vanish(0) moves the machine whereabouts in a way that it does not claim" in err.splitlines()[-1]
 
@@ -360,9 +256,7 @@ def test_an_internal_error_is_one_line_and_leaves_a_traceback(
     monkeypatch.setattr(registry, "plan", burst)
     code, _, err = command("verify", "--out", "here")
     assert code == Exit.INTERNAL
-    assert err == (
-        "trystate: internal error: ZeroDivisionError('burst'); the traceback is in here/traceback.txt\n"
-    )
+    assert err == ("trystate: internal error: ZeroDivisionError('burst'); the traceback is in here/traceback.txt\n")
     assert "in burst" in Path("here/traceback.txt").read_text()
 
 
@@ -409,48 +303,10 @@ def test_the_itf_trace_gives_every_variable_in_every_state(command: Command) -> 
 
 
 def test_an_itf_loop_does_not_repeat_its_first_state(command: Command) -> None:
-    command("verify", f"{__name__}:Waltz")
+    command("verify", f"{Lock.__module__}:Waltz")
     trace = json.loads(Path("trystate-report/01-waltz/it_ends.itf.json").read_text())
     assert trace["loop"] == 0
     assert [state["beat"] for state in trace["states"]] == ["ONE", "TWO", "THREE"]
-
-
-class Beat(enum.Enum):
-    """A beat of a bar."""
-
-    ONE = "heavy"
-    TWO = "lighter"
-    THREE = "light"
-    LAST = "never played"
-
-
-class Waltz(System):
-    """Three beats, for ever."""
-
-    beat = choice(Beat)
-
-    @transition()
-    def one(self, s: S) -> None:
-        """The first beat is over."""
-        s.when(s.beat == Beat.ONE)
-        s.beat = Beat.TWO
-
-    @transition()
-    def two(self, s: S) -> None:
-        """The second beat is over."""
-        s.when(s.beat == Beat.TWO)
-        s.beat = Beat.THREE
-
-    @transition()
-    def three(self, s: S) -> None:
-        """The bar is over."""
-        s.when(s.beat == Beat.THREE)
-        s.beat = Beat.ONE
-
-    @leads_to()
-    def it_ends(self, s: S) -> tuple[Expr, Expr]:
-        """The waltz ends."""
-        return s.beat == Beat.ONE, s.beat == Beat.LAST
 
 
 def test_junit_has_one_test_case_per_run_and_property(command: Command, plan: Any) -> None:
@@ -556,9 +412,7 @@ def test_the_transitions_of_a_system_are_a_table_too(command: Command) -> None:
     assert "`crash(node)`" in out
 
 
-def test_diagram_writes_what_its_check_then_finds_up_to_date(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_diagram_writes_what_its_check_then_finds_up_to_date(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "SYSTEMS", {"lock": Lock})
     code, out, err = command("diagram")
     assert code == Exit.OK, err
@@ -590,9 +444,7 @@ def test_replay_shows_the_model_then_what_torch_did(
     assert places == sorted(places)
 
 
-def test_replay_without_torch_exits_with_3_and_the_remedy(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replay_without_torch_exits_with_3_and_the_remedy(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     from trystate import replaying
 
     monkeypatch.setattr(replaying, "torch_problem", lambda: "torch is not installed: pip install it")
@@ -621,43 +473,3 @@ def test_doctor_names_versions_and_what_works(command: Command) -> None:
     assert code == Exit.OK
     assert re.search(rf"trystate +│ {re.escape(trystate.__version__)}", out)
     assert re.search(r"engine explicit +│ yes", out)
-
-
-# ---- the import
-
-
-def test_importing_the_package_loads_no_engine_and_no_heavy_package() -> None:
-    heavy = ("torch", "numpy", "dd", "rich", "graphviz", "transitions", "trystate.model.checker.check")
-    program = (
-        "import sys, trystate, trystate.model; "
-        f"print([m for m in {heavy!r} if m in sys.modules]); "
-        "import trystate.model.rendezvous; trystate.System; "
-        f"print([m for m in {heavy[:6]!r} if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n[]\n"
-
-
-def test_the_console_script_and_the_module_are_the_same() -> None:
-    done = subprocess.run([sys.executable, "-m", "trystate", "--version"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, f"trystate {trystate.__version__}\n")
-
-
-def test_a_terminal_that_knows_only_ascii_and_a_reader_who_leaves_are_no_errors() -> None:
-    program = [sys.executable, "-m", "trystate", "table", "rendezvous"]
-    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
-    done = subprocess.run(program, capture_output=True, env=ascii_only)
-    assert (done.returncode, done.stderr) == (0, b"")
-    short = [*program[:-1], "close"]  # fits the buffer, so that it is first written when it is flushed
-    with subprocess.Popen(short, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as left:
-        assert left.stdout is not None and left.stderr is not None
-        left.stdout.close()
-        assert left.stderr.read() == b""
-
-
-def test_every_public_name_can_be_had_and_the_unknown_is_refused() -> None:
-    assert sorted(trystate.__all__) == sorted(trystate._HOME)
-    for name in trystate.__all__:
-        assert getattr(trystate, name).__name__ == name
-    with pytest.raises(AttributeError, match="has no attribute 'chek'"):
-        _ = trystate.chek

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ SMALL: list[Callable[[], System]] = [
 def explore(system: System, engine: Any, **options: Any) -> tuple[Any, Exploration]:
     kernel = Kernel(system)
     searcher = engine(kernel, options.pop("limits", Limits()), options.pop("report", quiet), **options)
-    return searcher, searcher.explore(list(_watches(kernel)))
+    return searcher, searcher.explore([replace(watch, path=True) for watch in _watches(kernel)])
 
 
 def assert_a_run(system: System, path: Path) -> None:

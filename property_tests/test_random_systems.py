@@ -32,7 +32,7 @@ def facts(report: Report) -> dict[str, Any]:
             for v in report.verdicts
             if v.run is not None and v.property.form is not Form.LEADS_TO
         },
-        "found": {k: len(p.steps) for k, p in seen.found.items()},
+        "found": sorted(seen.found),
         "never fired": report.never_fired,
     }
 

@@ -92,7 +92,7 @@ def _watches(kernel: Kernel) -> Iterator[Watch]:
     can = or_(*(and_(kernel.guard(i), kernel.changes(i)) for i in kernel.progress_instances))
     yield Watch("deadlock", and_(not_(can), not_(system.terminal)), {})
     for i in kernel.instances:
-        yield Watch(f"fired {i.transition.name} {i.number}", TRUE, {}, i)
+        yield Watch(f"fired {i.transition.name} {i.number}", TRUE, {}, i, path=False)
         for line, bad in kernel.out_of_range(i):
             yield Watch(f"range {line} {i.number}", bad, {}, i)
         for machine in system.machines.values():
@@ -118,7 +118,7 @@ def _claims(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[Watch]:
         yield Watch(f"unclaimed {machine.name} {i.number}", machine.unclaimed(t, who, of), i.binding, i)
         for a in machine.arcs(t, of):
             key = f"claim {machine.name} {t.name} {a.of if machine.params else 'self'} {a.source.name} {a.dest.name}"
-            yield Watch(key, machine.moved(t, a.source, a.dest, who), i.binding, i)
+            yield Watch(key, machine.moved(t, a.source, a.dest, who), i.binding, i, path=False)
 
 
 def _fields_read(expr: Expr) -> frozenset[str]:

@@ -19,7 +19,7 @@ from ..language.expressions import FALSE, TRUE, Expr
 from .engine import Clock, Progress, Report, quiet
 from .graph import Explored, Graph, fair_region, fair_run
 from .interpret import Interpreter
-from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
+from .kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
 from .packing import Keys, Layout, Mask
 from .symmetry import Symmetry
 from .trails import Trail, Trails, Words
@@ -79,7 +79,9 @@ class ExplicitEngine:
             if self.stopped:
                 break
             fresh = self._successors(fresh, watching)
-        found = self._paths(watching.found)
+        wanted = {watch.key for watch in watches if watch.path}
+        found = dict.fromkeys(watching.found, NO_PATH)
+        found |= self._paths({key: find for key, find in watching.found.items() if key in wanted})
         distinct = self.visited.count
         return Exploration(
             self.name, distinct, self.edges, len(self.levels) - 1, self._clock.seconds,

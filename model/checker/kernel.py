@@ -47,12 +47,16 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watch:
-    """Ask for a reachable state where `expr` holds under `binding`, and `instance` (if given) takes a step."""
+    """Ask for a reachable state where `expr` holds under `binding`, and `instance` (if given) takes a step.
+
+    Where only whether it happens is asked, not how (`path` is false), an engine may answer with `NO_PATH`.
+    """
 
     key: str
     expr: Expr
     binding: Binding
     instance: Instance | None = None
+    path: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,9 @@ class Path:
 
     states: tuple[State, ...]
     steps: tuple[int, ...]
+
+
+NO_PATH = Path((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +122,7 @@ class Kernel:
         self.instances = tuple(instances)
         self.frozen = self._frozen()
         self._memo: dict[Expr, Expr] = {}
+        self._effects: dict[int, dict[int, Expr]] = {}
         self._bound: dict[tuple[tuple[int, int], ...], tuple[dict[Expr, Expr], dict[Expr, Expr]]] = {}
         constants = {self.cell_read(*self.cells[k].key): const(v, self.cells[k].sort) for k, v in self.frozen.items()}
         self._constants: dict[Expr, Expr] = constants
@@ -142,6 +150,12 @@ class Kernel:
 
     def effects(self, instance: Instance) -> dict[int, Expr]:
         """Position of each cell that the step may change -> the tree of its new value."""
+        found = self._effects.get(instance.number)
+        if found is None:
+            found = self._effects[instance.number] = self._close_effects(instance)
+        return found
+
+    def _close_effects(self, instance: Instance) -> dict[int, Expr]:
         out: dict[int, Expr] = {}
         for name, body in instance.transition.effects.items():
             slot = self.system.slots[name]
@@ -158,8 +172,8 @@ class Kernel:
 
     def changes(self, instance: Instance) -> Expr:
         """Closed condition: the step would change something."""
-        reads = {k: self.cell_read(*self.cells[k].key) for k in range(len(self.cells))}
-        return or_(*(not_(equal(reads[k], value)) for k, value in self.effects(instance).items()))
+        effects = self.effects(instance).items()
+        return or_(*(not_(equal(self.cell_read(*self.cells[k].key), value)) for k, value in effects))
 
     def out_of_range(self, instance: Instance) -> list[tuple[str, Expr]]:
         """For each effect whose tree could leave its field's range: the line, and the condition that it does."""

@@ -66,7 +66,7 @@ class Machine:
 
     def after(self, t: Transition, before: Expr) -> Expr:
         """The control expression with the effects of `t` put in for what it reads."""
-        return apply_effects(before, t, {})
+        return apply_effects(before, t, t.after)
 
     def unclaimed(self, t: Transition, who: Expr | None, of: str) -> Expr:
         """Over the state before: `t` would move the machine in a way that it does not claim."""

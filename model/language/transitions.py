@@ -122,6 +122,7 @@ class Transition:
     cite: str
     at: str
     conditions: tuple[Expr, ...] = field(default=())
+    after: dict[Expr, Expr] = field(default_factory=dict)  # what trees over the state after it are, over the one before
 
     @property
     def signature(self) -> str:

@@ -26,6 +26,7 @@ from trystate.model.language import (
     integer,
     ite,
     sometimes,
+    terminal,
     transition,
 )
 
@@ -268,6 +269,11 @@ class SmallRendezvous(System):
 
     # What must hold
 
+    @terminal
+    def all_are_gone(self, s: SymbolicState) -> Any:
+        """Nobody is left."""
+        return all_(x == P.DEAD for x in s.place)
+
     @sometimes()
     def a_round_is_full(self, s: SymbolicState) -> Any:
         """As many take part as may."""
@@ -292,8 +298,7 @@ class SmallRendezvous(System):
     def the_listed_beat(self, s: SymbolicState) -> Any:
         """Nobody is a participant and on the wait list, and whoever is on one of them has a heartbeat."""
         return all_(
-            ~(s.participant[j] & s.waiting[j])
-            & ((s.heartbeat[j] != H.NONE) | ~(s.participant[j] | s.waiting[j]))
+            ~(s.participant[j] & s.waiting[j]) & ((s.heartbeat[j] != H.NONE) | ~(s.participant[j] | s.waiting[j]))
             for j in s.node
         )
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
-
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.holder import Holders, Token
 from trystate.model.rendezvous.vocabulary import Action, Deadline, Heartbeat, Membership, Operation, Patience, Place

@@ -11,14 +11,14 @@ import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
 
 import greenlet
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 
-NOW = datetime(2030, 1, 1, tzinfo=timezone.utc)
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
 INTERVAL = timedelta(seconds=5)
 ATTEMPTS = 3
 LAST_CALL = timedelta(seconds=30)

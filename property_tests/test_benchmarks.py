@@ -1,0 +1,24 @@
+"""The benchmarks run, and what they compare is the same; how long it takes is nobody's business here."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKER = Path(__file__).resolve().parent.parent / "benchmarks" / "checker.py"
+
+
+@pytest.mark.skipif(not CHECKER.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+def test_all_tools_count_the_same_states(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(CHECKER), "--quick"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    two_phase_commit, rendezvous = re.split("^### rendezvous", done.stdout, flags=re.M)
+    for tool in ("trystate", "plain Python"):
+        assert re.search(rf"^\| {tool} +\| 288 ", two_phase_commit, re.M)
+        assert re.search(rf"^\| {tool} +\| 8,541 ", rendezvous, re.M)
