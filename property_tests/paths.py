@@ -53,10 +53,7 @@ def covering_walks(explored: Explored) -> Iterator[Walk]:
     A walk begins along a shortest path to a state with an untaken edge, and follows untaken edges; where there
     are none it goes on to the nearest state that has one, and ends if there is none nearby.
     """
-    cover = _Cover(explored)
-    for state in cover.tree:  # breadth-first, so that the way there is short
-        while cover.untaken(state):
-            yield cover.walk(state)
+    yield from _Cover(explored).walks()
 
 
 Tree = dict[int, tuple[int, int]]  # state -> (state before it, edge); in breadth-first order
@@ -74,6 +71,11 @@ class _Cover:
         self.tree: Tree = dict.fromkeys(explored.initial, (-1, -1))
         for _ in self._grow(self.tree):
             pass
+
+    def walks(self) -> Iterator[Walk]:
+        for state in self.tree:  # breadth-first, so that the way there is short
+            while self.untaken(state):
+                yield self.walk(state)
 
     def untaken(self, state: int) -> bool:
         return self.next[state] < self.first[state + 1]
@@ -155,7 +157,7 @@ def replay_every_edge(
     replay = _Replay(system, subject, refusals)
     walks = 0
     disagreements: list[str] = []
-    for walk in covering_walks(replay.explored):
+    for walk in replay.cover.walks():
         walks += 1
         try:
             replay.follow(walk)
@@ -173,6 +175,7 @@ class _Replay:
 
     def __init__(self, system: System, subject: Subject, refusals: bool) -> None:
         self.explored = explore_graph(system)
+        self.cover = _Cover(self.explored)
         self.system, self.subject, self.refusals = system, subject, refusals
         self.interpreter = Interpreter(system)
         self.steps = self.refused = 0
@@ -206,7 +209,7 @@ class _Replay:
             return str(found)
         self._careful = True
         before, number, after = self._last
-        way = _Cover(self.explored).shortest(before)
+        way = self.cover.shortest(before)
         try:
             self.follow(Walk(way.start, (*way.steps, number), (*way.states, after)))
         except Disagreement as shorter:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trystate.model.checker.check import _watches, check
+from trystate.model.checker.check import check, watches
 from trystate.model.checker.engine import Progress, quiet
 from trystate.model.checker.explicit import ExplicitEngine
 from trystate.model.checker.interpret import Interpreter
@@ -28,13 +28,13 @@ from .systems.engine_samples import (
     Ring,
     ThreeWords,
     TwoIndices,
-    TwoPhase,
     TwoWords,
     random_system,
 )
+from .systems.two_phase_commit import TwoPhaseCommit
 
 SMALL: list[Callable[[], System]] = [
-    lambda: TwoPhase(rm=3), lambda: TwoPhase(rm=4), lambda: TwoWords(rm=2), lambda: ThreeWords(rm=3),
+    lambda: TwoPhaseCommit(rm=3), lambda: TwoPhaseCommit(rm=4), lambda: TwoWords(rm=2), lambda: ThreeWords(rm=3),
     lambda: Ring(node=2), lambda: Ring(node=2, faults=["loss"]),
 ]  # fmt: skip
 
@@ -42,7 +42,7 @@ SMALL: list[Callable[[], System]] = [
 def explore(system: System, engine: Any, **options: Any) -> tuple[Any, Exploration]:
     kernel = Kernel(system)
     searcher = engine(kernel, options.pop("limits", Limits()), options.pop("report", quiet), **options)
-    return searcher, searcher.explore([replace(watch, path=True) for watch in _watches(kernel)])
+    return searcher, searcher.explore([replace(watch, path=True) for watch in watches(kernel)])
 
 
 def assert_a_run(system: System, path: Path) -> None:
@@ -58,16 +58,14 @@ def assert_same(system: System) -> None:
     _, plain = explore(system, PlainEngine)
     _, explicit = explore(system, ExplicitEngine)
     assert (explicit.distinct, explicit.edges, explicit.depth) == (plain.distinct, plain.edges, plain.depth)
-    assert {k: len(p.steps) for k, p in explicit.found.items()} == {
-        k: len(p.steps) for k, p in plain.found.items()
-    }
+    assert {k: len(p.steps) for k, p in explicit.found.items()} == {k: len(p.steps) for k, p in plain.found.items()}
     assert_paths(system, explicit.found)
 
 
 def assert_paths(system: System, found: dict[str, Path]) -> None:
     interpreter = Interpreter(system)
     by_key: dict[str, list[Watch]] = {}
-    for watch in _watches(interpreter.kernel):
+    for watch in watches(interpreter.kernel):
         by_key.setdefault(watch.key, []).append(watch)
     for key, path in found.items():
         assert_a_run(system, path)
@@ -86,17 +84,15 @@ def test_counts_and_shortest_finds_equal_the_reference(make: Callable[[], System
     assert_same(make())
 
 
-@pytest.mark.parametrize(
-    ("rm", "distinct"), [(3, 288), (4, 1568), (5, 8832), (6, 50816), (7, 296448), (8, 1745408)]
-)
+@pytest.mark.parametrize(("rm", "distinct"), [(3, 288), (4, 1568), (5, 8832), (6, 50816), (7, 296448), (8, 1745408)])
 def test_two_phase_commit_has_the_published_number_of_states(rm: int, distinct: int) -> None:
-    _, seen = explore(TwoPhase(rm=rm), ExplicitEngine)
+    _, seen = explore(TwoPhaseCommit(rm=rm), ExplicitEngine)
     assert (seen.distinct, seen.depth) == (distinct, 3 * rm + 1)
     assert seen.bytes_per_state < 60
 
 
 def test_the_padded_systems_take_two_words_and_more() -> None:
-    assert [Layout(s.cells).words for s in (TwoPhase(rm=3), TwoWords(rm=2), ThreeWords(rm=3))] == [1, 2, 6]
+    assert [Layout(s.cells).words for s in (TwoPhaseCommit(rm=3), TwoWords(rm=2), ThreeWords(rm=3))] == [1, 2, 6]
 
 
 @pytest.mark.parametrize("words", [1, 2, 3])
@@ -151,9 +147,7 @@ def assert_fair_lasso(system: System, lasso: Lasso, exprs: Sequence[Expr], bindi
     states, steps = lasso.path.states, lasso.path.steps
     assert states[-1] == states[lasso.loop]
     avoiding = [not interpreter.holds(goal, s, binding) for s in states]
-    begins = next(
-        k for k, s in enumerate(states) if interpreter.holds(premise, s, binding) and all(avoiding[k:])
-    )
+    begins = next(k for k, s in enumerate(states) if interpreter.holds(premise, s, binding) and all(avoiding[k:]))
     assert all(avoiding[min(begins, lasso.loop) :])
     for instance in (i for i in interpreter.kernel.instances if i.fair):
         disabled = any(interpreter.step(instance, s) is None for s in states[lasso.loop :])
@@ -167,9 +161,9 @@ def test_lassos_are_fair_closed_and_shortest(make: Callable[[], System]) -> None
 
 
 def test_a_violated_liveness_gives_a_lasso_and_a_kept_one_none() -> None:
-    engine, _ = explore(TwoPhase(rm=3), ExplicitEngine)
-    ends, commits = (p for p in engine.kernel.system.properties if p.form is Form.LEADS_TO)
-    assert engine.lasso(*ends.exprs, {ends.params[0]: 1}) is None
+    engine, _ = explore(TwoPhaseCommit(rm=3), ExplicitEngine)
+    answered, commits = (p for p in engine.kernel.system.properties if p.form is Form.LEADS_TO)
+    assert engine.lasso(*answered.exprs, {answered.params[0]: 1}) is None
     assert engine.lasso(*commits.exprs, {}) is not None
 
 
@@ -189,59 +183,59 @@ def test_some_lasso_goes_round() -> None:
     ],
 )
 def test_a_limit_stops_the_search_and_says_so(limits: Limits, words: str) -> None:
-    _, seen = explore(TwoPhase(rm=8), ExplicitEngine, limits=limits)
+    _, seen = explore(TwoPhaseCommit(rm=8), ExplicitEngine, limits=limits)
     assert words in seen.stopped and not seen.complete
     assert 0 < seen.distinct < 200_000
 
 
 def test_a_stopped_search_still_has_what_it_found() -> None:
-    system = TwoPhase(rm=7)
+    system = TwoPhaseCommit(rm=7)
     _, seen = explore(system, ExplicitEngine, limits=Limits(states=20_000))
     assert len(seen.found) > 10
     assert_paths(system, seen.found)
 
 
 def test_liveness_of_a_stopped_search_is_refused() -> None:
-    engine, _ = explore(TwoPhase(rm=6), ExplicitEngine, limits=Limits(states=100))
-    p = engine.kernel.system.claim("commits")
+    engine, _ = explore(TwoPhaseCommit(rm=6), ExplicitEngine, limits=Limits(states=100))
+    p = engine.kernel.system.claim("transactions_commit")
     with pytest.raises(UsageError, match="explore completely"):
         engine.lasso(*p.exprs, {})
 
 
 def test_liveness_under_symmetry_is_refused() -> None:
-    engine, _ = explore(TwoPhase(rm=3), ExplicitEngine, symmetry=True)
+    engine, _ = explore(TwoPhaseCommit(rm=3), ExplicitEngine, symmetry=True)
     with pytest.raises(UsageError, match="not decided under symmetry"):
-        engine.lasso(*engine.kernel.system.claim("commits").exprs, {})
+        engine.lasso(*engine.kernel.system.claim("transactions_commit").exprs, {})
 
 
 def test_watches_of_one_key_are_found_once_and_without_the_others() -> None:
-    kernel = Kernel(TwoPhase(rm=3))
-    watch = next(w for w in _watches(kernel) if w.key == "sometimes all_commit")
+    kernel = Kernel(TwoPhaseCommit(rm=3))
+    watch = next(w for w in watches(kernel) if w.key == "sometimes all_commit")
     assert len(ExplicitEngine(kernel, Limits()).explore([watch, watch]).found[watch.key].steps) == 10
 
 
 def test_a_limit_holds_to_within_a_chunk() -> None:
-    _, seen = explore(TwoPhase(rm=8), ExplicitEngine, limits=Limits(states=600_000))
+    _, seen = explore(TwoPhaseCommit(rm=8), ExplicitEngine, limits=Limits(states=600_000))
     assert 600_000 < seen.distinct < 700_000
 
 
 def test_a_graph_beyond_the_memory_limit_is_refused() -> None:
-    engine, _ = explore(TwoPhase(rm=6), ExplicitEngine)
+    engine, _ = explore(TwoPhaseCommit(rm=6), ExplicitEngine)
     engine.limits = Limits(memory_bytes=1 << 20)
     with pytest.raises(LimitReached, match=r"graph for liveness stopped at .* MiB"):
-        engine.lasso(*engine.kernel.system.claim("commits").exprs, {})
+        engine.lasso(*engine.kernel.system.claim("transactions_commit").exprs, {})
 
 
 def test_progress_is_reported_while_it_runs() -> None:
     seen: list[Progress] = []
-    _, exploration = explore(TwoPhase(rm=8), ExplicitEngine, report=seen.append)
+    _, exploration = explore(TwoPhaseCommit(rm=8), ExplicitEngine, report=seen.append)
     assert len(seen) <= exploration.seconds / 0.12 + 1
     assert seen == sorted(seen, key=lambda p: p.distinct)
 
 
 @pytest.mark.parametrize(("rm", "orbits"), [(3, None), (4, None), (7, 920), (8, 1461)])
 def test_symmetry_visits_one_state_per_orbit(rm: int, orbits: int | None) -> None:
-    system = TwoPhase(rm=rm)
+    system = TwoPhaseCommit(rm=rm)
     _, reduced = explore(system, ExplicitEngine, symmetry=True)
     if orbits is None:
         plain, _ = explore(system, PlainEngine)
@@ -268,8 +262,8 @@ def test_symmetry_over_several_words_gives_the_same_orbits() -> None:
 
 
 def test_symmetry_finds_each_kind_of_find_at_the_same_distance() -> None:
-    _, full = explore(TwoPhase(rm=4), ExplicitEngine)
-    _, reduced = explore(TwoPhase(rm=4), ExplicitEngine, symmetry=True)
+    _, full = explore(TwoPhaseCommit(rm=4), ExplicitEngine)
+    _, reduced = explore(TwoPhaseCommit(rm=4), ExplicitEngine, symmetry=True)
 
     def kinds(seen: Exploration) -> dict[str, int]:
         out: dict[str, int] = {}
@@ -355,5 +349,5 @@ def test_check_gives_the_same_verdicts_with_both_engines(make: Callable[[], Syst
 
 
 def test_the_levels_are_the_states_by_distance() -> None:
-    engine, seen = explore(TwoPhase(rm=4), ExplicitEngine)
+    engine, seen = explore(TwoPhaseCommit(rm=4), ExplicitEngine)
     assert sum(map(len, engine.levels)) == seen.distinct == len(np.unique(np.concatenate(engine.levels)))

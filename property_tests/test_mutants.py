@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,7 +21,7 @@ from trystate.model.language import DecisionTable, Expr, Row, SymbolicState
 from trystate.model.rendezvous.claims import Rendezvous
 from trystate.model.rendezvous.holder import Holders, Token
 from trystate.model.rendezvous.operators import OPERATORS
-from trystate.model.rendezvous.vocabulary import Action, Edition, Heartbeat, Membership
+from trystate.model.rendezvous.vocabulary import Action, Edition, Heartbeat, Membership, Raised
 from trystate.property_tests.paths import replay_every_edge
 from trystate.property_tests.torch_rendezvous import simulation as sim
 from trystate.property_tests.torch_rendezvous.contexts import TORCH_OPERATORS, Observed, compare, observe
@@ -40,6 +40,7 @@ class Mistake:
     right: str
     wrong: str
     faults: tuple[str, ...] = ()
+    min_nodes: int = 2
 
     def plant(self, patch: pytest.MonkeyPatch) -> None:
         """Replace the function by one compiled from the changed source, in the same module."""
@@ -92,14 +93,12 @@ OPERATOR_MISTAKES = (
 
 
 @named(OPERATOR_MISTAKES)
-def test_a_mistake_in_an_operator_is_caught_by_the_contexts(
-    mistake: Mistake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_in_an_operator_is_caught_by_the_contexts(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake.plant(monkeypatch)
     operators = dict(TORCH_OPERATORS)
     if mistake.owner is not dr:
         operators = {name: op for name, op in operators.items() if isinstance(op, mistake.owner)}
-    seen = observe(TABLES, operators, settings=((2, 3),))
+    seen = observe(TABLES, operators, settings=((1, 1), (2, 3)))
     assert any(compare(TABLES[name], seen[name]).disagreements for name in operators)
 
 
@@ -127,9 +126,9 @@ EXECUTOR_MISTAKES = (
     Mistake("the dead keep their heartbeat", HOLDER, "_sanitize", "del state.last_heartbeats[dead_node]", "pass",
             ("crash",)),
     Mistake("dropping the dead forgets the epilogue", HOLDER, "_sanitize", "if participant_removed:", "if False:",
-            ("crash",)),
+            ("crash",), 1),
     Mistake("leaving keeps the deadline", dr, "_remove_participant_epilogue", "state.deadline = None", "pass",
-            ("join_timeout",)),
+            ("join_timeout",), 1),
     Mistake("an emptied round is not replaced", dr, "_remove_participant_epilogue", "state.round += 1", "pass",
             ("worker_failure",)),
     Mistake("leaving keeps the heartbeat", EXECUTOR, "_remove_from_participants",
@@ -142,21 +141,16 @@ EXECUTOR_MISTAKES = (
 # fmt: on
 
 
-def edges_disagree(system: Holders) -> tuple[str, ...]:
+def edges_disagree(cls: type[Holders], min_nodes: int, faults: tuple[str, ...]) -> bool:
+    system = cls(node=2, min_nodes=min_nodes, max_nodes=2, rounds=2, edition="torch", faults=faults)
     with TorchHolders(system) as subject:
-        return replay_every_edge(system, subject, refusals=True, stop_after=1).disagreements
-
-
-def small(cls: type[Holders] = Holders, faults: tuple[str, ...] = ()) -> Holders:
-    return cls(node=2, min_nodes=2, max_nodes=2, rounds=2, edition="torch", faults=faults)
+        return bool(replay_every_edge(system, subject, refusals=True, stop_after=1).disagreements)
 
 
 @named(EXECUTOR_MISTAKES)
-def test_a_mistake_in_an_executor_is_caught_by_the_edges(
-    mistake: Mistake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_in_an_executor_is_caught_by_the_edges(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake.plant(monkeypatch)
-    assert edges_disagree(small(faults=mistake.faults))
+    assert edges_disagree(Holders, mistake.min_nodes, mistake.faults)
 
 
 # ---- the tables, by their audit or by the contexts
@@ -195,7 +189,7 @@ def test_a_deleted_row_is_caught(table: DecisionTable, k: int) -> None:
 
 @every_row
 def test_every_other_outcome_of_a_row_is_caught(table: DecisionTable, k: int) -> None:
-    for outcome in (*Action, *table.outcomes()):
+    for outcome in (*Action, *Raised):
         if outcome is not table.rows[k].then:
             changed = Row(table.rows[k].when, outcome)
             assert caught_by(table, (*table.rows[:k], changed, *table.rows[k + 1 :])) == "contexts", outcome
@@ -291,23 +285,22 @@ class BytesDiffer(Holders):
         return super()._same_bytes(s, node) & (s.round != s.round)
 
 
-HOLDER_MISTAKES: tuple[tuple[type[Holders], tuple[str, ...], int], ...] = (
-    (NoEpilogue, ("crash",), 2),
-    (KeepsTheRound, ("worker_failure",), 2),
-    (NoStamp, (), 2),
-    (ReversedRanks, (), 2),
-    (SurvivingTokens, (), 2),
-    (KeptHeartbeat, ("worker_failure",), 2),
-    (BytesDiffer, ("job_end",), 1),
+HOLDER_MISTAKES: tuple[tuple[type[Holders], int, tuple[str, ...]], ...] = (
+    (NoEpilogue, 1, ("crash",)),
+    (KeepsTheRound, 2, ("worker_failure",)),
+    (NoStamp, 2, ()),
+    (ReversedRanks, 2, ()),
+    (SurvivingTokens, 2, ()),
+    (KeptHeartbeat, 2, ("worker_failure",)),
+    (BytesDiffer, 1, ("job_end",)),
 )
 
 
-@pytest.mark.parametrize(("cls", "faults", "low"), HOLDER_MISTAKES, ids=lambda v: getattr(v, "__name__", ""))
+@pytest.mark.parametrize("case", HOLDER_MISTAKES, ids=lambda case: case[0].__name__)
 def test_a_mistake_in_the_finer_system_is_caught_by_the_edges(
-    cls: type[Holders], faults: tuple[str, ...], low: int
+    case: tuple[type[Holders], int, tuple[str, ...]],
 ) -> None:
-    system = cls(node=2, min_nodes=low, max_nodes=2, rounds=2, edition="torch", faults=faults)
-    assert edges_disagree(system)
+    assert edges_disagree(*case)
 
 
 # ---- the coarser system, by a property, or by the moves that its steps claim
@@ -366,13 +359,6 @@ class KeepsTheHeartbeat(Rendezvous):
         s.rank[node] = 0
 
 
-class NeverReplaced(Rendezvous):
-    """A round that was emptied goes on under its number."""
-
-    def next_round(self, number: Expr) -> Expr:
-        return number
-
-
 class Reopens(Rendezvous):
     """A beat opens what was closed."""
 
@@ -386,3 +372,50 @@ class NobodyBeats(Rendezvous):
 
     def beat_due(self, s: SymbolicState, node: Expr) -> Expr:
         return super().beat_due(s, node) & (s.hb[node] == Heartbeat.NONE)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A mistake in the coarser system, the size at which it shows, and the property that it violates there.
+
+    Without a property it moves a machine in a way that the step does not claim.
+    """
+
+    cls: type[Rendezvous]
+    size: str
+    caught_by: str
+    faults: tuple[str, ...] = ()
+    edition: str = "torch"
+
+    def build(self, cls: type[Rendezvous]) -> Rendezvous:
+        nodes, low, high = map(int, self.size.split())
+        return cls(node=nodes, min_nodes=low, max_nodes=high, edition=self.edition, faults=self.faults)
+
+
+CLAIMS = "claims"
+RENDEZVOUS_MISTAKES = (
+    Wrong(SweepsWithoutEpilogue, "2 1 2", "at_least_min", ("crash",)),
+    Wrong(NoLastCall, "2 1 2", "enough_nodes_complete_a_round", ("crash",)),
+    Wrong(NoLastCall, "3 2 3", "deadline_iff_last_call"),
+    Wrong(ForgetsNothing, "3 2 2", "agree_on_master", ("worker_failure",), "seed"),
+    Wrong(OneRank, "2 2 2", "ranks_are_ordered"),
+    Wrong(KeepsTheDeadline, "2 2 2", "deadline_iff_last_call"),
+    Wrong(DropsTheDue, "2 2 2", CLAIMS),
+    Wrong(KeepsTheHeartbeat, "2 2 2", CLAIMS, ("worker_failure",)),
+    Wrong(Reopens, "2 2 2", CLAIMS, ("job_end",)),
+    Wrong(NobodyBeats, "2 2 2", "deadlock_freedom"),
+)
+
+
+@pytest.mark.parametrize("wrong", RENDEZVOUS_MISTAKES, ids=lambda w: f"{w.cls.__name__} by {w.caught_by}")
+def test_a_mistake_in_the_coarser_system_is_caught_by_the_checker(wrong: Wrong) -> None:
+    if wrong.caught_by == CLAIMS:
+        assert check(wrong.build(Rendezvous)).exploration.complete
+        with pytest.raises(DeclarationError, match="in a way that it does not claim"):
+            check(wrong.build(wrong.cls))
+        return
+    right, caught = (
+        {v.property.name: v.status for v in check(wrong.build(cls)).verdicts} for cls in (Rendezvous, wrong.cls)
+    )
+    assert right[wrong.caught_by] is Status.HOLDS
+    assert caught[wrong.caught_by] is Status.VIOLATED

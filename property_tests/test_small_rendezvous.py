@@ -17,4 +17,6 @@ EXPLORED = {"interpret": (2,), "explicit": (2, 3), "symbolic": (2, 3)}  # what t
 def test_every_engine_counts_the_states_that_other_tools_count(engine: str, nodes: int) -> None:
     report = check(small_rendezvous(nodes), engine=engine)
     assert report.exploration.distinct == STATES[nodes]
-    assert (report.violated, report.undecided, report.never_fired) == ([], [], [])
+    assert (report.violated, report.undecided) == ([], [])
+    # Up to 3 nodes min equals max: a round is full as soon as there are enough, and needs no last call.
+    assert sorted(report.never_fired) == (["complete_round", "pass_deadline"] if nodes < 4 else [])

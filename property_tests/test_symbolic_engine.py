@@ -28,8 +28,8 @@ from trystate.property_tests.systems.symbolic_samples import (
     Overflow,
     Ring,
     Twins,
-    TwoPhaseCommit,
 )
+from trystate.property_tests.systems.two_phase_commit import TwoPhaseCommit
 
 pytest.importorskip("dd.cudd")
 
@@ -37,7 +37,7 @@ UNLIMITED = Limits()
 
 
 SYSTEMS = {
-    "two-phase commit": TwoPhaseCommit(node=3),
+    "two-phase commit": TwoPhaseCommit(rm=3),
     "market": Market(),
     "market with a jam": Market(faults=["jam"]),
     "ring": Ring(),
@@ -89,9 +89,7 @@ def assert_fair_lasso(interpreter: Interpreter, lasso: Lasso, premise: Any, goal
         assert not instance.fair or disabled or instance.number in steps[loop:], instance.label
 
 
-def explored_lasso(
-    system: System, claim: str, indices: tuple[int, ...], limits: Limits = UNLIMITED
-) -> Lasso | None:
+def explored_lasso(system: System, claim: str, indices: tuple[int, ...], limits: Limits = UNLIMITED) -> Lasso | None:
     engine = SymbolicEngine(Kernel(system), Limits())
     engine.explore([])
     engine.limits = limits
@@ -100,13 +98,11 @@ def explored_lasso(
     return engine.lasso(premise, goal, dict(zip(p.params, indices, strict=True)))
 
 
-@pytest.mark.parametrize(
-    ("nodes", "distinct"), [(3, 288), (4, 1568), (5, 8832), (6, 50816), (7, 296448), (8, 1745408)]
-)
-def test_two_phase_commit_has_its_published_counts(nodes: int, distinct: int) -> None:
-    exploration = SymbolicEngine(Kernel(TwoPhaseCommit(node=nodes)), Limits()).explore([])
+@pytest.mark.parametrize(("rms", "distinct"), [(3, 288), (4, 1568), (5, 8832), (6, 50816), (7, 296448), (8, 1745408)])
+def test_two_phase_commit_has_its_published_counts(rms: int, distinct: int) -> None:
+    exploration = SymbolicEngine(Kernel(TwoPhaseCommit(rm=rms)), Limits()).explore([])
     assert exploration.complete
-    assert (exploration.distinct, exploration.depth) == (distinct, 3 * nodes + 1)
+    assert (exploration.distinct, exploration.depth) == (distinct, 3 * rms + 1)
 
 
 @systems
@@ -135,8 +131,7 @@ def test_every_path_is_a_run_that_ends_with_what_was_watched_for(system: System)
 def test_a_lasso_is_found_where_the_plain_engine_finds_one_and_is_fair(system: System) -> None:
     _, _, plain, symbolic = both(system)
     verdicts = set()
-    for p in system.properties:
-        assert p.form is Form.LEADS_TO
+    for p in (p for p in system.properties if p.form is Form.LEADS_TO):
         for indices in product(*(range(v.sort.size) for v in p.params)):
             binding = dict(zip(p.params, indices, strict=True))
             premise, goal = p.exprs
@@ -234,11 +229,11 @@ def hide(monkeypatch: pytest.MonkeyPatch, *hidden: str) -> None:
 
 def test_without_cudd_the_answers_are_the_same_and_the_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "dd.cudd")
-    plain, symbolic, _, _ = both(TwoPhaseCommit(node=2))
+    plain, symbolic, _, _ = both(TwoPhaseCommit(rm=2))
     assert "without CUDD" in symbolic.engine
     assert (symbolic.distinct, symbolic.edges, symbolic.depth) == (plain.distinct, plain.edges, plain.depth)
     assert symbolic.found.keys() == plain.found.keys()
-    assert explored_lasso(TwoPhaseCommit(node=2), "commits", ()) is not None
+    assert explored_lasso(TwoPhaseCommit(rm=2), "transactions_commit", ()) is not None
 
 
 def test_without_dd_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def check(
             searcher = choice.looked.again(limits, report)
     if searcher is None:
         searcher = make_engine(engine, kernel, limits, report, symmetry)
-    exploration = searcher.explore(list(_watches(kernel)))
+    exploration = searcher.explore(list(watches(kernel)))
     _refuse_broken(kernel, exploration)
     verdicts = [_verdict(kernel, searcher, exploration, p, symmetry) for p in [*system.properties, deadlock(system)]]
     fired = {t.name for t in system.transitions for k in exploration.found if k.startswith(f"fired {t.name} ")}
@@ -77,7 +77,8 @@ def deadlock(system: System) -> Property:
     )
 
 
-def _watches(kernel: Kernel) -> Iterator[Watch]:
+def watches(kernel: Kernel) -> Iterator[Watch]:
+    """What an engine has to look for to decide every property but liveness, and to see what never happens."""
     system = kernel.system
     for p in system.properties:
         if p.form is Form.ALWAYS:

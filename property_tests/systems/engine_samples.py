@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import random
 from typing import Any
 
@@ -11,7 +10,6 @@ from trystate.model.language import (
     SymbolicState,
     System,
     all_,
-    always,
     any_,
     as_int,
     choice,
@@ -23,140 +21,16 @@ from trystate.model.language import (
     integer,
     ite,
     leads_to,
-    machine,
     ord_,
     sometimes,
     step,
-    terminal,
     transition,
 )
 
-
-class Manager(enum.Enum):
-    """A resource manager."""
-
-    WORKING = "has not decided"
-    PREPARED = "waits for the decision"
-    COMMITTED = "has committed"
-    ABORTED = "has aborted"
+from .two_phase_commit import D, M, TwoPhaseCommit
 
 
-class Decision(enum.Enum):
-    """What the transaction manager has decided."""
-
-    NONE = "nothing yet"
-    COMMIT = "to commit"
-    ABORT = "to abort"
-
-
-class TwoPhase(System):
-    """Lamport's TwoPhase: two-phase commit over a set of messages that are never lost."""
-
-    rm = index(3)
-    state = choice(Manager, per="rm")
-    decision = choice(Decision)
-    noted = flag(per="rm")
-    sent = flag(per="rm")
-    commit = flag()
-    abort = flag()
-
-    @machine(Manager, each="rm")
-    def manager(self, s: SymbolicState, rm: Expr) -> Any:
-        """A resource manager."""
-        return s.state[rm]
-
-    @transition(each="rm")
-    def receive_prepared(self, s: SymbolicState, rm: Expr) -> None:
-        """The transaction manager notes that a resource manager has prepared."""
-        s.when(s.decision == Decision.NONE, s.sent[rm])
-        s.noted[rm] = True
-
-    @transition()
-    def decide_commit(self, s: SymbolicState) -> None:
-        """All have prepared."""
-        s.when(s.decision == Decision.NONE, all_(s.noted[j] for j in s.rm))
-        s.decision = Decision.COMMIT
-        s.commit = True
-
-    @transition()
-    def decide_abort(self, s: SymbolicState) -> None:
-        """The transaction manager may give up at any time."""
-        s.when(s.decision == Decision.NONE)
-        s.decision = Decision.ABORT
-        s.abort = True
-
-    @transition(each="rm", source=Manager.WORKING, dest=Manager.PREPARED)
-    def prepare(self, s: SymbolicState, rm: Expr) -> None:
-        """A resource manager is ready to commit."""
-        s.when(s.state[rm] == Manager.WORKING)
-        s.state[rm] = Manager.PREPARED
-        s.sent[rm] = True
-
-    @transition(each="rm", source=Manager.WORKING, dest=Manager.ABORTED)
-    def give_up(self, s: SymbolicState, rm: Expr) -> None:
-        """A resource manager aborts on its own."""
-        s.when(s.state[rm] == Manager.WORKING)
-        s.state[rm] = Manager.ABORTED
-
-    @transition(
-        each="rm", source=(Manager.WORKING, Manager.PREPARED, Manager.ABORTED), dest=Manager.COMMITTED
-    )
-    def receive_commit(self, s: SymbolicState, rm: Expr) -> None:
-        """The decision arrives."""
-        s.when(s.commit)
-        s.state[rm] = Manager.COMMITTED
-
-    @transition(
-        each="rm", source=(Manager.WORKING, Manager.PREPARED, Manager.COMMITTED), dest=Manager.ABORTED
-    )
-    def receive_abort(self, s: SymbolicState, rm: Expr) -> None:
-        """The decision arrives."""
-        s.when(s.abort)
-        s.state[rm] = Manager.ABORTED
-
-    @always(witness="all_commit")
-    def consistent(self, s: SymbolicState) -> Any:
-        """No two resource managers decide differently."""
-        return ~(
-            any_(s.state[i] == Manager.COMMITTED for i in s.rm)
-            & any_(s.state[i] == Manager.ABORTED for i in s.rm)
-        )
-
-    @sometimes()
-    def all_commit(self, s: SymbolicState) -> Any:
-        """Everybody commits."""
-        return all_(s.state[i] == Manager.COMMITTED for i in s.rm)
-
-    @sometimes()
-    def some_prepared_while_another_aborted(self, s: SymbolicState) -> Any:
-        """One is ready, another has given up."""
-        return any_(s.state[i] == Manager.PREPARED for i in s.rm) & any_(
-            s.state[i] == Manager.ABORTED for i in s.rm
-        )
-
-    @step(witness="all_commit", each="rm")
-    def final(self, before: SymbolicState, after: SymbolicState, rm: Expr) -> Any:
-        """Who has committed stays so."""
-        return ~(before.state[rm] == Manager.COMMITTED) | (after.state[rm] == Manager.COMMITTED)
-
-    @leads_to(each="rm")
-    def ends(self, s: SymbolicState, rm: Expr) -> Any:
-        """Who has prepared learns the decision."""
-        return s.state[rm] == Manager.PREPARED, s.state[rm].isin((Manager.COMMITTED, Manager.ABORTED))
-
-    @leads_to()
-    def commits(self, s: SymbolicState) -> Any:
-        """Wrong: a prepared group may still abort."""
-        return all_(s.state[i] == Manager.PREPARED for i in s.rm), any_(
-            s.state[i] == Manager.COMMITTED for i in s.rm
-        )
-
-    @terminal
-    def done(self, s: SymbolicState) -> Any:
-        return all_(s.state[i].isin((Manager.COMMITTED, Manager.ABORTED)) for i in s.rm)
-
-
-class TwoWords(TwoPhase):
+class TwoWords(TwoPhaseCommit):
     """Padded to more than 64 bits, with a wide field that moves."""
 
     wide = integer(-7, 1 << 40, per="rm", initial=-7)
@@ -164,13 +38,18 @@ class TwoWords(TwoPhase):
     @environment(each="rm")
     def jump(self, s: SymbolicState, rm: Expr) -> None:
         """A wide field takes its greatest value, then a small one."""
-        s.when(s.state[rm] == Manager.COMMITTED)
+        s.when(s.state[rm] == M.COMMITTED)
         s.wide[rm] = ite(s.wide[rm] < 0, 1 << 40, 3)
 
     @sometimes()
     def all_settled(self, s: SymbolicState) -> Any:
         """Every wide field has had its greatest value."""
         return all_(s.wide[i] == 3 for i in s.rm)
+
+    @step(witness="all_settled", each="rm")
+    def a_jump_is_final(self, before: SymbolicState, after: SymbolicState, rm: Expr) -> Any:
+        """A wide field is never negative again."""
+        return (before.wide[rm] < 0) | (after.wide[rm] >= 0)
 
 
 class ThreeWords(TwoWords):
@@ -181,7 +60,7 @@ class ThreeWords(TwoWords):
     @environment(each="rm")
     def leap(self, s: SymbolicState, rm: Expr) -> None:
         """The wider field follows the wide one."""
-        s.when(s.state[rm] == Manager.COMMITTED)
+        s.when(s.state[rm] == M.COMMITTED)
         s.wider[rm] = ite(s.wide[rm] < 0, 1 << 50, s.wide[rm] + 5)
 
 
@@ -262,32 +141,32 @@ class Overflowing(System):
         s.up = ~s.up
 
 
-class Numbered(TwoPhase):
+class Numbered(TwoPhaseCommit):
     """Names one of its members."""
 
     @sometimes()
     def first_commits(self, s: SymbolicState) -> Any:
         """The first one commits."""
-        return s.state[0] == Manager.COMMITTED
+        return s.state[0] == M.COMMITTED
 
 
-class Ordered(TwoPhase):
+class Ordered(TwoPhaseCommit):
     """Orders its members."""
 
     @transition(each=("rm", "rm"))
     def overtake(self, s: SymbolicState, rm0: Expr, rm1: Expr) -> None:
-        """A lower one aborts a higher one."""
-        s.when(rm0 < rm1, s.state[rm0] == Manager.ABORTED)
-        s.abort = True
+        """A lower one speaks for a higher one."""
+        s.when(rm0 < rm1, s.sent[rm0])
+        s.sent[rm1] = True
 
 
-class Paired(TwoPhase):
+class Paired(TwoPhaseCommit):
     """A field per pair."""
 
     knows = flag(per=("rm", "rm"))
 
 
-class TwoIndices(TwoPhase):
+class TwoIndices(TwoPhaseCommit):
     """Fields per two indices."""
 
     key = index(2)
@@ -317,7 +196,7 @@ class _RandomTrees:
         choices = [
             s.flag == s.up[k],
             s.up[k],
-            s.colour == self.rng.choice(list(Decision)),
+            s.colour == self.rng.choice(list(D)),
             self.number(s, k) < self.number(s, k),
             self.number(s, k) == s.small,
             any_(s.up[j] for j in s.node),
@@ -340,7 +219,7 @@ class _RandomTrees:
             elif field == "up":
                 s.up[node] = ~s.up[node]
             elif field == "colour":
-                s.colour = ite(self.condition(s, node), self.rng.choice(list(Decision)), s.colour)
+                s.colour = ite(self.condition(s, node), self.rng.choice(list(D)), s.colour)
             else:
                 for j in s.node:
                     s.up[j] = s.per[j] > s.off
@@ -365,7 +244,7 @@ def random_system(seed: int) -> System:
         "per": integer(-1, 2, per="node"),
         "off": integer(0, 0),
         "up": flag(per="node"),
-        "colour": choice(Decision),
+        "colour": choice(D),
         "leads": leads_to(each="node")(leads),
     }
     for k in range(7):

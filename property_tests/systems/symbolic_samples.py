@@ -7,7 +7,6 @@ from typing import Any
 
 from trystate.model.language import (
     System,
-    all_,
     any_,
     choice,
     count,
@@ -23,93 +22,18 @@ from trystate.model.language import (
 from trystate.model.language.expressions import and_, not_, or_
 
 
-class Participant(enum.Enum):
-    WORKING = "at work"
-    PREPARED = "has promised to commit"
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-
-
-class Coordinator(enum.Enum):
-    COLLECTING = "collects promises"
-    COMMITTED = "has decided to commit"
-    ABORTED = "has decided to abort"
-
-
-class TwoPhaseCommit(System):
-    """Gray and Lamport, Consensus on Transaction Commit, 2006; the counts are those of its TLA+ module."""
-
-    node = index(3)
-    coordinator = choice(Coordinator)
-    promised = flag(per="node")
-    state = choice(Participant, per="node")
-    sent_prepared = flag(per="node")
-    sent_commit = flag()
-    sent_abort = flag()
-
-    @transition(each="node")
-    def receive_prepared(self, s: Any, node: Any) -> None:
-        """The coordinator takes a promise."""
-        s.when(s.coordinator == Coordinator.COLLECTING, s.sent_prepared[node])
-        s.promised[node] = True
-
-    @transition()
-    def decide_commit(self, s: Any) -> None:
-        """All have promised."""
-        s.when(s.coordinator == Coordinator.COLLECTING, all_(s.promised[j] for j in s.node))
-        s.coordinator = Coordinator.COMMITTED
-        s.sent_commit = True
-
-    @transition()
-    def decide_abort(self, s: Any) -> None:
-        """The coordinator gives up."""
-        s.when(s.coordinator == Coordinator.COLLECTING)
-        s.coordinator = Coordinator.ABORTED
-        s.sent_abort = True
-
-    @transition(each="node")
-    def prepare(self, s: Any, node: Any) -> None:
-        """A participant promises."""
-        s.when(s.state[node] == Participant.WORKING)
-        s.state[node] = Participant.PREPARED
-        s.sent_prepared[node] = True
-
-    @environment(each="node")
-    def refuse(self, s: Any, node: Any) -> None:
-        """A participant aborts on its own."""
-        s.when(s.state[node] == Participant.WORKING)
-        s.state[node] = Participant.ABORTED
-
-    @transition(each="node")
-    def receive_commit(self, s: Any, node: Any) -> None:
-        """A participant commits."""
-        s.when(s.sent_commit)
-        s.state[node] = Participant.COMMITTED
-
-    @transition(each="node")
-    def receive_abort(self, s: Any, node: Any) -> None:
-        """A participant aborts as told."""
-        s.when(s.sent_abort)
-        s.state[node] = Participant.ABORTED
-
-    @leads_to(each="node")
-    def decides(self, s: Any, node: Any) -> Any:
-        """Whoever has promised learns the decision."""
-        final = s.state[node].isin([Participant.COMMITTED, Participant.ABORTED])
-        return s.state[node] == Participant.PREPARED, final
-
-    @leads_to()
-    def commits(self, s: Any) -> Any:
-        """Not so: the coordinator may abort."""
-        return s.coordinator == Coordinator.COLLECTING, s.coordinator == Coordinator.COMMITTED
-
-
 class Mood(enum.Enum):
     CALM = "calm"
     BUSY = "busy"
     TIRED = "tired"
     CROSS = "cross"
     GONE = "gone"
+
+
+class Light(enum.Enum):
+    GREEN = "green"
+    AMBER = "amber"
+    RED = "red"
 
 
 class Market(System):
@@ -119,7 +43,7 @@ class Market(System):
     purse = integer(-3, 3, per="trader", initial=(0, 1))
     stock = integer(2, 7, initial=(4, 5))
     mood = choice(Mood, per="trader")
-    light = choice(Coordinator, initial=(Coordinator.COLLECTING, Coordinator.ABORTED))
+    light = choice(Light, initial=(Light.GREEN, Light.RED))
     steady = flag()
 
     @transition(each="trader")
@@ -155,7 +79,7 @@ class Market(System):
     @transition(each="trader")
     def leave(self, s: Any, trader: Any) -> None:
         """Who is tired goes, unless the light is red."""
-        s.when(s.mood[trader] == Mood.TIRED, s.light != Coordinator.ABORTED)
+        s.when(s.mood[trader] == Mood.TIRED, s.light != Light.RED)
         s.mood[trader] = Mood.GONE
 
     @environment()
@@ -163,9 +87,9 @@ class Market(System):
         """The light goes round."""
         s.when(~s.steady, any_(m == Mood.TIRED for m in s.mood))
         s.light = ite(
-            s.light == Coordinator.COLLECTING,
-            Coordinator.COMMITTED,
-            ite(s.light == Coordinator.COMMITTED, Coordinator.ABORTED, Coordinator.COLLECTING),
+            s.light == Light.GREEN,
+            Light.AMBER,
+            ite(s.light == Light.AMBER, Light.RED, Light.GREEN),
         )
 
     @fault("jam", bound=1)
