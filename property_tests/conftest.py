@@ -18,7 +18,5 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=SLOW,
 )
-settings.register_profile(
-    "nightly", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=SLOW
-)
+settings.register_profile("nightly", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

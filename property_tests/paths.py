@@ -67,7 +67,7 @@ class _Cover:
         self.first: list[int] = graph.first_after.tolist()
         self.after: list[int] = graph.after.tolist()
         self.number: list[int] = graph.number.tolist()
-        self.next = self.first[:-1]  # the untaken edges of a state are next[state] .. first[state + 1]
+        self.next: list[int] = self.first[:-1]  # the untaken edges of a state are next[state] .. first[state + 1]
         self.tree: Tree = dict.fromkeys(explored.initial, (-1, -1))
         for _ in self._grow(self.tree):
             pass
@@ -78,7 +78,7 @@ class _Cover:
                 yield self.walk(state)
 
     def untaken(self, state: int) -> bool:
-        return self.next[state] < self.first[state + 1]
+        return bool(self.next[state] < self.first[state + 1])
 
     def walk(self, state: int) -> Walk:
         """One walk through `state`, as long as untaken edges are near."""

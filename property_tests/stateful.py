@@ -57,7 +57,7 @@ def state_machine(
         raise UsageError(f"{system.name} has {count} initial states: give its fields one each, for reset() to go to")
     body: dict[str, Any] = {
         "_system": system,
-        "_factory": staticmethod(subject_factory),
+        "_make_subject": staticmethod(subject_factory),
         "_steer": steer,
         "_refusals": refusals,
         "_invariants": tuple(_invariant(system, name) for name in invariants),
@@ -112,17 +112,23 @@ class _SideBySide(RuleBasedStateMachine):
     """The model's state and a subject; its subclasses say of what."""
 
     _system: ClassVar[System]
-    _factory: ClassVar[Callable[[], Subject]]
     _steer: ClassVar[bool]
     _refusals: ClassVar[bool]
     _invariants: ClassVar[tuple[tuple[str, Expr], ...]]
     _interpreter: ClassVar[Interpreter]
-    _steps: ClassVar[Callable[[State], Steps]]
+
+    @staticmethod
+    def _make_subject() -> Subject:
+        raise NotImplementedError
+
+    @staticmethod
+    def _steps(state: State) -> Steps:
+        raise NotImplementedError
 
     def __init__(self) -> None:
         super().__init__()
         self._stack = ExitStack()
-        self._subject: Any = self._factory()
+        self._subject: Any = self._make_subject()
         if isinstance(self._subject, AbstractContextManager):
             self._subject = self._stack.enter_context(self._subject)
         self._trail: list[str] = []

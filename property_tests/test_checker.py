@@ -335,9 +335,7 @@ def test_a_move_that_is_not_claimed_is_an_error_that_names_the_step_and_the_chan
     with pytest.raises(DeclarationError) as error:
         check(walker([]), engine=engine)
     message = str(error.value)
-    assert message.startswith(
-        blamed("switch") + "switch moves the machine lamp in a way that it does not claim"
-    )
+    assert message.startswith(blamed("switch") + "switch moves the machine lamp in a way that it does not claim")
     assert "(light: RED -> GREEN)" in message
     assert "add the arc to moves=" in message
 
@@ -366,9 +364,7 @@ def lamps(moves: Any) -> System:
 
 @every_engine
 def test_a_move_claimed_for_oneself_is_not_claimed_for_others(engine: str) -> None:
-    with pytest.raises(
-        DeclarationError, match=r"wave\(0\) moves the machine lamp in a way that it does not claim"
-    ):
+    with pytest.raises(DeclarationError, match=r"wave\(0\) moves the machine lamp in a way that it does not claim"):
         check(lamps([arc(Light.RED, Light.GREEN)]), engine=engine)
 
 

@@ -130,9 +130,7 @@ class Round(System):
     @transition(fair=False, moves=[arc((Phase.JOINING, Phase.LAST_CALL, Phase.COMPLETE), Phase.CLOSED)])
     def close(self, s: SymbolicState) -> None:
         """Close for good."""
-        s.when(
-            ~s.closed, any_(s.member[j] == Member.INSIDE for j in s.node), all_(s.alive[j] for j in s.node)
-        )
+        s.when(~s.closed, any_(s.member[j] == Member.INSIDE for j in s.node), all_(s.alive[j] for j in s.node))
         s.closed = True
 
     @environment(moves=[arc(Phase.LAST_CALL, Phase.LAST_CALL)])
@@ -212,9 +210,7 @@ def test_two_processes_with_other_hash_seeds_write_the_same_text() -> None:
         pytest.skip("this module was not imported under the package's name")
     seeds = ("1", "2")
     outputs = {
-        subprocess.run(
-            command, env={**os.environ, "PYTHONHASHSEED": s}, capture_output=True, check=True
-        ).stdout
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": s}, capture_output=True, check=True).stdout
         for s in seeds
     }
     assert len(outputs) == 1
@@ -373,9 +369,7 @@ def test_without_a_renderer_the_text_is_written_and_both_remedies_are_named(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        UnavailableError, match=r"pip install 'trystate\[diagrams\]'.*apt-get install graphviz"
-    ):
+    with pytest.raises(UnavailableError, match=r"pip install 'trystate\[diagrams\]'.*apt-get install graphviz"):
         diagrams.generate(tmp_path / "out", tables=[TABLE])
     assert (tmp_path / "out" / "join-operator.dot").is_file()
     assert not (tmp_path / "out" / "join-operator.svg").exists()

@@ -65,17 +65,13 @@ S: Any = SymbolicState(SYSTEM)
 INTERPRETER = Interpreter(SYSTEM)
 NODE = SYSTEM.index_sorts["node"]
 STATES = list(
-    product(
-        (0, 1), (0, 1, 2), (-1, 0, 1, 2), (0, 1), (0, 1), (0, 1, 2), (0, 1, 2), (0,), (0, 1), (1,), (0, 1)
-    )
+    product((0, 1), (0, 1, 2), (-1, 0, 1, 2), (0, 1), (0, 1), (0, 1, 2), (0, 1, 2), (0,), (0, 1), (1,), (0, 1))
 )
 
 
 def holds(expr: Expr, **cells: int) -> bool:
     """The condition in the state with these cells, all others 0."""
-    return INTERPRETER.holds(
-        expr, tuple(cells.get(c.name.replace("[", "_").replace("]", ""), 0) for c in SYSTEM.cells)
-    )
+    return INTERPRETER.holds(expr, tuple(cells.get(c.name.replace("[", "_").replace("]", ""), 0) for c in SYSTEM.cells))
 
 
 # ---- what the operators build
@@ -221,9 +217,7 @@ def test_operands_of_the_wrong_sort_are_refused_by_name(build: Callable[[], Any]
 def test_a_chained_comparison_is_refused_as_a_python_bool() -> None:
     with pytest.raises(DeclarationError) as error:
         _ = 0 < S.level < 2  # blamed: chained
-    assert str(error.value).startswith(
-        blamed("chained") + "the symbolic value 0 < level was used as a Python bool"
-    )
+    assert str(error.value).startswith(blamed("chained") + "the symbolic value 0 < level was used as a Python bool")
 
 
 def test_membership_by_in_is_refused_and_isin_is_the_remedy() -> None:
@@ -391,9 +385,7 @@ def negated(a: Both) -> Both:
 
 
 simple = st.sampled_from(FLAGS) | st.lists(st.sampled_from(list(Hue)), max_size=2).map(of_hue)
-comparisons = st.builds(
-    compared, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), numbers(simple), numbers(simple)
-)
+comparisons = st.builds(compared, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), numbers(simple), numbers(simple))
 conditions = st.recursive(
     simple | comparisons,
     lambda inner: (

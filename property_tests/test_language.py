@@ -114,9 +114,7 @@ def test_a_field_like_no_other_is_an_error_that_lists_the_fields() -> None:
     def body(self: Any, s: Any, node: Any) -> None:
         s.when(s.xyzzy)  # blamed: unlike
 
-    assert refuse_step(body) == (
-        blamed("unlike") + "unknown field 'xyzzy': the system has mood, level, seen, knows"
-    )
+    assert refuse_step(body) == (blamed("unlike") + "unknown field 'xyzzy': the system has mood, level, seen, knows")
 
 
 def test_a_value_that_never_fits_is_an_error_at_the_assignment() -> None:
@@ -131,9 +129,7 @@ def test_a_value_of_the_wrong_sort_is_an_error_at_the_assignment() -> None:
     def body(self: Any, s: Any, node: Any) -> None:
         s.mood = 1  # blamed: wrong sort
 
-    assert refuse_step(body) == (
-        blamed("wrong sort") + "mood holds CALM or CROSS or GONE, but 1 is of sort int"
-    )
+    assert refuse_step(body) == (blamed("wrong sort") + "mood holds CALM or CROSS or GONE, but 1 is of sort int")
 
 
 def test_a_member_of_another_enum_is_an_error() -> None:
@@ -250,9 +246,7 @@ def test_a_step_claimed_for_a_machine_that_the_system_lacks_is_an_error() -> Non
             """Go."""
             s.mood = Mood.GONE
 
-    assert refusal(Bad) == (
-        blamed("no machine") + "go: no machine of the system moves from Mood.CALM to Mood.GONE"
-    )
+    assert refusal(Bad) == (blamed("no machine") + "go: no machine of the system moves from Mood.CALM to Mood.GONE")
 
 
 def test_a_step_claimed_from_one_machine_to_another_is_an_error() -> None:
@@ -415,10 +409,7 @@ def test_a_terminal_condition_must_be_one() -> None:
     def rest(self: Any, s: Any) -> Any:  # blamed: rest
         return s.level
 
-    assert (
-        declare(rest=terminal(rest))
-        == blamed("rest") + "the terminal condition is level, which is not a condition"
-    )
+    assert declare(rest=terminal(rest)) == blamed("rest") + "the terminal condition is level, which is not a condition"
 
 
 # ---- what a traced transition says

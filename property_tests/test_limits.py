@@ -122,16 +122,12 @@ def test_symmetry_never_decides_liveness_and_says_so() -> None:
 
 @pytest.mark.parametrize("engine", ["interpret", "symbolic"])
 def test_symmetry_is_refused_by_engines_that_cannot(engine: str) -> None:
-    with pytest.raises(
-        UsageError, match=f"the engine {engine} does not reduce by symmetry: use --engine explicit"
-    ):
+    with pytest.raises(UsageError, match=f"the engine {engine} does not reduce by symmetry: use --engine explicit"):
         check(Odometer(), engine=engine, symmetry=True)
 
 
 def test_an_unknown_engine_is_a_usage_error_that_lists_them() -> None:
-    with pytest.raises(
-        UsageError, match="no engine 'tlc': choose one of auto, interpret, explicit, symbolic"
-    ):
+    with pytest.raises(UsageError, match="no engine 'tlc': choose one of auto, interpret, explicit, symbolic"):
         check(Odometer(), engine="tlc")
 
 

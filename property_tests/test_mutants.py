@@ -53,7 +53,7 @@ class Mistake:
         patch.setattr(self.owner, self.function, made[self.function])
 
 
-def named(mistakes: tuple[Mistake, ...]) -> Any:
+def named(mistakes: tuple[Mistake, ...]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("mistake", mistakes, ids=lambda m: m.name)
 
 
@@ -244,7 +244,7 @@ class NoEpilogue(Holders):
 class KeepsTheRound(Holders):
     """An emptied round gets no successor."""
 
-    def next_round(self, number: Expr) -> Expr:
+    def next_round(self, number: Expr) -> Any:
         return number
 
 
@@ -258,7 +258,7 @@ class NoStamp(Holders):
 class ReversedRanks(Holders):
     """Ranks count down."""
 
-    def count_below(self, s: Any, node: Expr) -> Expr:
+    def count_below(self, s: Any, node: Expr) -> Any:
         return self.participants(s) - 1 - super().count_below(s, node)
 
 
@@ -281,7 +281,7 @@ class KeptHeartbeat(Holders):
 class BytesDiffer(Holders):
     """A write that lost is never taken for won."""
 
-    def _same_bytes(self, s: Any, node: Expr) -> Expr:
+    def _same_bytes(self, s: Any, node: Expr) -> Any:
         return super()._same_bytes(s, node) & (s.round != s.round)
 
 
@@ -317,7 +317,7 @@ class SweepsWithoutEpilogue(Rendezvous):
 class NoLastCall(Rendezvous):
     """Reaching min sets no deadline."""
 
-    def min_of(self, s: SymbolicState, node: Expr) -> Expr:
+    def min_of(self, s: SymbolicState, node: Expr) -> Any:
         return super().min_of(s, node) + 1
 
 
@@ -331,7 +331,7 @@ class ForgetsNothing(Rendezvous):
 class OneRank(Rendezvous):
     """Everybody is first."""
 
-    def count_below(self, s: SymbolicState, node: Expr) -> Expr:
+    def count_below(self, s: SymbolicState, node: Expr) -> Any:
         return super().count_below(s, node) - super().count_below(s, node)
 
 
@@ -347,7 +347,7 @@ class KeepsTheDeadline(Rendezvous):
 class DropsTheDue(Rendezvous):
     """A heartbeat that is only due passes for expired."""
 
-    def expired_for(self, s: SymbolicState, observer: Expr, node: Expr) -> Expr:
+    def expired_for(self, s: SymbolicState, observer: Expr, node: Expr) -> Any:
         return super().expired_for(s, observer, node) | (s.hb[node] == Heartbeat.DUE)
 
 
@@ -370,7 +370,7 @@ class Reopens(Rendezvous):
 class NobodyBeats(Rendezvous):
     """No heartbeat is ever due."""
 
-    def beat_due(self, s: SymbolicState, node: Expr) -> Expr:
+    def beat_due(self, s: SymbolicState, node: Expr) -> Any:
         return super().beat_due(s, node) & (s.hb[node] == Heartbeat.NONE)
 
 

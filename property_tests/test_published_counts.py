@@ -47,9 +47,7 @@ def violated(report: Report) -> set[str]:
 
 
 @pytest.mark.parametrize(("engine", "system", "expected"), CASES)
-def test_every_engine_counts_what_is_pinned(
-    engine: str, system: System, expected: tuple[int, int, int]
-) -> None:
+def test_every_engine_counts_what_is_pinned(engine: str, system: System, expected: tuple[int, int, int]) -> None:
     report = explored(system, engine)
     seen = report.exploration
     assert (seen.distinct, seen.edges, seen.depth) == expected
@@ -69,9 +67,7 @@ def test_the_formula_for_two_phase_commit_gives_the_published_counts(rms: int, p
 
 
 def test_the_pins_for_two_phase_commit_follow_the_formula() -> None:
-    assert {n: x[0] for n, x in two_phase_commit.PINNED.items()} == {
-        n: two_phase_commit.states(n) for n in range(3, 9)
-    }
+    assert {n: x[0] for n, x in two_phase_commit.PINNED.items()} == {n: two_phase_commit.states(n) for n in range(3, 9)}
 
 
 @pytest.mark.parametrize("rms", range(2, 8))

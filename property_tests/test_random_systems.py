@@ -190,6 +190,4 @@ def test_a_quantifier_of_an_effect_does_not_capture_that_of_a_condition() -> Non
     condition = interpreter.system.claim("known").exprs[0]
     foretold = apply_effects(condition, instance.transition, {})
     for state in interpreter.system.initial_states:
-        assert interpreter.holds(foretold, state) is interpreter.holds(
-            condition, interpreter.apply(instance, state)
-        )
+        assert interpreter.holds(foretold, state) is interpreter.holds(condition, interpreter.apply(instance, state))

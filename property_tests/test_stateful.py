@@ -16,6 +16,7 @@ from trystate.model.language import Expr, SymbolicState, System, always, flag, i
 from trystate.model.rendezvous.holder import Holders
 from trystate.property_tests import Disagreement, Refused, Subject, state_machine
 from trystate.property_tests.torch_rendezvous.executors import TorchHolders
+from trystate.property_tests.torch_rendezvous.simulation import NOW
 
 
 class Lock(System):
@@ -45,17 +46,17 @@ class Lock(System):
         s.taken = 10
 
     @sometimes()
-    def is_held(self, s: SymbolicState) -> Expr:
+    def is_held(self, s: SymbolicState) -> Any:
         """Somebody has the lock."""
         return s.held.count() == 1
 
     @always(witness="is_held")
-    def one_at_most(self, s: SymbolicState) -> Expr:
+    def one_at_most(self, s: SymbolicState) -> Any:
         """Two clients never have the lock."""
         return s.held.count() <= 1
 
     @always(witness="is_held")
-    def is_never_taken_twice(self, s: SymbolicState) -> Expr:
+    def is_never_taken_twice(self, s: SymbolicState) -> Any:
         """Wrong, so that it can be found."""
         return s.taken < 2
 
@@ -206,7 +207,7 @@ class Silent(Lock):
         s.held[client] = True
         s.taken += 1
 
-    release = None
+    release = None  # type: ignore[assignment]  # how a declaration is left out
 
 
 def test_a_run_may_come_to_rest() -> None:
@@ -253,7 +254,7 @@ def test_a_steered_run_does_not_go_back_while_there_is_something_new() -> None:
 def test_a_failing_run_on_torch_is_printed_in_the_steps_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgets_the_deadline(executor: Any) -> None:
         right(executor)
-        executor._state.deadline = dr.datetime.now()
+        executor._state.deadline = NOW
 
     right = dr._DistributedRendezvousOpExecutor._mark_rendezvous_complete
     monkeypatch.setattr(dr._DistributedRendezvousOpExecutor, "_mark_rendezvous_complete", forgets_the_deadline)

@@ -133,9 +133,7 @@ class Full(Base):
         ({"faults": {"crash": 0}}, "Full: fault crash at most 0 times; give at least 1, or leave it out"),
     ],
 )
-def test_an_unknown_size_edition_or_fault_is_a_usage_error_with_what_there_is(
-    arguments: Any, words: str
-) -> None:
+def test_an_unknown_size_edition_or_fault_is_a_usage_error_with_what_there_is(arguments: Any, words: str) -> None:
     with pytest.raises(UsageError) as error:
         Full(**arguments)
     assert words in str(error.value)
@@ -147,9 +145,7 @@ def test_a_system_without_editions_takes_none() -> None:
 
 
 @pytest.mark.parametrize(("edition", "names"), [("new", ["improve"]), (Edition.OLD, []), (None, [])])
-def test_an_edition_has_its_own_transitions_and_the_first_is_the_default(
-    edition: Any, names: list[str]
-) -> None:
+def test_an_edition_has_its_own_transitions_and_the_first_is_the_default(edition: Any, names: list[str]) -> None:
     assert [t.name for t in Full(edition=edition).transitions] == names
 
 

@@ -74,9 +74,7 @@ def test_a_row_that_wins_only_where_it_cannot_be_is_dead() -> None:
         crossing(impossible=({"red": True},))
 
 
-@pytest.mark.parametrize(
-    "changes", [{"rows": (row(Act.GO, green=True),)}, {"impossible": ({"green": True},)}]
-)
+@pytest.mark.parametrize("changes", [{"rows": (row(Act.GO, green=True),)}, {"impossible": ({"green": True},)}])
 def test_an_unknown_atom_is_an_error_that_names_it(changes: dict[str, Any]) -> None:
     with pytest.raises(DeclarationError, match="unknown atom 'green'"):
         crossing(**changes)
@@ -147,6 +145,4 @@ def test_a_table_is_refused_exactly_for_holes_and_dead_rows(
         assert table.winner(values) == winner
         for act in Act:
             condition = table.when(act, {k: getattr(state, k) for k in "abc"})
-            assert interpreter.holds(condition, tuple(map(int, values.values()))) is (
-                table.decide(values) is act
-            )
+            assert interpreter.holds(condition, tuple(map(int, values.values()))) is (table.decide(values) is act)

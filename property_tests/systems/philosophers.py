@@ -103,9 +103,7 @@ class Philosophers(System):
         s.when(s.philosopher[seat] == P.THINKING)
         s.philosopher[seat] = P.HUNGRY
 
-    @transition(
-        each="seat", moves=[arc(P.HUNGRY, P.HOLDING), arc(F.FREE, F.TAKEN), may(F.FREE, F.TAKEN, of="others")]
-    )
+    @transition(each="seat", moves=[arc(P.HUNGRY, P.HOLDING), arc(F.FREE, F.TAKEN), may(F.FREE, F.TAKEN, of="others")])
     def take_first(self, s: SymbolicState, seat: Expr) -> None:
         """A hungry philosopher takes its first fork."""
         s.when(s.philosopher[seat] == P.HUNGRY)
@@ -114,9 +112,7 @@ class Philosophers(System):
         for k in s.seat:
             s.forks[k] = self.taken(s.forks[k], self.is_first(k, seat))
 
-    @transition(
-        each="seat", moves=[arc(P.HOLDING, P.EATING), may(F.FREE, F.TAKEN), arc(F.FREE, F.TAKEN, of="others")]
-    )
+    @transition(each="seat", moves=[arc(P.HOLDING, P.EATING), may(F.FREE, F.TAKEN), arc(F.FREE, F.TAKEN, of="others")])
     def take_second(self, s: SymbolicState, seat: Expr) -> None:
         """A philosopher with one fork takes the other, and eats."""
         s.when(s.philosopher[seat] == P.HOLDING)

@@ -113,9 +113,7 @@ def variables(draw: st.DrawFn, *, pairs: bool) -> tuple[Variable, ...]:
         dims = draw(st.sampled_from((0, 1, 1, 2) if pairs and kind != "hue" else (0, 1)))
         low = draw(st.integers(-2, 2)) if kind == "int" else 0
         high = {"flag": 1, "hue": 2}.get(kind, low + draw(st.integers(1, 3 if dims == 0 else 1)))
-        begins = (
-            draw(st.lists(st.integers(low, high), min_size=1, max_size=2, unique=True)) if dims < 2 else [low]
-        )
+        begins = draw(st.lists(st.integers(low, high), min_size=1, max_size=2, unique=True)) if dims < 2 else [low]
         new = Variable(f"f{k}", kind, dims, low, high, tuple(begins))
         if prod(v.states for v in out) * new.states <= STATES_MAX:
             out.append(new)

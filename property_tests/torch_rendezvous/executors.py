@@ -19,7 +19,7 @@ ACTS = {f"act_{a.name.lower()}": a.name for a in Action} | {
     "act_mark_complete": Action.MARK_RENDEZVOUS_COMPLETE.name,
     "act_mark_closed": Action.MARK_RENDEZVOUS_CLOSED.name,
 }
-OPERATORS = {
+OPERATORS: dict[Place, type[Any]] = {
     Place.EXITING: dr._RendezvousExitOp,
     Place.JOINING: dr._RendezvousJoinOp,
     Place.RUNNING: dr._RendezvousKeepAliveOp,
@@ -44,7 +44,7 @@ class Node:
         self.action = ""
         self.synced = self.crashed = self.told_won = self.about_to_act = False
         self._sync = self.holder.sync
-        self.holder.sync = self._watched_sync
+        self.holder.sync = self._watched_sync  # type: ignore[method-assign]
 
     def _watched_sync(self) -> Any:
         """torch's sync, with its answer noted: won, lost, or read (None also stands for a cached copy).
@@ -140,7 +140,11 @@ class TorchHolders:
         node = self.nodes[indices[0]] if indices else None
         if node is not None and node.crashed and step not in ("heartbeat_ages", "heartbeat_expires"):
             raise Refused(f"node {indices[0]} is dead")
-        getattr(self, f"_{'act' if step in ACTS else step}")(*((node,) if node else ()), **({"step": step} if step in ACTS else {}))
+        if step in ACTS:
+            assert node is not None
+            self._act(node, step)
+        else:
+            getattr(self, f"_{step}")(*([] if node is None else [node]))
 
     # ---- steps of a node
 

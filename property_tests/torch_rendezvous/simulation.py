@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
 
-import greenlet
+import greenlet  # type: ignore[import-untyped]
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ class StillDate(datetime):
     """
 
     @classmethod
-    def now(cls, tz: Any = None) -> datetime:
+    def now(cls, tz: Any = None) -> Any:
         return NOW + timedelta(microseconds=next(_ticks) % 1_000_000_000)
 
 

@@ -74,9 +74,7 @@ def store_pause(say: Say, *, benign: bool = False) -> Observation:
             pause.open()
         say("the store answers again")
         # The first read is the one that was held, the second that of the next heartbeat.
-        wait_for(
-            lambda: all(m.backend.reads >= n + 2 for m, n in zip(members, reads, strict=True)), "two reads"
-        )
+        wait_for(lambda: all(m.backend.reads >= n + 2 for m, n in zip(members, reads, strict=True)), "two reads")
         beats = sum(m.backend.writes_won - n for m, n in zip(members, writes, strict=True))
         say(f"A and B have read the state twice or more each, and written it {beats} times")
 

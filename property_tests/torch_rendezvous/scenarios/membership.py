@@ -72,9 +72,7 @@ def settings_not_agreed(say: Say, *, benign: bool = False) -> Observation:
         a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
         c = cluster.node("C", 3, others)
         calls = [a.join(), b.join()]
-        cluster.until(
-            lambda peek: len(peek.participants) == 2 and peek.has_deadline, "the last call of A and B"
-        )
+        cluster.until(lambda peek: len(peek.participants) == 2 and peek.has_deadline, "the last call of A and B")
         c_call = c.join()
         cluster.until(lambda peek: "C" in peek.participants, f"C has joined: {others.min_nodes}:4")
         c_error = c_call.finish()

@@ -409,9 +409,7 @@ def is_oblivious(node: Node) -> tuple[list[str], bool]:
 
 
 def _client(port: int, timeout_s: float) -> TCPStore:
-    return TCPStore(
-        "127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout_s)
-    )
+    return TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout_s))
 
 
 def _server(host_name: str, port: int, **options: Any) -> TCPStore:

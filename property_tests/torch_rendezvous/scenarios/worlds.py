@@ -30,9 +30,7 @@ def fast_exit(say: Say, *, benign: bool = False) -> Observation:
             poll.open()
             b_call.value()
         a.join()
-        cluster.until(
-            lambda peek: "A" not in peek.participants, "A has called next_rendezvous again: it is out"
-        )
+        cluster.until(lambda peek: "A" not in peek.participants, "A has called next_rendezvous again: it is out")
         poll.open()
         seat_b = b_call.value()
         say(str(seat_b))
