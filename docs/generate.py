@@ -1,4 +1,4 @@
-"""Write docs/verdicts.md and docs/findings.md anew, or with --check say whether they are as the models give them today.
+"""Write the generated pages of docs/ (verdicts, findings, editions) anew, or with --check say whether they are as the models give them today.
 
     python docs/generate.py [--check]
 
@@ -17,6 +17,7 @@ from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Finding, Run, judge
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.language import Form
+from trystate.model.rendezvous.differences import seed_differences
 from trystate.model.rendezvous.findings import FINDINGS, PLAN
 from trystate.model.rendezvous.vocabulary import Edition
 
@@ -135,7 +136,25 @@ def _finding(finding: Finding, plan: list[Checked]) -> str:
     )
 
 
-PAGES: dict[str, Callable[[list[Checked]], str]] = {"verdicts.md": verdicts, "findings.md": findings}
+def editions(_: list[Checked]) -> str:
+    text = NOTE + "# Where the operators of the two editions decide differently\n\n"
+    text += (
+        "Computed from the decision tables: together these are all the cases in which torch 1.10 (SEED) and 2.13 "
+        "(TORCH) differ, and in each they differ in this way only. P are the participants, W is the wait list, R the "
+        "redundancy list, which SEED does not know.\n\n"
+    )
+    text += row("operator", "where", "SEED", "TORCH") + row("---", "---", "---", "---")
+    for d in seed_differences():
+        when = " ∧ ".join(atom.label if value else f"¬({atom.label})" for atom, value in d.when)
+        text += row(d.operator, when.replace("|", "\\|"), f"`{d.seed.name}`", f"`{d.torch.name}`")
+    return text
+
+
+PAGES: dict[str, Callable[[list[Checked]], str]] = {
+    "verdicts.md": verdicts,
+    "findings.md": findings,
+    "editions.md": editions,
+}
 
 
 def pages() -> Iterator[tuple[Path, str]]:
