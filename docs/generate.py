@@ -1,4 +1,4 @@
-"""Write the generated pages of docs/ (verdicts, findings, editions) anew, or with --check say whether they are as the models give them today.
+"""Write the generated pages of docs/ (verdicts, findings, editions) anew; with --check say whether they are fresh.
 
     python docs/generate.py [--check]
 
