@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import product
 
 import pytest
@@ -13,9 +14,10 @@ from trystate.model.rendezvous.differences import seed_differences
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.vocabulary import Action, Edition, Membership
-from trystate.property_tests.paths import covering_walks, explore_graph
+from trystate.property_tests.paths import covering_walks, explore_graph, replay_every_edge
 from trystate.property_tests.torch_rendezvous.conformance import CHECKS, gaps
 from trystate.property_tests.torch_rendezvous.contexts import Compared, Context, Observed, compare
+from trystate.property_tests.torch_rendezvous.executors import TorchHolders
 
 from .systems.jugs import Jugs
 from .systems.two_phase_commit import TwoPhaseCommit
@@ -41,6 +43,21 @@ def test_torch_does_what_the_model_says(name: str) -> None:
 
 def test_every_check_is_pinned() -> None:
     assert [check.name for check in CHECKS] == list(COMPARED)
+
+
+# Between them these take every action of a copy; under `nightly` with a member that may die below min as well.
+EDGES = [(1, 1, "worker_failure"), (2, 2, "crash"), (2, 2, "join_timeout")]
+if os.environ.get("HYPOTHESIS_PROFILE") == "nightly":
+    EDGES += [(1, 2, "job_end"), (1, 2, "join_timeout"), (1, 2, "crash"), (2, 2, "worker_failure")]
+
+
+@pytest.mark.parametrize(("low", "high", "fault"), EDGES)
+def test_torch_takes_every_edge_under_a_fault(low: int, high: int, fault: str) -> None:
+    system = Holders(node=2, min_nodes=low, max_nodes=high, rounds=2, edition="torch", faults=[fault])
+    with TorchHolders(system) as subject:
+        seen = replay_every_edge(system, subject)
+    assert not seen.disagreements
+    assert seen.edges > 20_000
 
 
 def two_holders() -> Holders:

@@ -62,15 +62,20 @@ def judge(verdict: Verdict, run: Run) -> Judgement:
 def adopt(system: System, runs: Iterable[Run]) -> Run:
     """What the plan's runs imply for a system that is not among them.
 
-    A violation found with some faults stays one with more of them; nothing is implied about other editions.
+    A violation found with some faults stays one with more of them; nothing is implied about other editions. What
+    some planned run cannot reach, another size need not reach either.
     Findings taken over this way are allowed, not demanded: see `judge_adopted`.
     """
     findings: dict[str, tuple[str, ...]] = {}
+    idle: set[str] = set()
     for run in runs:
-        if run.system is type(system) and run.edition is system.edition and set(run.faults) <= set(system.faults):
+        if run.system is not type(system) or run.edition is not system.edition:
+            continue
+        idle |= set(run.idle)
+        if set(run.faults) <= set(system.faults):
             for name, found in run.findings.items():
                 findings[name] = tuple(dict.fromkeys((*findings.get(name, ()), *found)))
-    return Run(type(system), system.sizes, system.edition, tuple(system.faults), findings)
+    return Run(type(system), system.sizes, system.edition, tuple(system.faults), findings, tuple(sorted(idle)))
 
 
 def judge_adopted(verdict: Verdict, run: Run) -> Judgement:

@@ -1,8 +1,7 @@
 """What is known to be wrong with the editions, and the runs that show it. Data only: `trystate verify` checks it.
 
 R1 to R14 are defects of torch 2.13 that the checker finds in the edition TORCH and that happen again on torch's
-own classes (`trystate replay NAME`). Most are as old as torch 1.10, so that the edition SEED has them too; S1 was
-mended since, and cannot be replayed on 2.13.
+own classes (`trystate replay NAME`). Most are as old as torch 1.10, so that the edition SEED has them too.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FINDINGS = (
             "A member leaves a complete round before another has polled: the other returns with a smaller world.",
             "fix the membership of a complete round"),
     Finding("death-in-window", "R4",
-            "A member that died or left is dropped from one node's copy only: members return with different worlds.",
+            "A member that died is dropped from a complete round: others return with a smaller world than some had.",
             "return with what was written, not with a local copy"),
     Finding("clock-skew", "R5",
             "Expiry compares wall clocks: a node with a late clock is dropped as dead.",
@@ -58,9 +57,6 @@ _FINDINGS = (
     Finding("departure-unnoticed", "R14",
             "When a member dies or leaves, nothing tells the others: they run on, or wait for its master.",
             "make a missed heartbeat a membership change"),
-    Finding("no-deadline-type-error", "S1",
-            "Enough participants but no deadline: comparing None with a time raises TypeError; the node closes all.",
-            "mended after torch 2.4"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 _NUMBERS = {f.number: f.name for f in _FINDINGS}
@@ -117,10 +113,10 @@ _TORCH_RUNS = (
     _run(TORCH, "2 2:2", "clock_step", R13=EXPELLED + WORLD + TOLD + LEARN),
     _run(TORCH, "2 2:2", "other_expiry", R12=EXPELLED + WORLD + TOLD + LEARN + WAIT),
     _run(TORCH, "2 2:2", "join_timeout", idle=NO_WAITING, R10=CLOSING, R4=WORLD[1:], R14=LEARN),
-    _run(TORCH, "2 2:2", "job_end", idle=NO_WAITING, R4=WORLD),
+    _run(TORCH, "2 2:2", "job_end", idle=NO_WAITING, R4=WORLD[1:]),
     _run(TORCH, "2 1:2", "outage", R7=GROUPS + TOLD + WAIT + LEARN + REST_FOR_EVER, R2=MASTER, R4=RANKS),
     _run(TORCH, "3 2:2"),
-    _run(TORCH, "3 2:2", "job_end", R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
+    _run(TORCH, "3 2:2", "job_end", R4=WORLD[1:]),
     _run(TORCH, "3 2:2", "worker_failure", R8=REST + WAIT, R3=WORLD, R1=LEARN, R2=MASTER),
     _run(TORCH, "3 2:3", R1=LEARN, R2=MASTER, R3=WORLD),
     _run(TORCH, "3 2:3", "worker_failure", R1=LEARN + WAIT, R2=MASTER, R3=WORLD),
@@ -159,8 +155,8 @@ _SEED_RUNS = (
     _run(SEED, "3 2:3", "stall", R6=GROUPS + TOLD + WAIT + LEARN, R3=WORLD, R4=WORLD),
     _run(SEED, "3 2:3", "outage", R7=GROUPS + TOLD + WAIT + LEARN + REST_FOR_EVER, R3=WORLD, R4=WORLD),
     _run(SEED, "3 2:3", "join_timeout", R10=CLOSING, R14=LEARN, R3=WORLD),
-    _run(SEED, "3 2:3", "job_end", R14=LEARN, R3=WORLD, R4=WORLD),
-    _run(SEED, "3 2:4", "other_min", R9=DEADLINE, S1=CLOSING + LEARN, R3=WORLD),
+    _run(SEED, "3 2:3", "job_end", R3=WORLD, R4=WORLD),
+    _run(SEED, "3 2:4", "other_min", R9=DEADLINE, R3=WORLD),
     _holders(SEED, "2 2:2", "worker_failure"),
     _holders(SEED, "2 1:2", "job_end", "join_timeout", R11=("lost_writes_are_reported",)),
 )

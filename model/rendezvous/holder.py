@@ -410,7 +410,7 @@ class Holders(Actions):
     @environment(each="node", fair=True)
     def heartbeat_expires(self, s: S, node: Expr) -> None:
         """Interval × attempts pass for a node that does not beat."""
-        gone = s.place[node].isin((P.DONE, P.FAILED, P.LEFT))
+        gone = s.place[node] == P.LEFT
         s.when(s.hb[node] == H.DUE, s.crashed[node] | s.stalled[node] | gone, self.nobody_between(s))
         self._age(s, node, H.DUE, H.EXPIRED)
 

@@ -2,8 +2,8 @@
 
 A node reads the shared state, drops from its copy whoever it takes for dead, asks an operator what to do,
 changes its copy, and writes it. A write by compare-and-set succeeds only on the state that was read, so
-read, decision and write are one step here; `holder.py` takes them apart, and a check shows that nothing is
-lost by that. A decision that writes nothing (FINISH) is taken on what was read, and is also one step.
+read, decision and write are one step here; `holder.py` takes them apart, and every step of that, for two nodes, is
+one of these or none. A decision that writes nothing (FINISH) is taken on what was read, and is also one step.
 
 Abstractions. Time: a heartbeat ages FRESH, DUE, EXPIRED; a live node that can reach the store beats before
 its heartbeat expires. The last call ends only after every live node that is trying has polled (30 s against

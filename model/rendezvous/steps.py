@@ -123,8 +123,8 @@ class Protocol(Shared):
 
     @transition(each="node", cite="rendezvous-engine 3.2.1, 4.6", moves=[SWEEP, arc(H.DUE, H.FRESH)])
     def keep_alive(self, s: S, node: Expr) -> None:
-        """A heartbeat is due: the join operation or the keep-alive timer writes one."""
-        self.enters(s, node, P.JOINING, P.CONNECTING, P.RUNNING)
+        """A heartbeat is due: the join operation or the keep-alive timer writes one, until the agent shuts down."""
+        self.enters(s, node, P.JOINING, P.CONNECTING, P.RUNNING, P.DONE)
         joining = s.place[node] == P.JOINING
         self.sweep(s, node)
         beats = [self.decides(s, operator, Action.KEEP_ALIVE, node) for operator in ("join", "keep-alive")]

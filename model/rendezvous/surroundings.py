@@ -30,7 +30,7 @@ class Surroundings(Protocol):
     @environment(each="node", fair=True, moves=[arc(H.DUE, H.EXPIRED)])
     def heartbeat_expires(self, s: S, node: Expr) -> None:
         """Interval × attempts pass for a node that does not beat: down, cut off, gone, or its clock went back."""
-        gone = s.place[node].isin((P.DONE, P.FAILED, P.LEFT))
+        gone = s.place[node] == P.LEFT
         silent = s.clock_low[node] & ~s.stamp_low[node]
         s.when(s.hb[node] == H.DUE, s.crashed[node] | s.stalled[node] | s.store_down | gone | silent)
         s.hb[node] = H.EXPIRED
