@@ -11,6 +11,7 @@ from trystate.model.checker.check import check
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import (
     System,
+    always,
     choice,
     constant,
     environment,
@@ -18,7 +19,9 @@ from trystate.model.language import (
     flag,
     index,
     integer,
+    leads_to,
     sometimes,
+    step,
     transition,
 )
 
@@ -157,6 +160,50 @@ def test_a_transition_of_an_edition_that_the_system_lacks_is_an_error() -> None:
     assert declare(bad=transition(editions=[Other.ONE])(body)) == (
         blamed("edition") + "bad: Other.ONE is not an edition of the system"
     )
+
+
+def test_a_property_of_an_unknown_edition_is_an_error() -> None:
+    def other(self: Any, s: Any) -> Any:  # blamed: other
+        """Other."""
+        return s.level == 0
+
+    assert declare(other=sometimes(editions=[Other.ONE])(other)) == (
+        blamed("other") + "other: Other.ONE is not an edition of the system"
+    )
+
+
+def test_a_property_is_asked_only_of_the_editions_that_it_names() -> None:
+    class Editions(Base):
+        Edition = Other
+
+        @sometimes(editions=[Other.TWO])
+        def low(self, s: Any) -> Any:
+            """It is low."""
+            return s.level == 0
+
+        @always(witness="low", editions=[Other.TWO])
+        def never_high(self, s: Any) -> Any:
+            """It is never high."""
+            return s.level < 3
+
+        @step(witness="low", editions=[Other.TWO])
+        def never_falls(self, before: Any, after: Any) -> Any:
+            """It never falls."""
+            return after.level >= before.level
+
+        @leads_to(editions=[Other.TWO])
+        def rises(self, s: Any) -> Any:
+            """It rises."""
+            return s.level == 0, s.level > 0
+
+        @sometimes()
+        def calm(self, s: Any) -> Any:
+            """It is calm."""
+            return s.mood == Mood.CALM
+
+    assert [p.name for p in Editions(edition=Other.ONE).properties] == ["calm"]
+    asked = [p.name for p in Editions(edition=Other.TWO).properties]
+    assert asked == ["low", "never_high", "never_falls", "rises", "calm"]
 
 
 def test_faults_are_off_unless_switched_on_and_happen_no_more_often_than_bound() -> None:

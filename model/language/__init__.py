@@ -5,6 +5,7 @@ from .fields import Cell, Slot, choice, constant, flag, index, integer
 from .machines import Machine, machine
 from .properties import Form, Property, always, leads_to, sometimes, step
 from .quantifiers import all_, any_, count
+from .sequences import sequence
 from .sorts import Sort
 from .state import SymbolicState
 from .systems import State, System, terminal
@@ -15,5 +16,5 @@ __all__ = [
     "Arc", "Atom", "Audit", "Cell", "DecisionTable", "Expr", "Form", "Kind", "Machine", "Property", "Row", "Slot",
     "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always", "and_", "any_", "arc", "as_int",
     "choice", "constant", "count", "environment", "fault", "flag", "implies", "index", "integer", "ite", "leads_to",
-    "machine", "may", "named", "not_", "or_", "ord_", "row", "sometimes", "step", "terminal", "transition",
+    "machine", "may", "named", "not_", "or_", "ord_", "row", "sequence", "sometimes", "step", "terminal", "transition",
 ]  # fmt: skip

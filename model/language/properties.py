@@ -1,9 +1,9 @@
-"""Properties: what is asked of every edition of a protocol alike."""
+"""Properties: what is asked of every edition of a protocol alike, as far as it has what they speak of."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,12 @@ class Claim:
     on: tuple[str, ...]
     witness: str
     needs: tuple[str, ...]
+    editions: tuple[enum.Enum, ...]
     cite: str
+
+    def is_asked(self, system: System) -> bool:
+        """Of a system of this edition, with these faults?"""
+        return set(self.needs) <= set(system.faults) and (not self.editions or system.edition in self.editions)
 
 
 Decorator = Callable[[Callable[..., Any]], Claim]
@@ -61,24 +66,33 @@ class Property:
     conditions: dict[str, Expr] | None = None
 
 
-def _claim(form: Form, each: Any = (), on: Any = (), witness: str = "", needs: Any = (), cite: str = "") -> Decorator:
+def _claim(
+    form: Form, *, each: Any = (), on: Any = (), witness: str = "", needs: Any, editions: Any, cite: str
+) -> Decorator:
+    faults = (needs,) if isinstance(needs, str) else tuple(needs)
+
     def decorate(body: Callable[..., Any]) -> Claim:
         if not (body.__doc__ or "").strip():
             source.refuse(f"{body.__name__} has no docstring: say in one line what it claims")
         dims = (each,) if isinstance(each, str) else tuple(each)
-        return Claim(body, form, dims, tuple(on), witness, (needs,) if isinstance(needs, str) else tuple(needs), cite)
+        return Claim(body, form, dims, tuple(on), witness, faults, tuple(editions), cite)
 
     return decorate
 
 
-def always(*, witness: str, needs: str | tuple[str, ...] = (), cite: str = "") -> Decorator:
-    """An invariant. `witness` names the `sometimes` that shows it is not safe merely because nothing happens."""
-    return _claim(Form.ALWAYS, witness=witness, needs=needs, cite=cite)
+def always(
+    *, witness: str, needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum] = (), cite: str = ""
+) -> Decorator:
+    """An invariant. `witness` names the `sometimes` that shows it is not safe merely because nothing happens.
+
+    A property that names editions is asked of no other: theirs have not what it speaks of.
+    """
+    return _claim(Form.ALWAYS, witness=witness, needs=needs, editions=editions, cite=cite)
 
 
-def sometimes(*, needs: str | tuple[str, ...] = (), cite: str = "") -> Decorator:
+def sometimes(*, needs: str | tuple[str, ...] = (), editions: Iterable[enum.Enum] = (), cite: str = "") -> Decorator:
     """A state that must be reachable. `needs` names faults without which it is not asked for."""
-    return _claim(Form.SOMETIMES, needs=needs, cite=cite)
+    return _claim(Form.SOMETIMES, needs=needs, editions=editions, cite=cite)
 
 
 def step(
@@ -87,6 +101,7 @@ def step(
     on: tuple[str, ...] = (),
     each: str | tuple[str, ...] = (),
     needs: str | tuple[str, ...] = (),
+    editions: Iterable[enum.Enum] = (),
     cite: str = "",
 ) -> Decorator:
     """A condition on a step's before and after: `def p(self, before, after, node)`.
@@ -94,15 +109,21 @@ def step(
     `on` names the transitions it is asked of (all, if empty); with `each`, only transitions over those
     indices are asked, and the body gets theirs.
     """
-    return _claim(Form.STEP, each=each, on=on, witness=witness, needs=needs, cite=cite)
+    return _claim(Form.STEP, each=each, on=on, witness=witness, needs=needs, editions=editions, cite=cite)
 
 
-def leads_to(*, each: str | tuple[str, ...] = (), needs: str | tuple[str, ...] = (), cite: str = "") -> Decorator:
+def leads_to(
+    *,
+    each: str | tuple[str, ...] = (),
+    needs: str | tuple[str, ...] = (),
+    editions: Iterable[enum.Enum] = (),
+    cite: str = "",
+) -> Decorator:
     """Under weak fairness, a state where the premise holds is followed by one where the goal holds.
 
     The body returns `(premise, goal)`. With `each`, it is asked of every member on its own.
     """
-    return _claim(Form.LEADS_TO, each=each, needs=needs, cite=cite)
+    return _claim(Form.LEADS_TO, each=each, needs=needs, editions=editions, cite=cite)
 
 
 def trace_property(system: System, name: str, claim: Claim) -> Property:

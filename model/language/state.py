@@ -16,6 +16,7 @@ from . import source
 from .expressions import Expr, and_, const, equal, ite, lift, read, substitute
 from .fields import Slot
 from .quantifiers import IndexSet, count, free_variables, is_loop_variable
+from .sequences import view_of
 
 if TYPE_CHECKING:
     from .systems import System
@@ -69,6 +70,8 @@ class SymbolicState:
         if name in system.slots:
             slot = system.slots[name]
             return ArrayView(self, slot) if slot.dims else _current(self, slot, ())
+        if name in system.sequences:
+            return view_of(self, name, system.sequences[name])
         if name in system.index_sorts:
             return IndexSet(system.index_sorts[name])
         close = difflib.get_close_matches(name, [*system.slots, *system.index_sorts], 1)
@@ -76,6 +79,8 @@ class SymbolicState:
         source.refuse(f"unknown field {name!r}{hint}")
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._system.sequences:
+            source.refuse(f"{name!r} is a sequence: say {name}.push(...), .pop() or .clear()")
         if name not in self._system.slots:
             getattr(self, name)
             source.refuse(f"{name!r} is an index, not a field: it cannot be assigned")

@@ -15,6 +15,7 @@ from .expressions import FALSE, Expr, lift
 from .fields import Cell, Constant, Field, Index, Slot, integer, make_slot
 from .machines import Machine, View, make_machine
 from .properties import Claim, Form, Property, trace_property
+from .sequences import Sequence
 from .sorts import Sort, index_sort
 from .state import SymbolicState
 from .transitions import Rule, Transition, trace
@@ -46,7 +47,7 @@ class System:
     """
 
     title: ClassVar[str] = ""
-    Edition: ClassVar[type[enum.Enum] | None] = None
+    Edition: ClassVar[Iterable[enum.Enum] | None] = None  # an enum, or those of its members that the system has
 
     def __init__(self, *, edition: Any = None, faults: Iterable[str] | Mapping[str, int] = (), **sizes: int) -> None:
         self.name = type(self).__name__
@@ -57,6 +58,7 @@ class System:
         self.index_sorts: dict[str, Sort] = {
             k: index_sort(k, self.sizes[k]) for k, v in body.items() if isinstance(v, Index)
         }
+        self.sequences = {k: v for k, v in body.items() if isinstance(v, Sequence)}
         self.slots: dict[str, Slot] = {}
         for name, value in self._fields(body).items():
             if hasattr(SymbolicState, name):
@@ -68,9 +70,7 @@ class System:
             k: make_machine(self, k, v) for k, v in body.items() if isinstance(v, View)
         }
         self.properties: tuple[Property, ...] = tuple(
-            trace_property(self, k, v)
-            for k, v in body.items()
-            if isinstance(v, Claim) and set(v.needs) <= set(self.faults)
+            trace_property(self, k, v) for k, v in body.items() if isinstance(v, Claim) and v.is_asked(self)
         )
         ends = [v for v in body.values() if isinstance(v, Terminal)]
         rest = SymbolicState(self, frozen="the terminal condition")
@@ -117,7 +117,12 @@ class System:
         return wanted
 
     def _fields(self, body: dict[str, Any]) -> dict[str, Field]:
-        fields = {k: v for k, v in body.items() if isinstance(v, Field)}
+        fields: dict[str, Field] = {}
+        for name, value in body.items():
+            if isinstance(value, Field):
+                fields[name] = value
+            elif isinstance(value, Sequence):
+                fields.update(value.fields(name))
         for name, bound in self.faults.items():
             fields[f"{name}_left"] = integer(0, bound, initial=bound, doc=f"how often {name} may still happen")
         return fields
@@ -137,11 +142,9 @@ class System:
             if isinstance(claim, Claim):
                 _known(name, claim, "on", claim.on, rules)
                 _known(name, claim, "needs", claim.needs, faults)
+                self._check_editions(name, claim)
         for name, rule in rules.items():
-            for edition in rule.editions:
-                if self.Edition is None or not isinstance(edition, self.Edition):
-                    at = source.line_of(rule.body.__code__)
-                    source.refuse(f"{name}: {edition} is not an edition of the system", at=at)
+            self._check_editions(name, rule)
         for prop in self.properties:
             if prop.witness and prop.witness not in names:
                 source.refuse(
@@ -151,6 +154,12 @@ class System:
             for a in t.arcs:
                 if type(a.source) not in enums or type(a.source) is not type(a.dest):
                     source.refuse(f"{t.name}: no machine of the system moves from {a.source} to {a.dest}", at=t.at)
+
+    def _check_editions(self, name: str, declared: Claim | Rule) -> None:
+        for edition in declared.editions:
+            if edition not in tuple(self.Edition or ()):
+                at = source.line_of(declared.body.__code__)
+                source.refuse(f"{name}: {edition} is not an edition of the system", at=at)
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:

@@ -1,0 +1,194 @@
+"""Bounded sequences of records: FIFO channels, queues, logs. A sequence is some fields and a few ways to write them.
+
+`sequence(2, per="client", kind=Reply, value=(0, 2))` declares, for each client, at most two replies. In a step,
+`s.replies[c].push(kind=Reply.VALUE, value=1)` appends one, `s.replies[c].head.kind` reads the first, `.pop()` drops it.
+Rule: a place that holds nothing has the lowest values, so that equal sequences are equal states.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import source
+from .expressions import FALSE, TRUE, Expr, and_, ite, lift, or_
+from .fields import Bound, Field, choice, flag, integer
+
+if TYPE_CHECKING:
+    from .state import SymbolicState
+
+Component = type[enum.Enum] | type[bool] | tuple[Bound, Bound]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """The declaration of a sequence: at most `length` records, one sequence per member of the indices in `per`."""
+
+    length: int
+    per: tuple[str, ...]
+    components: tuple[tuple[str, Component], ...]
+    doc: str
+    at: str
+
+    def fields(self, name: str) -> Iterator[tuple[str, Field]]:
+        """The fields that it stands for: its length, and each component at each place."""
+        yield f"{name}_length", integer(0, self.length, per=self.per, doc=f"how many: {self.doc}")
+        for place in range(self.length):
+            for component, sort in self.components:
+                yield _place(name, place, component), _component_field(sort, self.per, self.doc)
+
+
+def sequence(length: int, *, per: str | tuple[str, ...] = (), doc: str = "", **components: Component) -> Any:
+    """Declare a sequence of records; a component is an enum, `bool`, or the lowest and highest of its numbers.
+
+    Raises:
+        DeclarationError: there is no room for a record, or a record without components.
+    """
+    if length < 1 or not components:
+        source.refuse(f"a sequence of at most {length} records of {len(components)} components: at least one of each")
+    dims = (per,) if isinstance(per, str) else tuple(per)
+    return Sequence(length, dims, tuple(components.items()), doc, source.line())
+
+
+def _place(name: str, place: int, component: str) -> str:
+    return f"{name}_{place}_{component}"
+
+
+def _component_field(sort: Component, per: tuple[str, ...], doc: str) -> Field:
+    if isinstance(sort, tuple):
+        return integer(*sort, per=per, doc=doc)
+    return choice(sort, per=per, doc=doc) if issubclass(sort, enum.Enum) else flag(per=per, doc=doc)
+
+
+class Record:
+    """One place of a sequence: its components as attributes. Where there is no record they are the lowest values."""
+
+    __slots__ = ("_place", "_view")
+
+    def __init__(self, view: SequenceView, place: int) -> None:
+        self._view = view
+        self._place = place
+
+    def __getattr__(self, component: str) -> Expr:
+        return self._view.read(self._place, component)
+
+
+class SequenceView:
+    """One sequence, as seen from a symbolic state."""
+
+    __slots__ = ("_declared", "_indices", "_name", "_state")
+
+    def __init__(self, state: SymbolicState, name: str, declared: Sequence, indices: tuple[Any, ...]) -> None:
+        self._state, self._name, self._declared, self._indices = state, name, declared, indices
+
+    @property
+    def length(self) -> Expr:
+        """How many records there are."""
+        return self._get(f"{self._name}_length")
+
+    @property
+    def is_empty(self) -> Expr:
+        return self.length == 0
+
+    @property
+    def is_full(self) -> Expr:
+        return self.length == self._declared.length
+
+    @property
+    def head(self) -> Record:
+        """The first record, which was pushed before all others."""
+        return Record(self, 0)
+
+    def __iter__(self) -> Iterator[tuple[Expr, Record]]:
+        """Each place, with the condition that there is a record."""
+        for place in range(self._declared.length):
+            yield self.length > place, Record(self, place)
+
+    def contains(self, **components: Any) -> Expr:
+        """Is there a record with these components?"""
+        self._known(components)
+        found = [and_(there, *(getattr(r, k) == v for k, v in components.items())) for there, r in self]
+        return or_(*found)
+
+    def push(self, when: Any = TRUE, **components: Any) -> None:
+        """Append a record, where `when` holds; a component that is left out is the lowest value.
+
+        A step that appends to a full sequence is an error of the declaration, found when it is explored.
+        """
+        self._known(components)
+        condition, length = lift(when), self.length
+        for place in range(self._declared.length):
+            here = and_(condition, length == place)
+            for component, value in components.items():
+                old = self.read(place, component)
+                self._put(_place(self._name, place, component), ite(here, value, old))
+        self._put(f"{self._name}_length", length + ite(condition, 1, 0))
+
+    def pop(self, when: Any = TRUE) -> None:
+        """Drop the first record, where `when` holds; the others move up. An empty sequence stays as it is."""
+        condition, length = and_(lift(when), ~self.is_empty), self.length
+        last = self._declared.length - 1
+        for component, _ in self._declared.components:
+            for place in range(last + 1):
+                following = self.read(place + 1, component) if place < last else self._lowest(component)
+                old = self.read(place, component)
+                self._put(_place(self._name, place, component), ite(condition, following, old))
+        self._put(f"{self._name}_length", length - ite(condition, 1, 0))
+
+    def clear(self, when: Any = TRUE) -> None:
+        """Drop all records, where `when` holds."""
+        condition = lift(when)
+        for component, _ in self._declared.components:
+            for place in range(self._declared.length):
+                name = _place(self._name, place, component)
+                self._put(name, ite(condition, self._lowest(component), self.read(place, component)))
+        self._put(f"{self._name}_length", ite(condition, 0, self.length))
+
+    def read(self, place: int, component: str) -> Expr:
+        """What stands at a place, counted from 0."""
+        self._known((component,))
+        return self._get(_place(self._name, place, component))
+
+    def _lowest(self, component: str) -> Any:
+        sort = dict(self._declared.components)[component]
+        if isinstance(sort, tuple):
+            low = sort[0]
+            return low if isinstance(low, int) else self._state._system.sizes[low]
+        return next(iter(sort)) if issubclass(sort, enum.Enum) else FALSE
+
+    def _known(self, components: Any) -> None:
+        known = [name for name, _ in self._declared.components]
+        for name in components:
+            if name not in known:
+                source.refuse(f"{self._name} has no component {name!r}: its records have {', '.join(known)}")
+
+    def _get(self, field: str) -> Expr:
+        value: Expr = getattr(self._state, field)[self._indices] if self._declared.per else getattr(self._state, field)
+        return value
+
+    def _put(self, field: str, value: Any) -> None:
+        if self._declared.per:
+            getattr(self._state, field)[self._indices] = value
+        else:
+            setattr(self._state, field, value)
+
+
+class SequenceArray:
+    """One sequence per member of an index: `s.replies[client]`."""
+
+    __slots__ = ("_declared", "_name", "_state")
+
+    def __init__(self, state: SymbolicState, name: str, declared: Sequence) -> None:
+        self._state, self._name, self._declared = state, name, declared
+
+    def __getitem__(self, key: Any) -> SequenceView:
+        indices = key if isinstance(key, tuple) else (key,)
+        if len(indices) != len(self._declared.per):
+            source.refuse(f"{self._name} wants {len(self._declared.per)} indices, got {len(indices)}")
+        return SequenceView(self._state, self._name, self._declared, indices)
+
+
+def view_of(state: SymbolicState, name: str, declared: Sequence) -> SequenceView | SequenceArray:
+    return SequenceArray(state, name, declared) if declared.per else SequenceView(state, name, declared, ())
