@@ -1,0 +1,294 @@
+"""What is known to be wrong with the stores' editions, and the runs that show it. Data: `trystate verify` checks it.
+
+S1 to S17, S27 and S28 are defects of torch 2.13's TCPStore that the checker finds in the edition TORCH and that happen
+again on the real one (`trystate replay NAME`). The others are of the edition SEED; S21 and S23 live on in torch's
+legacy server, and are replayed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..checker.expectations import Finding, Run
+from ..language.systems import System
+from .barriers import Barriers
+from .frames import Frames
+from .queues import Queues
+from .registers import Registers
+from .startup import StartUps
+from .vocabulary import Edition
+from .waits import Waits
+from .watches import Watches
+
+_FINDINGS = (
+    Finding("spurious-wake", "S1",
+            "A compare_set that stores nothing wakes who waits for the key: a get returns a value that nobody set.",
+            "wake waiters only when a key comes to be"),
+    Finding("counted-wake", "S2",
+            "A wait counts its keys down: one that is set and deleted again counts, and the wait returns without it.",
+            "return when all keys are present together"),
+    Finding("get-races-delete", "S3",
+            "get is two requests, WAIT and GET: a key that is deleted in between is read as an empty value.",
+            "answer the GET from what satisfied the WAIT"),
+    Finding("stale-queue-waiter", "S4",
+            "Who popped from a queue stays in its list of waiters: a later push answers its wait for another key.",
+            "forget a waiter in every list when it is answered"),
+    Finding("stale-waiter-takes-wake", "S5",
+            "A push wakes one waiter, also one that will not pop: the one that would sleeps on.",
+            "forget a waiter in every list when it is answered, and let only who pops use up a wake"),
+    Finding("ready-queue-not-counted", "S6",
+            "A queue that has elements when a wait begins is waited for all the same: the wait never returns.",
+            "count only what is missing"),
+    Finding("pop-in-two-requests", "S7",
+            "A blocking queue_pop is two requests, WAIT and QUEUE_POP: another takes the element in between.",
+            "reserve the element for who was woken by it"),
+    Finding("multi-set-in-pieces", "S8",
+            "A MULTI_SET in several packets is carried out key by key and again with every packet, over later writes.",
+            "carry a request out once, when it is whole"),
+    Finding("unvalidated-request-runs", "S9",
+            "The first packet of a connection is not looked at if it is no VALIDATE, and is carried out later.",
+            "close a connection that does not validate"),
+    Finding("split-validate-closes", "S10",
+            "A VALIDATE that comes in two packets is refused.",
+            "read a request however it is cut"),
+    Finding("barrier-counts-retries", "S11",
+            "A client that timed out or died stays counted: a second try passes the barrier without the others.",
+            "withdraw who leaves"),
+    Finding("barrier-stays-open", "S12",
+            "The counter of a barrier is never reset: at its second use everybody passes at once.",
+            "begin anew when all were released"),
+    Finding("barrier-key-written", "S13",
+            "A barrier is a key: who sets it releases everybody, who deletes it strands those that wait.",
+            "keep barriers apart from keys"),
+    Finding("frozen-server", "S14",
+            "Only the wait itself has a timeout: all other answers are waited for without end.",
+            "give every answer a deadline"),
+    Finding("write-lost-silently", "S15",
+            "A set is not answered: the first one after the server died returns as if it had happened.",
+            "acknowledge writes"),
+    Finding("init-overwritten", "S16",
+            "The counter of the start-up is a key that any client may write: the master starts too early or never.",
+            "let only the start-up count"),
+    Finding("aborted-upload-kept", "S17",
+            "What came of a request is kept when its connection closes, for good.",
+            "drop what belongs to a connection with it"),
+    Finding("late-answer", "S18",
+            "A wait that timed out is not taken back: its answer is read as that of the next request.",
+            "cancel, and read the answer to that"),
+    Finding("silent-start", "S19",
+            "When not all clients are counted in time, the master goes on as if they were.",
+            "raise, and say how many of how many"),
+    Finding("watcher-left-behind", "S20",
+            "A closed connection stays a watcher: the next change goes to whoever has its number, or fails its author.",
+            "remove a connection from every table"),
+    Finding("compare-set-wakes-nobody", "S21",
+            "A compare_set that stores a value wakes no waiter.",
+            "announce every change in one place"),
+    Finding("slow-watcher-blocks", "S22",
+            "The daemon sends to watchers and waits until they have read: one that does not stops it for all.",
+            "bound what is unsent, and close who does not read"),
+    Finding("half-request-blocks", "S23",
+            "The daemon reads a request to its end before it looks at another: half a request stops it for all.",
+            "keep what has come, and go on"),
+    Finding("loss-untold", "S24",
+            "A watcher's thread goes on reading a connection that has ended: neither it nor watch_key is ever told.",
+            "tell the watcher that changes may have been missed"),
+    Finding("watched-twice", "S25",
+            "A key that one client watches twice is entered twice: each change is delivered twice.",
+            "enter a watcher once"),
+    Finding("registration-unheard", "S26",
+            "The flag that watch_key waits for is set without its lock: the notification can be missed.",
+            "set the flag under its lock"),
+    Finding("released-yet-raises", "S27",
+            "A client whose time is over raises, although the barrier had released it together with all others.",
+            "decide at the server what came first"),
+    Finding("wake-not-passed-on", "S28",
+            "Who is woken by a push, and then cancels or is gone, takes the wake along: the next sleeps on.",
+            "reserve the element for who is woken, and wake the next when it comes back"),
+)  # fmt: skip
+FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
+_NUMBERS = {f.number: f.name for f in _FINDINGS}
+
+
+def _run(
+    system: type[System], edition: Edition, *faults: str, sizes: Mapping[str, int] | None = None,
+    idle: tuple[str, ...] = (), **found: tuple[str, ...],
+) -> Run:  # fmt: skip
+    """One run; `S1=("a_property",)` says which finding explains the violation of which properties."""
+    findings: dict[str, tuple[str, ...]] = {}
+    for number, properties in found.items():
+        for name in properties:
+            findings[name] = (*findings.get(name, ()), _NUMBERS[number])
+    return Run(system, sizes or {}, edition, faults, findings, idle)
+
+
+def _waits(
+    edition: Edition, *faults: str, c: int = 2, k: int = 2, v: int = 1, n: int = 1, d: int = 1, s: int = 1,
+    idle: tuple[str, ...] = (), **found: tuple[str, ...],
+) -> Run:  # fmt: skip
+    """Clients, keys, values, how many of the clients are torch's, deletes, compare_sets."""
+    sizes = {"client": c, "key": k, "value": v, "torch_clients": n, "deletes": d, "compares": s}
+    return _run(Waits, edition, *faults, sizes=sizes, idle=idle, **found)
+
+
+def _queues(
+    edition: Edition, *faults: str, c: int = 2, e: int = 2, n: int = 1, b: int = 1, t: int = 1,
+    idle: tuple[str, ...] = (), **found: tuple[str, ...],
+) -> Run:  # fmt: skip
+    """Clients, elements, how many of the clients are torch's, whether one may wait for both, whether time ends."""
+    sizes = {"client": c, "element": e, "torch_clients": n, "both": b, "timeouts": t}
+    return _run(Queues, edition, *faults, sizes=sizes, idle=idle, **found)
+
+
+SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
+INTRUDED = ("only_the_validated_are_served",)
+PIECES = ("requests_are_whole", "nothing_is_undone")
+EARLY = ("started_means_enough_are_counted",)
+MISCOUNTED = (*EARLY, "only_the_start_up_counts")
+ENDLESS = ("the_constructor_ends", "deadlock_freedom")
+GET = ("a_get_returns_what_was_set",)
+KEYS = ("keys_were_there_together",)
+STEP = ("answers_are_in_step",)
+THROWN = ("nobody_is_thrown_out",)
+SLEEP = ("no_wake_up_is_lost", "ready_waits_return")
+FROZEN = ("late_operations_end", "deadlock_freedom")
+LEFT = ("nothing_of_a_closed_connection_is_left",)
+RACE = ("an_answer_meets_a_cancel",)
+TAKEN = ("no_popper_sleeps_beside_an_element", "poppers_are_served")
+EMPTY = ("a_blocking_pop_never_says_empty",)
+PUSHED = ("a_get_waits_for_its_key",)
+EARLY_BOTH = ("both_were_there_together",)
+UNTOLD = ("a_wait_for_both_is_told",)
+STALE = PUSHED + EMPTY + EARLY_BOTH
+STRANDED = TAKEN + UNTOLD
+NO_BOTH = ("a_wait_for_both_is_answered",)
+SMALL = {"client": 2, "key": 1, "writes": 2}
+WATCH = {"client": 2, "key": 1, "writes": 3}
+TWO_KEYS = {"client": 2, "key": 2, "writes": 2}
+LARGE = {"client": 2, "key": 2, "writes": 3}
+PAIR = {"client": 2, "world": 2, "rounds": 1}
+TRIO = {"client": 3, "world": 3, "rounds": 1}
+TWICE = ("once_and_in_order", "callbacks_skip_nothing")
+WATCHED = (*TWICE, "no_event_for_a_stranger", "nothing_is_left_behind", "nobody_is_closed_for_another")
+PASS = ("nobody_passes_before_all_are_in",)
+KEY = ("keys_stay_untouched",)
+FAILED = ("failures_change_nothing",)
+HALVES = ("answers_are_those_of_one_moment", "multi_sets_are_seen_whole", "requests_are_whole")
+NO_CUT = ("a_connection_is_closed",)
+
+# fmt: off
+_FRAMES = (
+    _run(Frames, SEED, "stop", S9=INTRUDED, S15=("what_returned_has_happened",), S23=("requests_are_served",)),
+    _run(Frames, TORCH, S8=PIECES, S9=INTRUDED, S10=("who_keeps_the_rules_stays",),
+         S17=("nothing_is_left_of_the_closed",)),
+    _run(Frames, TORCH, "stop", S8=PIECES, S9=INTRUDED, S10=("who_keeps_the_rules_stays",),
+         S15=("what_returned_has_happened",), S17=("nothing_is_left_of_the_closed",)),
+    _run(Frames, TRYSTATE),
+    _run(Frames, TRYSTATE, "stop", sizes={"connection": 3}),
+)
+_STARTUPS = (
+    _run(StartUps, SEED, S19=EARLY),
+    _run(StartUps, SEED, "crash", S19=EARLY, idle=("the_master_misses_one",)),
+    _run(StartUps, SEED, "stop", S19=EARLY),
+    _run(StartUps, SEED, "freeze", S19=EARLY, S14=ENDLESS),
+    _run(StartUps, SEED, "again", S19=EARLY),
+    _run(StartUps, SEED, "overwrite", S19=EARLY, S16=MISCOUNTED),
+    _run(StartUps, TORCH),
+    _run(StartUps, TORCH, "again", "crash", "stop"),
+    _run(StartUps, TORCH, "freeze", S14=ENDLESS),
+    _run(StartUps, TORCH, "overwrite", S16=(*MISCOUNTED, "enough_counted_means_started")),
+    _run(StartUps, TRYSTATE),
+    _run(StartUps, TRYSTATE, "again", "crash", "stop", "freeze", "overwrite", sizes={"client": 4}),
+)
+_WAITS = (
+    _waits(SEED, c=1, k=1, d=0, s=0, idle=RACE, S18=STEP),
+    _waits(SEED, c=1, k=1, d=0, idle=RACE, S18=STEP, S21=SLEEP),
+    _waits(SEED, c=1, k=1, v=2, s=0, idle=RACE, S3=THROWN, S18=STEP + KEYS + THROWN),
+    _waits(SEED, c=1, s=0, idle=RACE, S2=KEYS, S3=THROWN, S18=STEP + KEYS + THROWN),
+    _waits(SEED, "drop", "freeze", "half_frame", c=1, idle=RACE,
+           S2=KEYS, S3=THROWN, S18=STEP + KEYS + THROWN, S21=SLEEP),
+    _waits(SEED, k=1, idle=RACE, S3=THROWN, S18=STEP + KEYS + THROWN, S21=SLEEP),
+    _waits(TORCH, c=1, k=1, d=0, s=0),
+    _waits(TORCH, c=1, k=1, d=0, S1=KEYS + GET),
+    _waits(TORCH, c=1, k=1, s=0, S3=GET),
+    _waits(TORCH, c=1, k=1, v=2, S1=KEYS + GET, S3=GET),
+    _waits(TORCH, c=1, s=0, S2=KEYS, S3=GET),
+    _waits(TORCH, "freeze", d=0, s=0, S14=FROZEN),
+    _waits(TORCH, "half_frame", d=0, s=0, S17=LEFT),
+    _waits(TORCH, "drop", d=0, s=0),
+    _waits(TORCH, S1=KEYS + GET, S2=KEYS, S3=GET),
+    _waits(TORCH, "drop", "freeze", "half_frame", k=1, S1=KEYS + GET, S3=GET, S14=FROZEN, S17=LEFT),
+    _waits(TRYSTATE),
+    _waits(TRYSTATE, n=2),
+    _waits(TRYSTATE, "drop", n=0, idle=RACE),
+    _waits(TRYSTATE, "drop"),
+    _waits(TRYSTATE, "freeze"),
+    _waits(TRYSTATE, "half_frame"),
+    _waits(TRYSTATE, "drop", "freeze", "half_frame", k=1, v=2),
+    _waits(TRYSTATE, "drop", "freeze", "half_frame", k=1, v=2, n=0, idle=RACE),
+    _waits(TRYSTATE, "drop", "freeze", "half_frame", c=1, k=3),
+    _waits(TRYSTATE, "drop", "freeze", "half_frame", c=1, k=2, v=2, n=0, idle=RACE),
+)
+_QUEUES = (
+    _queues(TORCH, c=1, b=0, idle=NO_BOTH, S4=PUSHED + EMPTY),
+    _queues(TORCH, c=1, S4=PUSHED + EMPTY + EARLY_BOTH, S6=UNTOLD),
+    _queues(TORCH, e=1, b=0, idle=NO_BOTH, S7=EMPTY, S28=TAKEN),
+    _queues(TORCH, b=0, t=0, idle=NO_BOTH, S4=PUSHED + EMPTY, S5=TAKEN, S7=EMPTY),
+    _queues(TORCH, b=0, idle=NO_BOTH, S4=PUSHED + EMPTY, S5=TAKEN, S7=EMPTY, S28=TAKEN),
+    _queues(TORCH, S2=EARLY_BOTH, S4=STALE, S5=STRANDED, S6=UNTOLD, S7=EMPTY, S28=STRANDED),
+    _queues(TORCH, "drop", S2=EARLY_BOTH, S4=STALE, S5=STRANDED, S6=UNTOLD, S7=EMPTY, S28=STRANDED),
+    _queues(TRYSTATE),
+    _queues(TRYSTATE, n=2, t=0),
+    _queues(TRYSTATE, "drop", "dawdle"),
+    _queues(TRYSTATE, "drop", "dawdle", n=2),
+    _queues(TRYSTATE, "drop", n=0),
+    _queues(TRYSTATE, "drop", "dawdle", e=3),
+    _queues(TRYSTATE, c=3, n=2, b=0, idle=NO_BOTH),
+)
+_WATCHES = (
+    _run(Watches, SEED, sizes=SMALL, idle=NO_CUT),
+    _run(Watches, SEED, sizes=TWO_KEYS, idle=NO_CUT),
+    _run(Watches, SEED, "leave", "newcomer", sizes=WATCH, S20=WATCHED),
+    _run(Watches, SEED, "leave", "newcomer", sizes=TWO_KEYS, S20=(*WATCHED, "only_what_is_watched")),
+    _run(Watches, SEED, "drop", sizes=WATCH, S20=("nothing_is_left_behind", "nobody_is_closed_for_another"),
+         S24=("watch_key_returns", "the_lost_are_told", "deadlock_freedom")),
+    _run(Watches, SEED, "wait", sizes=WATCH, idle=NO_CUT, S21=("waiters_are_woken",)),
+    _run(Watches, SEED, "slow", sizes=WATCH, idle=NO_CUT, S22=("watch_key_returns", "changes_are_answered")),
+    _run(Watches, SEED, "again", sizes=WATCH, idle=NO_CUT, S25=TWICE),
+    _run(Watches, SEED, "preempted", sizes=WATCH, idle=NO_CUT, S26=("watch_key_returns", "deadlock_freedom")),
+    _run(Watches, TRYSTATE, sizes=SMALL),
+    _run(Watches, TRYSTATE, sizes={**WATCH, "client": 3}),
+    _run(Watches, TRYSTATE, "drop", sizes=LARGE),
+    _run(Watches, TRYSTATE, "slow", "newcomer", sizes=LARGE),
+    _run(Watches, TRYSTATE, "cancel", "leave", "newcomer", sizes=TWO_KEYS),
+    _run(Watches, TRYSTATE, "cancel", "drop", "slow", sizes=WATCH),
+    _run(Watches, TRYSTATE, "again", "drop", "newcomer", sizes=WATCH),
+    _run(Watches, TRYSTATE, "slow", "wait", sizes=WATCH),
+    _run(Watches, TRYSTATE, "again", "cancel", "drop", "leave", "newcomer", "slow", sizes=SMALL),
+)
+_BARRIERS = (
+    _run(Barriers, TORCH, sizes=PAIR, S13=KEY),
+    _run(Barriers, TORCH, sizes={**PAIR, "rounds": 2}, S12=PASS, S13=KEY),
+    _run(Barriers, TORCH, sizes={**TRIO, "rounds": 2}, S12=PASS, S13=KEY),
+    _run(Barriers, TORCH, "timeout", sizes=PAIR, S11=PASS + FAILED, S12=PASS, S13=KEY, S27=("the_released_return",)),
+    _run(Barriers, TORCH, "timeout", sizes=TRIO, S11=PASS + FAILED, S12=PASS, S13=KEY, S27=("the_released_return",)),
+    _run(Barriers, TORCH, "drop", sizes=TRIO, S11=PASS + FAILED, S12=PASS, S13=KEY),
+    _run(Barriers, TORCH, "write", sizes=PAIR, S13=(*PASS, *KEY, "only_arrivals_release")),
+    _run(Barriers, TORCH, "delete", sizes=PAIR,
+         S13=(*KEY, "a_full_barrier_opens", "enough_are_released", "deadlock_freedom")),
+    _run(Barriers, TRYSTATE, sizes=PAIR),
+    _run(Barriers, TRYSTATE, "drop", sizes={**TRIO, "world": 2}),
+    _run(Barriers, TRYSTATE, "drop", "timeout", sizes={**TRIO, "rounds": 2}),
+    _run(Barriers, TRYSTATE, "delete", "drop", "timeout", "write", sizes={**TRIO, "world": 2, "rounds": 2}),
+    _run(Barriers, TRYSTATE, "delete", "drop", "timeout", "write", sizes={"client": 4, "world": 3, "rounds": 2}),
+)
+_REGISTERS = (
+    _run(Registers, SEED),
+    _run(Registers, SEED, "drop"),
+    _run(Registers, TORCH, S8=HALVES),
+    _run(Registers, TORCH, "drop", S8=HALVES),
+    _run(Registers, TRYSTATE),
+    _run(Registers, TRYSTATE, "drop"),
+)
+# fmt: on
+PLAN: tuple[Run, ...] = _FRAMES + _STARTUPS + _REGISTERS + _WAITS + _QUEUES + _WATCHES + _BARRIERS

@@ -1,0 +1,351 @@
+"""Connections and their frames: who is served, and what becomes of a request that comes in pieces.
+
+Each connection writes a value of its own (its number + 1; 0 is absent). A request is one packet, or a beginning,
+perhaps a middle, and an end; a packet is read whole. What a client does is environment: it may stop at any moment,
+and a server must not depend on it. What the server does with whole requests is protocol, and fair.
+Rule: what must hold is judged by what the server did, in `write`, `close` and `clean_up`, in every edition alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..language import (
+    Expr,
+    SymbolicState,
+    System,
+    all_,
+    always,
+    any_,
+    arc,
+    choice,
+    environment,
+    fault,
+    flag,
+    index,
+    integer,
+    leads_to,
+    machine,
+    may,
+    not_,
+    ord_,
+    sometimes,
+    terminal,
+    transition,
+)
+from .vocabulary import Connection, Edition, Fragment
+
+S = SymbolicState
+C, F = Connection, Fragment
+SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
+OPEN = (C.CONNECTING, C.VALIDATING, C.READY)
+
+
+class Frames(System):
+    """A server, its connections, two keys, and requests in pieces."""
+
+    title = "Connections and frames"
+    Edition = Edition
+
+    connection = index(2)
+    at = choice(Connection, per="connection", initial=C.CLOSED)
+    validated = flag(per="connection", doc="sent a VALIDATE")
+    held = choice(Fragment, per="connection", doc="of an unfinished request")
+    asked = flag(per="connection", doc="a whole SET has arrived and is not served")
+    first = integer(0, "connection", doc="the value of the first key: connection + 1, or 0 for none")
+    second = integer(0, "connection", doc="the value of the second key")
+    done = flag(per="connection", doc="its last request has been carried out, all or part of it")
+    returned = flag(per="connection", doc="its last set has returned")
+    shown = flag(doc="a request was carried out before it was whole")
+    undone = flag(doc="a request was carried out again over what somebody else wrote since")
+    intruded = flag(doc="a connection that never validated was served")
+    wronged = flag(doc="the server closed a connection that broke no rule")
+    left_over = flag(doc="the server still holds a fragment of a closed connection")
+    stopped = flag(doc="the server is gone")
+
+    @machine(Connection, each="connection")
+    def connection_state(self, s: S, connection: Expr) -> Any:
+        """A connection, as its server sees it."""
+        return s.at[connection]
+
+    @machine(Fragment, each="connection")
+    def fragment(self, s: S, connection: Expr) -> Any:
+        """What the server holds of a connection's unfinished request."""
+        return s.held[connection]
+
+    # ---- helpers
+
+    def is_free(self, s: S) -> Any:
+        """Can the server read now? The daemon of 2021 reads one request to its end before it looks at another."""
+        return not_(any_(held != F.NOTHING for held in s.held)) if self.edition is SEED else not_(False)
+
+    def begin(self, s: S, connection: Expr) -> None:
+        """A client begins a request. In torch a set returns when it is sent, in ours when it is answered."""
+        s.done[connection] = False
+        s.returned[connection] = False
+
+    def write(self, s: S, connection: Expr, *, both: bool = False) -> None:
+        """The server carries out a connection's request, of which it holds a part or nothing."""
+        own = ord_(connection) + 1
+        s.intruded = s.intruded | ~s.validated[connection]
+        s.shown = s.shown | (s.held[connection] != F.NOTHING)
+        s.undone = s.undone | (s.done[connection] & (s.first != own))
+        s.done[connection] = True
+        s.first = own
+        if both:
+            s.second = own
+
+    def close(self, s: S, connection: Expr, packet: Fragment) -> None:
+        """The server closes a connection for the packet that it sent."""
+        s.at[connection] = C.CLOSING
+        s.wronged = s.wronged | not_(packet is F.STRANGER)
+
+    def forget(self, s: S, connection: Expr) -> None:
+        """What came of an unfinished request: torch keeps it for good."""
+        if self.edition is not TORCH:
+            s.held[connection] = F.NOTHING
+
+    def between_requests(self, s: S, connection: Expr) -> None:
+        s.when(s.at[connection] == C.READY, s.held[connection] == F.NOTHING, ~s.asked[connection], self.is_free(s))
+
+    # ---- getting in
+
+    @environment(each="connection", moves=[arc(C.CLOSED, C.CONNECTING)])
+    def connect(self, s: S, connection: Expr) -> None:
+        """Somebody connects."""
+        s.when(s.at[connection] == C.CLOSED, ~s.stopped)
+        s.at[connection] = C.CONNECTING
+
+    @environment(
+        each="connection", editions=[TORCH, TRYSTATE], moves=[arc(C.CONNECTING, C.READY)],
+        cite="TCPStoreLibUvBackend.cpp: validate",
+    )  # fmt: skip
+    def validate(self, s: S, connection: Expr) -> None:
+        """The first packet is a VALIDATE with the right magic."""
+        s.when(s.at[connection] == C.CONNECTING)
+        s.at[connection] = C.READY
+        s.validated[connection] = True
+
+    @environment(
+        each="connection", editions=[SEED], moves=[arc(C.CONNECTING, C.READY)], cite="ddp-initialisation 4.2.6"
+    )
+    def speak_at_once(self, s: S, connection: Expr) -> None:
+        """There is no VALIDATE yet: any first byte is taken for a query."""
+        s.when(s.at[connection] == C.CONNECTING)
+        s.at[connection] = C.READY
+
+    @environment(
+        each="connection", editions=[TORCH], moves=[arc(C.CONNECTING, C.CLOSING)],
+        cite="TCPStoreLibUvBackend.cpp: validate wants all of it in one read",
+    )  # fmt: skip
+    def split_validate_is_refused(self, s: S, connection: Expr) -> None:
+        """A VALIDATE comes in two packets; the server closes."""
+        s.when(s.at[connection] == C.CONNECTING)
+        self.close(s, connection, F.VALIDATE)
+
+    @environment(
+        each="connection", editions=[TRYSTATE], moves=[arc(C.CONNECTING, C.VALIDATING), arc(F.NOTHING, F.VALIDATE)]
+    )
+    def begin_to_validate(self, s: S, connection: Expr) -> None:
+        """The first packet is part of a VALIDATE."""
+        s.when(s.at[connection] == C.CONNECTING)
+        s.at[connection] = C.VALIDATING
+        s.held[connection] = F.VALIDATE
+
+    @environment(each="connection", editions=[TRYSTATE], moves=[arc(C.VALIDATING, C.READY), arc(F.VALIDATE, F.NOTHING)])
+    def end_to_validate(self, s: S, connection: Expr) -> None:
+        """The rest of the VALIDATE."""
+        s.when(s.at[connection] == C.VALIDATING, s.held[connection] == F.VALIDATE)
+        s.at[connection] = C.READY
+        s.held[connection] = F.NOTHING
+        s.validated[connection] = True
+
+    @environment(
+        each="connection", editions=[TORCH], moves=[arc(C.CONNECTING, C.VALIDATING), arc(F.NOTHING, F.STRANGER)],
+        cite="TCPStoreLibUvBackend.cpp: the first read is dropped from view, not from the buffer",
+    )  # fmt: skip
+    def stranger_is_ignored(self, s: S, connection: Expr) -> None:
+        """The first packet is a SET without a VALIDATE: not carried out, but kept."""
+        s.when(s.at[connection] == C.CONNECTING)
+        s.at[connection] = C.VALIDATING
+        s.held[connection] = F.STRANGER
+
+    @environment(each="connection", editions=[TORCH], moves=[arc(C.VALIDATING, C.READY), arc(F.STRANGER, F.NOTHING)])
+    def stranger_is_served(self, s: S, connection: Expr) -> None:
+        """Another packet: the connection counts as validated, and the first is carried out too."""
+        s.when(s.held[connection] == F.STRANGER, s.at[connection] == C.VALIDATING)
+        s.at[connection] = C.READY
+        s.held[connection] = F.NOTHING
+        self.write(s, connection)
+
+    @environment(each="connection", editions=[TRYSTATE], moves=[arc(C.CONNECTING, C.CLOSING)])
+    def stranger_is_refused(self, s: S, connection: Expr) -> None:
+        """The first packet is no VALIDATE: the connection is closed."""
+        s.when(s.at[connection] == C.CONNECTING)
+        self.close(s, connection, F.STRANGER)
+
+    # ---- requests
+
+    @environment(each="connection")
+    def ask(self, s: S, connection: Expr) -> None:
+        """A whole SET of the first key arrives."""
+        s.when(s.at[connection] == C.READY, s.held[connection] == F.NOTHING, ~s.asked[connection])
+        self.begin(s, connection)
+        s.asked[connection] = True
+        if self.edition is not TRYSTATE:
+            s.returned[connection] = True
+
+    @transition(each="connection", cite="ddp-initialisation 4.2.6: setHandler")
+    def serve(self, s: S, connection: Expr) -> None:
+        """The server carries it out, and answers it if it is ours."""
+        s.when(s.asked[connection], s.at[connection] == C.READY, self.is_free(s))
+        s.asked[connection] = False
+        self.write(s, connection)
+        s.returned[connection] = True
+
+    @environment(each="connection", moves=[arc(F.NOTHING, F.SET)], cite="ddp-initialisation 4.2.6: recvVector blocks")
+    def set_begins(self, s: S, connection: Expr) -> None:
+        """The first part of a SET arrives."""
+        self.between_requests(s, connection)
+        self.begin(s, connection)
+        s.held[connection] = F.SET
+
+    @environment(each="connection", moves=[arc(F.SET, F.NOTHING)])
+    def set_ends(self, s: S, connection: Expr) -> None:
+        """The rest of the SET: it is carried out."""
+        s.when(s.at[connection] == C.READY, s.held[connection] == F.SET)
+        s.held[connection] = F.NOTHING
+        self.write(s, connection)
+        s.returned[connection] = True
+
+    @environment(
+        each="connection", editions=[TORCH, TRYSTATE], moves=[arc(F.NOTHING, F.MULTI_SET)],
+        cite="TCPStoreLibUvBackend.cpp: parse_multi_set_command",
+    )  # fmt: skip
+    def multi_set_begins(self, s: S, connection: Expr) -> None:
+        """A MULTI_SET of both keys arrives up to the second key."""
+        self.between_requests(s, connection)
+        self.begin(s, connection)
+        s.held[connection] = F.MULTI_SET
+        if self.edition is TORCH:  # parses from the start with every packet, and carries out what it can
+            self.write(s, connection)
+
+    @environment(each="connection", editions=[TORCH])  # where it changes nothing, it is no step
+    def multi_set_goes_on(self, s: S, connection: Expr) -> None:
+        """More of it arrives, not the end."""
+        s.when(s.at[connection] == C.READY, s.held[connection] == F.MULTI_SET)
+        self.write(s, connection)
+
+    @environment(each="connection", editions=[TORCH, TRYSTATE], moves=[arc(F.MULTI_SET, F.NOTHING)])
+    def multi_set_ends(self, s: S, connection: Expr) -> None:
+        """The rest of it: both keys are written."""
+        s.when(s.at[connection] == C.READY, s.held[connection] == F.MULTI_SET)
+        s.held[connection] = F.NOTHING
+        self.write(s, connection, both=True)
+        s.returned[connection] = True
+
+    # ---- the end
+
+    @environment(each="connection", moves=[arc((C.CONNECTING, C.READY), C.CLOSING), may(C.VALIDATING, C.CLOSING)])
+    def hang_up(self, s: S, connection: Expr) -> None:
+        """The peer closes, or dies, at any moment."""
+        s.when(s.at[connection].isin(OPEN))
+        s.at[connection] = C.CLOSING
+        s.asked[connection] = False
+        self.begin(s, connection)  # nobody is left to say what has returned
+
+    @transition(
+        each="connection",
+        moves=[arc(C.CLOSING, C.CLOSED), may((F.STRANGER, F.VALIDATE, F.SET, F.MULTI_SET), F.NOTHING)],
+        cite="ddp-initialisation 4.2.6.2: queryFds",
+    )  # fmt: skip
+    def clean_up(self, s: S, connection: Expr) -> None:
+        """The server removes what it knows of the connection."""
+        own = s.held[connection] != F.NOTHING
+        s.when(s.at[connection] == C.CLOSING, self.is_free(s) | own)
+        self.forget(s, connection)
+        s.left_over = s.left_over | (s.held[connection] != F.NOTHING)
+        s.at[connection] = C.CLOSED
+        s.held[connection] = F.NOTHING  # of the next connection in this place
+        s.validated[connection] = False
+
+    @fault("stop", moves=[may((*OPEN, C.CLOSING), C.CLOSED, of="others"), may(tuple(F)[1:], F.NOTHING, of="others")],
+           cite="TCPStore.cpp: set sends and returns")  # fmt: skip
+    def stop(self, s: S) -> None:
+        """The server dies, and with it what it has not carried out."""
+        s.when(~s.stopped)
+        s.stopped = True
+        for j in s.connection:
+            s.at[j] = C.CLOSED
+            s.held[j] = F.NOTHING
+            s.asked[j] = False
+            s.validated[j] = False
+
+    # ---- what must hold
+
+    @terminal
+    def at_rest(self, s: S) -> Any:
+        """The server is gone, and nobody can connect."""
+        return s.stopped
+
+    @sometimes()
+    def both_are_ready(self, s: S) -> Any:
+        """Every connection is ready."""
+        return all_(at == C.READY for at in s.at)
+
+    @sometimes(editions=[TORCH, TRYSTATE])  # torch 1.9 has no MULTI_SET
+    def both_keys_are_written(self, s: S) -> Any:
+        """A MULTI_SET was carried out, and a SET after it."""
+        return (s.second != 0) & (s.first != 0) & (s.first != s.second)
+
+    @sometimes()
+    def an_upload_was_aborted(self, s: S) -> Any:
+        """A connection hung up with a request half sent."""
+        return any_((s.at[j] == C.CLOSING) & (s.held[j] == F.SET) for j in s.connection)
+
+    @sometimes(needs="stop")
+    def the_server_stops(self, s: S) -> Any:
+        """The server has died after it had carried out a set."""
+        return s.stopped & (s.first != 0)
+
+    @sometimes()
+    def a_set_returns(self, s: S) -> Any:
+        """A set has returned, and was carried out."""
+        return any_(s.returned[j] & s.done[j] for j in s.connection)
+
+    @always(witness="a_set_returns")
+    def what_returned_has_happened(self, s: S) -> Any:
+        """A set that has returned was carried out, or the server still has it."""
+        return all_(~s.returned[j] | s.done[j] | s.asked[j] for j in s.connection)
+
+    @always(witness="both_keys_are_written", editions=[TORCH, TRYSTATE])
+    def requests_are_whole(self, s: S) -> Any:
+        """A request is carried out when it has arrived whole, and not before."""
+        return ~s.shown
+
+    @always(witness="both_keys_are_written", editions=[TORCH, TRYSTATE])
+    def nothing_is_undone(self, s: S) -> Any:
+        """A request is carried out once: never again over what others wrote since."""
+        return ~s.undone
+
+    @always(witness="both_are_ready")
+    def only_the_validated_are_served(self, s: S) -> Any:
+        """What a connection sends is carried out only after its VALIDATE."""
+        return ~s.intruded
+
+    @always(witness="both_are_ready")
+    def who_keeps_the_rules_stays(self, s: S) -> Any:
+        """The server closes only connections that broke a rule, however their bytes were cut into packets."""
+        return ~s.wronged
+
+    @always(witness="an_upload_was_aborted")
+    def nothing_is_left_of_the_closed(self, s: S) -> Any:
+        """Nothing of a closed connection is left in the server."""
+        gone = all_((s.at[j] != C.CLOSED) | ((s.held[j] == F.NOTHING) & ~s.asked[j]) for j in s.connection)
+        return gone & ~s.left_over
+
+    @leads_to(each="connection")
+    def requests_are_served(self, s: S, connection: Expr) -> Any:
+        """A whole request is served, whatever other connections do or leave undone."""
+        asked = s.asked[connection] & (s.at[connection] == C.READY)
+        return asked, ~s.asked[connection]

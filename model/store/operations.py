@@ -1,0 +1,330 @@
+"""The operations of a store as decision tables: in which case an operation does what, when nothing else is going on.
+
+Each table is one operation, its rows in the order in which they are tried; the outcomes of the operations that write
+say what a watcher is told. `reference` acts by these rows, and the conformance suite compares every store with that.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from ..language import Atom, DecisionTable, row
+from .vocabulary import Edition
+
+
+class Write(enum.Enum):
+    """What set, append and multi_set do to a key."""
+
+    CREATE = "the key gets its first value"
+    UPDATE = "the value is replaced"
+    APPEND = "the value becomes longer"
+    SKIP = "nothing: the bytes are taken for what was already done"
+
+
+class Add(enum.Enum):
+    """What add does to a counter."""
+
+    CREATE = "the counter starts with the amount"
+    RESTART = "a value that is empty counts as 0"
+    SUM = "the sum is stored and returned"
+    WRAP = "the sum is stored modulo 2⁶⁴"
+    NOT_A_NUMBER = "refused: the value is not a whole decimal number of 64 bits"
+    OVERFLOW = "refused: the sum does not fit into 64 bits"
+    OUT_OF_RANGE = "refused with C++'s std::out_of_range"
+    CLOSE = "the server closes the connection"
+
+
+class CompareSet(enum.Enum):
+    """What compare_set does."""
+
+    CREATE = "stores and returns the desired value"
+    ECHO = "stores nothing, returns the expected value"
+    SWAP = "replaces the value, returns the desired one"
+    KEEP = "returns the value that is there"
+
+
+class Read(enum.Enum):
+    """How get and multi_get end."""
+
+    VALUES = "the values"
+    BLANKS = "an empty value for each key that has none"
+    TIMED_OUT = "refused: not in time"
+
+
+class Look(enum.Enum):
+    """How check and wait end."""
+
+    READY = "all keys are there"
+    MISSING = "no, or not in time"
+
+
+class Delete(enum.Enum):
+    """What delete_key and take do."""
+
+    DELETE = "the key is gone"
+    NOTHING = "there was nothing to delete"
+    PRETEND = "says that it deleted what was not there"
+
+
+class Several(enum.Enum):
+    """What multi_set does with its lists."""
+
+    WRITE = "each key gets its value"
+    TRUNCATE = "values without a key are ignored"
+    REFUSE = "refused: nothing is stored"
+
+
+class Pop(enum.Enum):
+    """How queue_pop ends."""
+
+    POP = "the first value of the queue"
+    EMPTY = "refused: the queue is empty"
+    TIMED_OUT = "refused: nothing was pushed in time"
+
+
+class Gather(enum.Enum):
+    """How a barrier ends for somebody who comes alone."""
+
+    RELEASE = "everybody is there"
+    TIMED_OUT = "refused: the others did not come in time; the arrival is withdrawn"
+    COUNT_AND_RELEASE = "1 is added to the key, and that is enough"
+    COUNT_AND_TIME_OUT = "1 is added to the key, and stays there after the timeout"
+    COUNT_ASIDE_AND_RELEASE = "1 is added to key/num_members, key/last_member is set"
+    COUNT_ASIDE_AND_TIME_OUT = "1 is added to key/num_members, and stays there after the timeout"
+    CLOSE = "the server closes the connection"
+
+
+class Count(enum.Enum):
+    """What num_keys and list_keys see."""
+
+    OWN = "the keys of this store"
+    ALL = "also what lies beside them"
+
+
+PRESENT = Atom("present", "key has a value", "the key has a value")
+WHOLE = Atom("whole", "value is -?[0-9]+", "the value is a whole decimal number, of any size")
+LEADING = Atom(
+    "leading", "value begins with a number", "blanks, a sign, digits and then anything: what C++'s stoll reads"
+)
+BLANK = Atom("blank", "value is empty", "the value has no bytes")
+IN_RANGE = Atom("in_range", "number is 64 bits", "the number that the value begins with fits into 64 bits")
+FITS = Atom("fits", "sum is 64 bits", "the sum of that number and the amount fits into 64 bits")
+EXPECTS_NOTHING = Atom("expects_nothing", "expected is empty", "the expected value has no bytes")
+EQUAL = Atom("equal", "value = expected", "the key has the expected value")
+VALUES = Atom("values", "all have values", "each of the keys has a value")
+READY = Atom("ready", "all are there", "each of the keys has a value, or names a queue that is not empty")
+MATCHED = Atom("matched", "as many values as keys", "the two lists are equally long")
+QUEUED = Atom("queued", "queue not empty", "the queue holds a value")
+BLOCKING = Atom("blocking", "block=True", "the caller waits for a value")
+ALONE = Atom("alone", "world_size = 1", "nobody else is to come")
+ENOUGH = Atom("enough", "count + 1 ≥ world_size", "with this one the key counts to world_size")
+
+_NO_NUMBER = (
+    {"present": False, "leading": True},
+    {"present": False, "blank": True},
+    {"leading": False, "in_range": True},
+    {"in_range": False, "fits": True},
+    {"blank": True, "leading": True},
+)
+
+# fmt: off
+SET = DecisionTable(
+    "set",
+    doc="Give a key a value.",
+    atoms=(PRESENT,),
+    rows=(
+        row(Write.UPDATE,           present=True),
+        row(Write.CREATE),
+    ),
+)
+
+APPEND = DecisionTable(
+    "append",
+    doc="Put bytes behind the value of a key.",
+    atoms=(PRESENT,),
+    rows=(
+        row(Write.APPEND,           present=True),
+        row(Write.CREATE),
+    ),
+)
+
+ADD = DecisionTable(
+    "add",
+    doc="Add to the number that a key holds.",
+    atoms=(PRESENT, WHOLE, IN_RANGE, FITS),
+    impossible=({"present": False, "whole": True}, *({"present": False, k: True} for k in ("in_range", "fits")),
+                {"in_range": False, "fits": True}),
+    rows=(
+        row(Add.CREATE,             present=False),
+        row(Add.NOT_A_NUMBER,       whole=False),
+        row(Add.NOT_A_NUMBER,       in_range=False),
+        row(Add.OVERFLOW,           fits=False),
+        row(Add.SUM),
+    ),
+)
+
+ADD_TORCH = DecisionTable(
+    "add",
+    doc="Add to the number that a key holds.",
+    cite="TCPStoreLibUvBackend.cpp:add",
+    atoms=(PRESENT, LEADING, BLANK, IN_RANGE, FITS),
+    impossible=_NO_NUMBER,
+    rows=(
+        row(Add.CREATE,             present=False),
+        row(Add.CLOSE,              leading=False),
+        row(Add.CLOSE,              in_range=False),
+        row(Add.WRAP,               fits=False),
+        row(Add.SUM),
+    ),
+)
+
+COMPARE_SET = DecisionTable(
+    "compare_set",
+    doc="Replace a value if it is the expected one, and return the value that the key has then.",
+    cite="TCPStoreLibUvBackend.cpp:compareAndSet",
+    atoms=(PRESENT, EXPECTS_NOTHING, EQUAL),
+    impossible=({"present": False, "equal": True},),
+    rows=(
+        row(CompareSet.CREATE,      present=False, expects_nothing=True),
+        row(CompareSet.ECHO,        present=False),
+        row(CompareSet.SWAP,        equal=True),
+        row(CompareSet.KEEP),
+    ),
+)
+
+GET = DecisionTable(
+    "get",
+    doc="Return the values of one or several keys, once all of them have one.",
+    atoms=(VALUES,),
+    rows=(
+        row(Read.VALUES,            values=True),
+        row(Read.TIMED_OUT),
+    ),
+)
+
+GET_TORCH = DecisionTable(
+    "get",
+    doc="Wait for one or several keys, then ask for their values in a second request.",
+    cite="TCPStore.cpp:get, TCPStoreLibUvBackend.cpp:parse_get_command",
+    atoms=(VALUES, READY),
+    impossible=({"values": True, "ready": False},),
+    rows=(
+        row(Read.VALUES,            values=True),
+        row(Read.BLANKS,            ready=True),  # a queue satisfies the wait and has no value
+        row(Read.TIMED_OUT),
+    ),
+)
+
+CHECK = DecisionTable(
+    "check",
+    doc="Are all keys there now?",
+    atoms=(READY,),
+    rows=(
+        row(Look.READY,             ready=True),
+        row(Look.MISSING),
+    ),
+)
+
+WAIT = DecisionTable(
+    "wait",
+    doc="Return once all keys are there together.",
+    atoms=(READY,),
+    rows=(
+        row(Look.READY,             ready=True),
+        row(Look.MISSING),
+    ),
+)
+
+DELETE_KEY = DecisionTable(
+    "delete_key",
+    doc="Delete the value of a key; a queue of that name stays.",
+    atoms=(PRESENT,),
+    rows=(
+        row(Delete.DELETE,          present=True),
+        row(Delete.NOTHING),
+    ),
+)
+
+TAKE = DecisionTable(
+    "take",
+    doc="Delete the value of a key and return it, in one step.",
+    atoms=(PRESENT,),
+    rows=(
+        row(Delete.DELETE,          present=True),
+        row(Delete.NOTHING),
+    ),
+)
+
+MULTI_SET = DecisionTable(
+    "multi_set",
+    doc="Give several keys their values, in one step.",
+    atoms=(MATCHED,),
+    rows=(
+        row(Several.WRITE,          matched=True),
+        row(Several.REFUSE),
+    ),
+)
+
+QUEUE_POP = DecisionTable(
+    "queue_pop",
+    doc="Take the first value of a queue.",
+    atoms=(QUEUED, BLOCKING),
+    rows=(
+        row(Pop.POP,                queued=True),
+        row(Pop.TIMED_OUT,          blocking=True),
+        row(Pop.EMPTY),
+    ),
+)
+
+QUEUE_POP_TORCH = DecisionTable(
+    "queue_pop",
+    doc="Wait for the key, then take the first value of the queue in a second request.",
+    cite="TCPStore.cpp:queuePop",
+    atoms=(QUEUED, BLOCKING, PRESENT),
+    rows=(
+        row(Pop.POP,                queued=True),
+        row(Pop.EMPTY,              blocking=True, present=True),  # a value satisfies the wait
+        row(Pop.TIMED_OUT,          blocking=True),
+        row(Pop.EMPTY),
+    ),
+)
+
+BARRIER = DecisionTable(
+    "barrier",
+    doc="Return once world_size callers are there; it meets no key.",
+    atoms=(ALONE,),
+    rows=(
+        row(Gather.RELEASE,         alone=True),
+        row(Gather.TIMED_OUT),
+    ),
+)
+
+BARRIER_TORCH = DecisionTable(
+    "barrier",
+    doc="Add 1 to the key, and return once it has reached world_size.",
+    cite="TCPStoreLibUvBackend.cpp:barrier",
+    atoms=(PRESENT, LEADING, IN_RANGE, ENOUGH),
+    impossible=({"present": False, "leading": True}, {"leading": False, "in_range": True},
+                {"present": True, "in_range": False, "enough": True}),
+    rows=(
+        row(Gather.CLOSE,               present=True, in_range=False),
+        row(Gather.COUNT_AND_RELEASE,   enough=True),
+        row(Gather.COUNT_AND_TIME_OUT),
+    ),
+)
+# fmt: on
+
+_SHARED = {"set": SET, "compare_set": COMPARE_SET, "check": CHECK, "wait": WAIT, "delete_key": DELETE_KEY}
+_LATER = {**_SHARED, "append": APPEND, "multi_set": MULTI_SET}
+
+OPERATIONS: dict[Edition, dict[str, DecisionTable]] = {
+    Edition.SEED: {**_SHARED, "add": ADD_TORCH, "get": GET},
+    Edition.TORCH: {
+        **_LATER,
+        "add": ADD_TORCH,
+        "get": GET_TORCH,
+        "queue_pop": QUEUE_POP_TORCH,
+        "barrier": BARRIER_TORCH,
+    },
+    Edition.TRYSTATE: {**_LATER, "add": ADD, "get": GET, "take": TAKE, "queue_pop": QUEUE_POP, "barrier": BARRIER},
+}

@@ -1,0 +1,455 @@
+"""What a store does, one operation after the other: `apply(contents, operation)` -> contents after, outcome.
+
+Rule: the case of an operation is decided by its table in `operations`; here stand only what a case means and what an
+operation looks at. Nothing waits: an operation that would have to wait for somebody else times out.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from ..language import DecisionTable, Row
+from .operations import OPERATIONS, Add, CompareSet, Count, Delete, Gather, Look, Pop, Read, Several, Write
+from .vocabulary import Change, Edition
+
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+DIGITS_MAX = 19  # of a 64-bit number; a longer one is not even converted
+WHOLE = re.compile(rb"-?[0-9]+")
+LEADING = re.compile(rb"[ \t\n\v\f\r]*([+-]?[0-9]+)")  # what std::stoll reads
+
+
+class Refusal(enum.Enum):
+    """How an operation says no; it has changed nothing."""
+
+    TIMED_OUT = "timed out"
+    NOT_A_NUMBER = "the value is not a number"
+    OVERFLOW = "the sum is too large"
+    OUT_OF_RANGE = "std::out_of_range"
+    EMPTY = "the queue is empty"
+    ARGUMENT = "an argument is wrong"
+    CLOSED = "the connection was closed"
+    UNSUPPORTED = "there is no such operation"
+
+
+Result = None | bool | int | bytes | tuple[bytes, ...] | tuple[str, ...] | Refusal
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a store holds. `counted_besides` and `listed_besides` are what others keep in the same place."""
+
+    values: Mapping[str, bytes] = field(default_factory=dict)
+    queues: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)  # none is empty
+    counted_besides: int = 0
+    listed_besides: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.values.items()), frozenset(self.queues.items()), self.counted_besides))
+
+    def has(self, key: str) -> bool:
+        """What check and wait mean by a key that is there."""
+        return key in self.values or key in self.queues
+
+    def with_value(self, key: str, value: bytes) -> Contents:
+        return replace(self, values={**self.values, key: value})
+
+    def without(self, key: str) -> Contents:
+        return replace(self, values={k: v for k, v in self.values.items() if k != key})
+
+    def with_queue(self, key: str, items: tuple[bytes, ...]) -> Contents:
+        others = {k: v for k, v in self.queues.items() if k != key}
+        return replace(self, queues={**others, key: items} if items else others)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an operation came to: the case its table decided on, and what the caller is given."""
+
+    case: enum.Enum | None
+    result: Result
+
+
+class Operation(ABC):
+    """A call with its arguments. `table` names its decision table; an operation of one case only has none."""
+
+    __slots__ = ()
+    table: ClassVar[str]
+
+    @abstractmethod
+    def look(self, contents: Contents) -> dict[str, bool]:
+        """The value of every atom that a table of this operation may have."""
+
+    @abstractmethod
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        """What the case means."""
+
+
+def number(value: bytes) -> int | None:
+    """The number that a value begins with, as std::stoll reads it; None if there is none of 64 bits."""
+    found = LEADING.match(value)
+    if found is None or len(found[1].lstrip(b"+-").lstrip(b"0")) > DIGITS_MAX:
+        return None
+    read = int(found[1])
+    return read if INT64_MIN <= read <= INT64_MAX else None
+
+
+def wrapped(sum_: int) -> int:
+    """A sum as 64-bit registers hold it."""
+    return (sum_ - INT64_MIN) % (1 << 64) + INT64_MIN
+
+
+def look_at_number(contents: Contents, key: str, amount: int) -> dict[str, bool]:
+    value = contents.values.get(key, b"")
+    read = number(value)
+    return {
+        "present": key in contents.values,
+        "whole": WHOLE.fullmatch(value) is not None,
+        "leading": LEADING.match(value) is not None,
+        "blank": key in contents.values and not value,
+        "in_range": read is not None,
+        "fits": read is not None and INT64_MIN <= read + amount <= INT64_MAX,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Set(Operation):
+    key: str
+    value: bytes
+    table: ClassVar[str] = "set"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return {"present": self.key in contents.values}
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        return contents.with_value(self.key, self.value), None
+
+
+@dataclass(frozen=True, slots=True)
+class Append(Operation):
+    key: str
+    value: bytes
+    table: ClassVar[str] = "append"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return {"present": self.key in contents.values, "same": contents.values.get(self.key) == self.value}
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        if case is Write.SKIP:
+            return contents, None
+        before = contents.values[self.key] if case is Write.APPEND else b""
+        return contents.with_value(self.key, before + self.value), None
+
+
+@dataclass(frozen=True, slots=True)
+class AddTo(Operation):
+    key: str
+    amount: int
+    table: ClassVar[str] = "add"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return look_at_number(contents, self.key, self.amount)
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        match case:
+            case Add.NOT_A_NUMBER:
+                return contents, Refusal.NOT_A_NUMBER
+            case Add.OVERFLOW:
+                return contents, Refusal.OVERFLOW
+            case Add.OUT_OF_RANGE:
+                return contents, Refusal.OUT_OF_RANGE
+            case Add.CLOSE:
+                return contents, Refusal.CLOSED
+        before = 0 if case in (Add.CREATE, Add.RESTART) else number(contents.values[self.key]) or 0
+        sum_ = wrapped(before + self.amount)
+        return contents.with_value(self.key, b"%d" % sum_), sum_
+
+
+@dataclass(frozen=True, slots=True)
+class CompareAndSet(Operation):
+    key: str
+    expected: bytes
+    desired: bytes
+    table: ClassVar[str] = "compare_set"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return {
+            "present": self.key in contents.values,
+            "expects_nothing": not self.expected,
+            "equal": contents.values.get(self.key) == self.expected,
+        }
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        match case:
+            case CompareSet.ECHO:
+                return contents, self.expected
+            case CompareSet.KEEP:
+                return contents, contents.values[self.key]
+        return contents.with_value(self.key, self.desired), self.desired
+
+
+@dataclass(frozen=True, slots=True)
+class MultiSet(Operation):
+    keys: tuple[str, ...]
+    values: tuple[bytes, ...]
+    table: ClassVar[str] = "multi_set"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return {"matched": len(self.keys) == len(self.values)}
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        if case is Several.REFUSE:
+            return contents, Refusal.ARGUMENT
+        written = dict(zip(self.keys, self.values, strict=case is not Several.TRUNCATE))
+        return replace(contents, values={**contents.values, **written}), None
+
+
+def look_at_keys(contents: Contents, keys: tuple[str, ...]) -> dict[str, bool]:
+    return {"values": all(k in contents.values for k in keys), "ready": all(map(contents.has, keys))}
+
+
+@dataclass(frozen=True, slots=True)
+class Get(Operation):
+    key: str
+    table: ClassVar[str] = "get"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return look_at_keys(contents, (self.key,))
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        return contents, Refusal.TIMED_OUT if case is Read.TIMED_OUT else contents.values.get(self.key, b"")
+
+
+@dataclass(frozen=True, slots=True)
+class MultiGet(Operation):
+    keys: tuple[str, ...]
+    table: ClassVar[str] = "get"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return look_at_keys(contents, self.keys)
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        if case is Read.TIMED_OUT:
+            return contents, Refusal.TIMED_OUT
+        return contents, tuple(contents.values.get(k, b"") for k in self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Operation):
+    keys: tuple[str, ...]
+    table: ClassVar[str] = "check"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return look_at_keys(contents, self.keys)
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        return contents, case is Look.READY
+
+
+@dataclass(frozen=True, slots=True)
+class Wait(Operation):
+    keys: tuple[str, ...]
+    table: ClassVar[str] = "wait"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return look_at_keys(contents, self.keys)
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        return contents, None if case is Look.READY else Refusal.TIMED_OUT
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteKey(Operation):
+    key: str
+    table: ClassVar[str] = "delete_key"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return {"present": self.key in contents.values}
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        return contents.without(self.key), case is not Delete.NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Take(Operation):
+    key: str
+    table: ClassVar[str] = "take"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return {"present": self.key in contents.values}
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        return contents.without(self.key), contents.values.get(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class NumKeys(Operation):
+    table: ClassVar[str] = "num_keys"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return {}
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        return contents, len(contents.values) + (contents.counted_besides if case is Count.ALL else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ListKeys(Operation):
+    table: ClassVar[str] = "list_keys"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return {}
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        others = contents.listed_besides if case is Count.ALL else ()
+        return contents, tuple(sorted((*contents.values, *others)))
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePush(Operation):
+    key: str
+    value: bytes
+    table: ClassVar[str] = "queue_push"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return {}
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        return contents.with_queue(self.key, (*contents.queues.get(self.key, ()), self.value)), None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePop(Operation):
+    key: str
+    block: bool
+    table: ClassVar[str] = "queue_pop"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return {
+            "queued": self.key in contents.queues,
+            "blocking": self.block,
+            "present": self.key in contents.values,
+        }
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        if case is not Pop.POP:
+            return contents, Refusal.EMPTY if case is Pop.EMPTY else Refusal.TIMED_OUT
+        first, *rest = contents.queues[self.key]
+        return contents.with_queue(self.key, tuple(rest)), first
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLen(Operation):
+    key: str
+    table: ClassVar[str] = "queue_len"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        return {}
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        return contents, len(contents.queues.get(self.key, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier(Operation):
+    key: str
+    world_size: int
+    table: ClassVar[str] = "barrier"
+
+    @property
+    def counter(self) -> str:
+        return f"{self.key}/num_members"
+
+    @property
+    def gate(self) -> str:
+        return f"{self.key}/last_member"
+
+    def look(self, contents: Contents) -> dict[str, bool]:
+        aside = (number(contents.values.get(self.counter, b"0")) or 0) + 1
+        return {
+            "alone": self.world_size == 1,
+            "enough": wrapped((number(contents.values.get(self.key, b"0")) or 0) + 1) >= self.world_size,
+            "enough_aside": self.gate in contents.values or aside == self.world_size,
+            **look_at_number(contents, self.key, 1),
+        }
+
+    def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        released = case in (Gather.RELEASE, Gather.COUNT_AND_RELEASE, Gather.COUNT_ASIDE_AND_RELEASE)
+        match case:
+            case Gather.CLOSE:
+                return contents, Refusal.CLOSED
+            case Gather.COUNT_AND_RELEASE | Gather.COUNT_AND_TIME_OUT:
+                contents = AddTo(self.key, 1).act(self._sum(contents, self.key), contents)[0]
+            case Gather.COUNT_ASIDE_AND_RELEASE | Gather.COUNT_ASIDE_AND_TIME_OUT:
+                contents = AddTo(self.counter, 1).act(self._sum(contents, self.counter), contents)[0]
+                if contents.values[self.counter] == b"%d" % self.world_size:
+                    contents = contents.with_value(self.gate, b"1")
+        return contents, None if released else Refusal.TIMED_OUT
+
+    @staticmethod
+    def _sum(contents: Contents, key: str) -> Add:
+        return Add.SUM if key in contents.values else Add.CREATE
+
+
+SOLE_CASES: Mapping[str, enum.Enum] = {"num_keys": Count.OWN, "list_keys": Count.OWN}
+
+
+def apply(
+    contents: Contents, operation: Operation, edition: Edition = Edition.TRYSTATE, *,
+    above: Mapping[str, tuple[Row, ...]] | None = None,
+) -> tuple[Contents, Outcome]:  # fmt: skip
+    """Do one operation on a store's contents.
+
+    Args:
+        above: name of a table -> rows that are tried before the table's own, to describe a store that differs.
+    """
+    case = decide(operation, operation.look(contents), OPERATIONS[edition], above or {})
+    after, result = operation.act(case, contents)
+    return after, Outcome(case, result)
+
+
+def decide(
+    operation: Operation, valuation: Mapping[str, bool], tables: Mapping[str, DecisionTable],
+    above: Mapping[str, tuple[Row, ...]],
+) -> enum.Enum | None:  # fmt: skip
+    """The case that an operation is in; None if it has only one."""
+    for one in above.get(operation.table, ()):
+        if one.matches(valuation):
+            return one.then
+    if operation.table not in tables:
+        return SOLE_CASES.get(operation.table)
+    return tables[operation.table].decide(valuation)
+
+
+def changes(
+    before: Contents, operation: Operation, after: Contents
+) -> tuple[tuple[Change, str, bytes | None, bytes | None], ...]:
+    """What watchers are told of an operation, in order: the change, the key, its value before and after."""
+    steps: list[tuple[str, bytes | None]]
+    match operation:
+        case MultiSet(keys, values):
+            steps = list(zip(keys, values, strict=False)) if after is not before else []
+        case Set() | Append() | AddTo() | CompareAndSet() | DeleteKey() | Take():
+            steps = [(operation.key, after.values.get(operation.key))] if after is not before else []
+        case _:
+            return ()
+    told, now = [], dict(before.values)
+    for key, new in steps:
+        old = now.pop(key, None)
+        if new is not None:
+            now[key] = new
+        if old is not None or new is not None:
+            told.append((_kind(operation, old, new), key, old, new))
+    return tuple(told)
+
+
+def _kind(operation: Operation, old: bytes | None, new: bytes | None) -> Change:
+    if old is None:
+        return Change.CREATED
+    if new is None:
+        return Change.DELETED
+    return Change.APPENDED if isinstance(operation, Append) else Change.UPDATED

@@ -1,0 +1,361 @@
+"""Keys as registers: compare_set and delete of one key, multi_set and multi_get of all, from several clients at once.
+
+Rule: `meant` is what whole requests, one after the other, make of the keys; every answer is compared with it. It is
+computed from what was asked alone, whatever the server does with it, so that no mistake of the server's changes both.
+A value is a number from 1; 0 is no value. A client asks one thing at a time, and its requests arrive in order; a
+MULTI_SET comes in two pieces, and is not answered (torch's protocol).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from ..language import (
+    Expr,
+    SymbolicState,
+    System,
+    all_,
+    always,
+    and_,
+    any_,
+    arc,
+    choice,
+    environment,
+    fault,
+    flag,
+    index,
+    integer,
+    ite,
+    leads_to,
+    machine,
+    may,
+    not_,
+    or_,
+    ord_,
+    sequence,
+    sometimes,
+    step,
+    terminal,
+    transition,
+)
+from .vocabulary import Edition
+
+S = SymbolicState
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+SEVERAL = (TORCH, TRYSTATE)  # torch 1.9 has no MULTI_SET and no MULTI_GET
+
+
+class Call(enum.Enum):
+    """What a client is doing."""
+
+    IDLE = "asks for nothing"
+    COMPARING = "in compare_set"
+    DELETING = "in delete_key"
+    READING = "in a multi_get of all keys"
+    SETTING = "has sent half of a MULTI_SET of all keys"
+    GONE = "its connection is lost"
+
+
+class Request(enum.Enum):
+    """What a client sends."""
+
+    COMPARE_SET = "store `desired` if the value is `expected`"
+    DELETE = "delete"
+    MULTI_GET = "the values of all keys"
+    HALF = "a MULTI_SET up to the second key"
+    REST = "the rest of it"
+
+
+A, R = Call, Request
+
+
+class Registers(System):
+    """A server with two keys, and clients that compare, set and read."""
+
+    title = "compare_set, multi_set and multi_get"
+    Edition = Edition
+
+    client = index(2)
+    key = index(2, "two: an answer has room for as many values")
+    value = index(2)
+    stored = integer(0, "value", per="key", doc="what the server holds")
+    meant = integer(0, "value", per="key", doc="what whole requests, one after the other, have made of it")
+    held = integer(0, "value", per="client", doc="the value of a MULTI_SET of which half has come")
+    call = choice(Call, per="client")
+    requests = sequence(
+        1, per="client", kind=Request, key=(0, "key"), expected=(0, "value"), desired=(0, "value"), doc="on their way"
+    )
+    answers = sequence(1, per="client", first=(0, "value"), second=(0, "value"), doc="on their way")
+    its_key = integer(0, "key", per="client", doc="of its compare_set, also after it has won; 0: none")
+    expected = integer(0, "value", per="client", doc="by its compare_set, also after it has won")
+    desired = integer(0, "value", per="client", doc="by its compare_set or MULTI_SET")
+    won = flag(per="client", doc="the server has stored what its last compare_set desired")
+    renewed = flag(per="client", doc="since that began, the key was made to hold the expected value anew")
+    untrue = flag(doc="an answer about one key was not what the moment called for")
+    overstated = flag(doc="an answer was the desired value, not the expected, and the key did not hold it")
+    torn = flag(doc="a multi_get read what no whole requests had made")
+
+    @machine(Call, each="client")
+    def caller(self, s: S, client: Expr) -> Any:
+        """A client, from one operation to the next."""
+        return s.call[client]
+
+    # ---- helpers
+
+    def of(self, values: Any, number: Any) -> Expr:
+        """The value of the key with this number, which begins at 1."""
+        found: Expr = values[0]
+        for k in range(1, self.sizes["key"]):
+            found = ite(number == k + 1, values[k], found)
+        return found
+
+    def starts(self, s: S, client: Expr, call: Call, **request: Any) -> None:
+        """A client that asks for nothing sends a request."""
+        s.when(s.call[client] == A.IDLE, s.requests[client].is_empty)
+        self.forgets_compare_set(s, client, True)
+        s.call[client] = call
+        s.requests[client].push(**request)
+
+    def forgets_compare_set(self, s: S, client: Expr, when: Any) -> None:
+        for field in (s.its_key, s.expected):
+            field[client] = ite(when, 0, field[client])
+        s.desired[client] = 0
+        s.won[client] = ite(when, False, s.won[client])
+        s.renewed[client] = ite(when, False, s.renewed[client])
+
+    def takes(self, s: S, client: Expr, kind: Request) -> Any:
+        """The server reads a request."""
+        request = s.fork().requests[client].head
+        s.when(~s.requests[client].is_empty, request.kind == kind)
+        s.requests[client].pop()
+        return request
+
+    def stores(self, s: S, number: Any, value: Any, when: Any = True) -> None:
+        """The server changes the key with this number; 0: all keys."""
+        for k in s.key:
+            s.stored[k] = ite(when & ((number == 0) | (number == ord_(k) + 1)), value, s.stored[k])
+
+    def means(self, s: S, number: Any, value: Any, when: Any = True) -> None:
+        """A whole request makes the key with this number hold a value."""
+        for k in s.key:
+            s.meant[k] = ite(when & ((number == 0) | (number == ord_(k) + 1)), value, s.meant[k])
+        for j in s.client:
+            same = (s.its_key[j] != 0) & ((number == 0) | (number == s.its_key[j]))
+            s.renewed[j] = s.renewed[j] | (when & same & (s.expected[j] == value))
+
+    # ---- what clients ask
+
+    @environment(each=("client", "key", "value"), moves=[arc(A.IDLE, A.COMPARING)])
+    def ask_to_create(self, s: S, client: Expr, key: Expr, value: Expr) -> None:
+        """A client calls compare_set with an empty expected value."""
+        self.compares(s, client, ord_(key) + 1, 0, ord_(value) + 1)
+
+    @environment(each=("client", "key", "value", "value"), moves=[arc(A.IDLE, A.COMPARING)])
+    def ask_to_change(self, s: S, client: Expr, key: Expr, old: Expr, new: Expr) -> None:
+        """A client calls compare_set."""
+        self.compares(s, client, ord_(key) + 1, ord_(old) + 1, ord_(new) + 1)
+
+    def compares(self, s: S, client: Expr, key: Any, expected: Any, desired: Any) -> None:
+        request = {"key": key, "expected": expected, "desired": desired}
+        self.starts(s, client, A.COMPARING, kind=R.COMPARE_SET, **request)
+        s.its_key[client], s.expected[client], s.desired[client] = key, expected, desired
+
+    @environment(each=("client", "key"), moves=[arc(A.IDLE, A.DELETING)])
+    def ask_to_delete(self, s: S, client: Expr, key: Expr) -> None:
+        """A client deletes a key."""
+        self.starts(s, client, A.DELETING, kind=R.DELETE, key=ord_(key) + 1)
+
+    @environment(each="client", editions=SEVERAL, moves=[arc(A.IDLE, A.READING)])
+    def ask_for_all(self, s: S, client: Expr) -> None:
+        """A client reads all keys in one request."""
+        self.starts(s, client, A.READING, kind=R.MULTI_GET)
+
+    @environment(each=("client", "value"), editions=SEVERAL, moves=[arc(A.IDLE, A.SETTING)])
+    def send_half(self, s: S, client: Expr, value: Expr) -> None:
+        """A client sends a MULTI_SET of one value to all keys, up to the second key."""
+        self.starts(s, client, A.SETTING, kind=R.HALF, desired=ord_(value) + 1)
+        s.desired[client] = ord_(value) + 1
+
+    @environment(each="client", editions=SEVERAL, moves=[arc(A.SETTING, A.IDLE)])
+    def send_rest(self, s: S, client: Expr) -> None:
+        """It sends the rest, and returns."""
+        s.when(s.call[client] == A.SETTING, s.requests[client].is_empty)
+        s.call[client] = A.IDLE
+        s.requests[client].push(kind=R.REST, desired=s.desired[client])
+        s.desired[client] = 0
+
+    # ---- what the server does
+
+    def is_match(self, value: Any, expected: Any) -> Any:
+        """Does compare_set store? An empty expected value is that of a missing key."""
+        return value == expected
+
+    def reply(self, value: Any, expected: Any, desired: Any, matches: Any) -> Any:
+        """What compare_set is answered: what the key holds now, or if it is missing, what was expected."""
+        return ite(matches, desired, ite(value == 0, expected, value))
+
+    @transition(each="client", cite="TCPStoreLibUvBackend.cpp: compareSet")
+    def take_compare_set(self, s: S, client: Expr) -> None:
+        """The server compares, stores or not, and answers."""
+        asked = self.takes(s, client, R.COMPARE_SET)
+        value = self.of(s.stored, asked.key)
+        matches = self.is_match(value, asked.expected)
+        answer = self.reply(value, asked.expected, asked.desired, matches)
+        self.stores(s, asked.key, asked.desired, matches)
+        s.answers[client].push(first=answer)
+        s.won[client] = matches
+        self.compares_truly(s, asked, answer)
+
+    def compares_truly(self, s: S, asked: Any, answer: Any) -> None:
+        """Was that the answer that the moment called for?"""
+        was = self.of(s.meant, asked.key)
+        due = ite(was == asked.expected, asked.desired, ite(was == 0, asked.expected, was))
+        s.untrue = s.untrue | (answer != due)
+        says_desired = (answer == asked.desired) & (asked.expected != asked.desired)
+        s.overstated = s.overstated | (says_desired & (self.of(s.stored, asked.key) != asked.desired))
+        self.means(s, asked.key, asked.desired, was == asked.expected)
+
+    @transition(each="client")
+    def take_delete(self, s: S, client: Expr) -> None:
+        """The server deletes, and answers whether there was a value."""
+        asked = self.takes(s, client, R.DELETE)
+        existed = self.of(s.stored, asked.key) != 0
+        s.untrue = s.untrue | (existed != (self.of(s.meant, asked.key) != 0))
+        s.answers[client].push(first=ite(existed, 1, 0))
+        self.stores(s, asked.key, 0)
+        self.means(s, asked.key, 0)
+
+    @transition(each="client", editions=SEVERAL)
+    def take_multi_get(self, s: S, client: Expr) -> None:
+        """The server answers with the values of all keys, empty for those that are missing."""
+        self.takes(s, client, R.MULTI_GET)
+        s.answers[client].push(first=self.of(s.stored, 1), second=self.of(s.stored, 2))
+        s.torn = s.torn | any_(s.stored[k] != s.meant[k] for k in s.key)
+
+    def takes_half(self, s: S, value: Any) -> None:
+        """What the server does with half a MULTI_SET: torch's carries out what it has."""
+        if self.edition is TORCH:
+            self.stores(s, 1, value)
+
+    @transition(each="client", editions=SEVERAL, cite="TCPStoreLibUvBackend.cpp: parse_multi_set_command")
+    def take_half(self, s: S, client: Expr) -> None:
+        """Half of a MULTI_SET arrives."""
+        asked = self.takes(s, client, R.HALF)
+        s.held[client] = asked.desired
+        self.takes_half(s, asked.desired)
+
+    @transition(each="client", editions=SEVERAL)
+    def take_rest(self, s: S, client: Expr) -> None:
+        """The rest arrives: all keys are set."""
+        asked = self.takes(s, client, R.REST)
+        self.stores(s, 0, s.held[client])
+        self.means(s, 0, asked.desired)
+        s.held[client] = 0
+
+    @transition(each="client", moves=[arc((A.COMPARING, A.DELETING), A.IDLE), may(A.READING, A.IDLE)])
+    def read_answer(self, s: S, client: Expr) -> None:
+        """A client reads its answer, and its operation returns."""
+        s.when(~s.answers[client].is_empty)
+        s.answers[client].pop()
+        s.call[client] = A.IDLE
+        self.forgets_compare_set(s, client, ~s.won[client])
+
+    def forgets(self, s: S, client: Expr) -> None:
+        """The server forgets what it has of a connection."""
+        s.held[client] = 0
+
+    @fault("drop", each="client", moves=[arc((A.IDLE, A.COMPARING, A.DELETING), A.GONE),
+                                         may((A.READING, A.SETTING), A.GONE)])  # fmt: skip
+    def drop(self, s: S, client: Expr) -> None:
+        """A connection breaks, perhaps with half a request, or with one of which nobody will read the answer."""
+        s.when(s.call[client] != A.GONE)
+        s.call[client] = A.GONE
+        s.requests[client].clear()
+        s.answers[client].clear()
+        self.forgets(s, client)
+        self.forgets_compare_set(s, client, True)
+
+    # ---- what must hold
+
+    @terminal
+    def at_rest(self, s: S) -> Any:
+        """No client is left."""
+        return all_(call == A.GONE for call in s.call)
+
+    @sometimes()
+    def a_compare_set_wins(self, s: S) -> Any:
+        """A compare_set has changed a value, and returned."""
+        return any_(s.won[j] & (s.call[j] == A.IDLE) & (s.expected[j] != 0) for j in s.client)
+
+    @sometimes()
+    def a_compare_set_fails(self, s: S) -> Any:
+        """A compare_set is answered with a value that is not the desired one."""
+        return any_(self.is_answered(s, j) & (s.answers[j].head.first != s.desired[j]) for j in s.client)
+
+    @sometimes()
+    def several_want_the_same(self, s: S) -> Any:
+        """All clients compare the same key, which holds it, with the same value, and are not answered yet."""
+        same = and_(*(and_(s.its_key[0] == s.its_key[j], s.expected[0] == s.expected[j])
+                      for j in range(1, self.sizes["client"])))  # fmt: skip
+        ready = self.of(s.stored, s.its_key[0]) == s.expected[0]
+        return ready & same & all_(s.requests[j].contains(kind=R.COMPARE_SET) for j in s.client)
+
+    @sometimes()
+    def an_answer_says_nothing(self, s: S) -> Any:
+        """A compare_set of a value with itself is answered with it, and the key is missing: this is not promised."""
+        return any_(
+            self.is_answered(s, j) & ~s.won[j] & (s.answers[j].head.first == s.desired[j])
+            & (self.of(s.stored, s.its_key[j]) == 0) for j in s.client
+        )  # fmt: skip
+
+    @sometimes(editions=SEVERAL)
+    def all_are_read(self, s: S) -> Any:
+        """A multi_get reads what a MULTI_SET has set."""
+        return any_((s.call[j] == A.READING) & (s.answers[j].head.first != 0)
+                    & (s.answers[j].head.first == s.answers[j].head.second) for j in s.client)  # fmt: skip
+
+    def is_answered(self, s: S, client: Expr) -> Any:
+        return (s.call[client] == A.COMPARING) & ~s.answers[client].is_empty
+
+    @always(witness="a_compare_set_wins")
+    def answers_are_those_of_one_moment(self, s: S) -> Any:
+        """compare_set and delete are answered as if each happened at one moment, between others."""
+        return ~s.untrue
+
+    @always(witness="several_want_the_same")
+    def at_most_one_wins(self, s: S) -> Any:
+        """Of several compare_sets from one value only one stores, unless the value has come back."""
+        n = self.sizes["client"]
+        pairs = [(i, j) for i in range(n) for j in range(i)]
+        return not_(or_(*(
+            s.won[i] & s.won[j] & ~s.renewed[i] & ~s.renewed[j]
+            & (s.its_key[i] == s.its_key[j]) & (s.expected[i] == s.expected[j]) for i, j in pairs
+        )))  # fmt: skip
+
+    @always(witness="an_answer_says_nothing")
+    def desired_means_it_is_there(self, s: S) -> Any:
+        """Who is answered with the desired value, and did not expect the same, finds it in the key at that moment."""
+        return ~s.overstated
+
+    @step(witness="a_compare_set_fails", on=("take_compare_set",), each="client")
+    def failing_changes_nothing(self, before: S, after: S, client: Expr) -> Any:
+        """A compare_set that expects another value changes no key."""
+        asked = before.requests[client].head
+        fails = self.of(before.stored, asked.key) != asked.expected
+        return not_(fails) | all_(before.stored[k] == after.stored[k] for k in before.key)
+
+    @always(witness="all_are_read", editions=SEVERAL)
+    def multi_sets_are_seen_whole(self, s: S) -> Any:
+        """A multi_get sees all of a MULTI_SET, or nothing of it."""
+        return ~s.torn
+
+    @always(witness="a_compare_set_wins")
+    def requests_are_whole(self, s: S) -> Any:
+        """The keys hold what whole requests, one after the other, have made of them."""
+        return all_(s.stored[k] == s.meant[k] for k in s.key)
+
+    @leads_to(each="client")
+    def operations_return(self, s: S, client: Expr) -> Any:
+        """An operation that waits for an answer returns, or its connection is lost."""
+        return s.call[client].isin((A.COMPARING, A.DELETING, A.READING)), s.call[client].isin((A.IDLE, A.GONE))

@@ -1,0 +1,159 @@
+"""The names of the stores: requests, states and events. The runtime may import these, and nothing else of the model.
+
+The value of a state is the sentence that a chart shows under its name; the value of a request or of an event is its
+number on the wire.
+"""
+
+import enum
+
+
+class Edition(enum.Enum):
+    """One protocol in variants; the same properties are asked of each."""
+
+    SEED = "torch 1.9, as the articles of 2021 describe it: one daemon, watch_key, no cancelling"
+    TORCH = "torch 2.13, the libuv server: waits are cancelled, queues and barriers, no watch"
+    TRYSTATE = "ours: waits on keys present together, watch, atomic multi_set, barriers by arrival"
+
+
+class Query(enum.IntEnum):
+    """The requests of TCPStore's wire protocol, torch 2.13 (TCPStoreBackend.hpp: QueryType)."""
+
+    VALIDATE = 0
+    SET = 1
+    COMPARE_SET = 2
+    GET = 3
+    ADD = 4
+    CHECK = 5
+    WAIT = 6
+    GETNUMKEYS = 7
+    DELETE_KEY = 8
+    APPEND = 9
+    MULTI_GET = 10
+    MULTI_SET = 11
+    CANCEL_WAIT = 12
+    PING = 13
+    QUEUE_PUSH = 14
+    QUEUE_POP = 15
+    QUEUE_LEN = 16
+    LIST_KEYS = 17
+    BARRIER = 18
+
+
+class Extension(enum.IntEnum):
+    """The requests that only our client sends, after it has asked whether the server knows them.
+
+    Each is answered by a status byte, and then by its result or by a blob that says why not.
+    """
+
+    HELLO = 0x40
+    PROVE = 0x41
+    SET = 0x42
+    GET = 0x43
+    WAIT = 0x44
+    ADD = 0x45
+    COMPARE_SET = 0x46
+    APPEND = 0x47
+    MULTI_SET = 0x48
+    DELETE = 0x49
+    TAKE = 0x4A
+    CHECK = 0x4B
+    NUM_KEYS = 0x4C
+    LIST_KEYS = 0x4D
+    QUEUE_PUSH = 0x4E
+    QUEUE_POP = 0x4F
+    QUEUE_LEN = 0x50
+    BARRIER = 0x51
+    WATCH = 0x52
+    UNWATCH = 0x53
+
+
+class Status(enum.IntEnum):
+    """The first byte of the answer to an extension; EVENT begins what a watch sends unasked."""
+
+    OK = 0
+    TIMED_OUT = 1
+    NOT_A_NUMBER = 2
+    OVERFLOW = 3
+    TOO_LARGE = 4
+    WRONG_WORLD = 5
+    EMPTY = 6
+    REFUSED = 7
+    EVENT = 0x80
+
+
+class Change(enum.IntEnum):
+    """What a watcher is told (WatchResponseType of torch 1.9 to 2.0)."""
+
+    UPDATED = 0
+    CREATED = 1
+    DELETED = 2
+    REGISTERED = 3
+    APPENDED = 4
+
+
+class Key(enum.Enum):
+    """The control states of a key."""
+
+    ABSENT = "nobody set it, or it was deleted"
+    PRESENT = "has a value"
+
+
+class Waiter(enum.Enum):
+    """A client's blocking wait."""
+
+    IDLE = "waits for nothing"
+    BLOCKED = "the request is sent, the answer is not read"
+    SATISFIED = "returned: the keys were there"
+    CANCELLING = "its time is over; the server is told"
+    TIMED_OUT = "raised: not in time"
+    DISCONNECTED = "raised: the connection is lost"
+
+
+class Watcher(enum.Enum):
+    """A client's interest in a key."""
+
+    UNREGISTERED = "has no callback"
+    REGISTERING = "watch_key has not returned"
+    REGISTERED = "watch_key returned; every change is on its way"
+    NOTIFIED = "a callback is running"
+    LOST = "told that changes may have been missed"
+
+
+class Connection(enum.Enum):
+    """A connection as its server sees it."""
+
+    CONNECTING = "accepted, nothing read"
+    VALIDATING = "part of the first request is read"
+    READY = "answers requests"
+    BLOCKED = "in a wait: the answer is not yet due"
+    CLOSING = "broke a rule or hung up; its traces are being removed"
+    CLOSED = "nothing of it is left"
+
+
+class Fragment(enum.Enum):
+    """What a server holds of a request of which the rest has not come."""
+
+    NOTHING = "the last request was whole"
+    STRANGER = "a first packet that is no VALIDATE"
+    VALIDATE = "part of a VALIDATE"
+    SET = "part of a SET"
+    MULTI_SET = "part of a MULTI_SET of both keys"
+
+
+class StartUp(enum.Enum):
+    """The constructor of a client that counts itself in."""
+
+    CONNECTING = "no server yet"
+    COUNTING = "connected; not counted"
+    WAITING = "the master: counted, until all are"
+    STARTED = "the constructor returned"
+    FAILED = "the constructor raised"
+
+
+class Arrival(enum.Enum):
+    """A client's place in a barrier."""
+
+    AWAY = "not in the barrier"
+    ARRIVED = "counted, until all have arrived"
+    RELEASED = "returned: all had arrived"
+    WITHDRAWN = "raised: not in time"

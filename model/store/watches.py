@@ -1,0 +1,221 @@
+"""What is asked of watches, in every edition alike: the system `Watches`."""
+
+from __future__ import annotations
+
+from ..language import (
+    Expr,
+    all_,
+    always,
+    and_,
+    any_,
+    implies,
+    ite,
+    leads_to,
+    or_,
+    ord_,
+    sometimes,
+    step,
+    terminal,
+)
+from .watching import EVENTS, GONE, Condition, Link, Message, Request, S, W, Watching
+
+WATCHES = (W.REGISTERED, W.NOTIFIED)
+ENDED = (W.UNREGISTERED, W.LOST)
+
+
+class Watches(Watching):
+    """Clients that watch keys, while others and they themselves change them."""
+
+    @terminal
+    def at_rest(self, s: S) -> Condition:
+        """Every request is answered, and whatever was sent to a watcher is read."""
+        return all_(
+            (s.asked[j] == 0) & ~s.watcher[j].isin((W.REGISTERING, W.NOTIFIED))
+            & (s.messages[j].is_empty | (s.watched[j] == 0))
+            for j in s.client
+        )  # fmt: skip
+
+    # ---- what can be seen
+
+    @sometimes()
+    def a_change_is_made(self, s: S) -> Condition:
+        """A change was made, and nobody waits for an answer."""
+        return (s.changes > 0) & all_(x == 0 for x in s.asked)
+
+    @sometimes()
+    def a_watch_returns(self, s: S) -> Condition:
+        """watch_key has returned."""
+        return any_(x == W.REGISTERED for x in s.watcher)
+
+    @sometimes()
+    def two_events_wait(self, s: S) -> Condition:
+        """A key was created and deleted, and neither is read yet."""
+        return any_(
+            s.messages[j].contains(kind=Message.CREATED) & s.messages[j].contains(kind=Message.DELETED)
+            for j in s.client
+        )  # fmt: skip
+
+    @sometimes()
+    def a_callback_runs(self, s: S) -> Condition:
+        """A callback runs."""
+        return any_(x == W.NOTIFIED for x in s.watcher)
+
+    @sometimes(needs="cancel")
+    def a_watch_is_cancelled(self, s: S) -> Condition:
+        """The server has acknowledged that a watch is over, after an event."""
+        return any_(s.messages[j].contains(kind=Message.CANCELLED) & (s.messages[j].length > 1) for j in s.client)
+
+    @sometimes()
+    def a_connection_is_closed(self, s: S) -> Condition:
+        """The server has closed a connection of a watch."""
+        return any_(x.isin(GONE) for x in s.link)
+
+    @sometimes(needs=("leave", "newcomer"))
+    def a_newcomer_is_idle(self, s: S) -> Condition:
+        """A connection is open on which nothing was asked, after a change."""
+        return (s.leave_left == 0) & (s.newcomer_left == 0) & (s.changes > 0) & any_(x == 0 for x in s.watched)
+
+    @sometimes(needs="wait")
+    def somebody_waits(self, s: S) -> Condition:
+        """A client waits for a key."""
+        return any_(x != 0 for x in s.waits)
+
+    # ---- what a watcher is told
+
+    @always(witness="a_watch_returns", cite="TCPStore.hpp:watchKey (1.9)")
+    def returned_means_registered(self, s: S) -> Condition:
+        """Once watch_key has returned the server has the watch, until it is cancelled or the connection ends."""
+        return all_(
+            implies(
+                s.watcher[j].isin(WATCHES) & (s.link[j] == Link.UP) & (s.request[j] != Request.UNWATCH)
+                & ~s.messages[j].contains(kind=Message.CANCELLED),
+                any_((s.watched[j] == ord_(k) + 1) & (s.listed[j, k] > 0) for k in s.key),
+            )
+            for j in s.client
+        )  # fmt: skip
+
+    def event(self, there: Condition, record: Condition) -> Condition:
+        return there & record.kind.isin(EVENTS)
+
+    def events(self, s: S, client: Expr) -> list[tuple[Condition, Condition]]:
+        """The events of the key that a client watches: whether there is one at each place, and its record."""
+        return [(self.event(there, r) & (r.key == s.watched[client]), r) for there, r in s.messages[client]]
+
+    @always(witness="two_events_wait")
+    def every_change_is_on_its_way(self, s: S) -> Condition:
+        """What a watcher was told last, and the events on their way, end with the last change of the key."""
+
+        def is_told(j: Expr, k: Expr) -> Condition:
+            number, value = s.seen[j], s.told[j]
+            for there, record in self.events(s, j):
+                number, value = ite(there, record.number, number), ite(there, record.new, value)
+            return (number == s.version[k]) & (value == s.value[k])
+
+        def registered(j: Expr, k: Expr) -> Condition:
+            asks = (s.watcher[j] == W.REGISTERING) & (s.request[j] == Request.WATCH)
+            return (s.listed[j, k] > 0) & (s.link[j] == Link.UP) & (s.watched[j] == ord_(k) + 1) & ~asks
+
+        return all_(implies(registered(j, k), is_told(j, k)) for j in s.client for k in s.key)
+
+    @always(witness="two_events_wait")
+    def once_and_in_order(self, s: S) -> Condition:
+        """Each event on its way is of the change after the one before, and begins with the value that that one left."""
+
+        def chained(j: Expr) -> Condition:
+            number, value, links = s.seen[j], s.told[j], []
+            for there, record in self.events(s, j):
+                links.append(implies(there, (record.number == number + 1) & (record.old == value)))
+                number, value = ite(there, record.number, number), ite(there, record.new, value)
+            return and_(*links)
+
+        return all_(implies(s.watched[j] != 0, chained(j)) for j in s.client)
+
+    @step(on=("run_callback", "run_callback_early"), each="client", witness="a_callback_runs")
+    def callbacks_skip_nothing(self, before: S, after: S, client: Expr) -> Condition:
+        """A callback is told of the change after the one that it was told of last."""
+        return after.seen[client] == before.seen[client] + 1
+
+    @always(witness="two_events_wait")
+    def kinds_fit_the_values(self, s: S) -> Condition:
+        """CREATED has no old value, DELETED no new one, and all others have both."""
+
+        def fits(record: Condition) -> Condition:
+            created, deleted = record.kind == Message.CREATED, record.kind == Message.DELETED
+            return (created == (record.old == 0)) & (deleted == (record.new == 0))
+
+        return all_(
+            and_(*(implies(self.event(there, record), fits(record)) for there, record in s.messages[j]))
+            for j in s.client
+        )  # fmt: skip
+
+    @always(witness="two_events_wait")
+    def only_what_is_watched(self, s: S) -> Condition:
+        """Whoever watches a key is told of no other."""
+        return all_(
+            implies(
+                s.watched[j] != 0,
+                and_(*(implies(self.event(there, r), r.key == s.watched[j]) for there, r in s.messages[j])),
+            )
+            for j in s.client
+        )
+
+    @always(witness="a_change_is_made")
+    def no_event_for_a_stranger(self, s: S) -> Condition:
+        """Whoever watches nothing is told nothing."""
+        return all_(implies(s.watched[j] == 0, s.messages[j].is_empty) for j in s.client)
+
+    @always(witness="a_watch_is_cancelled", needs="cancel")
+    def nothing_after_cancelling(self, s: S) -> Condition:
+        """After the acknowledgement that a watch is over nothing comes."""
+
+        def last(j: Expr) -> Condition:
+            ended: list[Condition] = []
+            nothing: list[Condition] = []
+            for there, record in s.messages[j]:
+                nothing.append(implies(or_(*ended), ~there))
+                ended.append(there & (record.kind == Message.CANCELLED))
+            return and_(*nothing)
+
+        return all_(last(j) for j in s.client)
+
+    @always(witness="somebody_waits", needs="wait")
+    def waiters_are_woken(self, s: S) -> Condition:
+        """Nobody waits for a key that is there."""
+        return ~any_((s.waits[j] == ord_(k) + 1) & (s.value[k] != 0) for j in s.client for k in s.key)
+
+    # ---- connections that ended
+
+    @always(witness="a_connection_is_closed")
+    def nothing_is_left_behind(self, s: S) -> Condition:
+        """Nothing of a connection that the server has closed is in its table."""
+        return ~any_(s.link[j].isin(GONE) & (s.listed[j, k] > 0) for j in s.client for k in s.key)
+
+    @always(witness="a_change_is_made")
+    def nobody_is_closed_for_another(self, s: S) -> Condition:
+        """The server closes no connection on account of what another did."""
+        return ~any_(x for x in s.shut)
+
+    # ---- progress
+
+    @leads_to(each="client")
+    def watch_key_returns(self, s: S, client: Expr) -> tuple[Condition, Condition]:
+        """watch_key returns, or raises."""
+        return s.watcher[client] == W.REGISTERING, s.watcher[client] != W.REGISTERING
+
+    @leads_to(each="client")
+    def events_reach_the_callback(self, s: S, client: Expr) -> tuple[Condition, Condition]:
+        """An event that has arrived reaches the callback, unless the client is slow or the connection ends."""
+        waits = and_(s.watcher[client] == W.REGISTERED, s.messages[client].head.kind.isin(EVENTS))
+        ends = s.slow[client] | (s.link[client] != Link.UP)
+        return waits & ~s.messages[client].is_empty, (s.watcher[client] == W.NOTIFIED) | ends
+
+    @leads_to(each="client")
+    def the_lost_are_told(self, s: S, client: Expr) -> tuple[Condition, Condition]:
+        """A watcher whose connection has ended is told that changes may be missed, unless it is slow for ever."""
+        cut = s.watcher[client].isin(WATCHES) & (s.link[client] != Link.UP)
+        return cut, s.watcher[client].isin(ENDED) | s.slow[client]
+
+    @leads_to(each="client")
+    def changes_are_answered(self, s: S, client: Expr) -> tuple[Condition, Condition]:
+        """Whoever asks for a change is served, however slow a watcher is."""
+        return s.asked[client] != 0, s.asked[client] == 0
