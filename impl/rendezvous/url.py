@@ -1,0 +1,207 @@
+"""`trystate-env://`, `trystate-tcp://` and `trystate-file://`: torch's rendezvous URLs, on the stores of this package.
+
+    trystate-tcp://10.0.0.1:29500?rank=0&world_size=4
+    trystate-env://                                     MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
+    trystate-file:///shared/job-17?rank=0&world_size=4
+
+torch adds `rank` and `world_size` to the query when they are given to `init_process_group`. Rank 0 brings the server
+along, unless TORCHELASTIC_USE_AGENT_STORE is "True" or the query says `hosted=0`: then all are clients of one that
+runs already (`trystate store serve`). Importing this module registers the schemes. Rule: what is missing or wrong is
+named, with where it may be given.
+
+More in the query, none of it torch's: `prefix` (keys go below it: needed where a server outlives a group), `bind`
+(where rank 0's server listens: by default on its own host's address, "0.0.0.0" for all), `secret_file` (a file with
+the server's secret).
+`use_libuv` is accepted and means nothing here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import ParseResult, parse_qsl, urlparse
+
+from torch.distributed import Store  # type: ignore[attr-defined]
+from torch.distributed.constants import default_pg_timeout
+from torch.distributed.rendezvous import register_rendezvous_handler
+
+from .. import store as stores
+from ..store.errors import InvalidArgument, NotSupported
+
+Triplet = tuple[Store, int, int]
+PORT_MAX = 65535
+DYNAMIC = -1  # the world size of a group that anybody may join (torch.distributed.rpc without a world size)
+
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+COMMON = ("prefix", "rank", "world_size")
+SERVED = (*COMMON, "bind", "hosted", "secret_file", "use_libuv")
+
+
+def tcp_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
+    """The group that meets at the URL's host and port.
+
+    Raises:
+        UsageError: something is missing or wrong; see also `TCPStore`.
+    """
+    given = _Given("trystate-tcp://HOST:PORT", url, SERVED)
+    if not given.parts.hostname:
+        given.refuse("the URL has no host", "write trystate-tcp://HOST:PORT")
+    port = given.port()
+    rank, world_size = given.rank_and_world_size({})
+    yield _serve(given, given.parts.hostname or "", port, rank, world_size, timeout), rank, world_size
+    given.once()
+
+
+def env_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
+    """The group of the environment variables MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, which torchrun sets.
+
+    Raises:
+        UsageError: something is missing or wrong; see also `TCPStore`.
+    """
+    given = _Given("trystate-env://", url, SERVED)
+    rank, world_size = given.rank_and_world_size({"rank": "RANK", "world_size": "WORLD_SIZE"})
+    host = given.variable("MASTER_ADDR", "the host of the server, which is rank 0's unless one runs already")
+    port = given.number(given.variable("MASTER_PORT", "the server's port"), "MASTER_PORT", 0, PORT_MAX)
+    yield _serve(given, host, port, rank, world_size, timeout), rank, world_size
+    given.once()
+
+
+def file_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
+    """The group that meets in a file that all its members see.
+
+    Raises:
+        UsageError: something is missing or wrong; see also `FileStore`.
+    """
+    given = _Given("trystate-file:///PATH", url, COMMON)
+    if given.parts.netloc or not given.parts.path:
+        given.refuse("the URL has no absolute path", "write three slashes: trystate-file:///shared/job-17")
+    rank, world_size = given.rank_and_world_size({})
+    store = stores.FileStore(given.parts.path, world_size)
+    store.set_timeout(timeout)
+    yield given.below_prefix(store), rank, world_size
+    given.once()
+
+
+def _serve(given: _Given, host: str, port: int, rank: int, world_size: int, timeout: timedelta) -> Store:
+    """A client of the group's server, and on rank 0 the server."""
+    hosted = given.query.get("hosted", "1")
+    if hosted not in ("0", "1"):
+        given.refuse(f"hosted={hosted!r}", "1: rank 0 brings the server along; 0: it runs already")
+    return given.below_prefix(
+        stores.TCPStore(
+            host,
+            port,
+            world_size,
+            is_master=rank == 0 and hosted == "1" and os.environ.get(AGENT_STORE) != str(True),
+            timeout=timeout,
+            multi_tenant=True,
+            secret=given.secret(),
+            bind_host=given.query.get("bind"),
+        )
+    )
+
+
+class _Given:
+    """What a URL says, and what to say of it."""
+
+    def __init__(self, form: str, url: str, known: tuple[str, ...]) -> None:
+        self.form, self.url, self.parts = form, url, _parse(url)
+        pairs = parse_qsl(self.parts.query, keep_blank_values=True)
+        self.query = dict(pairs)
+        unknown = sorted(self.query.keys() - set(known))
+        if unknown:
+            self.refuse(f"the query has {', '.join(unknown)}", f"known are {', '.join(sorted(known))}")
+        if len(pairs) > len(self.query):
+            self.refuse("the query gives something twice", "give it once")
+
+    def refuse(self, what: str, remedy: str) -> NoReturn:
+        raise InvalidArgument(f"cannot initialize torch.distributed with {self.url!r} ({self.form}): {what}; {remedy}")
+
+    def once(self) -> NoReturn:
+        """A generator that is asked for another triplet."""
+        raise NotSupported(f"{self.url!r} was used: a URL is good for one rendezvous; call init_process_group() again")
+
+    def port(self) -> int:
+        try:
+            found = self.parts.port
+        except ValueError as error:
+            self.refuse(str(error), f"give a port of 0 to {PORT_MAX}")
+        if found is None:
+            self.refuse("the URL has no port", "write trystate-tcp://HOST:PORT")
+        return found
+
+    def variable(self, name: str, meaning: str) -> str:
+        value = os.environ.get(name)
+        if not value:
+            self.refuse(f"the environment variable {name} is not set", f"set it to {meaning} (torchrun does)")
+        return value
+
+    def number(self, text: str, name: str, low: int, high: int) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            self.refuse(f"{name}={text!r} is not a whole number", f"give {low} to {high}")
+        if not low <= value <= high:
+            self.refuse(f"{name}={value} is outside {low} to {high}", "give another one")
+        return value
+
+    def rank_and_world_size(self, variables: Mapping[str, str]) -> tuple[int, int]:
+        """From the query, or else from these variables; a group of DYNAMIC size has members of any rank."""
+        dynamic = self.query.get("world_size") == str(DYNAMIC)
+        size_variable = os.environ.get(variables.get("world_size", ""))
+        if dynamic and not size_variable:
+            world_size = DYNAMIC
+        else:
+            text = size_variable if dynamic and size_variable else self._text("world_size", variables)
+            world_size = self.number(text, "world_size", 1, 2**31 - 1)
+        high = world_size - 1 if world_size > 0 else 2**31 - 1
+        return self.number(self._text("rank", variables), "rank", 0, high), world_size
+
+    def _text(self, name: str, variables: Mapping[str, str]) -> str:
+        if name in self.query:
+            return self.query[name]
+        if name in variables:
+            return self.variable(variables[name], f"this process's {name.replace('_', ' ')}")
+        self.refuse(f"{name} is missing", f"give init_process_group({name}=...), or ?{name}=... in the URL")
+
+    def secret(self) -> bytes | None:
+        path = self.query.get("secret_file")
+        if path is None:
+            return None
+        try:
+            return Path(path).read_bytes().rstrip(b"\r\n")
+        except OSError as error:
+            self.refuse(f"secret_file={path!r} cannot be read: {error.strerror}", "name the file that the server uses")
+
+    def below_prefix(self, store: Store) -> Store:
+        prefix = self.query.get("prefix")
+        return store if prefix is None else stores.PrefixStore(prefix, store)
+
+
+def _parse(url: str) -> ParseResult:
+    try:
+        return urlparse(url)
+    except ValueError as error:
+        raise InvalidArgument(f"{url!r} is not a URL: {error}; write for example trystate-tcp://HOST:PORT") from None
+
+
+HANDLERS: Mapping[str, Callable[..., Iterator[Triplet]]] = {
+    "trystate-env": env_rendezvous,
+    "trystate-file": file_rendezvous,
+    "trystate-tcp": tcp_rendezvous,
+}
+_registered: set[str] = set()
+
+
+def register() -> None:
+    """Register the schemes with `torch.distributed`; a second time does nothing."""
+    for scheme, handler in HANDLERS.items():
+        if scheme not in _registered:
+            register_rendezvous_handler(scheme, handler)  # type: ignore[no-untyped-call]
+            _registered.add(scheme)
+
+
+register()

@@ -1,0 +1,452 @@
+"""What all stores have in common: the meanings, the checks of arguments, and the names that C++ looks up.
+
+Rule: a caller's mistake is refused here, before a store does anything; a store implements the hooks (`_set`, `_get`,
+...), which see only checked arguments: keys and values as bytes, timeouts as seconds.
+
+The common semantics:
+
+- Keys are `str`, and travel as UTF-8; values are `str` (UTF-8) or `bytes`, and are read as `bytes`. The empty key and
+  the empty value are a key and a value.
+- Every operation is atomic, `multi_set` and `multi_get` included.
+- A key is *present* when it has a value, or names a queue that is not empty. Queues and values have separate tables:
+  `get`, `delete_key`, `num_keys` and `list_keys` are about values, `queue_*` about queues, `check` and `wait` see both.
+- `get`, `multi_get` and `wait` return when all their keys are present together, and no later than their timeout.
+  `delete_key` wakes nobody; neither does a `compare_set` that changes nothing.
+- A timeout of zero looks once. A negative one is refused.
+- A barrier has its own table. It releases its callers when `world_size` of them have arrived, each once, and is then
+  ready for the next round; a caller that times out has not arrived.
+- A failed operation changes nothing, except where its error says that the outcome is unknown.
+
+A store lives until `close()`, the end of its `with` block, or the exit of the process, even if nothing in Python refers
+to it: `torch.distributed.PrefixStore`, in which `init_process_group` wraps every store, keeps only its C++ half, and
+calls into an object that is gone end in an assertion (pytorch issue 120843). Python cannot ask whether C++ has it, so
+this is true of a PrefixStore too, though it holds nothing: a program that makes many closes each.
+"""
+
+from __future__ import annotations
+
+import atexit
+import operator
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+
+from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
+from trystate.model.store.vocabulary import Change
+
+from .errors import (
+    ConnectionLost,
+    InvalidArgument,
+    InvalidType,
+    LimitExceeded,
+    QueueEmpty,
+    StoreClosed,
+    StoreError,
+    StoreTimeout,
+)
+
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+SHOWN_KEYS_MAX = 8  # of the keys in an error's text: enough to recognise the call, short enough to read
+DEFAULT_TIMEOUT = timedelta(seconds=300)  # torch's (Store.hpp: kDefaultTimeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change of a watched key: its value before (None: it was absent) and after (None: it is)."""
+
+    kind: Change
+    key: str
+    old: bytes | None
+    new: bytes | None
+
+
+class Watch:
+    """An interest in the changes of a key, from the moment when `watch_key` returned it until `cancel()`.
+
+    `lost` is True when changes may have been missed (the connection broke, the process is a fork of the one that
+    watched, a file was rewritten twice between two looks): look at the key, and watch it again.
+    """
+
+    def __init__(self, key: str, callback: Callable[[Event], None], withdraw: Callable[[Watch], None]) -> None:
+        self.key, self.callback = key, callback
+        self.lost = False
+        self.cancelled = False
+        self._withdraw = withdraw
+
+    def cancel(self) -> None:
+        """End it; no callback is begun after this. May be called twice, and from the callback."""
+        if not self.cancelled:
+            self.cancelled = True
+            self._withdraw(self)
+
+    def __repr__(self) -> str:
+        state = "cancelled" if self.cancelled else "lost" if self.lost else "active"
+        return f"<Watch of {self.key!r}, {state}>"
+
+
+OnLost = Callable[[StoreError | ConnectionLost], None]
+
+
+class Store(TorchStore):
+    """The base of every store here; see the module for what the operations mean."""
+
+    def __init__(
+        self,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        *,
+        key_bytes: int | None = None,
+        value_bytes: int | None = None,
+        keys_in_request: int | None = None,
+    ) -> None:
+        """`None` for a size means that only memory limits it; a subclass may set the attributes later."""
+        super().__init__()
+        self.key_bytes, self.value_bytes, self.keys_in_request = key_bytes, value_bytes, keys_in_request
+        self._closed = False
+        self.set_timeout(timeout)
+        with _LIVING_LOCK:
+            _LIVING[id(self)] = self
+
+    # Values.
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Give a key a value."""
+        self._set(self._key("set", key), self._value("set", value))
+
+    def get(self, key: str) -> bytes:
+        """The value of a key, once it has one; StoreTimeout if it has none in time."""
+        return self._values("get", [key])[0]
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        """The values that all keys had at one moment, in the order of the keys."""
+        return self._values("multi_get", keys)
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+        """Give each key its value, all at one moment; of a repeated key the last value counts."""
+        names = self._keys("multi_set", keys)
+        if isinstance(values, str | bytes):
+            raise InvalidType(f"multi_set: values is one {type(values).__name__}; pass a list, a value for each key")
+        blobs = [self._value("multi_set", v) for v in values]
+        if len(names) != len(blobs):
+            raise InvalidArgument(f"multi_set: {len(names)} keys but {len(blobs)} values; give each key one value")
+        self._multi_set(list(zip(names, blobs, strict=True)))
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to the decimal number that a key holds (absent: 0), and return the sum.
+
+        Raises NotANumber or CounterOverflow, and leaves the value as it was.
+        """
+        return self._add(self._key("add", key), _int64("add", "amount", amount))
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        """Set a key to `desired_value` if it holds `expected_value`, and return what it holds afterwards.
+
+        An absent key is created if `expected_value` is empty; else nothing changes, and `expected_value` is returned.
+        """
+        name = self._key("compare_set", key)
+        expected, desired = self._value("compare_set", expected_value), self._value("compare_set", desired_value)
+        return self._compare_set(name, expected, desired)
+
+    def append(self, key: str, value: str | bytes) -> None:
+        """Put `value` at the end of what a key holds; an absent key holds nothing."""
+        self._append(self._key("append", key), self._value("append", value))
+
+    def delete_key(self, key: str) -> bool:
+        """Take a key's value away; False if it had none."""
+        return self._delete(self._key("delete_key", key))
+
+    def take(self, key: str) -> bytes | None:
+        """Delete a key and return the value it had, in one step; None if it had none."""
+        return self._take(self._key("take", key))
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all keys are present now."""
+        return self._check(self._keys("check", keys))
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Return when all keys are present together; StoreTimeout if they are not in time."""
+        names, seconds = self._keys("wait", keys), self._seconds("wait", timeout)
+        if not self._wait(names, seconds):
+            raise self._late("wait", names, seconds)
+
+    def num_keys(self) -> int:
+        """How many keys have a value."""
+        self._alive("num_keys")
+        return self._num_keys()
+
+    def list_keys(self, prefix: str = "") -> list[str]:
+        """The keys that have a value and begin with `prefix`, sorted by their code points."""
+        self._alive("list_keys")
+        return sorted(name.decode("utf-8", "replace") for name in self._list_keys(_utf8("list_keys", "prefix", prefix)))
+
+    # Queues, barriers, watches.
+
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        """Put a value at the end of a queue."""
+        self._queue_push(self._key("queue_push", key), self._value("queue_push", value))
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        """Take the first value of a queue; if it is empty wait for one (StoreTimeout), or raise QueueEmpty."""
+        name = self._key("queue_pop", key)
+        seconds = self._seconds("queue_pop", None) if block else 0.0
+        value = self._queue_pop(name, seconds)
+        if value is not None:
+            return value
+        if block:
+            raise self._late("queue_pop", [name], seconds)
+        raise QueueEmpty(f"queue_pop({key!r}): the queue is empty ({self._where()}); push first, or use block=True")
+
+    def queue_len(self, key: str) -> int:
+        """How many values a queue holds."""
+        return self._queue_len(self._key("queue_len", key))
+
+    def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
+        """Return when `world_size` callers have arrived; StoreTimeout withdraws the arrival.
+
+        Raises WrongWorld if those who wait in this barrier named another world_size.
+        """
+        name, seconds = self._key("barrier", key), self._seconds("barrier", timeout)
+        if _int64("barrier", "world_size", world_size) < 1:
+            raise InvalidArgument(f"barrier({key!r}): world_size is {world_size}; a barrier needs at least 1 caller")
+        if not self._barrier(name, world_size, seconds):
+            raise self._late("barrier", [name], seconds)
+
+    def watch_key(self, key: str, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
+        """Call `callback` for every change of a key from now on, by whomever, and `on_lost` if changes may be missed.
+
+        Registered when this returns. Both run on one thread of the store, in the order of the changes, and may use
+        the store. When `Watch.lost` becomes True `on_lost` is called once, with the reason.
+        """
+        name = self._key("watch_key", key)
+        if not callable(callback) or not (on_lost is None or callable(on_lost)):
+            raise InvalidType(
+                f"watch_key({key!r}): callback is {callback!r:.60}, on_lost {on_lost!r:.60}; pass functions"
+            )
+        return self._watch(name, callback, on_lost)
+
+    # The object itself.
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long `get`, `wait`, `queue_pop` and `barrier` wait unless told otherwise."""
+        value: timedelta = super().timeout  # type: ignore[misc]
+        return value
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Change `timeout`; rounded up to whole milliseconds."""
+        _refuse_negative("set_timeout", timeout)
+        # Kept in the C++ half, so that C++ (torch's PrefixStore) and Python read and write one value. It cuts off
+        # fractions of a millisecond, which would turn a short timeout into none.
+        ms = -(-min(timeout, _TIMEOUT_MAX) // timedelta(milliseconds=1))
+        super().set_timeout(timedelta(milliseconds=ms))
+
+    def has_extended_api(self) -> bool:
+        """True: append, multi_get and multi_set exist."""
+        return True
+
+    def clone(self) -> Store:
+        """Another store on the same data, with its own timeout (at first this one's) and its own `close()`."""
+        self._alive("clone")
+        return self._clone()
+
+    def close(self) -> None:
+        """Give back what the store holds; operations then raise StoreClosed. May be called twice."""
+        if self._forget():
+            self._close()
+
+    def _forget(self) -> bool:
+        """Be closed without giving anything back, as after a constructor that failed; False if it was already."""
+        with _LIVING_LOCK:
+            first = not self._closed
+            self._closed = True
+            _LIVING.pop(id(self), None)
+        return first
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # C++ looks these two up under its own names (torch/csrc/distributed/c10d/init.cpp: PythonStore).
+
+    def deleteKey(self, key: str) -> bool:
+        return self.delete_key(key)
+
+    def getNumKeys(self) -> int:
+        return self.num_keys()
+
+    # Hooks, for subclasses. `seconds` is >= 0, and 0 looks once. None or False: not in time.
+
+    def _set(self, name: bytes, value: bytes) -> None:
+        raise NotImplementedError
+
+    def _get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
+        raise NotImplementedError
+
+    def _multi_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        raise NotImplementedError
+
+    def _add(self, name: bytes, amount: int) -> int:
+        raise NotImplementedError
+
+    def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
+        raise NotImplementedError
+
+    def _append(self, name: bytes, value: bytes) -> None:
+        raise NotImplementedError
+
+    def _delete(self, name: bytes) -> bool:
+        return self._take(name) is not None
+
+    def _take(self, name: bytes) -> bytes | None:
+        raise NotImplementedError
+
+    def _check(self, names: list[bytes]) -> bool:
+        return self._wait(names, 0.0)
+
+    def _wait(self, names: list[bytes], seconds: float) -> bool:
+        raise NotImplementedError
+
+    def _num_keys(self) -> int:
+        return len(self._list_keys(b""))
+
+    def _list_keys(self, prefix: bytes) -> list[bytes]:
+        raise NotImplementedError
+
+    def _queue_push(self, name: bytes, value: bytes) -> None:
+        raise NotImplementedError
+
+    def _queue_pop(self, name: bytes, seconds: float) -> bytes | None:
+        raise NotImplementedError
+
+    def _queue_len(self, name: bytes) -> int:
+        raise NotImplementedError
+
+    def _barrier(self, name: bytes, world_size: int, seconds: float) -> bool:
+        raise NotImplementedError
+
+    def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
+        raise NotImplementedError
+
+    def _clone(self) -> Store:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        """Give back threads, sockets, files; called once."""
+
+    def _where(self) -> str:
+        """Where the data is, for the texts of errors: "server 127.0.0.1:29500", "file /x/y"."""
+        return type(self).__name__
+
+    # Checks.
+
+    def _alive(self, operation: str) -> None:
+        if self._closed:
+            raise StoreClosed(f"{operation}: this {type(self).__name__} was closed ({self._where()}); make another one")
+
+    def _key(self, operation: str, key: str) -> bytes:
+        self._alive(operation)
+        name = _utf8(operation, "key", key)
+        if self.key_bytes is not None and len(name) > self.key_bytes:
+            raise LimitExceeded(f"{operation}({key[:40]!r}...): the key has {len(name)} bytes, the limit is "
+                                f"{self.key_bytes} ({self._where()}); use a shorter key")  # fmt: skip
+        return name
+
+    def _keys(self, operation: str, keys: Sequence[str]) -> list[bytes]:
+        if isinstance(keys, str | bytes):
+            raise InvalidType(f"{operation}({keys!r}): one {type(keys).__name__} instead of a list; pass [{keys!r}]")
+        self._alive(operation)
+        if not isinstance(keys, Iterable):
+            raise InvalidType(f"{operation}: keys is a {type(keys).__name__} ({keys!r:.60}); pass a list of str")
+        names = [self._key(operation, key) for key in keys]
+        if self.keys_in_request is not None and len(names) > self.keys_in_request:
+            raise LimitExceeded(f"{operation}: {len(names)} keys, the limit is {self.keys_in_request} in one request "
+                                f"({self._where()}); ask in several")  # fmt: skip
+        return names
+
+    def _value(self, operation: str, value: str | bytes) -> bytes:
+        if isinstance(value, bytes):
+            blob = value
+        elif isinstance(value, bytearray | memoryview):
+            blob = bytes(value)
+        else:
+            blob = _utf8(operation, "value", value)
+        if self.value_bytes is not None and len(blob) > self.value_bytes:
+            raise LimitExceeded(f"{operation}: the value has {len(blob)} bytes, the limit is {self.value_bytes} "
+                                f"({self._where()}); split it, or raise the limit")  # fmt: skip
+        return blob
+
+    def _seconds(self, operation: str, timeout: timedelta | None) -> float:
+        if timeout is None:
+            timeout = self.timeout  # refused here if C++ has set a negative one
+        _refuse_negative(operation, timeout)
+        return min(timeout.total_seconds(), threading.TIMEOUT_MAX)
+
+    def _values(self, operation: str, keys: Sequence[str]) -> list[bytes]:
+        names, seconds = self._keys(operation, keys), self._seconds(operation, None)
+        values = self._get(names, seconds)
+        if values is None:
+            raise self._late(operation, names, seconds)
+        return values
+
+    def _late(self, operation: str, names: Sequence[bytes], seconds: float) -> StoreTimeout:
+        shown = ", ".join(repr(name.decode()) for name in names[:SHOWN_KEYS_MAX])
+        more = f" and {len(names) - SHOWN_KEYS_MAX} more" if len(names) > SHOWN_KEYS_MAX else ""
+        what = "not everybody arrived" if operation == "barrier" else "not there"
+        return StoreTimeout(f"{operation}({shown}{more}): timed out after {round(seconds * 1000)}ms, {what} "
+                            f"({self._where()}); find out who should have come, or raise the timeout")  # fmt: skip
+
+
+_TIMEOUT_MAX = timedelta(seconds=int(threading.TIMEOUT_MAX))
+_LIVING: dict[int, Store] = {}
+_LIVING_LOCK = threading.Lock()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Processes of multiprocessing end without it: the kernel closes what they hold, and a FileStore sees them gone."""
+    for store in list(_LIVING.values()):
+        store.close()
+
+
+def _after_fork() -> None:
+    """The child keeps the parent's stores alive, but does not end them: their peers belong to the parent."""
+    global _LIVING_LOCK
+    _LIVING_LOCK = threading.Lock()
+    _INHERITED.append(dict(_LIVING))
+    _LIVING.clear()
+
+
+_INHERITED: list[dict[int, Store]] = []
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _refuse_negative(operation: str, timeout: timedelta) -> None:
+    if not isinstance(timeout, timedelta):
+        raise InvalidType(f"{operation}: the timeout is a {type(timeout).__name__} ({timeout!r}); pass a timedelta")
+    if timeout < timedelta(0):
+        raise InvalidArgument(f"{operation}: the timeout is {timeout.total_seconds()} s; 0 looks once, more waits")
+
+
+def _int64(operation: str, what: str, number: int) -> int:
+    try:
+        whole = operator.index(number)
+    except TypeError:
+        raise InvalidType(f"{operation}: {what} is a {type(number).__name__} ({number!r}); pass an int") from None
+    if not INT64_MIN <= whole <= INT64_MAX:
+        raise InvalidArgument(f"{operation}: {what} is {whole}; it must fit into a signed 64-bit integer")
+    return whole
+
+
+def _utf8(operation: str, what: str, text: str) -> bytes:
+    if not isinstance(text, str):
+        allowed = "str or bytes" if what == "value" else "str"
+        raise InvalidType(f"{operation}: the {what} is a {type(text).__name__} ({text!r:.60}); pass {allowed}")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{operation}: the {what} {text!r:.60} is no Unicode text ({error.reason}); "
+                              f"pass {'bytes' if what == 'value' else 'another key'}") from None  # fmt: skip

@@ -1,0 +1,80 @@
+"""The exceptions of the stores. Rule: whoever catches torch's exception catches ours, and the text says what to do.
+
+Each class derives from `TrystateError` and from the class that torch raises in its place, so that code written for
+`torch.distributed` goes on working. Whether a failed operation may have happened is in the class: only
+`OutcomeUnknown` may have; after every other one nothing was changed.
+"""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+from trystate.model.errors import TrystateError, UsageError
+
+
+class StoreError(TrystateError, dist.DistStoreError):
+    """Root of what an operation on a store raises; it is torch's `DistStoreError` as well."""
+
+
+class StoreTimeout(StoreError, TimeoutError):
+    """What was waited for did not happen in time; nothing was changed."""
+
+
+class LimitExceeded(StoreError):
+    """A key, a value or a number of keys is over a limit: nothing was sent, or the server refused all of it."""
+
+
+class NotANumber(StoreError, ValueError):
+    """`add` on a key whose value is not a whole decimal number; the value is as it was."""
+
+
+class CounterOverflow(StoreError, OverflowError):
+    """`add` would have left the range of a signed 64-bit number; the counter is as it was."""
+
+
+class QueueEmpty(StoreError, dist.QueueEmptyError):
+    """`queue_pop(block=False)` found nothing."""
+
+
+class WrongWorld(StoreError, ValueError):
+    """`barrier` was called with another world size than those who already wait there."""
+
+
+class NotSupported(StoreError, NotImplementedError):
+    """The server, or the kind of store, cannot do this; the text names one that can."""
+
+
+class SecretRefused(StoreError):
+    """Client and server could not prove to each other that they know the same secret."""
+
+
+class FileRefused(StoreError):
+    """A file is not a store's, is used by another job, is damaged, or cannot be opened; it was not touched."""
+
+
+class FileLost(StoreError):
+    """The file of a store was deleted or replaced while the store used it; nothing was changed."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed by `close()`, maybe by another thread while this operation waited; nothing was changed."""
+
+
+class ConnectionLost(TrystateError, dist.DistNetworkError):
+    """The server cannot be reached, or hung up; the operation did not happen."""
+
+
+class OutcomeUnknown(ConnectionLost):
+    """The request was sent and never answered: the operation may have happened, or may still happen.
+
+    `timed_out`: the server was silent, and may be there still; else it hung up, or the store was closed meanwhile.
+    """
+
+    timed_out = False
+
+
+class InvalidArgument(UsageError, ValueError):
+    """An argument's value is outside what is allowed."""
+
+
+class InvalidType(UsageError, TypeError):
+    """An argument's type is wrong: keys are text, values text or bytes, timeouts `timedelta`."""

@@ -1,0 +1,95 @@
+"""Listening sockets: bound to the one address that was told, or taken over from a caller.
+
+Rule: whatever is wrong with an address is said before anything is served, as a UsageError with the remedy.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+
+from trystate.model.errors import UsageError
+
+BACKLOG = 4096  # 512 clients connect in one burst; the kernel caps it at net.core.somaxconn
+
+# A peer whose machine vanished sends no FIN. What it holds is given back after about 2 minutes of silence that even
+# the kernel's probes do not break; a peer that is merely idle answers them without noticing.
+KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on `host` alone; "0.0.0.0" and "::" (which takes IPv4 too) are all interfaces.
+
+    `port` 0 is any free one. Raises UsageError if the host is unknown or not of this machine, or the port is taken.
+    """
+    if not host:
+        raise UsageError('an empty host: name an address, such as "127.0.0.1", or "0.0.0.0" for all interfaces')
+    if not 0 <= port <= 65535:
+        raise UsageError(f"port {port}: a port is 0 (any free one) to 65535")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"unknown host {host!r} ({error}): give a name or an address of this machine") from error
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if sys.platform != "win32":  # there it would share the port with whoever has it
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address[0] != "::"))
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise UsageError(f"cannot listen on {host}:{port}: {_remedy(error)}") from error
+    return prepared(listener)
+
+
+def _remedy(error: OSError) -> str:
+    said = os.strerror(error.errno or 0)
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"{said}; stop who uses it, or take port 0 for any free one"
+        case errno.EADDRNOTAVAIL:
+            return f"{said}; give an address of this machine"
+        case errno.EACCES:
+            return f"{said}; ports below 1024 are reserved, take a higher one"
+    return f"{said}; give another address"
+
+
+def adopt(listen_fd: int) -> socket.socket:
+    """The caller's listening socket; from here on it is ours to close.
+
+    Raises UsageError if `listen_fd` is not a TCP socket that listens; it is then still the caller's.
+    """
+    try:
+        listener = socket.socket(fileno=listen_fd)
+    except OSError as error:
+        raise UsageError(
+            f"listen_fd {listen_fd}: {error.strerror}; give the number of an open, listening socket"
+        ) from None
+    tcp = listener.family in (socket.AF_INET, socket.AF_INET6) and listener.type == socket.SOCK_STREAM
+    if not tcp or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        listener.detach()
+        raise UsageError(f"listen_fd {listen_fd} is no TCP socket that listens: call listen() on it first")
+    return prepared(listener)
+
+
+def prepared(listener: socket.socket) -> socket.socket:
+    """Set once what every accepted connection inherits: no delay for small replies, probes for vanished peers."""
+    listener.setblocking(False)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        option = getattr(socket, name, None)  # not every system has all of them
+        if option is not None:
+            listener.setsockopt(socket.IPPROTO_TCP, option, value)
+    return listener
+
+
+def peer_name(address: tuple[object, ...]) -> str:
+    """`127.0.0.1:40000`: numbers only; nobody is asked for a name."""
+    host, port = address[0], address[1]
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -1,0 +1,195 @@
+"""Threads that share one `Contents`: how they wait for keys, arrive at barriers, and are told of changes.
+
+Rule: tables are touched under the lock only; whoever waits has a bell of its own, so that a change wakes those whom it
+satisfies and nobody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from trystate.model.store.vocabulary import Change, Status
+
+from .barriers import Arrival, Barriers
+from .base import Event, OnLost, Watch
+from .contents import Contents, Refused
+from .errors import ConnectionLost, CounterOverflow, LimitExceeded, NotANumber, StoreError, WrongWorld
+from .forking import let_go_after_fork, when_all_let_go, whole_in_fork
+from .limits import GIB, KIB, Limits
+from .waiting import Wait, Waiting
+from .watching import Watching
+
+LOGGER = logging.getLogger("trystate.store")
+# No peer to be wary of: the sizes only keep a mistake from filling the memory or the disk. torch's have no limit.
+LOCAL = Limits(key_bytes=64 * KIB, value_bytes=GIB, keys_in_request=sys.maxsize, frame_bytes=sys.maxsize)
+
+_FORKED = ConnectionLost("watches end with a fork; watch again in the child")
+_RAISED: dict[Status, type[StoreError]] = {
+    Status.NOT_A_NUMBER: NotANumber,
+    Status.OVERFLOW: CounterOverflow,
+    Status.TOO_LARGE: LimitExceeded,
+    Status.WRONG_WORLD: WrongWorld,
+}
+
+
+def raised(operation: str, refused: Refused, where: str) -> StoreError:
+    """What a caller of the store catches, for what the contents refused."""
+    return _RAISED.get(refused.status, StoreError)(f"{operation}: {refused} ({where})")
+
+
+class Blocked(Wait):
+    """A thread in `wait`, until its keys are present together."""
+
+    __slots__ = ("bell", "contents", "done", "names")
+
+    def __init__(self, contents: Contents, names: Sequence[bytes]) -> None:
+        super().__init__(names)
+        self.contents, self.names = contents, names
+        self.done = False
+        self.bell = threading.Lock()
+        self.bell.acquire()
+
+    def satisfied(self) -> None:
+        self.done = True
+        self.bell.release()
+
+
+class BlockedRead(Blocked):
+    """A thread in `get`, which takes the values at the very moment."""
+
+    __slots__ = ("values",)
+    reads = True
+
+    def __init__(self, contents: Contents, names: Sequence[bytes]) -> None:
+        super().__init__(contents, names)
+        self.values: list[bytes] | None = None
+
+    def satisfied(self) -> None:
+        held = self.contents.values
+        self.values = [held[name] for name in self.names]
+        super().satisfied()
+
+
+class BlockedPop(Blocked):
+    """A thread in `queue_pop`, which takes its element at the very moment."""
+
+    __slots__ = ("value",)
+    takes = True
+
+    def __init__(self, contents: Contents, names: Sequence[bytes]) -> None:
+        super().__init__(contents, names)
+        self.value: bytes | None = None
+
+    def satisfied(self) -> None:
+        self.value = self.contents.pop(self.names[0])
+        super().satisfied()
+
+
+class BlockedArrival(Arrival):
+    """A thread in `barrier`."""
+
+    __slots__ = ("bell", "done")
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__(key)
+        self.done = False
+        self.bell = threading.Lock()
+        self.bell.acquire()
+
+    def released(self) -> None:
+        self.done = True
+        self.bell.release()
+
+
+class Memory:
+    """The tables of one store, and the lock over them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.contents = Contents(limits)
+        self.forked()
+        let_go_after_fork(self)
+        whole_in_fork(self)
+
+    def forked(self) -> None:
+        """The data stays; who waits, watches or has arrived is a thread of the parent."""
+        self.lock = threading.Lock()
+        self.contents.waiting = Waiting(self.contents.values, self.contents.queues)
+        self.contents.watching = Watching()
+        self.barriers = Barriers()
+
+
+class Callbacks:
+    """The one thread of a store on which its watches are called; it begins with the first watch."""
+
+    def __init__(self) -> None:
+        self.forked()
+
+    def forked(self) -> None:
+        """Called by its store: the thread stayed in the parent, and so does what it was to tell."""
+        self._due: queue.SimpleQueue[tuple[Watch, Callable[[], object]] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="trystate-watch", daemon=True)
+                self._thread.start()
+
+    def stop(self) -> None:
+        """No further callback; waits for a running one, unless it is the caller. May be called twice."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._due.put(None)
+            if thread is not threading.current_thread():
+                thread.join(timeout=1.0)  # a callback that blocks must not block close() as well
+
+    def call(self, watch: Watch, call: Callable[[], object]) -> None:
+        """Soon, unless the watch is cancelled before."""
+        self._due.put((watch, call))
+
+    def _run(self) -> None:
+        while (due := self._due.get()) is not None:
+            watch, call = due
+            if watch.cancelled:
+                continue
+            try:
+                call()
+            except Exception:
+                LOGGER.exception("a callback of %r failed; the watch goes on", watch)
+
+
+class KeyWatcher:
+    """Turns the changes of a key into calls of a watch."""
+
+    def __init__(self, callbacks: Callbacks, key: str, callback: Callable[[Event], None], on_lost: OnLost | None,
+                 withdraw: Callable[[KeyWatcher], None]) -> None:  # fmt: skip
+        self.name = key.encode()
+        self.callbacks, self.on_lost = callbacks, on_lost
+        self.watch = Watch(key, callback, lambda watch: withdraw(self))
+
+    def changed(self, key: bytes, change: Change, old: bytes | None, new: bytes | None) -> None:
+        event = Event(change, self.watch.key, old, new)
+        self.callbacks.call(self.watch, lambda: self.watch.callback(event))
+
+    def lose(self, reason: StoreError) -> None:
+        """Changes may be missed from here on."""
+        self.watch.lost = True
+        on_lost = self.on_lost
+        if on_lost is not None:
+            self.callbacks.call(self.watch, lambda: on_lost(reason))
+        else:
+            LOGGER.warning("%r: %s", self.watch, reason)
+
+    def forked(self) -> None:
+        """After its callbacks' `forked`: in the child it is lost."""
+        self.watch.lost = True
+        if self.on_lost is not None:
+            self.callbacks.call(self.watch, partial(self.on_lost, _FORKED))
+            when_all_let_go(self.callbacks.start)

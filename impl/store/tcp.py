@@ -1,0 +1,256 @@
+"""`TCPStore`: a store on a server, with torch's constructor; it works on our server and on torch's.
+
+Rule: every operation honours the store's timeout, whatever the server does; one that returns has happened.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from time import monotonic
+from typing import NoReturn
+
+from .base import DEFAULT_TIMEOUT, Event, Store, Watch
+from .calls import Calls, ExtendedCalls
+from .client import LOOK_SECONDS, Client, Kind
+from .errors import InvalidArgument, InvalidType, NotSupported
+from .forking import let_go_after_fork
+from .limits import Limits
+from .masters import Master, Wish, count_in
+from .prompt import PromptStore
+from .torch_calls import TorchCalls
+from .watches import OnLost, Watcher
+
+
+class TCPStore(PromptStore):
+    """A store on the server at `host_name` and `port`; the first nine arguments are torch's.
+
+    Several threads may use it at once: each operation has a connection of its own while it runs. On our server a
+    waiting operation ends as the server says, on torch's it looks again each second; torch's servers have no
+    `watch_key` and no `take`, its legacy one has no queues. A store used in a forked child connects anew there.
+
+    Args:
+        world_size: with `wait_for_workers`, each store counts itself in, and the master's constructor returns when so
+            many have. None or negative: nobody counts.
+        is_master: bring the server along, in a child process that ends with this one or with `close()`. It listens on
+            `bind_host` (default: `host_name`; "0.0.0.0" for all interfaces) and `port` (0: any free one).
+        timeout: of this constructor, and of each operation; see `set_timeout`.
+        multi_tenant: masters of this process on the same port share one server, if they want the same one.
+        master_listen_fd: the number of a listening socket that the master's server takes over.
+        use_libuv: accepted for torch's sake; what kind of server answers is found out.
+        secret: prove to the server that we know it, and have it prove the same; of a master, its server's.
+        limits: of a master's server.
+
+    Raises:
+        StoreTimeout: there is no answer, or not all workers came, in time.
+        ConnectionLost: there is no server, or it is none of a store.
+        SecretRefused: server and client have not the same secret, or only one has.
+        UsageError: a wrong argument; a master's port is taken.
+    """
+
+    _calls: Calls
+    _master: Master | None
+    _watcher: Watcher | None
+
+    def __init__(
+        self,
+        host_name: str,
+        port: int,
+        world_size: int | None = None,
+        is_master: bool = False,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        wait_for_workers: bool = True,
+        multi_tenant: bool = False,
+        master_listen_fd: int | None = None,
+        use_libuv: bool = True,
+        *,
+        secret: bytes | None = None,
+        bind_host: str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        _check(host_name, port, world_size, is_master, secret)
+        super().__init__(timeout)
+        self._begin(host_name, port, secret)
+        seconds = self._patience("TCPStore")
+        deadline = monotonic() + (seconds or LOOK_SECONDS)
+        try:
+            if is_master:
+                wish = Wish(host_name, port, bind_host, secret, limits)
+                self._master = Master(wish, master_listen_fd, multi_tenant, deadline, seconds)
+                self._client.port = self._master.port
+            self._connect("TCPStore", deadline)
+            if world_size is not None and world_size > 0 and wait_for_workers:
+                count_in(self._client, world_size, is_master, deadline, seconds)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, host: str, port: int, secret: bytes | None) -> None:
+        self._client = Client(host, port, secret)
+        self._master = None
+        self._watcher = None
+        self.forked()
+        let_go_after_fork(self)
+
+    def forked(self) -> None:
+        """A thread that began to watch stayed in the parent."""
+        self._watching = threading.Lock()
+
+    def _connect(self, operation: str, deadline: float | None = None) -> None:
+        client = self._client
+        seconds = self._patience(operation)
+        client.start(seconds, monotonic() + (seconds or LOOK_SECONDS) if deadline is None else deadline)
+        self._calls = ExtendedCalls(client) if client.kind is Kind.EXTENDED else TorchCalls(client)
+        # The "/" before each key counts.
+        self.key_bytes, self.value_bytes = client.terms.key_bytes - 1, client.terms.value_bytes
+        self.keys_in_request = client.terms.keys_in_request
+        self._be_prompt()
+
+    @property
+    def host(self) -> str:
+        """The host that the store connects to."""
+        return self._client.host
+
+    @property
+    def port(self) -> int:
+        """The server's port, the one that was found free if the master asked for any."""
+        return self._client.port
+
+    @property
+    def libuvBackend(self) -> bool:
+        """False if the server is torch's legacy one, which has no queues."""
+        return self._client.kind is not Kind.LEGACY
+
+    def watch_key(self, key: str, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
+        """Call `callback` for every change of a key from now on, by whomever, and `on_lost` if changes may be missed.
+
+        Registered when this returns. Both run on one thread of the store, in the order of the changes, and may use
+        the store. When the connection is lost, `Watch.lost` becomes True and `on_lost` is called once, with the
+        reason; without one, a warning is logged. Raises NotSupported on torch's servers.
+        """
+        name = self._key("watch_key", key)
+        if not callable(callback) or not (on_lost is None or callable(on_lost)):
+            raise InvalidType(
+                f"watch_key({key!r}): callback is {callback!r:.60}, on_lost {on_lost!r:.60}; pass functions"
+            )
+        return self._watch(name, callback, on_lost)
+
+    def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
+        key = name.decode()
+        if self._client.kind is not Kind.EXTENDED:
+            kind = (self._client.kind or Kind.LIBUV).value
+            raise NotSupported(f"watch_key({key!r}): {kind} has no watches ({self._where()}); use "
+                               "`trystate store serve` instead")  # fmt: skip
+        seconds = self._patience("watch_key")
+        with self._watching:
+            if self._watcher is None or self._watcher.lost:
+                line = self._client.dedicated("watch_key", [b"/" + name], seconds or LOOK_SECONDS)
+                self._watcher = Watcher(line, seconds, self._where())
+            watcher = self._watcher
+        return watcher.watch(b"/" + name, key, callback, on_lost, seconds or LOOK_SECONDS)
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidType(f"a TCPStore cannot be pickled: its connections are this process's; make another one there, "
+                          f"with TCPStore({self.host!r}, {self.port})")  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<TCPStore on {self._where()}{', closed' if self._closed else ''}>"
+
+    # Hooks of `Store`.
+
+    def _set(self, name: bytes, value: bytes) -> None:
+        self._calls.set(b"/" + name, value, self._patience("set"))
+
+    def _get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
+        return self._calls.get(_wire(names), seconds)
+
+    def _multi_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        self._calls.multi_set([(b"/" + name, value) for name, value in pairs], self._patience("multi_set"))
+
+    def _add(self, name: bytes, amount: int) -> int:
+        return self._calls.add(b"/" + name, amount, self._patience("add"))
+
+    def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
+        return self._calls.compare_set(b"/" + name, expected, desired, self._patience("compare_set"))
+
+    def _append(self, name: bytes, value: bytes) -> None:
+        self._calls.append(b"/" + name, value, self._patience("append"))
+
+    def _delete(self, name: bytes) -> bool:
+        return self._calls.delete(b"/" + name, self._patience("delete_key"))
+
+    def _take(self, name: bytes) -> bytes | None:
+        return self._calls.take(b"/" + name, self._patience("take"))
+
+    def _check(self, names: list[bytes]) -> bool:
+        return self._calls.check(_wire(names), self._patience("check"))
+
+    def _wait(self, names: list[bytes], seconds: float) -> bool:
+        return self._calls.wait(_wire(names), seconds)
+
+    def _num_keys(self) -> int:
+        return self._calls.num_keys(self._patience("num_keys"))
+
+    def _list_keys(self, prefix: bytes) -> list[bytes]:
+        return [name[1:] for name in self._calls.list_keys(b"/" + prefix, self._patience("list_keys"))]
+
+    def _queue_push(self, name: bytes, value: bytes) -> None:
+        self._calls.queue_push(b"/" + name, value, self._patience("queue_push"))
+
+    def _queue_pop(self, name: bytes, seconds: float) -> bytes | None:
+        return self._calls.queue_pop(b"/" + name, seconds, self._patience("queue_pop"))
+
+    def _queue_len(self, name: bytes) -> int:
+        return self._calls.queue_len(b"/" + name, self._patience("queue_len"))
+
+    def _barrier(self, name: bytes, world_size: int, seconds: float) -> bool:
+        return self._calls.barrier(b"/" + name, world_size, seconds)
+
+    def _clone(self) -> TCPStore:
+        other = TCPStore.__new__(TCPStore)
+        Store.__init__(other, self.timeout)
+        other._begin(self.host, self.port, self._client.secret)
+        other._client.terms = self._client.terms  # the same data, or none
+        try:
+            other._connect("clone")
+        except BaseException:
+            other.close()
+            raise
+        return other
+
+    def _close(self) -> None:
+        if not hasattr(self, "_client"):
+            return
+        if self._watcher is not None:
+            self._watcher.close()
+        self._client.close()
+        if self._watcher is not None:
+            self._watcher.join()
+        if self._master is not None:
+            self._master.close()
+
+    def _where(self) -> str:
+        return self._client.where
+
+    def _patience(self, operation: str) -> float:
+        """The store's timeout in seconds, as C++ or Python has set it last."""
+        seconds: float = self.timeout.total_seconds()
+        return seconds if 0 <= seconds <= threading.TIMEOUT_MAX else self._seconds(operation, None)
+
+
+def _wire(names: Sequence[bytes]) -> list[bytes]:
+    return [b"/" + name for name in names]
+
+
+def _check(host: str, port: int, world_size: int | None, is_master: bool, secret: bytes | None) -> None:
+    if not isinstance(host, str) or not host:
+        raise InvalidArgument(f'the host is {host!r}; pass a name or an address, such as "127.0.0.1"')
+    if not isinstance(port, int) or not 0 <= port <= 65535:
+        raise InvalidArgument(f"the port is {port!r}; it is a number from 1 to 65535, for a master 0 too")
+    if not port and not is_master:
+        raise InvalidArgument("the port is 0, which only a master may ask for: any free one; pass the master's `port`")
+    if world_size == 0:
+        raise InvalidArgument("the world_size is 0; pass how many stores to wait for, or None not to count")
+    if secret is not None and (not isinstance(secret, bytes) or not secret):
+        raise InvalidArgument("the secret must be bytes, and not empty; pass None for no secret")
