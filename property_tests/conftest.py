@@ -1,10 +1,14 @@
-"""Hypothesis profiles, chosen by HYPOTHESIS_PROFILE; `ci`, the default, is the same on every run."""
+"""Hypothesis profiles, chosen by HYPOTHESIS_PROFILE (`ci`, the default, is the same on every run), and patience."""
 
 from __future__ import annotations
 
 import os
 
 from hypothesis import HealthCheck, settings
+
+# torch's clients and servers look up the names of their peers; a name server that does not answer costs 5 s and more
+# each time. The C library reads this once, when the first name is looked up.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 SLOW = [HealthCheck.too_slow]  # building and exploring a system takes longer than drawing it
 

@@ -10,7 +10,7 @@ from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.refinement import coarse, mapping
 from trystate.model.rendezvous.vocabulary import Edition
 
-from .torch_rendezvous.checks import Check, Outcome
+from .checks import Check, Outcome
 
 RUNS: tuple[tuple[Edition, int, int, tuple[str, ...]], ...] = (
     (Edition.TORCH, 2, 2, ("worker_failure",)),

@@ -22,3 +22,16 @@ def test_all_tools_count_the_same_states(tmp_path: Path) -> None:
     for tool in ("trystate", "plain Python"):
         assert re.search(rf"^\| {tool} +\| 288 ", two_phase_commit, re.M)
         assert re.search(rf"^\| {tool} +\| 8,541 ", rendezvous, re.M)
+
+
+STORE = CHECKER.parent / "store.py"
+
+
+@pytest.mark.skipif(not STORE.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+@pytest.mark.parametrize("part", ["start", "operations", "crowds", "checks", "growth"])
+def test_both_servers_answer_the_same(part: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch.distributed")
+    argv = [sys.executable, str(STORE), "--quick", "--only", part]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("\n| ") >= 2

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.language import Expr, SymbolicState, transition
-from trystate.property_tests.torch_rendezvous.checks import Check, Outcome
-from trystate.property_tests.torch_rendezvous.scenarios.observation import Observation
+from trystate.property_tests.checks import Check, Outcome
+from trystate.property_tests.replays import Observation, Scenario
 
 import trystate
 from trystate import registry, verify
@@ -406,6 +406,20 @@ def test_a_table_is_markdown_where_there_is_no_terminal(command: Command) -> Non
     assert "`TYPE_ERROR`" not in command("table", "join")[1]
 
 
+def test_a_table_of_one_edition_is_found_without_naming_it_and_refused_for_another(command: Command) -> None:
+    assert "`NOTHING`" in command("table", "take")[1]
+    code, _, err = command("table", "take", "--edition", "torch")
+    assert code == Exit.USAGE
+    assert "no table 'take' in the edition TORCH: give --edition TRYSTATE" in err
+
+
+def test_every_table_of_every_edition_is_drawn_once() -> None:
+    drawn = registry.titled_tables()
+    assert len({id(table) for table in drawn.values()}) == len(drawn)
+    assert {id(t) for tables in registry.TABLES.values() for t in tables.values()} == {id(t) for t in drawn.values()}
+    assert {"take", "add, SEED and TORCH edition", "add, TRYSTATE edition"} <= {*drawn}
+
+
 def test_the_transitions_of_a_system_are_a_table_too(command: Command) -> None:
     code, out, _ = command("table", "rendezvous")
     assert code == Exit.OK
@@ -431,12 +445,11 @@ def test_replay_shows_the_model_then_what_torch_did(
 ) -> None:
     from trystate.property_tests.torch_rendezvous import scenarios
 
-    def scenario(name: str, say: Callable[[str], None]) -> Observation:
+    def run(say: Callable[[str], None]) -> Observation:
         say("both enter")
-        return Observation(reproduced, ("2 inside",), f"verdict on {name}")
+        return Observation(reproduced, ("2 inside",), "verdict on two-inside")
 
-    monkeypatch.setattr(scenarios, "SCENARIOS", {"two-inside": None})
-    monkeypatch.setattr(scenarios, "run_scenario", scenario)
+    monkeypatch.setattr(scenarios, "SCENARIOS", {"two-inside": Scenario("two-inside", "R1", "", run)})
     answer, out, _ = command("replay", "r1")
     assert answer == code
     parts = ["Two nodes are inside at once", "barge_in(1)", "both enter", "2 inside", "verdict"]

@@ -8,6 +8,7 @@ stands for any text.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from trystate.impl.store import errors
+from trystate.impl.store.limits import Limits
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [p for p in (CHECKOUT / "README.md", CHECKOUT / "ARCHITECTURE.md") if p.is_file()]
@@ -117,6 +120,25 @@ def run_document(text: str, folder: Path) -> int:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=[p.name for p in DOCUMENTS])
 def test_the_blocks_of_a_document_run_and_print_what_is_shown(path: Path, tmp_path: Path) -> None:
     run_document(path.read_text(encoding="utf-8"), tmp_path)
+
+
+@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+def test_the_limits_that_are_shown_are_the_servers() -> None:
+    text = (CHECKOUT / "docs" / "stores.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| ([\d,]+)(?: (KiB|MiB|GiB))? \|", text, re.M)
+    units = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+    shown = {name: float(number.replace(",", "")) * units[unit] for name, number, unit in rows}
+    assert shown == dataclasses.asdict(Limits())
+
+
+@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+def test_every_error_of_the_stores_is_explained() -> None:
+    text = (CHECKOUT / "docs" / "stores.md").read_text(encoding="utf-8")
+    names = [
+        name for name, kind in vars(errors).items() if isinstance(kind, type) and kind.__module__ == errors.__name__
+    ]
+    assert names
+    assert [name for name in names if f"`{name}`" not in text] == []
 
 
 def fenced(language: str, body: str, above: str = "") -> str:

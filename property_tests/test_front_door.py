@@ -23,6 +23,18 @@ def test_importing_the_package_loads_no_engine_and_no_heavy_package() -> None:
     assert done.stdout == "[]\n[]\n"
 
 
+def test_verify_and_replay_need_neither_pytest_nor_hypothesis() -> None:
+    """The README installs neither before its first command."""
+    program = (
+        "import sys; sys.modules['pytest'] = sys.modules['hypothesis'] = None\n"
+        "from trystate import verify\n"
+        "import trystate.property_tests.torch_rendezvous.scenarios, trystate.property_tests.torch_store.scenarios\n"
+        "print(len(verify.refinement_checks()) > 1, len(verify.conformance_checks()) > 10)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True True\n", "")
+
+
 def test_the_console_script_and_the_module_are_the_same() -> None:
     done = subprocess.run([sys.executable, "-m", "trystate", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"trystate {trystate.__version__}\n")

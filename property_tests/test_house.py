@@ -136,9 +136,9 @@ def forbidden(module: Module, found: Import) -> str:
     if module.is_test or folder in MAY_IMPORT[module.folder]:
         return ""
     if module.folder == "impl" and folder == "model":
-        if found.target.endswith(".vocabulary") or module.name.startswith("trystate.impl.monitor"):
+        if found.target.endswith((".vocabulary", "model.errors")) or module.name.startswith("trystate.impl.monitor"):
             return ""
-        return "is of the runtime, which shares nothing but vocabularies with the model"
+        return "is of the runtime, which shares nothing but vocabularies and errors with the model"
     return f"is in {module.folder}, which may import {', '.join(MAY_IMPORT[module.folder]) or 'nothing of ours'}"
 
 

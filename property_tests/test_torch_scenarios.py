@@ -3,17 +3,12 @@
 import threading
 
 import pytest
-from trystate.property_tests.torch_rendezvous.scenarios import (
-    CONTROLS,
-    SCENARIOS,
-    UnknownScenario,
-    run_scenario,
-)
+from trystate.property_tests.torch_rendezvous.scenarios import CONTROLS, SCENARIOS
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_installed_torch_violates_the_property(name: str) -> None:
-    observation = run_scenario(name)
+    observation = SCENARIOS[name].run(print)
     assert observation.reproduced, observation
     assert observation.verdict.startswith("violated: ")
 
@@ -26,15 +21,10 @@ def test_a_benign_schedule_violates_nothing(name: str) -> None:
 
 def test_a_scenario_leaves_nothing_behind() -> None:
     before = set(threading.enumerate())
-    run_scenario("fast-exit", say=lambda step: None)
+    SCENARIOS["fast-exit"].run(lambda step: None)
     assert set(threading.enumerate()) == before
 
 
 def test_the_scenarios_are_the_fourteen_findings_in_order() -> None:
     assert [scenario.finding for scenario in SCENARIOS.values()] == [f"R{n}" for n in range(1, 15)]
     assert all(name == scenario.name for name, scenario in SCENARIOS.items())
-
-
-def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UnknownScenario, match=r"'fast'.*master-not-republished, .*departure-unnoticed"):
-        run_scenario("fast")

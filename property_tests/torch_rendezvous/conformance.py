@@ -14,8 +14,8 @@ from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.vocabulary import Edition
 
+from ..checks import Check, Outcome
 from ..paths import replay_every_edge
-from .checks import Check, Outcome
 from .contexts import TORCH_OPERATORS, Compared, compare, observe
 from .executors import TorchHolders
 

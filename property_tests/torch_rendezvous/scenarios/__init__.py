@@ -6,45 +6,19 @@ shows, and computes from what torch then did whether the property was violated. 
 on a schedule that does no harm: there the same check finds nothing. Scenarios run one at a time in a process.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from types import MappingProxyType
-from typing import Protocol
-
+from ...replays import Catalogue
 from .departures import departure_unnoticed
 from .heartbeats import clock_steps_back, impatient_observer, never_told, store_pause
 from .master import master_not_republished, stale_master
 from .membership import late_node_closes, restless_spare, settings_not_agreed
-from .nodes import ScheduleError
-from .observation import Observation, Say, Scenario
 from .worlds import clock_skew, death_in_window, fast_exit
 from .writes import lost_write_reported_won
 
-__all__ = [
-    "CONTROLS",
-    "SCENARIOS",
-    "Observation",
-    "Say",
-    "Scenario",
-    "ScheduleError",
-    "UnknownScenario",
-    "run_scenario",
-]
-
-
-class UnknownScenario(KeyError):
-    """No scenario has this name."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-class _Function(Protocol):
-    def __call__(self, say: Say, *, benign: bool = False) -> Observation: ...
+__all__ = ["CONTROLS", "SCENARIOS"]
 
 
 # fmt: off
-_ROWS: tuple[tuple[str, str, _Function, str], ...] = (
+_CATALOGUE = Catalogue.of((
     ("R1", "master-not-republished", master_not_republished,
      "Members of a round agree on the master: who keeps rank 0 never publishes it to a newcomer."),
     ("R2", "stale-master", stale_master,
@@ -73,27 +47,8 @@ _ROWS: tuple[tuple[str, str, _Function, str], ...] = (
      "A live node is never expelled: one whose wall clock steps back stops beating for as long as the step."),
     ("R14", "departure-unnoticed", departure_unnoticed,
      "Departures are noticed: a member that dies is dropped, and those who rely on it are told nothing."),
-)
+))
 # fmt: on
 
-SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
-    {name: Scenario(name, finding, title, function) for finding, name, function, title in _ROWS}
-)
-"""By name, in the order R1 to R14."""
-
-CONTROLS: Mapping[str, Callable[[Say], Observation]] = MappingProxyType(
-    {name: partial(function, benign=True) for _, name, function, _ in _ROWS}
-)
-"""The same scenarios on a benign schedule: none of them may reproduce."""
-
-
-def run_scenario(name: str, say: Say = print) -> Observation:
-    """Runs one scenario, which takes seconds.
-
-    Raises:
-        UnknownScenario: no scenario has this name.
-        ScheduleError: the schedule could not be brought about; nothing was observed.
-    """
-    if name not in SCENARIOS:
-        raise UnknownScenario(f"no scenario {name!r}: choose one of {', '.join(SCENARIOS)}")
-    return SCENARIOS[name].run(say)
+SCENARIOS = _CATALOGUE.scenarios
+CONTROLS = _CATALOGUE.controls

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from torch.distributed import DistStoreError
 
+from ...replays import Observation, Say, judge
 from .nodes import Cluster, Settings, is_oblivious
-from .observation import Observation, Say, judge
 
 DEPARTURES_NOTICED = "when a member dies, those who rely on it are told"
 

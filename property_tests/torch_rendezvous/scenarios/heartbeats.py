@@ -7,8 +7,8 @@ operation of a node that is gone from the state has nothing to do, and succeeds 
 
 from datetime import UTC, datetime
 
+from ...replays import Observation, Say, judge
 from .nodes import Cluster, Node, Peek, Settings, is_oblivious, wait_for, wait_until_aged
-from .observation import Observation, Say, judge
 
 ALWAYS_TOLD = "a removed member is told before another group starts"
 ONE_GROUP = "there are never two groups at once"

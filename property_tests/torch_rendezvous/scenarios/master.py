@@ -9,8 +9,9 @@ The controls set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, with which it is built ev
 from torch.distributed import DistStoreError
 from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 
+from ...replays import Observation, Say, judge
 from .nodes import RUN_ID, Call, Cluster, Node, Settings
-from .observation import Observation, Say, Seat, disagree_on_master, judge
+from .observation import Seat, disagree_on_master
 
 MASTERS_AGREE = "the members of a round agree on the master"
 

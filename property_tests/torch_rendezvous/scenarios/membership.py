@@ -5,8 +5,9 @@ Rule: every node does what torch's agent does, and no process dies, pauses or re
 
 from torch.distributed.elastic.rendezvous.api import RendezvousClosedError, RendezvousTimeoutError
 
+from ...replays import Observation, Say, judge
 from .nodes import Call, Cluster, Node, Settings, wait_for
-from .observation import Observation, Say, Seat, judge
+from .observation import Seat
 
 ENOUGH_COMPLETE = "if enough live nodes keep trying, a round completes"
 RESTARTS_MIN = 3  # in a row, to speak of a group that does not come to rest

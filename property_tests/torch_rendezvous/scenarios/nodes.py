@@ -25,7 +25,8 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
-from .observation import Say, Seat
+from ...replays import Say, ScheduleError
+from .observation import Seat
 
 T = TypeVar("T")
 
@@ -33,10 +34,6 @@ RUN_ID = "scenario"
 WAIT_S_MAX = 10.0  # a scenario takes seconds; a wait this long means that its schedule failed
 POLL_S = 0.01  # how often the scenario itself looks at the shared state
 SHARING_OFF = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # read by DynamicRendezvousHandler.next_rendezvous
-
-
-class ScheduleError(RuntimeError):
-    """The scenario could not bring about the schedule it replays; nothing was observed."""
 
 
 @dataclass(frozen=True, slots=True)

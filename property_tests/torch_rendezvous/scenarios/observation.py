@@ -1,29 +1,7 @@
-"""What a scenario reports. Rule: `reproduced` is computed from what torch did, never typed in."""
+"""What a scenario of the rendezvous looks at: who returned with what, and whether they agree."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-Say = Callable[[str], None]
-"""Prints one step of a scenario."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What one run showed."""
-
-    reproduced: bool
-    facts: tuple[str, ...]
-    verdict: str
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One replayable counterexample on the torch that is installed."""
-
-    name: str
-    finding: str
-    title: str
-    run: Callable[[Say], Observation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +16,6 @@ class Seat:
 
     def __str__(self) -> str:
         return f"{self.node} returned rank {self.rank} of world {self.world} in round {self.round}"
-
-
-def judge(violated: bool, claim: str, facts: Iterable[str]) -> Observation:
-    """The observation of a run in which `claim` was, or was not, violated."""
-    return Observation(violated, tuple(facts), f"{'violated' if violated else 'held in this run'}: {claim}")
 
 
 def disagree_on_world(seats: Iterable[Seat]) -> bool:

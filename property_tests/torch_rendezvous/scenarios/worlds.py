@@ -5,8 +5,9 @@ The cause of all three: the round is completed by the last node to join, but eac
 its world from the state as it is at its own next poll, up to a second later (`_get_world`).
 """
 
+from ...replays import Observation, Say, judge
 from .nodes import Cluster, Settings, wait_until_aged
-from .observation import Observation, Say, disagree_on_world, judge
+from .observation import disagree_on_world
 
 WORLDS_AGREE = "the members of a round agree on its world and ranks"
 

@@ -9,8 +9,8 @@ from functools import partial
 
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _RendezvousCloseOp, _RendezvousExitOp
 
+from ...replays import Observation, Say, judge
 from .nodes import Cluster, Node, Settings, require
-from .observation import Observation, Say, judge
 
 LOST_IS_LOST = "a compare-and-set that was lost is reported as lost"
 BEAT_S = 60  # no heartbeat may change the state between the two writes

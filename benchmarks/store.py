@@ -1,0 +1,438 @@
+"""Our store beside torch's: the same clients, each server in a process of its own, in turns.
+
+    python benchmarks/store.py [--rounds N] [--quick] [--one-core] [--only PART]
+
+torch's server is its libuv one, the default. Every figure is measured on both within a moment, in alternating order,
+so that a busy machine slows both; a ratio is torch's time over ours in the same round, so that 2.0 is twice as fast
+as torch, and is shown as its median and from where to where it went. Times of single operations are those of the
+fastest of several short bursts, as whatever else runs on the machine only adds to them. Crowds of clients are raw
+sockets of one process: hundreds of Python threads would measure themselves. What is answered is checked; a wrong
+answer ends the run. torch's server asks the resolver for the name of each newcomer: where that is slow to answer,
+hundreds of clients take minutes to connect.
+
+On a virtual machine, waking a process on another, idle core can take ten times as long as a request, and the system
+decides anew every few seconds who runs where. `--one-core` keeps the client and both servers on one core, so that
+what is compared is their work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import os
+import platform
+import selectors
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from trystate.impl.store.limits import Limits
+from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store.wire import I64, MAGIC, U32, blob, counted
+from trystate.model.store.vocabulary import Query
+
+LOOPBACK = "127.0.0.1"
+TIMEOUT = timedelta(seconds=120)
+TORCH_SERVER = """import sys, torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+sys.stdin.read()"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server in a process of its own."""
+
+    port: int
+    pid: int
+
+    def resident(self) -> int:
+        """Its resident memory in bytes."""
+        fields = Path(f"/proc/{self.pid}/statm").read_text().split()
+        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def torch_server() -> Iterator[Server]:
+    argv = [sys.executable, "-c", TORCH_SERVER]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        yield Server(int(process.stdout.readline()), process.pid)
+        process.stdin.close()
+
+
+@contextlib.contextmanager
+def our_server() -> Iterator[Server]:
+    with TCPStoreServer(limits=Limits(connections=4096)) as server:
+        assert server.pid is not None
+        yield Server(server.port, server.pid)
+
+
+SERVERS = {"torch": torch_server, "ours": our_server}
+Sides = dict[str, Any]  # "torch" and "ours" -> a server or a client of it
+
+
+def seconds(do: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    do()
+    return time.perf_counter() - began
+
+
+def in_turns(rounds: int, sides: Sides, measure: Callable[[Any, int], float]) -> dict[str, list[float]]:
+    """What `measure` says of each side, `rounds` times; who goes first alternates."""
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name in list(sides) if number % 2 else reversed(list(sides)):
+            found[name].append(measure(sides[name], number))
+    return found
+
+
+# ---- one client
+
+
+def torch_client(server: Server) -> Any:
+    return dist.TCPStore(  # type: ignore[attr-defined]
+        LOOPBACK, server.port, is_master=False, wait_for_workers=False, timeout=TIMEOUT
+    )
+
+
+def our_client(server: Server) -> Any:
+    from trystate.impl.store import TCPStore
+
+    return TCPStore(LOOPBACK, server.port, is_master=False, wait_for_workers=False, timeout=TIMEOUT)
+
+
+def check(store: Any, n: int, _: str) -> None:
+    for _i in range(n):
+        assert store.check(["k0"])
+
+
+def add(store: Any, n: int, fresh: str) -> None:
+    for i in range(n):
+        assert store.add(fresh, 1) == i + 1
+
+
+def set_check(store: Any, n: int, fresh: str) -> None:
+    for _i in range(n):
+        store.set(fresh, "value")
+        assert store.check([fresh])
+
+
+def get(store: Any, n: int, _: str) -> None:
+    for _i in range(n):
+        assert store.get("k0") == b"value"
+
+
+def compare_set(store: Any, n: int, fresh: str) -> None:
+    store.set(fresh, "0")
+    for i in range(n):
+        assert store.compare_set(fresh, str(i), str(i + 1)) == b"%d" % (i + 1)
+
+
+def multi_get(store: Any, n: int, _: str) -> None:
+    keys = [f"k{i}" for i in range(10)]
+    for _i in range(n):
+        assert store.multi_get(keys) == [b"value"] * 10
+
+
+def append_check(store: Any, n: int, fresh: str) -> None:
+    for _i in range(n):
+        store.append(fresh, "x")
+        assert store.check([fresh])
+
+
+def queue(store: Any, n: int, fresh: str) -> None:
+    for _i in range(n):
+        store.queue_push(fresh, "value")
+        assert store.queue_pop(fresh) == b"value"
+
+
+def many_sets(store: Any, n: int, fresh: str) -> None:
+    for i in range(n):
+        store.set(f"{fresh}/{i}", "value")
+    assert store.check([f"{fresh}/{n - 1}"])
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is done `n` times in each of `bursts`."""
+
+    title: str
+    do: Callable[[Any, int, str], None]
+    n: int
+    bursts: int = 10
+
+
+OPERATIONS = (
+    Operation("check", check, 100),
+    Operation("add", add, 100),
+    Operation("set, check", set_check, 100),
+    Operation("get", get, 70),
+    Operation("compare_set", compare_set, 100),
+    Operation("multi_get of 10", multi_get, 50),
+    Operation("append, check", append_check, 100),
+    Operation("queue push, pop", queue, 50),
+    Operation("2000 sets, check", many_sets, 2000, 3),
+)
+
+
+def burst(operation: Operation, share: float) -> Callable[[Any, int], float]:
+    """Measures an operation in microseconds, on keys that are new each time."""
+    n, names = max(10, int(operation.n * share)), itertools.count()
+
+    def measure(store: Any, _: int) -> float:
+        fresh = [f"{operation.title}/{next(names)}" for _ in range(operation.bursts)]
+        return min(seconds(lambda name=name: operation.do(store, n, name)) for name in fresh) / n * 1e6  # type: ignore[misc]
+
+    return measure
+
+
+def operations(servers: Sides, rounds: int, share: float) -> None:
+    """Each operation by torch's client on both servers, and by each client on its own server."""
+    clients = {name: torch_client(server) for name, server in servers.items()}
+    with contextlib.suppress(ImportError, AttributeError):
+        clients["both ours"] = our_client(servers["ours"])
+    for store in clients.values():
+        for i in range(10):
+            store.set(f"k{i}", "value")
+    lines = []
+    for operation in OPERATIONS:
+        found = in_turns(rounds, clients, burst(operation, share))
+        cells = [operation.title, *(spread(found[name]) for name in clients)]
+        lines.append([*cells, *(ratio(found["torch"], found[name]) for name in list(clients)[1:])])
+    heads = ["operation", *(f"{name}, µs" for name in clients), *(f"ratio, {name}" for name in list(clients)[1:])]
+    show("One client; the server alone is ours, or the client as well", heads, lines)
+    for store in clients.values():
+        close = getattr(store, "close", None)
+        if close is not None:
+            close()
+
+
+# ---- crowds of raw sockets
+
+
+def wire(query: Query, *parts: bytes) -> bytes:
+    return bytes((query, *b"".join(parts)))
+
+
+class Crowd:
+    """Clients of one server in one process, which act together."""
+
+    def __init__(self, server: Server, size: int) -> None:
+        self.sockets: list[socket.socket] = []
+        self.selector = selectors.DefaultSelector()
+        for _ in range(size):
+            sock = socket.create_connection((LOOPBACK, server.port))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.selector.register(sock, selectors.EVENT_READ)
+            self.sockets.append(sock)
+        self.say(wire(Query.VALIDATE, U32.pack(MAGIC)))
+        nonce = U32.pack(7)
+        self.say(wire(Query.PING, nonce))
+        assert set(self.hear(4)) == {nonce}
+
+    def say(self, request: bytes) -> None:
+        for sock in self.sockets:
+            sock.sendall(request)
+
+    def hear(self, size: int) -> list[bytes]:
+        """A reply of `size` bytes from each."""
+        heard: dict[Any, bytes] = {}
+        missing = len(self.sockets)
+        while missing:
+            ready = self.selector.select(60)
+            assert ready, f"{missing} of {len(self.sockets)} clients got no answer"
+            for key, _ in ready:
+                got = key.fileobj.recv(size)  # type: ignore[union-attr]
+                assert got, "the server closed a connection"
+                heard[key.fd] = heard.get(key.fd, b"") + got
+                missing -= len(heard[key.fd]) == size
+        return list(heard.values())
+
+    def barrier(self, number: int) -> None:
+        """Each adds to a counter and waits for a key, which is set by who came last."""
+        name = f"{len(self.sockets)}/{number}"
+        counter, done = f"/{name}/count".encode(), f"/{name}/done".encode()
+        self.say(wire(Query.ADD, blob(counter), I64.pack(1)))
+        assert sorted(I64.unpack(each)[0] for each in self.hear(8)) == list(range(1, len(self.sockets) + 1))
+        wait = wire(Query.WAIT, counted([done]))
+        for sock in self.sockets[1:]:
+            sock.sendall(wait)
+        self.sockets[0].sendall(wire(Query.SET, blob(done), blob(b"1")) + wait)
+        assert set(self.hear(1)) == {b"\0"}
+
+    def close(self) -> None:
+        self.selector.close()
+        for sock in self.sockets:
+            sock.close()
+
+
+def crowds(servers: Sides, rounds: int, sizes: tuple[int, ...]) -> None:
+    lines = []
+    for size in sizes:
+        crowd: dict[str, Crowd] = {}
+        taken = {}
+        for name, server in servers.items():
+            began = time.perf_counter()
+            crowd[name] = Crowd(server, size)
+            taken[name] = [(time.perf_counter() - began) * 1e3]
+        lines.append([f"{size} connect", *(spread(taken[s]) for s in servers), ratio(taken["torch"], taken["ours"])])
+        found = in_turns(rounds, crowd, lambda c, number: seconds(lambda: c.barrier(number)) * 1e3)
+        lines.append([f"{size} add, wait", *(spread(found[s]) for s in servers), ratio(found["torch"], found["ours"])])
+        for each in crowd.values():
+            each.close()
+    show("Crowds: all connect and are answered, once; a barrier", ["clients", "torch, ms", "ours, ms", "ratio"], lines)
+
+
+# ---- how it grows
+
+
+def large_checks(servers: Sides, rounds: int, counts: tuple[int, ...]) -> None:
+    clients = {name: torch_client(server) for name, server in servers.items()}
+    lines = []
+    for count in counts:
+        keys = [f"{i:0204d}" for i in range(count)]  # 205 bytes with torch's "/"
+        for store in clients.values():
+            for key in keys:
+                store.set(key, "")
+        found = in_turns(rounds, clients, lambda store, _, keys=keys: seconds(lambda: all_there(store, keys)) * 1e3)  # type: ignore[misc]
+        lines.append([f"{count:,}", *(spread(found[s]) for s in clients), ratio(found["torch"], found["ours"])])
+    show("One check() of many keys of 205 bytes", ["keys", "torch, ms", "ours, ms", "ratio"], lines)
+
+
+def all_there(store: Any, keys: list[str]) -> None:
+    assert store.check(keys)
+
+
+def growth(rounds: int, clients: tuple[int, ...], keys: tuple[int, ...]) -> None:
+    """The time of a check, and the memory, with idle clients and with keys; servers that are new."""
+    lines = []
+    with contextlib.ExitStack() as stack:
+        servers = {name: stack.enter_context(start()) for name, start in SERVERS.items()}
+        stores = {name: torch_client(server) for name, server in servers.items()}
+        for store in stores.values():
+            store.set("k0", "value")
+        empty = {name: server.resident() for name, server in servers.items()}
+        for size in clients:
+            crowd = {name: Crowd(server, size) for name, server in servers.items()}
+            used = [(servers[name].resident() - empty[name]) / size / 1024 for name in servers]
+            lines.append([f"{size:,} idle clients", *checks(stores, rounds), *(f"{u:.1f} KiB each" for u in used)])
+            for each in crowd.values():
+                each.close()
+        before = {name: server.resident() for name, server in servers.items()}
+        there = 0
+        for size in keys:
+            for store in stores.values():
+                for i in range(there, size):
+                    store.set(f"{i:063d}", "v" * 64)
+                store.check(["k0"])
+            there = size
+            used = [(servers[name].resident() - before[name]) / size for name in servers]
+            lines.append([f"{size:,} keys", *checks(stores, rounds), *(f"{u:.0f} B each" for u in used)])
+    heads = ["with", "torch, µs", "ours, µs", "ratio", "torch, memory", "ours, memory"]
+    show("A check() and the memory as clients and keys (64 bytes, and 64 of value) grow", heads, lines)
+
+
+def checks(stores: Sides, rounds: int) -> list[str]:
+    found = in_turns(rounds, stores, burst(OPERATIONS[0], 1.0))
+    return [*(spread(found[s]) for s in stores), ratio(found["torch"], found["ours"])]
+
+
+def starting(rounds: int) -> None:
+    """How long a server takes to start, and what it needs before anybody connects."""
+    lines = []
+    for name, start in SERVERS.items():
+        taken, resident = [], 0
+        for _ in range(rounds):
+            began = time.perf_counter()
+            with start() as server:
+                taken.append((time.perf_counter() - began) * 1e3)
+                resident = server.resident()
+        lines.append([name, spread(taken), f"{resident / 2**20:.0f}"])
+    show("A server's process", ["server", "starts in, ms", "resident, MiB"], lines)
+
+
+# ---- what is printed
+
+
+def spread(values: list[float]) -> str:
+    """The median, and from where to where."""
+    digits = 0 if statistics.median(values) >= 100 else 1
+    low, middle, high = (f"{v:.{digits}f}" for v in (min(values), statistics.median(values), max(values)))
+    return middle if len(values) < 2 else f"{middle} ({low}..{high})"
+
+
+def ratio(torchs: list[float], ours: list[float]) -> str:
+    ratios = [a / b for a, b in zip(torchs, ours, strict=True)]
+    low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
+    return f"{middle:.2f}" if len(ratios) < 2 else f"{middle:.2f} ({low:.2f}..{high:.2f})"
+
+
+def show(title: str, heads: list[str], lines: list[list[str]]) -> None:
+    table = [heads, *lines]
+    widths = [max(len(line[k]) for line in table) for k in range(len(heads))]
+    print(f"\n### {title}\n")
+    for number, line in enumerate(table):
+        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |")
+        if not number:
+            print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    sys.stdout.flush()
+
+
+def about() -> str:
+    """The machine and the versions."""
+    try:
+        loop = f"uvloop {version('uvloop')}"
+    except PackageNotFoundError:
+        loop = "asyncio"
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}, {loop}, torch {torch.__version__}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=9, help="measurements of each figure (default 9)")
+    parser.add_argument("--quick", action="store_true", help="a few small measurements")
+    parser.add_argument("--one-core", action="store_true", help="the client and the servers share a core")
+    parser.add_argument("--only", choices=PARTS, help="one table")
+    args = parser.parse_args()
+    if args.one_core:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    print(about())
+    for name, part in PARTS.items():
+        if args.only in (None, name):
+            part(args.quick, 3 if args.quick else max(1, args.rounds))
+    return 0
+
+
+def on_both(part: Callable[..., None], quick: tuple[Any, ...], full: tuple[Any, ...]) -> Callable[[bool, int], None]:
+    def run(is_quick: bool, rounds: int) -> None:
+        with contextlib.ExitStack() as stack:
+            servers = {name: stack.enter_context(start()) for name, start in SERVERS.items()}
+            part(servers, rounds, *(quick if is_quick else full))
+
+    return run
+
+
+PARTS: dict[str, Callable[[bool, int], None]] = {
+    "start": lambda quick, rounds: starting(rounds),
+    "operations": on_both(operations, (0.1,), (1.0,)),
+    "crowds": on_both(crowds, ((16,),), ((64, 512),)),
+    "checks": on_both(large_checks, ((2_000,),), ((8_000, 32_000),)),
+    "growth": lambda quick, rounds: (
+        growth(rounds, (16,), (200,)) if quick else growth(rounds, (64, 512), (1_000, 100_000))
+    ),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

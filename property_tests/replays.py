@@ -1,0 +1,62 @@
+"""What a replay of a finding on the installed torch is. Rule: `reproduced` is computed from what torch did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+Say = Callable[[str], None]
+"""Prints one step of a scenario."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one run showed."""
+
+    reproduced: bool
+    facts: tuple[str, ...]
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One replayable counterexample on the torch that is installed."""
+
+    name: str
+    finding: str
+    title: str
+    run: Callable[[Say], Observation]
+
+
+class Schedule(Protocol):
+    """The function behind a scenario; benign, it runs on a schedule that does no harm and must not reproduce."""
+
+    def __call__(self, say: Say, *, benign: bool = False) -> Observation: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The scenarios of one part of torch by name, and the same on benign schedules."""
+
+    scenarios: Mapping[str, Scenario]
+    controls: Mapping[str, Callable[[Say], Observation]]
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, str, Schedule, str]]) -> Catalogue:
+        """From rows of number, name, function and title."""
+        known = tuple(rows)
+        return cls(
+            {name: Scenario(name, number, title, run) for number, name, run, title in known},
+            {name: partial(run, benign=True) for _, name, run, _ in known},
+        )
+
+
+class ScheduleError(RuntimeError):
+    """The schedule of a scenario could not be brought about: nothing was observed."""
+
+
+def judge(violated: bool, claim: str, facts: Iterable[str]) -> Observation:
+    """The observation of a run in which `claim` was, or was not, violated."""
+    return Observation(violated, tuple(facts), f"{'violated' if violated else 'held in this run'}: {claim}")

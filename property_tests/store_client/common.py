@@ -1,0 +1,116 @@
+"""What these tests have in common: time limits, a peer that is no store, and every operation once."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+from trystate.impl.store import (
+    TCPStore,
+    codec,
+)
+
+from .servers import KINDS
+
+SHORT = timedelta(milliseconds=200)
+# torch's servers look up the name of each new peer; a datagram that is lost there costs everybody 5 s.
+AMPLE = timedelta(seconds=20)
+LATE_SECONDS = 0.8  # what may pass beyond a timeout on a busy machine, the grace of 0.25 s included
+HOST = "127.0.0.1"
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds + LATE_SECONDS
+
+
+def until(reached: Callable[[], bool], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+# Each operation, once. `writes`: it may have happened when there was no answer.
+
+OPERATIONS: dict[str, tuple[bool, Callable[[TCPStore], object]]] = {
+    "add": (True, lambda s: s.add("n", 1)),
+    "append": (True, lambda s: s.append("a", "x")),
+    "barrier": (True, lambda s: s.barrier("b", 2)),
+    "check": (False, lambda s: s.check(["a"])),
+    "compare_set": (True, lambda s: s.compare_set("a", "x", "y")),
+    "delete_key": (True, lambda s: s.delete_key("a")),
+    "get": (False, lambda s: s.get("a")),
+    "list_keys": (False, lambda s: s.list_keys()),
+    "multi_get": (False, lambda s: s.multi_get(["a", "b"])),
+    "multi_set": (True, lambda s: s.multi_set(["a", "b"], ["1", "2"])),
+    "num_keys": (False, lambda s: s.num_keys()),
+    "queue_len": (False, lambda s: s.queue_len("q")),
+    "queue_pop": (True, lambda s: s.queue_pop("q")),
+    "queue_pop at once": (True, lambda s: s.queue_pop("q", block=False)),
+    "queue_push": (True, lambda s: s.queue_push("q", "1")),
+    "set": (True, lambda s: s.set("a", "1")),
+    "take": (True, lambda s: s.take("a")),
+    "wait": (False, lambda s: s.wait(["a"])),
+    "watch_key": (False, lambda s: s.watch_key("a", lambda event: None)),
+}
+LACKING: dict[str, set[str]] = {
+    "ours": set(),
+    "libuv": {"take", "watch_key"},
+    "legacy": {"take", "watch_key", "queue_len", "queue_pop", "queue_pop at once", "queue_push"},
+}
+
+
+LACKS = [(kind, name) for kind in KINDS for name in OPERATIONS if name in LACKING[kind]]
+
+
+@contextmanager
+def peer(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """Whoever answers as `serve` does, to one connection after the other."""
+    listener = socket.create_server((HOST, 0))
+    over = threading.Event()
+
+    def accept() -> None:
+        while not over.is_set():
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                serve(connection)
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+GREETED = struct.pack("<IB", codec.PING_NONCE, 0)
+AGREED = struct.pack("<BBQ32sQQQQ16s", 0, 0, 32, bytes(32), 8192, 8 << 20, 1 << 17, 16, bytes(range(16)))
+
+
+def receive_exactly(connection: socket.socket, size: int) -> None:
+    while size:
+        data = connection.recv(size)
+        if not data:
+            raise OSError
+        size -= len(data)
+
+
+def greet(connection: socket.socket) -> None:
+    receive_exactly(connection, len(codec.GREETING))
+    connection.sendall(GREETED)
+    receive_exactly(connection, len(codec.HELLO))
+    connection.sendall(AGREED)

@@ -1,0 +1,46 @@
+"""Servers of each kind for the tests of clients: torch's two, and ours, each in a process of its own.
+
+Rule: a server is ended by whoever made it, frozen or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Mapping
+
+from ..torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer
+
+_MAKE: Mapping[str, type[Server]] = {"ours": OurServer, "libuv": TorchServer, "legacy": TorchLegacyServer}
+KINDS = tuple(_MAKE)
+
+
+class Served:
+    """A server that can be frozen and killed."""
+
+    def __init__(self, kind: str, server: Server) -> None:
+        self.kind, self.port, self.pid = kind, server.port, server.pid
+
+
+@contextlib.contextmanager
+def serving(kind: str) -> Iterator[Served]:
+    """A server of this kind until the block ends."""
+    with _MAKE[kind]() as server:
+        yield Served(kind, server)
+
+
+@contextlib.contextmanager
+def frozen(server: Served) -> Iterator[None]:
+    """The server does nothing at all, and its connections stay open, until the block ends."""
+    freeze(server)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+def freeze(server: Served) -> None:
+    """Returns when all its threads have stopped."""
+    os.kill(server.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, server.pid, os.WSTOPPED)

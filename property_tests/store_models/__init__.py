@@ -1,0 +1,1 @@
+"""The stores' model on real servers: adapters that take the model's steps as bytes on connections."""

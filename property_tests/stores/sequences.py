@@ -1,0 +1,232 @@
+"""Random operations, one after the other, on a store and on the reference: a hypothesis state machine.
+
+After each operation the result, all that the store holds, and what watchers were told are compared. Rule: the
+reference says first what is to happen, so that only a call that is to time out gets a short timeout.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from trystate.model.store import reference as ref
+from trystate.model.store.reference import Contents, Operation, Refusal, Result
+
+from ..subjects import Disagreement
+from .deviations import Deviation, lacking, rows_above
+from .handles import AMPLE, PROMPT_SECONDS, Call, Handle
+from .operations import ARGUMENTS, BLOCKING, KEYS, keys, operation
+from .suite import Suite
+
+STEPS = 20  # of a run: enough for contents to build up; more runs find more than longer ones
+TIMEOUTS_MS = (0, 5)
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)  # to explain is to run the shortest case again
+
+
+def machine_settings() -> settings:
+    """The profile that is loaded, for runs of a store."""
+    return settings(
+        stateful_step_count=STEPS, deadline=None, phases=PHASES, suppress_health_check=[HealthCheck.too_slow]
+    )
+
+
+class SequenceConformance(Suite):
+    """Operations one after the other."""
+
+    def test_operations_one_after_the_other_do_what_the_reference_does(self) -> None:
+        run_state_machine_as_test(store_machine(self), settings=machine_settings())
+
+
+def shortest_failure(suite: Suite, examples: int = 1_000) -> tuple[str, list[str]]:
+    """What a suite finds wrong with its store: in words, and as the shortest steps that show it; empty if nothing.
+
+    Each time the same, if the store does the same each time.
+    """
+    fixed = settings(
+        machine_settings(), max_examples=examples, derandomize=True, database=None, report_multiple_bugs=False
+    )
+    try:
+        run_state_machine_as_test(store_machine(suite), settings=fixed)
+    except Disagreement as found:
+        program = "\n".join(found.__notes__).split("\n")
+        steps = [line.strip().removeprefix("state.") for line in program if line.strip().startswith("state.")]
+        return str(found), steps[:-1]  # the last one is teardown()
+    return "", []
+
+
+def store_machine(suite: Suite) -> type[RuleBasedStateMachine]:
+    """The state machine for one suite; its rules are the methods of a store."""
+    # A rule with a precondition would be drawn again wherever that does not hold, and shrinks badly.
+    missing = lacking(suite.deviations)
+    offered = _offered(suite)
+    unfit = suite.deviations & {Deviation.ZERO_WAITS_FOR_EVER, Deviation.ZERO_DOES_NOT_LOOK}
+    brief = [ms for ms in TIMEOUTS_MS if ms or not unfit]
+    body: dict[str, Any] = {"_suite": suite}
+    body |= {f"_rule_{name}": _rule(name, brief) for name in ARGUMENTS if name in offered}
+    body |= {f"_rule_no_{name}": _rule(name, brief, missing=True) for name in sorted(missing & ARGUMENTS.keys())}
+    if "watch_key" in offered:
+        body["_rule_watch_key"] = rule(client=st.integers(0, 1), key=keys)(_StoreMachine.watch_key)
+    return type(f"{type(suite).__name__}Machine", (_StoreMachine,), body)
+
+
+def _offered(suite: Suite) -> frozenset[str]:
+    """What the store is asked to do: what torch's own stores do not have is not asked of others either."""
+    store = suite.make_store()
+    try:
+        extra = {name for name in ("take", "watch_key") if hasattr(store, name)}
+        return frozenset(((ARGUMENTS.keys() - {"take"}) | extra) - lacking(suite.deviations))
+    finally:
+        suite.close_store(store)
+
+
+def _rule(name: str, brief: Sequence[int], *, missing: bool = False) -> Any:
+    def step(self: _StoreMachine, client: int, timeout_ms: int = 0, **arguments: Any) -> None:
+        self._step(client, operation(name, arguments), timedelta(milliseconds=timeout_ms), missing)
+
+    step.__name__ = name
+    drawn: dict[str, Any] = dict(ARGUMENTS[name][1])
+    if name in BLOCKING:
+        drawn["timeout_ms"] = st.sampled_from(brief)
+    decorate: Any = rule(client=st.integers(0, 1), **drawn)
+    return decorate(step)
+
+
+class _Watched:
+    """A key that is being watched: what was told, and what is to be told."""
+
+    def __init__(self, store: Any, key: str) -> None:
+        self.expected: list[tuple[Any, ...]] = []
+        self.told: list[tuple[Any, ...]] = []
+        self._more = threading.Condition()
+        self.watch = store.watch_key(key, self._tell)
+
+    def _tell(self, event: Any) -> None:
+        with self._more:
+            self.told.append((event.kind, event.key, event.old, event.new))
+            self._more.notify()
+
+    def compare(self) -> None:
+        with self._more:
+            self._more.wait_for(lambda: len(self.told) >= len(self.expected), PROMPT_SECONDS)
+            if self.told != self.expected:
+                lost = ", and the watch is lost" if getattr(self.watch, "lost", False) else ""
+                raise Disagreement(f"a watcher is to be told {self.expected}, and was told {self.told}{lost}")
+
+
+class _StoreMachine(RuleBasedStateMachine):
+    """The reference's contents, two handles of a store, and the watches; its subclasses say of which store."""
+
+    _suite: ClassVar[Suite]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._handles: list[Handle] = []
+        self._watched: dict[str, _Watched] = {}
+        try:
+            self._take_handle(self._suite.make_store())
+            self._take_handle(self._suite.clone(self._handles[0].store))
+            self._above = rows_above(self._suite.deviations)
+            self._contents = self._at_first()
+        except BaseException:
+            self.teardown()
+            raise
+
+    def _take_handle(self, store: Any) -> None:
+        self._handles.append(Handle(store, self._suite.deviations))
+
+    def teardown(self) -> None:
+        for watched in self._watched.values():
+            watched.watch.cancel()
+        while self._handles:  # no reference is kept: that is what closes a connection of torch's client
+            self._suite.close_store(self._handles.pop().store)
+
+    def watch_key(self, client: int, key: str) -> None:
+        """Begin to watch a key; if it is watched, end that."""
+        watched = self._watched.pop(key, None)
+        if watched is not None:
+            watched.compare()
+            watched.watch.cancel()
+        else:
+            self._watched[key] = _Watched(self._handles[client].store, key)
+
+    def _at_first(self) -> Contents:
+        """Empty, but for what is known to lie there."""
+        listed, counted = (self._handles[0].perform(one) for one in (ref.ListKeys(), ref.NumKeys()))
+        return Contents(
+            counted_besides=counted if isinstance(counted, int) else 0,
+            listed_besides=tuple(str(k) for k in listed) if isinstance(listed, tuple) else (),
+        )
+
+    def _step(self, client: int, wanted: Operation, timeout: timedelta, missing: bool) -> None:
+        if missing:
+            return self._compare(wanted, Refusal.UNSUPPORTED, self._handles[client].perform(wanted))
+        after, outcome = ref.apply(self._contents, wanted, above=self._above)
+        late = outcome.result is Refusal.TIMED_OUT
+        if late and Deviation.TIMEOUTS_ARE_WHOLE_SECONDS in self._suite.deviations:
+            return None  # it would take the run as long as everything else together
+        self._compare(wanted, outcome.result, self._perform(client, wanted, timeout if late else AMPLE))
+        if outcome.result is Refusal.CLOSED and Deviation.LOST_FOR_GOOD in self._suite.deviations:
+            self._replace(client)
+        for change in ref.changes(self._contents, wanted, after):
+            if change[1] in self._watched:
+                self._watched[change[1]].expected.append(change)
+        self._contents = after
+        self._look_at_everything(wanted)
+        return None
+
+    def _perform(self, client: int, wanted: Operation, timeout: timedelta) -> Result | str:
+        handle = self._handles[client]
+        if not isinstance(wanted, ref.Get | ref.MultiGet | ref.Wait | ref.QueuePop | ref.Barrier):
+            return handle.perform(wanted)
+        call = Call(handle.perform, wanted, timeout)
+        if not call.blocked(PROMPT_SECONDS):
+            return call.result()
+        self._release(wanted, self._handles[1 - client])
+        call.blocked()
+        return f"still blocked after {PROMPT_SECONDS} s, with a timeout of {timeout.total_seconds()} s"
+
+    @staticmethod
+    def _release(wanted: Operation, other: Handle) -> None:
+        """End a call that does not end by itself, as far as that can be done."""
+        match wanted:
+            case ref.Get(key) | ref.Barrier(key):
+                other.perform(ref.Set(key, b""))
+            case ref.MultiGet(several) | ref.Wait(several):
+                other.perform(ref.MultiSet(several, (b"",) * len(several)))
+            case ref.QueuePop(key):
+                other.perform(ref.QueuePush(key, b""))
+
+    def _replace(self, client: int) -> None:
+        lost, other = self._handles[client].store, self._handles[1 - client].store
+        other.set_timeout(AMPLE)  # a clone connects within it
+        self._handles[client] = Handle(self._suite.clone(other), self._suite.deviations)
+        self._suite.close_store(lost)
+
+    def _look_at_everything(self, last: Operation) -> None:
+        slow = Deviation.EMPTY_VALUES_ARE_SLOW in self._suite.deviations
+        shown = tuple(sorted(key for key, value in self._contents.values.items() if value or not slow))
+        missing = lacking(self._suite.deviations)
+        looks: list[Operation] = [ref.MultiGet(shown)]
+        looks += [ref.Check((key,)) for key in KEYS] if "list_keys" in missing else [ref.ListKeys()]
+        if "queue_len" not in missing:
+            named = getattr(last, "key", None)
+            looks += [ref.QueueLen(key) for key in sorted({*self._contents.queues, *([named] if named else [])})]
+        for look in looks:
+            outcome = ref.apply(self._contents, look, above=self._above)[1]
+            self._compare(look, outcome.result, self._perform(0, look, AMPLE), after=last)
+        for watched in self._watched.values():
+            watched.compare()
+
+    def _compare(self, wanted: Operation, expected: Result, got: Result | str, after: Operation | None = None) -> None:
+        if type(expected) is not type(got) or expected != got:
+            then = f" after {after}" if after is not None else ""
+            raise Disagreement(f"{wanted}{then}: expected {_shown(expected)}, got {_shown(got)}")
+
+
+def _shown(result: Result | str) -> str:
+    return f"a refusal ({result.value})" if isinstance(result, Refusal) else repr(result)

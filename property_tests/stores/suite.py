@@ -1,0 +1,110 @@
+"""What every part of the conformance suite of stores stands on: the hooks, handles that are closed again, claims.
+
+Rule: a part of the suite touches the store only through handles that it got here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+
+from ..subjects import Disagreement
+from .deviations import Deviation, lacking
+from .handles import PAUSE_SECONDS, PROMPT_SECONDS, Call, Store
+
+
+class Suite:
+    """The hooks: `make_store` is yours to write, the others have defaults."""
+
+    deviations: ClassVar[frozenset[Deviation]] = frozenset()
+    """The known differences: the suite then asks for what the store does instead."""
+
+    concurrency: ClassVar[int] = 4
+    """How many threads use the store at once, each through a clone of its own; 0: none, blocking calls are left out."""
+
+    def make_store(self) -> Store:
+        """A store that is empty, and that nobody else uses."""
+        raise NotImplementedError(f"{type(self).__name__}: define make_store(self), which returns an empty store")
+
+    def clone(self, store: Store) -> Store:
+        """Another object on the same data, as another thread or process would use it."""
+        other: Store = store.clone()
+        return other
+
+    def close_store(self, store: Store) -> None:
+        """Called once for each store and each clone."""
+        close = getattr(store, "close", None)
+        if close is not None:
+            close()
+
+    # For the parts of the suite.
+
+    @contextmanager
+    def opened(self, count: int) -> Iterator[list[Any]]:
+        """So many handles of one store; they are closed at the end."""
+        handles = [self.make_store()]
+        try:
+            while len(handles) < count:
+                handles.append(self.clone(handles[0]))
+            for handle in handles:
+                handle.set_timeout(timedelta(seconds=PROMPT_SECONDS * 4))
+            yield handles
+        finally:
+            while handles:
+                self.close_store(handles.pop())
+
+    def needs(self, operation: str) -> None:
+        """Leave this test out if the store does not have the operation."""
+        if operation in lacking(self.deviations):
+            pytest.skip(f"there is no {operation}")
+
+    def watches(self, store: Store) -> bool:
+        """Whether the store has watch_key, which torch's own stores have not."""
+        return hasattr(store, "watch_key") and "watch_key" not in lacking(self.deviations)
+
+    def needs_threads(self, count: int = 2) -> None:
+        """Leave this test out if the store is not to be used by so many threads."""
+        if self.concurrency < count:
+            pytest.skip(f"concurrency is {self.concurrency}")
+
+    def claim(self, holds: bool, text: str, *unless: Deviation) -> None:
+        """Fail unless the claim holds; where a deviation says that it does not, fail if it does.
+
+        Raises:
+            Disagreement: with the text, and what to do.
+        """
+        listed = sorted(d.name for d in unless if d in self.deviations)
+        if holds and listed:
+            raise Disagreement(f"{text}: yes, although {', '.join(listed)} is listed; take it from the deviations")
+        if not holds and not listed:
+            known = f"; known as {', '.join(d.name for d in unless)}" if unless else ""
+            raise Disagreement(f"{text}: no{known}")
+
+    def claim_race(self, holds: bool, text: str, *unless: Deviation) -> None:
+        """The same where a deviation need not show each time."""
+        if not self.deviations & set(unless):
+            self.claim(holds, text, *unless)
+
+    def ends(self, call: Call[Any], *unless: Deviation) -> bool:
+        """Whether a call ends soon; less patience where it is known not to."""
+        return not call.blocked(PAUSE_SECONDS * 2 if self.deviations & set(unless) else PROMPT_SECONDS)
+
+    def settle(self, handle: Any) -> None:
+        """After a write: wait until the server has seen it, if the store does not."""
+        if Deviation.WRITES_ARE_NOT_ACKNOWLEDGED in self.deviations:
+            handle.num_keys()
+
+    def write(self, handle: Any, name: str, *arguments: Any) -> Any:
+        result = getattr(handle, name)(*arguments)
+        self.settle(handle)
+        return result
+
+
+def all_at_once(functions: Sequence[Callable[[], Any]], seconds: float = PROMPT_SECONDS * 4) -> list[Any]:
+    """Run each function on a thread of its own, and return what they return."""
+    calls = [Call(function) for function in functions]
+    return [call.result(seconds) for call in calls]

@@ -1,0 +1,137 @@
+"""PrefixStore: two prefixes never name one key, and one shows nothing of the other."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch.distributed
+from hypothesis import given
+from hypothesis import strategies as st
+from trystate.impl.store.base import Event
+from trystate.impl.store.errors import InvalidType, LimitExceeded, StoreClosed, StoreTimeout
+from trystate.impl.store.hash import HashStore
+from trystate.impl.store.prefix import PrefixStore, escaped
+
+AMPLE = timedelta(seconds=20)
+TEXTS = st.text(alphabet="a/%25F", max_size=5)
+
+dist: Any = torch.distributed  # its stubs leave most of its stores out
+
+
+@pytest.fixture
+def below() -> Iterator[HashStore]:
+    with HashStore(AMPLE) as made:
+        yield made
+
+
+@given(TEXTS, TEXTS, TEXTS, TEXTS)
+def test_two_names_are_one_key_only_if_prefix_and_key_are_equal(p: str, k: str, q: str, m: str) -> None:
+    assert (f"{escaped(p)}/{k}" == f"{escaped(q)}/{m}") == ((p, k) == (q, m))
+
+
+def test_a_slash_in_a_prefix_is_no_slash_in_a_key(below: HashStore) -> None:
+    one, other = PrefixStore("a", below), PrefixStore("a/b", below)
+    one.set("b/c", "1")
+    assert not other.check(["c"])
+    other.set("c", "2")
+    assert (one.get("b/c"), other.get("c")) == (b"1", b"2")
+
+
+def test_only_its_own_keys_are_listed_and_counted(below: HashStore) -> None:
+    store = PrefixStore("a", below)
+    below.multi_set(["a", "ab/x", "z"], ["", "", ""])
+    store.multi_set(["x", "y/z", ""], ["1", "2", "3"])
+    store.queue_push("queue", "no key")
+    assert store.list_keys() == ["", "x", "y/z"]
+    assert store.list_keys("y") == ["y/z"]
+    assert (store.num_keys(), below.num_keys()) == (3, 6)
+
+
+def test_its_timeout_is_its_own(below: HashStore) -> None:
+    store = PrefixStore("a", below)
+    assert store.timeout == AMPLE
+    store.set_timeout(timedelta(milliseconds=30))
+    assert below.timeout == AMPLE
+    with pytest.raises(StoreTimeout, match=r"get\('k'\): timed out after 30ms.*prefix 'a' in HashStore"):
+        store.get("k")
+
+
+def test_it_nests(below: HashStore) -> None:
+    outer, other = PrefixStore("out", below), PrefixStore("in", below)
+    inner = PrefixStore("in", outer)
+    inner.set("k", "v")
+    assert (below.list_keys(), outer.list_keys(), inner.list_keys()) == (["out/in/k"], ["in/k"], ["k"])
+    assert other.num_keys() == 0
+
+
+def test_barriers_queues_and_watches_are_those_of_the_store_below(below: HashStore) -> None:
+    store, told = PrefixStore("a", below), queue.SimpleQueue[Event]()
+    watch = store.watch_key("k", told.put)
+    with ThreadPoolExecutor() as pool:
+        arrived = pool.submit(store.barrier, "b", 2)
+        below.barrier("a/b", 2)
+        arrived.result(20)
+        popped = pool.submit(store.queue_pop, "q")
+        below.queue_push("a/q", "v")
+        assert popped.result(20) == b"v"
+    below.set("a/k", "1")
+    event = told.get(timeout=20)
+    assert (event.key, event.old, event.new) == ("k", None, b"1")
+    watch.cancel()
+
+
+def test_it_and_torchs_name_the_same_keys_where_the_prefix_has_no_slash(below: HashStore) -> None:
+    PrefixStore("default_pg", below).set("k/0", "v")
+    assert dist.PrefixStore("default_pg", below).get("k/0") == b"v"
+
+
+@pytest.mark.parametrize("kind", ["HashStore", "PrefixStore"])
+def test_it_stands_on_torchs_stores(kind: str) -> None:
+    torchs = dist.HashStore() if kind == "HashStore" else dist.PrefixStore("p", dist.HashStore())
+    with PrefixStore("a", torchs, timeout=timedelta(milliseconds=30)) as store:
+        store.set("k", b"\x00\xff")
+        assert (store.get("k"), store.add("n", 3), store.list_keys()) == (b"\x00\xff", 3, ["k", "n"])
+        assert store.compare_set("n", "3", "4") == b"4"
+        store.queue_push("q", "v")
+        assert (store.queue_pop("q"), store.queue_len("q")) == (b"v", 0)
+        for call in (lambda: store.get("no"), lambda: store.queue_pop("q"), lambda: store.barrier("b", 2)):
+            with pytest.raises(StoreTimeout):
+                call()
+        with pytest.raises(StoreTimeout):
+            store.wait(["no"], timedelta(0))
+
+
+def test_closing_it_leaves_the_store_below_open_and_its_clone_too(below: HashStore) -> None:
+    store = PrefixStore("a", below)
+    clone = store.clone()
+    clone.set("k", "v")
+    store.close()
+    with pytest.raises(StoreClosed):
+        store.check(["k"])
+    assert (clone.get("k"), below.get("a/k")) == (b"v", b"v")
+    clone.close()
+    assert below.check(["a/k"])
+
+
+def test_a_closed_store_below_is_said_so(below: HashStore) -> None:
+    store = PrefixStore("a", below)
+    below.close()
+    with pytest.raises(StoreClosed, match="HashStore was closed"):
+        store.set("k", "v")
+
+
+def test_a_key_that_is_too_long_with_its_prefix_is_refused(below: HashStore) -> None:
+    store = PrefixStore("prefix", below)
+    assert below.key_bytes is not None
+    with pytest.raises(LimitExceeded):
+        store.set("k" * below.key_bytes, "v")
+
+
+def test_what_is_no_store_is_refused() -> None:
+    with pytest.raises(InvalidType, match=r"pass a torch.distributed.Store"):
+        PrefixStore("a", "b")  # type: ignore[arg-type]
