@@ -2,6 +2,7 @@
 
 from .chart import state_chart_dot
 from .generate import Run, generate, stale
+from .history import history_dot, history_mermaid, history_text
 from .markdown import decision_table_markdown, state_chart_markdown, transitions_markdown
 from .mermaid import sequence_mermaid, state_chart_mermaid
 from .rendering import render, renderer_name
@@ -10,7 +11,7 @@ from .sequence import sequence_dot
 from .table import decision_table_dot
 
 __all__ = [
-    "Run", "decision_table_dot", "decision_table_markdown", "generate", "render", "renderer_name",
-    "sequence_dot", "sequence_mermaid", "sequence_text", "stale", "state_chart_dot", "state_chart_markdown",
-    "state_chart_mermaid", "transitions_markdown",
+    "Run", "decision_table_dot", "decision_table_markdown", "generate", "history_dot", "history_mermaid",
+    "history_text", "render", "renderer_name", "sequence_dot", "sequence_mermaid", "sequence_text", "stale",
+    "state_chart_dot", "state_chart_markdown", "state_chart_mermaid", "transitions_markdown",
 ]  # fmt: skip

@@ -65,7 +65,7 @@ def build(cls: type[System], args: argparse.Namespace) -> System:
     Raises:
         UsageError: an option does not fit the system.
     """
-    system = cls(edition=_edition(cls, args.edition), faults=_faults(cls, args.fault), **_sizes(cls, args))
+    system = cls(edition=edition(cls, args.edition), faults=_faults(cls, args.fault), **_sizes(cls, args))
     low, high = system.sizes.get("min_nodes"), system.sizes.get("max_nodes")
     if low is not None and high is not None and low > high:
         raise UsageError(f"--min {low} is more than --max {high}: give --min of at most {high}, or a larger --max")
@@ -91,7 +91,8 @@ def _sizes(cls: type[System], args: argparse.Namespace) -> dict[str, int]:
     return sizes
 
 
-def _edition(cls: type[System], wanted: str | None) -> Any:
+def edition(cls: type[System], wanted: str | None) -> Any:
+    """The edition that an option names; without one, the default if the system has it, else its first."""
     known = registry.edition_names(cls)
     if wanted is None:
         return registry.DEFAULT_EDITION if registry.DEFAULT_EDITION in known else None

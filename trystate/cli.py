@@ -6,6 +6,7 @@ Rule: a wrong argument is one line on stderr and exit code 2; a command's module
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import io
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import trystate
+from trystate.impl.store.limits import Limits as StoreLimits
 from trystate.model.checker.kernel import Limits
 from trystate.model.errors import DeclarationError, LimitReached, UnavailableError, UsageError
 
@@ -98,18 +100,23 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"trystate {trystate.__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (function, add_options) in COMMANDS.items():
-        page = PAGES[name]
-        command = commands.add_parser(
-            name,
-            help=page.summary,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-            description=page.description,
-            epilog=page.epilog,
-        )
+        command = _page(commands, name, name)
         command.set_defaults(command=function)
         add_options(command)
     return top
+
+
+def _page(commands: argparse._SubParsersAction[Parser], word: str, name: str) -> Parser:
+    """The parser of the command that `word` chooses, with its page of the manual."""
+    page = PAGES[name]
+    return commands.add_parser(
+        word,
+        help=page.summary,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        description=page.description,
+        epilog=page.epilog,
+    )
 
 
 def _verify(p: Parser) -> None:
@@ -202,6 +209,38 @@ def _replay(p: Parser) -> None:
     p.add_argument("--list", action="store_true", help="list the findings")
 
 
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 (any free one) to 65535")
+    return int(text)
+
+
+def _store(p: Parser) -> None:
+    p = _page(p.add_subparsers(title="commands", metavar="COMMAND", required=True), "serve", "store serve")
+    p.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="the one address to listen on; 0.0.0.0 or :: for all (default: %(default)s)",
+    )
+    p.add_argument("--port", type=_port, default=29500, metavar="N", help="0 for any free one (default: %(default)s)")
+    p.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="serve only clients that know what is in it; torch's own client cannot (default: everybody)",
+    )
+    group = p.add_argument_group("limits", "what a peer may use; who breaks one is disconnected, and logged")
+    for field in dataclasses.fields(StoreLimits):
+        seconds = field.name.endswith("_seconds")
+        group.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            type=positive if seconds else whole,
+            default=field.default,
+            metavar="S" if seconds else "N",
+            help="(default: %(default)s)",
+        )
+
+
 def _doctor(p: Parser) -> None:
     """No options."""
 
@@ -212,5 +251,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "diagram": ("drawing:diagram", _diagram),
     "table": ("tables:table", _table),
     "replay": ("replaying:replay", _replay),
+    "store": ("serving:serve", _store),
     "doctor": ("doctor:doctor", _doctor),
 }

@@ -108,6 +108,34 @@ did not, with 3 if torch is missing or of another version.
   trystate replay R3
 """,
     ),
+    "store": Page(
+        summary="run a store's server",
+        description="""\
+What speaks TCPStore's wire protocol: torch's own clients can use it, and those
+of this package.
+""",
+        examples="""\
+  trystate store serve
+  trystate store serve --help
+""",
+    ),
+    "store serve": Page(
+        summary="serve a store in the foreground",
+        description="""\
+Serve one store in memory, to torch's own clients and to those of this package,
+until SIGINT or SIGTERM; then exit with 0. The address is printed once it
+listens. A connection that breaks a limit or the protocol is closed, and a line
+on stderr says which and why; nobody else notices.
+
+Without --secret-file everybody who can reach the address can read and write,
+as with torch's own server.
+""",
+        examples="""\
+  trystate store serve --port 29500
+  trystate store serve --host 0.0.0.0 --secret-file /run/secrets/store
+  MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
+""",
+    ),
     "doctor": Page(
         summary="say what is installed, and what works",
         description="""\

@@ -19,24 +19,39 @@ from trystate.model.language.machines import View
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
 from trystate.model.rendezvous.holder import Holders
+from trystate.model.store.barriers import Barriers
+from trystate.model.store.frames import Frames
+from trystate.model.store.operations import OPERATIONS
+from trystate.model.store.queues import Queues
+from trystate.model.store.registers import Registers
+from trystate.model.store.startup import StartUps
+from trystate.model.store.waits import Waits
+from trystate.model.store.watches import Watches
 
-SYSTEMS: Mapping[str, type[System]] = {"rendezvous": Rendezvous, "state-holders": Holders}
-TABLES: Mapping[str, Mapping[str, DecisionTable]] = {e.name: OPERATORS[e] for e in OPERATORS}
+SYSTEMS: Mapping[str, type[System]] = {
+    "rendezvous": Rendezvous, "state-holders": Holders, "barriers": Barriers, "frames": Frames,
+    "queues": Queues, "registers": Registers, "start-ups": StartUps, "waits": Waits, "watches": Watches,
+}  # fmt: skip
+TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
+    e.name: {**{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}), **OPERATIONS[e]} for e in OPERATIONS
+}
 DEFAULT_EDITION = Edition.TORCH.name  # what the torch that is installed speaks
 
 
 def plan() -> tuple[Run, ...]:
     """The runs that `trystate verify` checks."""
-    from trystate.model.rendezvous.findings import PLAN
+    from trystate.model.rendezvous import findings as rendezvous
+    from trystate.model.store import findings as store
 
-    return tuple(PLAN)
+    return rendezvous.PLAN + store.PLAN
 
 
 def findings() -> Mapping[str, Finding]:
     """Every known defect, by its name."""
-    from trystate.model.rendezvous.findings import FINDINGS
+    from trystate.model.rendezvous import findings as rendezvous
+    from trystate.model.store import findings as store
 
-    return {finding.name: finding for finding in FINDINGS.values()}
+    return {**rendezvous.FINDINGS, **store.FINDINGS}
 
 
 def finding_named(name: str) -> Finding:
@@ -118,23 +133,29 @@ def edition_names(cls: type[System]) -> list[str]:
     return [edition.name for edition in cls.Edition] if cls.Edition is not None else []
 
 
-def table_named(name: str, edition: str) -> DecisionTable | None:
-    """A decision table of an edition; None where no edition has one of this name.
+def table_named(name: str, edition: str | None) -> DecisionTable | None:
+    """A decision table of an edition, or of the first that has it, the default before others; None for other names.
 
     Raises:
-        UsageError: no such edition.
+        UsageError: no such edition, or only others have the table.
     """
-    for known, tables in TABLES.items():
-        if known == edition.upper():
-            return tables.get(name)
-    raise UsageError(unknown("edition", edition, TABLES))
+    if edition is not None and edition.upper() not in TABLES:
+        raise UsageError(unknown("edition", edition, TABLES))
+    having = {known: tables[name] for known, tables in TABLES.items() if name in tables}
+    if not having:
+        return None
+    wanted = (edition or DEFAULT_EDITION).upper()
+    if wanted in having or edition is None:
+        return having.get(wanted, next(iter(having.values())))
+    raise UsageError(f"no table {name!r} in the edition {wanted}: give --edition {' or '.join(having)}")
 
 
 def titled_tables() -> dict[str, DecisionTable]:
-    """Every table under a title of its own: one that all editions share is there once."""
+    """Every table once, under a title of its own, which names its editions where there is more than one table."""
     titled: dict[str, DecisionTable] = {}
-    for edition, tables in TABLES.items():
-        for name, table in tables.items():
-            shared = all(other.get(name) is table for other in TABLES.values())
-            titled[name if shared else f"{name}, {edition} edition"] = table
+    for name in dict.fromkeys(name for tables in TABLES.values() for name in tables):
+        having = {edition: tables[name] for edition, tables in TABLES.items() if name in tables}
+        for table in dict.fromkeys(having.values()):
+            editions = [edition for edition, other in having.items() if other is table]
+            titled[name if editions == [*having] else f"{name}, {' and '.join(editions)} edition"] = table
     return titled

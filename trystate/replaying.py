@@ -12,7 +12,7 @@ from trystate.diagrams import sequence_text
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
-from trystate.property_tests.torch_rendezvous.versions import torch_problem
+from trystate.property_tests.versions import torch_problem
 
 from . import registry
 from .deciding import decide, showcase
@@ -70,14 +70,17 @@ def _replay_on_torch(finding: Finding) -> int:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is imported
     from importlib.metadata import version
 
-    from trystate.property_tests.torch_rendezvous.scenarios import SCENARIOS, ScheduleError, run_scenario
+    from trystate.property_tests.replays import ScheduleError
+    from trystate.property_tests.torch_rendezvous.scenarios import SCENARIOS as RENDEZVOUS
+    from trystate.property_tests.torch_store.scenarios import SCENARIOS as STORE
 
-    if finding.name not in SCENARIOS:
-        print(f"not replayed: no scenario for {finding.name}", file=sys.stderr)
+    scenario = {**RENDEZVOUS, **STORE}.get(finding.name)
+    if scenario is None:
+        print(f"not replayed: torch {version('torch')} no longer has what {finding.number} is about", file=sys.stderr)
         return Exit.INCOMPLETE
     print(f"On torch {version('torch')}:\n", flush=True)
     try:
-        seen = run_scenario(finding.name, lambda step: print(f"  {step}", flush=True))
+        seen = scenario.run(lambda step: print(f"  {step}", flush=True))
     except ScheduleError as error:
         print(f"not replayed: the schedule could not be brought about: {error}", file=sys.stderr)
         return Exit.INCOMPLETE

@@ -24,8 +24,7 @@ def results_markdown(results: Results, files: Files) -> str:
         parts.append("## Counterexamples\n\n" + "\n".join(text for text in shown if text))
     if results.conformed:
         parts.append(
-            "## Conformance with the installed torch\n\n"
-            + _table(("check", "compared", "disagreements"), map(_conformed, results.conformed))
+            "## Conformance\n\n" + _table(("check", "compared", "disagreements"), map(_conformed, results.conformed))
         )
     return "\n".join(parts)
 

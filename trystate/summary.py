@@ -91,7 +91,7 @@ def _runs(checked: list[Checked], width: int) -> Table:
 
 
 def _conformance(conformed: list[Conformed]) -> Table:
-    table = Table(title="Conformance with the installed torch", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title="Conformance", title_justify="left", box=SIMPLE_HEAD)
     for head in ("check", "compared", "result"):
         table.add_column(head)
     for c in conformed:

@@ -15,6 +15,7 @@ from trystate.model.errors import UsageError
 from trystate.model.language import DecisionTable, System
 
 from . import registry
+from .choosing import edition
 from .exits import Exit
 
 _MARKS = {
@@ -26,8 +27,7 @@ _MARKS = {
 
 def table(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
-    edition = args.edition or registry.DEFAULT_EDITION
-    found = registry.table_named(args.name, edition)
+    found = registry.table_named(args.name, args.edition)
     console = Console(highlight=False, markup=False)
     if found is not None:
         text, drawn = decision_table_markdown(found), _decisions(found)
@@ -39,9 +39,7 @@ def table(args: argparse.Namespace) -> int:
         if args.name not in registry.SYSTEMS:
             raise UsageError(registry.unknown("table", args.name, known))
         cls = registry.SYSTEMS[args.name]
-        if edition.upper() not in registry.edition_names(cls):
-            raise UsageError(registry.unknown("edition", edition, registry.edition_names(cls)))
-        system = cls(edition=edition, faults=registry.fault_bounds(cls))
+        system = cls(edition=edition(cls, args.edition), faults=registry.fault_bounds(cls))
         text, drawn = transitions_markdown(system), _transitions(system)
     if console.is_terminal:
         console.print(drawn)

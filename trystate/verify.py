@@ -15,8 +15,8 @@ from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.model.language import System
-from trystate.property_tests.torch_rendezvous.checks import Check
-from trystate.property_tests.torch_rendezvous.versions import torch_problem
+from trystate.property_tests.checks import Check
+from trystate.property_tests.versions import torch_problem
 
 from . import registry
 from .choosing import build, chosen
@@ -130,8 +130,11 @@ def refinement_checks() -> tuple[Check, ...]:
 
 
 def conformance_checks() -> tuple[Check, ...]:
-    """The comparisons with torch. Loads torch."""
+    """The comparisons with torch, and of our own stores. Loads torch."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is imported
-    from trystate.property_tests.torch_rendezvous.conformance import CHECKS
+    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")  # torch's clients look up the names of their peers
+    from trystate.property_tests.store_models import conformance as store_models
+    from trystate.property_tests.stores import cases
+    from trystate.property_tests.torch_rendezvous import conformance as rendezvous
 
-    return tuple(CHECKS)
+    return (*rendezvous.CHECKS, *cases.CHECKS, *store_models.CHECKS)
