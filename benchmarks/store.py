@@ -7,8 +7,8 @@ so that a busy machine slows both; a ratio is torch's time over ours in the same
 as torch, and is shown as its median and from where to where it went. Times of single operations are those of the
 fastest of several short bursts, as whatever else runs on the machine only adds to them. Crowds of clients are raw
 sockets of one process: hundreds of Python threads would measure themselves. What is answered is checked; a wrong
-answer ends the run. torch's server asks the resolver for the name of each newcomer: where that is slow to answer,
-hundreds of clients take minutes to connect.
+answer ends the run. torch's server asks the resolver for the name of each newcomer, for a second at most: where no
+answer comes, hundreds of clients take minutes to connect.
 
 On a virtual machine, waking a process on another, idle core can take ten times as long as a request, and the system
 decides anew every few seconds who runs where. `--one-core` keeps the client and both servers on one core, so that
@@ -25,61 +25,23 @@ import platform
 import selectors
 import socket
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from trystate.impl.store.limits import Limits
-from trystate.impl.store.server import TCPStoreServer
-from trystate.impl.store.wire import I64, MAGIC, U32, blob, counted
-from trystate.model.store.vocabulary import Query
+from trystate.impl.store.wire import I64
+from trystate.property_tests import store_wire as wire
+from trystate.property_tests.torch_store.server import OurServer, Server, TorchServer
 
 LOOPBACK = "127.0.0.1"
 TIMEOUT = timedelta(seconds=120)
-TORCH_SERVER = """import sys, torch.distributed as dist
-store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-print(store.port, flush=True)
-sys.stdin.read()"""
-
-
-@dataclass(frozen=True)
-class Server:
-    """A server in a process of its own."""
-
-    port: int
-    pid: int
-
-    def resident(self) -> int:
-        """Its resident memory in bytes."""
-        fields = Path(f"/proc/{self.pid}/statm").read_text().split()
-        return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-@contextlib.contextmanager
-def torch_server() -> Iterator[Server]:
-    argv = [sys.executable, "-c", TORCH_SERVER]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None and process.stdout is not None
-        yield Server(int(process.stdout.readline()), process.pid)
-        process.stdin.close()
-
-
-@contextlib.contextmanager
-def our_server() -> Iterator[Server]:
-    with TCPStoreServer(limits=Limits(connections=4096)) as server:
-        assert server.pid is not None
-        yield Server(server.port, server.pid)
-
-
-SERVERS = {"torch": torch_server, "ours": our_server}
+SERVERS: dict[str, type[Server]] = {"torch": TorchServer, "ours": OurServer}
 Sides = dict[str, Any]  # "torch" and "ours" -> a server or a client of it
 
 
@@ -222,10 +184,6 @@ def operations(servers: Sides, rounds: int, share: float) -> None:
 # ---- crowds of raw sockets
 
 
-def wire(query: Query, *parts: bytes) -> bytes:
-    return bytes((query, *b"".join(parts)))
-
-
 class Crowd:
     """Clients of one server in one process, which act together."""
 
@@ -237,10 +195,9 @@ class Crowd:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.selector.register(sock, selectors.EVENT_READ)
             self.sockets.append(sock)
-        self.say(wire(Query.VALIDATE, U32.pack(MAGIC)))
-        nonce = U32.pack(7)
-        self.say(wire(Query.PING, nonce))
-        assert set(self.hear(4)) == {nonce}
+        self.say(wire.VALIDATE)
+        self.say(wire.PING)
+        assert set(self.hear(len(wire.NONCE))) == {wire.NONCE}
 
     def say(self, request: bytes) -> None:
         for sock in self.sockets:
@@ -264,12 +221,12 @@ class Crowd:
         """Each adds to a counter and waits for a key, which is set by who came last."""
         name = f"{len(self.sockets)}/{number}"
         counter, done = f"/{name}/count".encode(), f"/{name}/done".encode()
-        self.say(wire(Query.ADD, blob(counter), I64.pack(1)))
+        self.say(wire.add(counter, 1))
         assert sorted(I64.unpack(each)[0] for each in self.hear(8)) == list(range(1, len(self.sockets) + 1))
-        wait = wire(Query.WAIT, counted([done]))
+        wait = wire.wait(done)
         for sock in self.sockets[1:]:
             sock.sendall(wait)
-        self.sockets[0].sendall(wire(Query.SET, blob(done), blob(b"1")) + wait)
+        self.sockets[0].sendall(wire.set_(done, b"1") + wait)
         assert set(self.hear(1)) == {b"\0"}
 
     def close(self) -> None:
@@ -323,14 +280,14 @@ def growth(rounds: int, clients: tuple[int, ...], keys: tuple[int, ...]) -> None
         stores = {name: torch_client(server) for name, server in servers.items()}
         for store in stores.values():
             store.set("k0", "value")
-        empty = {name: server.resident() for name, server in servers.items()}
+        empty = {name: server.resident_bytes() for name, server in servers.items()}
         for size in clients:
             crowd = {name: Crowd(server, size) for name, server in servers.items()}
-            used = [(servers[name].resident() - empty[name]) / size / 1024 for name in servers]
+            used = [(servers[name].resident_bytes() - empty[name]) / size / 1024 for name in servers]
             lines.append([f"{size:,} idle clients", *checks(stores, rounds), *(f"{u:.1f} KiB each" for u in used)])
             for each in crowd.values():
                 each.close()
-        before = {name: server.resident() for name, server in servers.items()}
+        before = {name: server.resident_bytes() for name, server in servers.items()}
         there = 0
         for size in keys:
             for store in stores.values():
@@ -338,7 +295,7 @@ def growth(rounds: int, clients: tuple[int, ...], keys: tuple[int, ...]) -> None
                     store.set(f"{i:063d}", "v" * 64)
                 store.check(["k0"])
             there = size
-            used = [(servers[name].resident() - before[name]) / size for name in servers]
+            used = [(servers[name].resident_bytes() - before[name]) / size for name in servers]
             lines.append([f"{size:,} keys", *checks(stores, rounds), *(f"{u:.0f} B each" for u in used)])
     heads = ["with", "torch, µs", "ours, µs", "ratio", "torch, memory", "ours, memory"]
     show("A check() and the memory as clients and keys (64 bytes, and 64 of value) grow", heads, lines)
@@ -358,7 +315,7 @@ def starting(rounds: int) -> None:
             began = time.perf_counter()
             with start() as server:
                 taken.append((time.perf_counter() - began) * 1e3)
-                resident = server.resident()
+                resident = server.resident_bytes()
         lines.append([name, spread(taken), f"{resident / 2**20:.0f}"])
     show("A server's process", ["server", "starts in, ms", "resident, MiB"], lines)
 

@@ -6,7 +6,7 @@ import enum
 
 from trystate.model.language import Kind, Machine
 
-from .moves import Move, effect_parts, guard_parts, initial_states, moves, state_doc, system_title
+from .moves import Move, control_states, effect_parts, guard_parts, initial_states, moves, state_doc, system_title
 from .style import BODY, FONT, HEAD, INK, KINDS, LOOKS, MUTED, clip, font, left, legend, quote, title, wrap
 
 COMPARTMENT_WIDTH, EDGE_WIDTH = 40, 32  # characters a line
@@ -26,8 +26,8 @@ def state_chart_dot(machine: Machine) -> str:
     `#n` is the transition's number in the system's table of transitions, which tells what is too long for the
     picture.
     """
-    found = moves(machine)
-    inner = {state: [m for m in found if m.source is m.dest is state] for state in machine.states}
+    found, shown = moves(machine), control_states(machine)
+    inner = {state: [m for m in found if m.source is m.dest is state] for state in shown}
     arrows = _arrows(machine, found)
     homes = _homes([*([m] for group in inner.values() for m in group), *arrows.values()])
     per = f", one per {machine.params[0].sort.name}" if machine.params else ""
@@ -43,7 +43,7 @@ def state_chart_dot(machine: Machine) -> str:
         f'  edge [fontname="{FONT}", fontsize=11, color="{INK}", arrowsize=0.8, penwidth=1.4];',
         '  "initial" [shape=circle, style=filled, fillcolor=black, width=0.15, fixedsize=true, label=""];',
     ]
-    lines += [_state(state, inner[state], homes) for state in machine.states]
+    lines += [_state(state, inner[state], homes) for state in shown]
     lines += [f'  "initial" -> {_node(state)} [weight=10];' for state in initial_states(machine)]
     order = {state: k for k, state in enumerate(machine.states)}
     for number, ((sources, dest, kind), group) in enumerate(arrows.items(), 1):

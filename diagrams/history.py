@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trystate.model.histories import Broken, Call, Placed, shown
+from trystate.model.histories import Broken, Call, Placed, shortened, shown
 
 from .mermaid import escape_mermaid
 from .style import BODY, FONT, INK, MUTED, RULE, VERMILION_TINT, font, left, quote, title, wrap
@@ -52,14 +52,14 @@ def lanes(broken: Broken[Any, Any], calls_max: int = CALLS_MAX) -> Lanes:
     drawn = by_return[-calls_max:]
     if broken.culprit not in drawn:
         drawn[0] = broken.culprit
-    events = sorted((moment, moment == c.invoked, k) for k, c in enumerate(drawn) for moment in _ends(c))
+    # Invocations stand before returns of the same moment: calls that touch count as concurrent.
+    events = sorted((moment, moment > c.invoked, k) for k, c in enumerate(drawn) for moment in _moments(c))
     labels = [_label(c, broken.culprit) for c in drawn]
     starts: dict[int, int] = {}
     ends: dict[int, int] = {}
     column = 0
-    # Invocations stand before returns of the same moment: calls that touch count as concurrent.
-    for _, begins, k in sorted(events, key=lambda e: (e[0], not e[1], e[2])):
-        if begins and k not in starts:
+    for _, _, k in events:
+        if k not in starts:
             starts[k] = column
         else:
             column = max(column, starts[k] + len(labels[k]) + 2 * STEP)
@@ -127,14 +127,12 @@ def history_mermaid(broken: Broken[Any, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _ends(call: Call[Any, Any]) -> list[float]:
+def _moments(call: Call[Any, Any]) -> list[float]:
     return [call.invoked] if call.returned is None else [call.invoked, call.returned]
 
 
 def _label(call: Call[Any, Any], culprit: Call[Any, Any]) -> str:
-    text = " ".join(str(call).split())
-    if len(text) > LABEL_MAX:  # what differs stands at the end more often than at the beginning
-        text = f"{text[: LABEL_MAX // 2]}…{text[-LABEL_MAX // 2 :]}"
+    text = shortened(" ".join(str(call).split()), LABEL_MAX)
     return f"✗ {text}" if call == culprit else text
 
 
@@ -148,10 +146,8 @@ def _lane_text(bars: Sequence[Bar]) -> str:
 
 def _bar_dot(name: str, bar: Bar, y: float) -> str:
     start, end = bar.start * CHAR, bar.end * CHAR
-    fill, colour, style = (VERMILION_TINT, VERMILION, "filled") if bar.culprit else (BODY, INK, "filled")
-    if bar.call.pending:
-        style = '"filled,dashed"'
-    pen = 2 if bar.culprit else 1
+    fill, colour, pen = (VERMILION_TINT, VERMILION, 2) if bar.culprit else (BODY, INK, 1)
+    style = '"filled,dashed"' if bar.call.pending else "filled"
     label = font(bar.label, bold=bar.culprit)
     size = f"width={_inches(end - start)}, height={_inches(LANE - PADDING)}, fixedsize=true"
     return (

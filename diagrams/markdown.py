@@ -11,7 +11,7 @@ from trystate.model.language import DecisionTable, Expr, Machine, System, Transi
 from trystate.model.language.text import show
 
 from .mermaid import sequence_mermaid, state_chart_mermaid
-from .moves import effect_parts, guard_parts, moves, state_doc, system_title
+from .moves import control_states, effect_parts, guard_parts, moves, state_doc, system_title
 from .runs import sequence_text
 from .style import slug
 
@@ -103,7 +103,7 @@ def state_chart_markdown(machine: Machine) -> str:
     """A page for one machine: the picture, the same in Mermaid, and what its states mean."""
     name = chart_name(machine)
     page = f"{system_name(machine.system)}.md"
-    states = _table(["state", "meaning"], ([code(s.name), prose(state_doc(s))] for s in machine.states))
+    states = _table(["state", "meaning"], ([code(s.name), prose(state_doc(s))] for s in control_states(machine)))
     return (
         f"# {prose(system_title(machine.system))}: {prose(machine.name)}\n\n{prose(machine.doc)}\n\n"
         f"![state chart]({name}.svg)\n\n`#n` is the number of a transition in [the table]({page}).\n\n"

@@ -11,7 +11,7 @@ import re
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import Kind, Machine, System
 
-from .moves import Move, initial_states, moves
+from .moves import Move, control_states, initial_states, moves
 from .runs import REPEATS, RESTS, SHARED, Step, Story, tell
 
 _ARROWS = {Kind.PROTOCOL: "->>", Kind.ENVIRONMENT: "-->>", Kind.FAULT: "--x"}
@@ -30,7 +30,7 @@ def state_chart_mermaid(machine: Machine) -> str:
         labels.setdefault((m.source, m.dest), []).append(_label(m))
     order = {state: k for k, state in enumerate(machine.states)}
     lines = ["stateDiagram-v2"]
-    lines += [f'    state "{escape_mermaid(state.name)}" as {_state(state)}' for state in machine.states]
+    lines += [f'    state "{escape_mermaid(state.name)}" as {_state(state)}' for state in control_states(machine)]
     lines += [f"    [*] --> {_state(state)}" for state in initial_states(machine)]
     for source, dest in sorted(labels, key=lambda pair: (order[pair[0]], order[pair[1]])):
         lines.append(f"    {_state(source)} --> {_state(dest)} : {'<br/>'.join(labels[source, dest])}")

@@ -27,7 +27,7 @@ class Move:
 
 
 def moves(machine: Machine) -> list[Move]:
-    """Every claimed move, by transition and then in the order of the states."""
+    """Every claimed move from a state that the edition has, by transition and then in the order of the states."""
     order = {state: k for k, state in enumerate(machine.states)}
     found: list[Move] = []
     for number, t in enumerate(machine.system.transitions, 1):
@@ -37,7 +37,23 @@ def moves(machine: Machine) -> list[Move]:
             whose = _whose(machine, t, (source, dest) in own) if (source, dest) in others else ""
             must = any(a.must for a in t.arcs if (a.source, a.dest) == (source, dest))
             found.append(Move(number, t, source, dest, whose, must))
-    return found
+    there = _reached(machine, found)
+    return [m for m in found if m.source in there]
+
+
+def control_states(machine: Machine) -> list[enum.Enum]:
+    """The states that the edition has: those that the claimed moves lead to."""
+    there = _reached(machine, moves(machine))
+    return [state for state in machine.states if state in there]
+
+
+def _reached(machine: Machine, found: list[Move]) -> set[enum.Enum]:
+    there: set[enum.Enum] = set()
+    more = set(initial_states(machine))
+    while more - there:
+        there |= more
+        more = {m.dest for m in found if m.source in there}
+    return there
 
 
 def _whose(machine: Machine, t: Transition, own_too: bool) -> str:

@@ -67,9 +67,13 @@ def operation_text(operation: object) -> str:
 
 def outcome_text(outcome: object) -> str:
     """An outcome for a person: of an enum's member, what it means; of something long, its ends."""
-    text = str(outcome.value if isinstance(outcome, enum.Enum) else outcome)
-    half = OUTCOME_MAX // 2
-    return text if len(text) <= OUTCOME_MAX else f"{text[:half]}…{text[-half:]}"
+    return shortened(str(outcome.value if isinstance(outcome, enum.Enum) else outcome), OUTCOME_MAX)
+
+
+def shortened(text: str, characters: int) -> str:
+    """A text of at most so many characters: of a longer one the beginning and the end, where outcomes differ."""
+    kept = characters - 1
+    return text if len(text) <= characters else f"{text[: kept - kept // 2]}…{text[-(kept // 2) :]}"
 
 
 @dataclass(frozen=True)

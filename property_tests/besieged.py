@@ -18,6 +18,9 @@ from trystate.impl.store.session import Session
 from trystate.impl.store.wire import COUNTER_KEY, I64, MAGIC, U32, U64, VERSION, blob, counted
 from trystate.model.store.vocabulary import Connection, Extension, Query
 
+from .store_wire import VALIDATE as VALIDATE
+from .store_wire import check, get, request, set_, wait
+
 STRANGERS = 3
 STEPS_MAX = 200
 DATA_MAX = 255  # bytes of a step
@@ -26,7 +29,6 @@ LIMITS = Limits(  # small, so that a few hundred bytes reach each of them
     bytes_total=1024, queue_items=8, connections=STRANGERS + 1, unsent_bytes=512, unsent_bytes_total=300,
     kept_bytes_total=128, watches_per_connection=4, waited_keys_total=8,
 )  # fmt: skip
-VALIDATE = bytes((Query.VALIDATE,)) + U32.pack(MAGIC)
 MINE = b"/the witness's own"
 
 
@@ -72,7 +74,7 @@ class Siege:
         self.secret = secret
         self.count = 0
         if secret is None:
-            self.ask(VALIDATE + _set(MINE, b"%06d" % 0), b"")
+            self.ask(VALIDATE + set_(MINE, b"%06d" % 0), b"")
         self.strangers = [self._come(VALIDATE) for _ in range(STRANGERS)]
 
     def _come(self, first: bytes) -> Session:
@@ -134,21 +136,21 @@ class Siege:
             assert self.service.next_deadline is None or self.service.next_deadline > self.now, "it would spin"
         self._drive()
 
-    def ask(self, request: bytes, reply: bytes) -> None:
+    def ask(self, question: bytes, reply: bytes) -> None:
         """The witness's request has this reply, and nothing else is sent to it."""
         heard = self.replies[self.witness]
         heard.clear()
-        self.feed(self.witness, request)
+        self.feed(self.witness, question)
         assert bytes(heard) == reply, f"the witness was answered {bytes(heard)!r} instead of {reply!r}"
 
     def question(self) -> None:
         """The witness reads and writes its own key; what strangers fill or hold does not matter to it."""
         old, self.count = b"%06d" % self.count, self.count + 1
         new = b"%06d" % self.count
-        self.ask(bytes((Query.GET,)) + blob(MINE), blob(old))
-        self.ask(bytes((Query.COMPARE_SET,)) + blob(MINE) + blob(old) + blob(new), blob(new))
-        self.ask(bytes((Query.CHECK,)) + counted([MINE]), b"\x00")
-        self.ask(bytes((Query.WAIT,)) + counted([MINE]) + bytes((Query.GET,)) + blob(MINE), b"\x00" + blob(new))
+        self.ask(get(MINE), blob(old))
+        self.ask(request(Query.COMPARE_SET, blob(MINE), blob(old), blob(new)), blob(new))
+        self.ask(check(MINE), b"\x00")
+        self.ask(wait(MINE) + get(MINE), b"\x00" + blob(new))
         assert not self.witness.closing, self.log[-1]
 
     def audit(self) -> None:
@@ -175,14 +177,14 @@ class Siege:
 
     def _audit_blocked(self, sessions: Sequence[Session]) -> None:
         contents = self.service.contents
-        waits = {wait for there in contents.waiting.waits.values() for wait in there}
-        assert contents.waiting.keys_waited == sum(len(wait.keys) for wait in waits) <= self.limits.waited_keys_total
-        for wait in waits:
-            there = contents.values.keys() | (set() if wait.reads else contents.queues.keys())
-            absent = wait.keys - there
-            assert absent or wait.takes, "all that it waits for is there"
-            assert wait.takes or wait.missing == absent, "what a wait misses"
-            assert not (wait.takes and wait.keys <= contents.queues.keys()), "an element is there for it"
+        waits = {each for there in contents.waiting.waits.values() for each in there}
+        assert contents.waiting.keys_waited == sum(len(each.keys) for each in waits) <= self.limits.waited_keys_total
+        for each in waits:
+            there = contents.values.keys() | (set() if each.reads else contents.queues.keys())
+            absent = each.keys - there
+            assert absent or each.takes, "all that it waits for is there"
+            assert each.takes or each.missing == absent, "what a wait misses"
+            assert not (each.takes and each.keys <= contents.queues.keys()), "an element is there for it"
         arrivals = [each for barrier in self.service.barriers.table.values() for each in barrier.arrivals.values()]
         blocked = {each.blocked for each in sessions if each.state is Connection.BLOCKED}
         assert blocked == {*waits, *arrivals}, "who is blocked is in a table, and the other way round"
@@ -210,10 +212,6 @@ def besiege(siege: bytes, secret: bytes | None = None) -> Siege:
             room.question()
     room.end()
     return room
-
-
-def _set(key: bytes, value: bytes) -> bytes:
-    return bytes((Query.SET,)) + blob(key) + blob(value)
 
 
 # ---- what to send: each request, whole
@@ -254,7 +252,7 @@ def seeds() -> list[bytes]:
     kinds = sorted(SHAPES)
     variants = [lambda pool, k=k: pool[k % len(pool)] for k in (0, 2, 3)]  # keys of even places are /a
     sieges = [sent(0, whole(kind, choose)) for kind in kinds for choose in variants]
-    sieges += [[Step(SEND, 0, request[:3]), *sent(0, request[3:])] for kind in kinds if (request := whole(kind, min))]
+    sieges += [[Step(SEND, 0, each[:3]), *sent(0, each[3:])] for kind in kinds if (each := whole(kind, min))]
     for first in (Query.WAIT, Extension.GET, Extension.QUEUE_POP, Query.BARRIER, Extension.WATCH, Query.SET):
         for choose in variants:
             before = sent(0, whole(first, choose))

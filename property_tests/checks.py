@@ -18,7 +18,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One way of comparing the model with the installed torch; `run` is given a function to report with."""
+    """A model against a finer one, the installed torch, or our stores; `run` is given a function to report with."""
 
     name: str
     run: Callable[[Callable[[str], None]], Outcome]

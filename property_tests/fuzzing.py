@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fuzz for so long; never returns, but ends the process with 0, or with libFuzzer's 77 if something was found."""
+    """Fuzz for so long, and end the process with 0, or with libFuzzer's 77 if something was found; or replay."""
     parser = argparse.ArgumentParser(prog="python -m trystate.property_tests.fuzzing", description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="how long to go on")
     parser.add_argument("--seed", type=int, default=1, help="of the chances that it takes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -55,6 +56,17 @@ class Catalogue:
 
 class ScheduleError(RuntimeError):
     """The schedule of a scenario could not be brought about: nothing was observed."""
+
+
+def finish(thread: threading.Thread, seconds: float = 30.0) -> None:
+    """Wait for the end of a thread.
+
+    Raises:
+        ScheduleError: it does not come in time.
+    """
+    thread.join(seconds)
+    if thread.is_alive():
+        raise ScheduleError(f"{thread.name} is not done after {seconds:g} s")
 
 
 def judge(violated: bool, claim: str, facts: Iterable[str]) -> Observation:

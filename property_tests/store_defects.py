@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
-from threading import Thread
 from typing import Any
 
 import pytest
 
+from .stores.handles import Call
 from .torch_store.server import HOST, OurServer, OurServerAndClients, Server, TorchLegacyServer, TorchServer
 
 SOON_S = 0.5  # much more than an operation takes, much less than what a defect costs
@@ -65,7 +65,7 @@ def servers() -> Iterator[Servers]:
 
 
 class Timed:
-    """How long a call took, and what it returned or raised."""
+    """How long a call took, and what it returned or raised; `Call` is the same on a thread of its own."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         began = time.monotonic()
@@ -78,21 +78,8 @@ class Timed:
         self.seconds = time.monotonic() - began
 
 
-class InThread:
-    """A call in a thread of its own, which nobody waits for longer than he says."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        self.timed: Timed | None = None
-        self._thread = Thread(target=lambda: setattr(self, "timed", Timed(call)), daemon=True)
-        self._thread.start()
-
-    def ends(self, seconds: float) -> bool:
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-
 __all__ = [
-    "HOST", "OURS", "SOON_S", "TORCH", "Connection", "InThread", "OurServer", "OurServerAndClients", "Server",
+    "HOST", "OURS", "SOON_S", "TORCH", "Call", "Connection", "OurServer", "OurServerAndClients", "Server",
     "Servers", "Timed", "TorchLegacyServer", "TorchServer", "defective", "expected", "made_by", "name", "servers",
     "sound",
 ]  # fmt: skip

@@ -10,43 +10,26 @@ from itertools import count
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.service import Service
 from trystate.impl.store.session import Session
-from trystate.impl.store.wire import I64, MAGIC, SEAT_BYTES, U32, U64, blob, blobs, counted
+from trystate.impl.store.wire import I64, SEAT_BYTES, STOP_WAITING, U64, WAIT_CANCELED, blob, blobs, counted
 from trystate.model.store.vocabulary import Change, Extension, Query, Status
 
+from .store_wire import VALIDATE as VALIDATE
+from .store_wire import add as add
+from .store_wire import get as get
+from .store_wire import request
+from .store_wire import set_ as set_
+from .store_wire import wait as wait
+
+plain = extended = request  # a reader sees whose it is: torch's, or an extension
 KEY, OTHER = b"/key", b"/other"
-VALIDATE = bytes((Query.VALIDATE,)) + U32.pack(MAGIC)
-CANCEL = bytes((Query.CANCEL_WAIT,))
+CANCEL = request(Query.CANCEL_WAIT)
 OK, TIMED_OUT = bytes((Status.OK,)), bytes((Status.TIMED_OUT,))
-STOP, CANCELED = b"\x00", b"\x01"
+STOP, CANCELED = STOP_WAITING, WAIT_CANCELED
 SEATS = count(1)
 
 
 def i64(number: int) -> bytes:
     return I64.pack(number)
-
-
-def plain(query: Query, *parts: bytes) -> bytes:
-    return bytes((query,)) + b"".join(parts)
-
-
-def extended(extension: Extension, *parts: bytes) -> bytes:
-    return bytes((extension,)) + b"".join(parts)
-
-
-def set_(key: bytes, value: bytes) -> bytes:
-    return plain(Query.SET, blob(key), blob(value))
-
-
-def get(key: bytes) -> bytes:
-    return plain(Query.GET, blob(key))
-
-
-def add(key: bytes, delta: int) -> bytes:
-    return plain(Query.ADD, blob(key), i64(delta))
-
-
-def wait(*keys: bytes) -> bytes:
-    return plain(Query.WAIT, counted(list(keys)))
 
 
 def delete(key: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""A peer of a store's server as the tests need it: raw bytes on a socket, and requests by their numbers."""
+"""Requests as bytes, and a peer of a store's server that sends them: what the tests that work below a client use."""
 
 from __future__ import annotations
 

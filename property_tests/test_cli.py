@@ -20,6 +20,7 @@ from trystate import registry, verify
 from trystate.__main__ import main
 from trystate.deciding import showcase
 from trystate.exits import Exit
+from trystate.manual import PAGES
 
 from .systems.lock import Edition, Lock, Where
 
@@ -133,7 +134,11 @@ def test_a_conformance_disagreement_exits_with_1_and_is_named(command: Command, 
 
 def test_a_comparison_of_nothing_does_not_pass(command: Command, plan: Any) -> None:
     plan(MENDED, checks=(Check("empty", lambda report: Outcome(0, "edges", (), 0.0)),))
-    assert command("verify")[0] == Exit.FAILED
+    code, out, _ = command("verify", "--junit", "all.xml")
+    assert code == Exit.FAILED
+    assert "conformance: empty: nothing was compared" in out
+    assert "1 conformance disagreement\n" in out
+    assert report()["conformance"][0]["disagreements"] == ["nothing was compared"]
 
 
 def test_conformance_without_torch_is_skipped_aloud_and_changes_nothing(command: Command, plan: Any) -> None:
@@ -260,7 +265,7 @@ def test_an_internal_error_is_one_line_and_leaves_a_traceback(
     assert "in burst" in Path("here/traceback.txt").read_text()
 
 
-@pytest.mark.parametrize("name", ["", "verify", "explore", "diagram", "table", "replay", "doctor"])
+@pytest.mark.parametrize("name", ["", *PAGES])
 def test_every_command_explains_itself_its_exit_codes_and_gives_examples(command: Command, name: str) -> None:
     code, out, _ = command(*name.split(), "--help")
     assert code == Exit.OK
@@ -373,6 +378,12 @@ def test_explore_follows_a_counterexample_and_says_where_it_is(command: Command)
     assert "the loaded run ends here" in out
     assert "you have left the loaded run" in out
     assert "no step of the loaded run '9': choose 0 to 2" in out
+
+
+def test_explore_goes_round_a_lasso_by_the_numbers_of_its_steps_too(command: Command) -> None:
+    for steps in ("n\n" * 4, "1\n" * 4):
+        _, out, _ = command("explore", f"{Lock.__module__}:Waltz", "--counterexample", "it_ends", stdin=steps)
+        assert re.findall(r"step (\d) of 3", out) == ["0", "0", "1", "2", "3", "1"]
 
 
 def test_explore_loads_a_counterexample_that_is_asked_for_at_once(command: Command) -> None:

@@ -141,6 +141,14 @@ def test_every_error_of_the_stores_is_explained() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
+@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+def test_every_module_of_the_stores_runtime_has_its_place_in_the_architecture() -> None:
+    text = (CHECKOUT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", text, re.M))))
+    there = {path.stem for path in (CHECKOUT / "impl" / "store").glob("[!_]*.py")}
+    assert there - named == set()
+
+
 def fenced(language: str, body: str, above: str = "") -> str:
     return f"Text.\n\n{above}\n```{language}\n{body}\n```\n\nMore text.\n"
 

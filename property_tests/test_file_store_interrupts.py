@@ -17,7 +17,8 @@ from trystate.impl.store.file import FileStore
 from trystate.impl.store.replica import Replica
 from trystate.impl.store.waiting import Waiting
 
-from .test_file_store import AMPLE, SHORT, path, state, until
+from .store_client.common import until
+from .test_file_store import AMPLE, SHORT, path, state
 
 __all__ = ["path"]  # the fixture
 

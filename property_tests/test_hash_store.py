@@ -6,8 +6,8 @@ import gc
 import os
 import queue
 import signal
+import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,16 +17,18 @@ from typing import Any
 
 import pytest
 import torch.distributed
-from trystate.impl.store import masters
+from trystate.impl.store import forking, masters
 from trystate.impl.store.base import Event, Store
 from trystate.impl.store.contents import Contents
 from trystate.impl.store.errors import ConnectionLost, LimitExceeded, StoreClosed, StoreTimeout
 from trystate.impl.store.file import FileStore
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.memory import LOCAL, Blocked
+from trystate.impl.store.memory import LOCAL, Blocked, Memory
 from trystate.impl.store.prefix import PrefixStore
 from trystate.impl.store.tcp import TCPStore
+
+from .store_client.common import until
 
 AMPLE = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=50)
@@ -43,13 +45,6 @@ def store() -> Iterator[HashStore]:
 def waiters(store: HashStore) -> int:
     with store._memory.lock:
         return sum(map(len, store._memory.contents.waiting.waits.values()))
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + AMPLE.total_seconds()
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def test_every_way_to_make_a_key_wakes_who_waits_for_it(store: HashStore) -> None:
@@ -208,6 +203,28 @@ def test_a_forked_child_may_change_its_copy_whatever_threads_of_the_parent_do(st
             thread.join()
 
 
+def test_stores_may_be_made_while_a_process_forks(store: HashStore) -> None:
+    over, others = threading.Event(), [Memory(LOCAL) for _ in range(100)]
+
+    def keep_making() -> None:
+        while not over.is_set():
+            Memory(LOCAL)
+
+    pause = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=keep_making)
+    thread.start()
+    try:
+        for _ in range(2000):
+            forking._before()
+            assert store._memory.lock.locked() and all(each.lock.locked() for each in others)
+            forking._in_parent()
+    finally:
+        over.set()
+        thread.join()
+        sys.setswitchinterval(pause)
+
+
 def test_a_master_of_a_forked_child_does_not_wait_for_one_of_the_parent() -> None:
     def close_one() -> bool:
         with TCPStore("127.0.0.1", 0, 1, True, AMPLE, multi_tenant=True) as store:
@@ -231,9 +248,13 @@ def test_who_waits_in_the_parent_takes_nothing_in_a_forked_child(store: HashStor
         assert popping.result(AMPLE.total_seconds()) == b"parent's"
 
 
-@pytest.mark.parametrize("kind", ["HashStore", "FileStore", "PrefixStore"])
+@pytest.mark.parametrize("kind", ["HashStore", "FileStore", "PrefixStore", "TCPStore"])
 def test_watches_are_lost_in_a_forked_child_and_new_ones_work(kind: str, tmp_path: Path) -> None:
-    with HashStore(AMPLE) if kind == "HashStore" else FileStore(tmp_path / "f", timeout=AMPLE) as below:
+    makes: dict[str, Callable[[], Store]] = {
+        "HashStore": lambda: HashStore(AMPLE),
+        "TCPStore": lambda: TCPStore("127.0.0.1", 0, is_master=True, timeout=AMPLE),
+    }
+    with makes.get(kind, lambda: FileStore(tmp_path / "f", timeout=AMPLE))() as below:
         watched: Store = PrefixStore("p", below) if kind == "PrefixStore" else below
         told: queue.SimpleQueue[object] = queue.SimpleQueue()
         watch = watched.watch_key("k", told.put, on_lost=told.put)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from trystate.diagrams import history_dot, history_mermaid, history_text, render
+from trystate.diagrams.history import LABEL_MAX, lanes
 from trystate.model import histories
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.histories import Broken, Call, Linearization, Specification, judge, operation_text, prefix
@@ -242,12 +243,13 @@ def test_a_broken_history_is_drawn_with_a_lane_for_each_process() -> None:
 
 def test_only_the_last_calls_of_a_long_history_are_drawn(tmp_path: Path) -> None:
     earlier = [call("A<&>", "set", b"%d" % k, at=2 * k, to=2 * k + 1) for k in range(100)]
-    found = broken([*earlier, call("B", "get", at=300, to=301, gave=b"none of them")], store())
+    found = broken([*earlier, call("B", "get", at=300, to=301, gave=b"none of them, and longer than a bar")], store())
     text = history_text(found)
     assert "(89 earlier calls are not drawn)" in text
     assert "The longest order found ends (after 92 calls):" in text
     render(history_dot(found), tmp_path / "history.svg")
-    assert "cannot" not in history_mermaid(found)
+    assert "section A#60;#38;#62;" in history_mermaid(found), "what Mermaid would read as markup is escaped"
+    assert all(len(bar.label) <= LABEL_MAX + len("✗ ") for bars in lanes(found).bars.values() for bar in bars)
 
 
 # The judge against a search through every order of every choice of pending calls.
@@ -259,7 +261,7 @@ def linearizable(history: History, specification: Specification[Any, Operation, 
 
 def explains(order: Sequence[Call[Operation, Result]], specification: Specification[Any, Operation, Result]) -> bool:
     for k, later in enumerate(order):
-        if any(late.returned is not None and late.returned < early.invoked for early in order[:k] for late in [later]):
+        if later.returned is not None and any(later.returned < earlier.invoked for earlier in order[:k]):
             return False
     states: set[Hashable] = {specification.initial}
     for c in order:
@@ -294,7 +296,7 @@ def small_histories(draw: st.DrawFn, calls: int = 5) -> History:
 
 
 @given(small_histories())
-@settings(max_examples=4 * settings.get_profile(settings._current_profile or "default").max_examples)
+@settings(max_examples=4 * settings().max_examples)
 def test_the_judge_agrees_with_a_search_through_every_order(history: History) -> None:
     check_judge(history)
 

@@ -118,6 +118,12 @@ def test_closing_it_leaves_the_store_below_open_and_its_clone_too(below: HashSto
     assert below.check(["a/k"])
 
 
+def test_one_that_owns_the_store_below_closes_it(below: HashStore) -> None:
+    PrefixStore.owning("a", below).close()
+    with pytest.raises(StoreClosed):
+        below.check([])
+
+
 def test_a_closed_store_below_is_said_so(below: HashStore) -> None:
     store = PrefixStore("a", below)
     below.close()

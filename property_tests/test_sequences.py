@@ -15,6 +15,7 @@ from trystate.model.language import (
     System,
     all_,
     always,
+    flag,
     index,
     integer,
     sequence,
@@ -143,9 +144,34 @@ def test_a_misuse_names_the_remedy() -> None:
         """One index too many."""
         s.wire[sender, sender].pop()
 
+    def misspelt(self: Any, s: S, sender: Expr) -> None:
+        """Another name."""
+        s.wires[sender].pop()
+
     for body, text in ((unknown, "no component 'colour': its records have kind, number, last"),
-                       (assigned, "push"), (flat, "wants 1 indices, got 2")):  # fmt: skip
+                       (assigned, r"'log' is a sequence: say log.push"), (flat, "wants 1 indices, got 2"),
+                       (misspelt, "unknown field 'wires', did you mean 'wire'")):  # fmt: skip
         with pytest.raises(DeclarationError, match=text):
             misuse(body)()
     with pytest.raises(DeclarationError, match="at least one of each"):
         sequence(0, full=bool)
+    with pytest.raises(DeclarationError, match=r"called 'when': push\(when=...\) is the condition"):
+        sequence(1, when=bool)
+    with pytest.raises(DeclarationError, match="number=<class 'int'>: a component is an enum, bool, or the lowest"):
+        sequence(1, number=int)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"wire": sequence(1, number=(0, "tpo"))}, "wire_0_number: the bound 'tpo' is neither a constant nor an index"),
+        ({"fork": sequence(1, full=bool)}, "a field cannot be called 'fork': a state has that already"),
+        ({"wire_length": flag(), "wire": sequence(1, full=bool)}, "a field cannot be called 'wire_length'"),
+    ],
+)
+def test_a_bad_sequence_is_an_error_at_its_declaration(body: dict[str, Any], words: str) -> None:
+    declared = list(body.values())[-1]
+    with pytest.raises(DeclarationError) as error:
+        type("Bad", (System,), body)()
+    assert str(error.value).startswith(f"{declared.at}: {words}")
+    assert declared.at.startswith(__file__ + ":")

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import pairwise
 from typing import Any, cast
 
@@ -30,15 +29,16 @@ from trystate.model.store.sequential import specification
 from trystate.model.store.vocabulary import Change
 
 from .stores.deviations import Deviation
+from .stores.handles import AMPLE
 from .stores.recording import Kinds, Recorded, a, plans, record, with_a_last_one_that_goes_on
 from .stores.recording_process import open_client, record_processes
+from .stores.suite import all_at_once
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SEEDS = range(50 if NIGHTLY else 3)
 TRIES = range(200 if NIGHTLY else 40)  # to see what is a matter of chance
 CLIENTS, CALLS = 6, 40
 MAKING = (ref.Set, ref.Append, ref.AddTo, ref.CompareAndSet, ref.QueuePush, ref.MultiSet)
-AMPLE = timedelta(seconds=30)
 SETTLES = frozenset({Deviation.WRITES_ARE_NOT_ACKNOWLEDGED})
 
 Mix = Callable[[str], Kinds]  # of keys that begin with a name of their own
@@ -253,22 +253,7 @@ def test_a_store_that_is_not_linearizable_is_caught_and_its_history_drawn(
 # Under load: wake-ups, watches, barriers.
 def together(*functions: Callable[[], None]) -> None:
     """Run all of them at once; raise the first error."""
-    errors: list[BaseException] = []
-
-    def run(function: Callable[[], None]) -> None:
-        try:
-            function()
-        except BaseException as error:  # given to the caller
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(f,), daemon=True) for f in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(AMPLE.total_seconds() + 10)
-        assert not thread.is_alive(), "still blocked"
-    if errors:
-        raise errors[0]
+    all_at_once(functions, AMPLE.total_seconds() + 10)
 
 
 def test_nobody_sleeps_through_the_key_he_waits_for(ours: Side) -> None:

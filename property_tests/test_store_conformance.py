@@ -6,8 +6,6 @@ Rule: a class here says only how its store is made and how it is known to differ
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,68 +13,45 @@ import pytest
 from trystate.impl import store as ours
 from trystate.property_tests import stores
 from trystate.property_tests.stores.handles import c10d
-from trystate.property_tests.stores.servers import LEGACY, LIBUV, TORCH_SERVERS, emptied, torch_client
+from trystate.property_tests.stores.servers import emptied, torch_client
 
-OURS = "ours"
+from .store_defects import OurServer, Server, Servers, TorchLegacyServer, TorchServer, servers
 
-
-class Servers:
-    """The servers of this module, each started when it is first asked for."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self._running: dict[str, Any] = {}
-
-    def port(self, kind: str) -> int:
-        if kind not in self._running:
-            made: Any = ours.TCPStoreServer() if kind == OURS else TORCH_SERVERS[kind]()
-            self._running[kind] = self._stack.enter_context(made)
-        return int(self._running[kind].port)
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Servers]:
-    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        # torch's client looks up the name of its server; one that is not answered costs 5 s.
-        patch.setenv("RES_OPTIONS", "timeout:1 attempts:1")
-        yield Servers(stack)
+__all__ = ["servers"]  # the fixture
 
 
 class _OnServer(stores.StoreConformance):
     """A client on one of the servers; the connections of one test serve the next."""
 
-    kind = LIBUV
+    serve: type[Server] = TorchServer
 
     @pytest.fixture(autouse=True)
     def _use_servers(self, servers: Servers) -> None:
-        self.port = servers.port(self.kind)
+        self.port = servers(self.serve).port
 
 
 class TestTorchsClientOnLibuv(_OnServer):
     deviations = stores.TORCH_LIBUV
 
     def make_store(self) -> Any:
-        return emptied(torch_client(self.port, self.kind))
+        return emptied(torch_client(self.port, libuv=self.serve is not TorchLegacyServer))
 
 
 class TestTorchsClientOnLegacy(TestTorchsClientOnLibuv):
     deviations = stores.TORCH_LEGACY
-    kind = LEGACY
+    serve = TorchLegacyServer
 
 
 class TestTorchsClientOnOurServer(TestTorchsClientOnLibuv):
     deviations = stores.TORCHS_ON_OURS
-    kind = OURS
-
-    def make_store(self) -> Any:
-        return emptied(torch_client(self.port, LIBUV))
+    serve = OurServer
 
 
 class TestTorchsPrefixOverLibuv(TestTorchsClientOnLibuv):
     deviations = stores.torch_prefix(stores.TORCH_LIBUV)
 
     def make_store(self) -> Any:
-        under = emptied(torch_client(self.port, self.kind), "P/")
+        under = emptied(torch_client(self.port), "P/")
         return c10d.PrefixStore("P", with_neighbour(under))
 
 
@@ -127,7 +102,7 @@ class TestTorchsPrefixOverFileStore(_InFile):
 
 
 class TestOurClientOnOurServer(_OnServer):
-    kind = OURS
+    serve: type[Server] = OurServer
 
     def make_store(self) -> Any:
         return emptied(ours.TCPStore("127.0.0.1", self.port))
@@ -135,12 +110,12 @@ class TestOurClientOnOurServer(_OnServer):
 
 class TestOurClientOnLibuv(TestOurClientOnOurServer):
     deviations = stores.OURS_ON_LIBUV
-    kind = LIBUV
+    serve = TorchServer
 
 
 class TestOurClientOnLegacy(TestOurClientOnOurServer):
     deviations = stores.OURS_ON_LEGACY
-    kind = LEGACY
+    serve = TorchLegacyServer
 
 
 class TestOurHashStore(stores.StoreConformance):
@@ -154,7 +129,7 @@ class TestOurFileStore(_InFile):
 
 
 class TestOurPrefixOverOurServer(_OnServer):
-    kind = OURS
+    serve = OurServer
 
     def make_store(self) -> Any:
         under = emptied(ours.TCPStore("127.0.0.1", self.port), "P/")

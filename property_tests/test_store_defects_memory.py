@@ -15,8 +15,8 @@ from .store_defects import (
     OURS,
     SOON_S,
     TORCH,
+    Call,
     Connection,
-    InThread,
     OurServerAndClients,
     Server,
     Servers,
@@ -40,31 +40,31 @@ LONG = timedelta(seconds=4 * SOON_S)
 @pytest.mark.parametrize("library", [OURS, defective(TORCH, "add() wakes nobody: a waiter sleeps until its timeout")])
 def test_an_add_wakes_who_waits_for_its_key(library: str) -> None:
     store = made_by(library, "HashStore")()
-    waiting = InThread(lambda: store.wait(["n"], LONG))
-    assert not waiting.ends(0.1)
+    waiting = Call(lambda: store.wait(["n"], LONG))
+    assert waiting.blocked(0.1)
     store.add("n", 1)
     try:
-        assert waiting.ends(SOON_S)
-        assert waiting.timed is not None and waiting.timed.error is None
+        assert not waiting.blocked(SOON_S)
+        assert waiting.error is None
     finally:
-        assert waiting.ends(10.0)
+        assert not waiting.blocked(10.0)
 
 
 @pytest.mark.parametrize("library", [OURS, defective(TORCH, "wakes one thread, whatever that one waits for")])
 def test_a_push_wakes_who_waits_for_it_beside_those_who_wait_for_other_keys(library: str) -> None:
     store = made_by(library, "HashStore")()
     store.set_timeout(LONG)
-    others = [InThread(lambda: store.wait(["other"], LONG)) for _ in range(4)]
-    assert not others[-1].ends(0.1)
-    popping = InThread(lambda: store.queue_pop("q"))
-    assert not popping.ends(0.1)
+    others = [Call(lambda: store.wait(["other"], LONG)) for _ in range(4)]
+    assert others[-1].blocked(0.1)
+    popping = Call(lambda: store.queue_pop("q"))
+    assert popping.blocked(0.1)
     store.queue_push("q", "1")
     try:
-        assert popping.ends(SOON_S)
-        assert popping.timed is not None and popping.timed.result == b"1"
+        assert not popping.blocked(SOON_S)
+        assert popping.result() == b"1"
     finally:
         store.set("other", "")
-        assert all(thread.ends(10.0) for thread in (*others, popping))
+        assert not any(call.blocked(10.0) for call in (*others, popping))
 
 
 def _set_three_keys_to_one_value(line: Connection, library: str) -> None:
@@ -133,11 +133,11 @@ def test_a_barrier_of_a_prefix_is_the_one_of_the_full_key(servers: Servers, serv
     below, other = servers(serve).client(), servers(serve).client()
     prefixed = under(serve.library, "p", below)
     both = [
-        InThread(lambda: prefixed.barrier("b", 2, timedelta(seconds=SOON_S))),
-        InThread(lambda: other.barrier("p/b", 2, timedelta(seconds=SOON_S))),
+        Call(lambda: prefixed.barrier("b", 2, timedelta(seconds=SOON_S))),
+        Call(lambda: other.barrier("p/b", 2, timedelta(seconds=SOON_S))),
     ]
-    assert all(each.ends(10.0) for each in both)
-    assert [each.timed.error for each in both if each.timed] == [None, None]
+    assert not any(each.blocked(10.0) for each in both)
+    assert [each.error for each in both] == [None, None]
 
 
 # ---- what C++ makes of a store that is written in Python

@@ -24,7 +24,7 @@ from trystate.property_tests.stores.deviations import rows_above
 from trystate.property_tests.stores.handles import c10d
 from trystate.property_tests.stores.operations import AMOUNTS, VALUES
 from trystate.property_tests.stores.sequences import shortest_failure
-from trystate.property_tests.stores.servers import LIBUV, emptied, torch_client
+from trystate.property_tests.stores.servers import emptied, torch_client
 from trystate.property_tests.torch_store.server import TorchServer
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "docs" / "examples" / "planted_bug_store.py"
@@ -114,13 +114,12 @@ class Libuv(StoreConformance):
         self.port = port
 
     def make_store(self) -> Any:
-        return emptied(torch_client(self.port, LIBUV))
+        return emptied(torch_client(self.port))
 
 
 @pytest.fixture(scope="module")
 def libuv() -> Iterator[Libuv]:
-    with TorchServer() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RES_OPTIONS", "timeout:1 attempts:1")
+    with TorchServer() as server:
         yield Libuv(server.port)
 
 
@@ -161,6 +160,7 @@ def test_what_is_not_listed_is_found_in_the_fewest_steps(
 
 def test_a_value_that_is_not_a_number_takes_two_steps_to_find() -> None:
     text, steps = found_without(HashStore(), D.ADD_RESTARTS_AT_AN_EMPTY_VALUE)
+    assert len(steps) == 2
     assert steps[-1] == "add(amount=1, client=0, key='a')"
     assert text == "AddTo(key='a', amount=1): expected a refusal (the value is not a number), got 1"
 

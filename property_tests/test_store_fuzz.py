@@ -300,4 +300,4 @@ def test_a_fuzzer_guided_by_coverage_finds_a_planted_mistake(tmp_path: Path) -> 
 
 
 def test_requests_of_all_kinds_are_sown() -> None:
-    assert {whole(kind, min)[0] for kind in SHAPES} == set(SHAPES) >= set(Query)
+    assert {siege[2] for siege in seeds()} == {*Query, *Extension}  # behind a step's head and its size

@@ -132,6 +132,22 @@ def test_torchs_client_beyond_a_total_is_closed_as_it_could_not_be_told() -> Non
     assert "raise keys_total" in room.log[0]
 
 
+def test_a_queue_takes_elements_though_there_may_be_no_more_queues() -> None:
+    peer = Room(Limits(keys_total=1)).peer()
+    assert peer(extended(Extension.QUEUE_PUSH, blob(KEY), blob(b"")) * 2) == OK + i64(1) + OK + i64(2)
+
+
+def test_to_set_nothing_is_possible_though_more_came_back_than_there_may_be() -> None:
+    room = Room(Limits(bytes_total=20))
+    popper, actor, _ = room.trio()
+    actor(push(KEY, bytes(9)))
+    popper(wait(KEY))
+    actor(set_(OTHER, bytes(10)))
+    popper.leave()
+    assert room.service.contents.bytes_held > 20
+    assert actor(extended(Extension.MULTI_SET, U64.pack(0))) == OK
+
+
 def test_bytes_are_counted_back_when_they_go() -> None:
     room = Room()
     peer = room.peer()

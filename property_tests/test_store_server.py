@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -213,12 +214,9 @@ def test_torch_in_the_process_that_started_the_server_does_not_deadlock(store: A
 @pytest.fixture(params=["uvloop", "asyncio"])
 def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both loops."""
-    name: str = request.param
-    uvloop = pytest.importorskip("uvloop") if name == "uvloop" else None
-    import asyncio
-
-    monkeypatch.setattr(driver, "new_event_loop", uvloop.new_event_loop if uvloop else asyncio.SelectorEventLoop)
-    return name
+    new = pytest.importorskip("uvloop").new_event_loop if request.param == "uvloop" else asyncio.SelectorEventLoop
+    monkeypatch.setattr(driver, "new_event_loop", new)
+    return str(request.param)
 
 
 def test_a_peer_that_speaks_something_else_is_closed_and_logged(loop: str, log: Lines) -> None:
@@ -230,12 +228,12 @@ def test_a_peer_that_speaks_something_else_is_closed_and_logged(loop: str, log: 
 
 
 def test_a_silent_peer_is_closed_after_its_time(loop: str, log: Lines) -> None:
-    with in_thread(log, handshake_seconds=0.1) as server, Peer(server.port) as good:
+    with in_thread(log, handshake_seconds=0.5) as server, Peer(server.port) as good:
         assert good.answers()
         with Peer(server.port, validated=False) as silent:
             assert silent.closed()
         assert good.answers()
-        assert "not validated within 0.1 s" in log.first()
+        assert "not validated within 0.5 s" in log.first()
 
 
 def test_a_half_sent_request_blocks_nobody_and_is_closed_after_its_time(loop: str, log: Lines) -> None:
@@ -314,7 +312,9 @@ def test_without_descriptors_newcomers_are_turned_away_and_the_others_served(tmp
     with (
         errors.open("w") as stderr,
         subprocess.Popen(["sh", "-c", program], stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
+        contextlib.ExitStack() as at_last,
     ):
+        at_last.callback(process.kill)
         assert process.stdout is not None
         port = int(process.stdout.readline().split(",")[0].rsplit(":", 1)[1])
         with Peer(port) as good:
@@ -424,7 +424,7 @@ def test_closed_it_leaves_nothing(run_in: Any) -> None:
     assert not server.running
     assert peer.closed()
     peer.close()
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # those of tests before may have ended meanwhile
     assert run_in == "thread" or not Path(f"/proc/{pid}").exists()
     with pytest.raises(ConnectionRefusedError):
         Peer(server.port)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -150,7 +150,7 @@ SHAPES: dict[str, Any] = {
     "k": keys.map(blob), "v": values.map(blob), "i": numbers, "w": st.just(U32.pack(1)), "l": lists, "p": pairs,
     "s": st.sampled_from([b"s" * SEAT_BYTES, b"t" * SEAT_BYTES, b"no seat"]).map(blob),
 }  # fmt: skip
-BODIES = {
+BODIES: dict[int, str] = {
     Query.VALIDATE: "", Query.SET: "kv", Query.COMPARE_SET: "kvv", Query.GET: "k", Query.ADD: "ki", Query.CHECK: "l",
     Query.WAIT: "l", Query.GETNUMKEYS: "", Query.DELETE_KEY: "k", Query.APPEND: "kv", Query.MULTI_GET: "l",
     Query.MULTI_SET: "p", Query.CANCEL_WAIT: "", Query.PING: "w", Query.QUEUE_PUSH: "kv", Query.QUEUE_POP: "k",
@@ -169,8 +169,7 @@ def requests(draw: st.DrawFn) -> bytes:
     operation = draw(st.sampled_from(sorted(BODIES)))
     if operation == Query.VALIDATE:
         return VALIDATE
-    kind: Callable[[int], int] = Query if operation in set(Query) else Extension
-    return bytes((operation,)) + b"".join(draw(SHAPES[each]) for each in BODIES[kind(operation)])  # type: ignore[index]
+    return bytes((operation,)) + b"".join(draw(SHAPES[each]) for each in BODIES[operation])
 
 
 def cut(data: bytes, at: Sequence[int]) -> list[bytes]:

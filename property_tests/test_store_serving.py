@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import math
 import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from trystate.impl.store.limits import Limits
+from trystate.impl.store import driver
+from trystate.impl.store.limits import MIB, Limits
 from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store.wire import counted
+from trystate.model.store.vocabulary import Query
 
 from trystate.__main__ import main
 from trystate.exits import Exit
 from trystate.serving import SECRET_BYTES_MIN
 
-from .store_wire import SECONDS, Peer, set_
+from .store_wire import SECONDS, Peer, request, set_
 
 
 @contextmanager
@@ -46,14 +52,41 @@ def test_a_log_that_fails_or_never_returns_stops_nothing() -> None:
         raise BrokenPipeError(line)
 
     for log in (fail, lambda line: asleep.wait()):
-        limits = Limits(handshake_seconds=0.1)
+        limits = Limits(handshake_seconds=0.5)
         with TCPStoreServer(run_in="thread", log=log, limits=limits) as server, Peer(server.port) as good:
             assert good.answers()
             for _ in range(2):
                 with Peer(server.port, validated=False) as silent:
                     assert silent.closed()
             assert good.answers()
-            asleep.set()
+    asleep.set()
+
+
+@pytest.mark.parametrize("loop", [driver.new_event_loop, asyncio.SelectorEventLoop])
+@pytest.mark.parametrize("end", ["nonsense", "no more"])
+def test_what_a_connection_did_not_read_ends_with_it(
+    end: str, loop: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "new_event_loop", loop)
+    monkeypatch.setattr(driver, "LINGER_SECONDS", SECONDS)
+    with TCPStoreServer(run_in="thread", log=list[str]().append) as server, Peer(server.port) as greedy:
+        greedy.send(set_(b"/large", bytes(8 * MIB)))
+        assert greedy.answers()
+        many = request(Query.MULTI_GET, counted([b"/large"] * 8))
+        greedy.send(many + b"\xff" if end == "nonsense" else many)
+        if end == "no more":
+            greedy.socket.shutdown(socket.SHUT_WR)
+        time.sleep(0.2)  # for the server to see it
+        read = 0
+        while piece := greedy.socket.recv(MIB):
+            read += len(piece)
+        assert read < 48 * MIB, "only what the system had already taken"
+
+
+@pytest.mark.parametrize("seconds", [1e7, math.inf])
+def test_a_server_may_take_any_time_to_start(seconds: float) -> None:
+    with TCPStoreServer(start_seconds=seconds) as server:
+        assert server.running
 
 
 def test_a_thread_logs_to_whatever_stands_for_stderr(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from trystate.property_tests.stores import Deviation
 from trystate.property_tests.stores.shortest import MEETINGS, SHORTEST, STORES, shown
 
@@ -21,9 +20,7 @@ def test_each_difference_is_of_a_store_that_is_named() -> None:
     assert [d.name for d in Deviation if d not in shown_somewhere and not d.value.lacks] == []
 
 
-def test_a_sequence_shows_its_deviation_with_its_last_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    # torch's client looks up the name of its server; one that is not answered costs 5 s.
-    monkeypatch.setenv("RES_OPTIONS", "timeout:1 attempts:1")
+def test_a_sequence_shows_its_deviation_with_its_last_operation() -> None:
     for one in shown():
         agree = [expected == said for _, expected, said in one.steps]
         assert agree == [True] * (len(agree) - 1) + [False], one

@@ -12,6 +12,7 @@ from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import (
     System,
     always,
+    arc,
     choice,
     constant,
     environment,
@@ -19,7 +20,10 @@ from trystate.model.language import (
     flag,
     index,
     integer,
+    ite,
     leads_to,
+    machine,
+    may,
     sometimes,
     step,
     transition,
@@ -159,6 +163,40 @@ def test_a_transition_of_an_edition_that_the_system_lacks_is_an_error() -> None:
 
     assert declare(bad=transition(editions=[Other.ONE])(body)) == (
         blamed("edition") + "bad: Other.ONE is not an edition of the system"
+    )
+
+
+class Moody(Base):
+    """Gets cross in any edition, and then goes in the new one only."""
+
+    Edition = Edition
+
+    @machine(Mood)
+    def mood_state(self, s: Any) -> Any:
+        """The mood."""
+        return s.mood
+
+    @transition(moves=[arc(Mood.CALM, Mood.CROSS), may(Mood.CROSS, Mood.GONE, editions=[Edition.NEW])])
+    def worsen(self, s: Any) -> None:
+        """The mood gets worse."""
+        s.when(s.mood != Mood.GONE)
+        s.mood = ite(s.mood == Mood.CALM, Mood.CROSS, Mood.GONE)
+
+
+def test_a_move_is_claimed_of_the_editions_that_it_names() -> None:
+    assert not check(Moody(edition="new"), engine="interpret").unreached
+    with pytest.raises(DeclarationError, match=r"worsen moves the machine mood_state in a way .*CROSS -> GONE"):
+        check(Moody(edition="old"), engine="interpret")
+
+
+def test_a_move_of_an_unknown_edition_is_an_error() -> None:
+    def body(self: Any, s: Any) -> None:  # blamed: move
+        """Never there."""
+        s.mood = Mood.CROSS
+
+    moves = [may(Mood.CALM, Mood.CROSS, editions=[Other.ONE])]
+    assert declare(bad=transition(moves=moves)(body)) == (
+        blamed("move") + "bad: Other.ONE is not an edition of the system"
     )
 
 

@@ -16,7 +16,7 @@ from torch.distributed.rendezvous import rendezvous as torch_rendezvous
 from trystate.impl import rendezvous
 from trystate.impl.rendezvous.url import HANDLERS, env_rendezvous
 from trystate.impl.store import FileStore, TCPStore
-from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreTimeout
+from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreClosed, StoreTimeout
 from trystate.impl.store.server import TCPStoreServer
 from trystate.model.errors import UsageError
 
@@ -112,10 +112,12 @@ def test_a_prefix_keeps_groups_on_one_server_apart(port: int) -> None:
     def url(prefix: str) -> str:
         return f"trystate-tcp://127.0.0.1:{port}?rank=0&world_size=1&hosted=0&prefix={prefix}"
 
-    (one, _, _), (two, _, _) = meet(url("one")), meet(url("two"))
-    one.set("k", "v")
-    assert one.check(["k"])
-    assert not two.check(["k"])
+    with met(url("one")) as (one, _, _), met(url("two")) as (two, _, _):
+        one.set("k", "v")
+        assert one.check(["k"])
+        assert not two.check(["k"])
+    with pytest.raises(StoreClosed):  # nobody else has it
+        one.underlying_store.check(["k"])
 
 
 def test_a_file_url_yields_a_file_store(tmp_path: Path) -> None:
@@ -160,6 +162,9 @@ def test_a_url_is_good_for_one_rendezvous(port: int) -> None:
         ("trystate-tcp://h:1?rank=0&world_size=2&hosted=maybe", ("hosted='maybe'", "runs already")),
         ("trystate-tcp://h:1?rank=0&world_size=2&secret_file=/no/such", ("secret_file='/no/such'", "No such file")),
         ("trystate-file://shared/job?rank=0&world_size=1", ("no absolute path", "three slashes")),
+        ("trystate-tcp://h:1/job?rank=0&world_size=1", ("'job' in it means nothing", "trystate-tcp://HOST:PORT")),
+        ("trystate-env://h:1?rank=0&world_size=1", ("'h:1' in it means nothing", "all else in the query")),
+        ("trystate-file:///tmp/job#2?rank=0&world_size=1", ("'2?rank=0&world_size=1' in it means nothing",)),
         ("trystate-file:///tmp/job?rank=0", ("world_size is missing",)),
         ("trystate-file:///tmp/job?rank=0&world_size=1&hosted=0", ("hosted", "known are prefix, rank, world_size")),
     ],

@@ -1,7 +1,8 @@
-"""Whether the installed torch is the one that the model describes. Rule: finding out imports no torch."""
+"""Whether the installed torch is the one that the model describes. Rule: nothing here imports torch."""
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
@@ -20,3 +21,9 @@ def torch_problem() -> str | None:
     if find_spec("greenlet") is None:
         return f"greenlet is not installed: {REMEDY}"
     return None
+
+
+def prepare_for_torch() -> None:
+    """What torch and glibc read once, before torch is imported; what the user has set stays."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")  # torch's clients look up the names of their peers

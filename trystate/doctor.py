@@ -19,7 +19,7 @@ from trystate.property_tests.versions import torch_problem
 from .exits import Exit
 from .summary import stdout_console
 
-PACKAGES = ("trystate", "numpy", "transitions", "hypothesis", "rich", "torch", "greenlet", "dd", "pygraphviz")
+PACKAGES = ("trystate", "numpy", "transitions", "hypothesis", "rich", "torch", "greenlet", "dd", "pygraphviz", "uvloop")
 Ability = tuple[str, str, str]  # what, "yes" or "no", with what or how to get it
 
 

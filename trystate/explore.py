@@ -97,14 +97,10 @@ class Walk:
         steps = self.enabled()
         if not 1 <= number <= len(steps):
             raise UsageError(f"no step {number}: {f'choose 1 to {len(steps)}' if steps else 'none is enabled here'}")
-        instance, after = steps[number - 1]
-        along = self.place is not None and self._taken(self.place) == (instance.number, after)
-        self._go(
-            after,
-            self.state,
-            f"after {instance.label}",
-            self.place + 1 if along and self.place is not None else None,
-        )
+        (instance, after), place = steps[number - 1], self.place
+        if place is not None:
+            place = self._after(place) if self._taken(place) == (instance.number, after) else None
+        self._go(after, self.state, f"after {instance.label}", place)
 
     def back(self) -> None:
         if not self.history:
@@ -150,14 +146,11 @@ class Walk:
         if taken is None:
             raise UsageError("the loaded run ends here")
         number, after = taken
-        self._go(
-            after,
-            self.state,
-            f"after {self.interpreter.kernel.instances[number].label}",
-            self._after(self.place),
-        )
+        label = self.interpreter.kernel.instances[number].label
+        self._go(after, self.state, f"after {label}", self._after(self.place))
 
     def _after(self, place: int) -> int:
+        """Where the step after `place` leads; a lasso goes round."""
         run = self._loaded()
         return run.loop + 1 if place == len(run.path.steps) and run.loop is not None else place + 1
 

@@ -64,6 +64,6 @@ def _conformed(suite: xml.Element, conformed: Conformed) -> None:
     case = _case(suite, "conformance", conformed.name, outcome.seconds if outcome is not None else 0.0)
     if outcome is None:
         xml.SubElement(case, "skipped", message=conformed.skipped)
-    elif not conformed.agrees:
-        message = f"{len(outcome.disagreements)} disagreements in {outcome.compared} {outcome.unit}"
-        xml.SubElement(case, "failure", message=message, type="disagreement").text = "\n".join(outcome.disagreements)
+    elif conformed.disagreements:
+        message = f"{len(conformed.disagreements)} disagreements in {outcome.compared} {outcome.unit}"
+        xml.SubElement(case, "failure", message=message, type="disagreement").text = "\n".join(conformed.disagreements)

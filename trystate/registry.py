@@ -1,6 +1,6 @@
 """The names that the command line knows: systems, their machines, decision tables, and the findings.
 
-Rule: names and values come from the declarations; nothing is repeated here but the two names of the systems.
+Rule: names and values come from the declarations; nothing is repeated here but the names of the systems.
 """
 
 from __future__ import annotations

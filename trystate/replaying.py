@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from rich.table import Table
@@ -12,7 +11,7 @@ from trystate.diagrams import sequence_text
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
-from trystate.property_tests.versions import torch_problem
+from trystate.property_tests.versions import prepare_for_torch, torch_problem
 
 from . import registry
 from .deciding import decide, showcase
@@ -67,7 +66,7 @@ def _replay_on_torch(finding: Finding) -> int:
     if problem is not None:
         print(f"not replayed: {problem}", file=sys.stderr)
         return Exit.INCOMPLETE
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is imported
+    prepare_for_torch()
     from importlib.metadata import version
 
     from trystate.property_tests.replays import ScheduleError

@@ -120,6 +120,6 @@ def _conformed(c: Conformed) -> dict[str, Any]:
         "name": c.name,
         "compared": c.outcome.compared,
         "unit": c.outcome.unit,
-        "disagreements": list(c.outcome.disagreements),
+        "disagreements": list(c.disagreements),
         "seconds": round(c.outcome.seconds, 3),
     }

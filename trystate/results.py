@@ -47,7 +47,7 @@ class Checked:
     def summary(self) -> str:
         """`18 hold, 3 as declared (R1 R2 R3), 1 not decided`: what is not as declared is named elsewhere."""
         violated = self.declared
-        numbers = sorted({n for v in violated for n in self.explanations(v)}, key=_natural)
+        numbers = sorted({n for v in violated for n in self.explanations(v)}, key=natural)
         idle = [v for v in violated if not self.explanations(v)]
         parts = [f"{sum(v.status is Status.HOLDS for v, _ in self.judged)} hold"]
         if numbers:
@@ -76,7 +76,8 @@ def counted(judgements: Counter[Judgement]) -> list[str]:
     return [f"{judgements[j]} {words[j]}" for j in Judgement if judgements[j]]
 
 
-def _natural(label: str) -> tuple[str, int]:
+def natural(label: str) -> tuple[str, int]:
+    """A key to sort by: S2 before S10."""
     letters = label.rstrip("0123456789")
     return letters, int(label[len(letters) :] or 0)
 
@@ -90,9 +91,11 @@ class Conformed:
     skipped: str = ""
 
     @property
-    def agrees(self) -> bool:
-        """Something was compared, and nothing differed."""
-        return self.outcome is not None and self.outcome.compared > 0 and not self.outcome.disagreements
+    def disagreements(self) -> tuple[str, ...]:
+        """Where the two differ; to have compared nothing is a disagreement too."""
+        if self.outcome is None:
+            return ()
+        return self.outcome.disagreements + ("nothing was compared",) * (not self.outcome.compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,8 @@ class Results:
     @property
     def exit(self) -> Exit:
         judgements = {j for c in self.checked for _, j in c.judged}
-        disagree = any(c.outcome is not None and not c.agrees for c in self.conformed)
-        if judgements & {Judgement.UNDECLARED, Judgement.MISSING} or self.gaps or disagree:
+        differ = any(c.disagreements for c in self.conformed)
+        if judgements & {Judgement.UNDECLARED, Judgement.MISSING} or self.gaps or differ:
             return Exit.FAILED
         if Judgement.NOT_DECIDED in judgements or not self.checked:
             return Exit.INCOMPLETE
@@ -134,7 +137,7 @@ class Results:
     def verdict(self) -> str:
         """The whole in one line."""
         counts = Counter(j for c in self.checked for _, j in c.judged)
-        differ = sum(len(c.outcome.disagreements) for c in self.conformed if c.outcome is not None)
+        differ = sum(len(c.disagreements) for c in self.conformed)
         parts = counted(counts)
         parts += [plural(sum(len(g.lines()) for g in self.gaps), "coverage gap")] * bool(self.gaps)
         parts += [plural(differ, "conformance disagreement")] * bool(differ)

@@ -45,12 +45,7 @@ def problem_lines(results: Results) -> list[str]:
     """One line for everything that keeps the exit code from 0."""
     lines = [f"{c.label}: {explain(c, v, j)}" for c in results.checked for v, j in c.problems]
     lines += [f"coverage: {line}" for gap in results.gaps for line in gap.lines()]
-    return lines + [
-        f"conformance: {c.name}: {difference}"
-        for c in results.conformed
-        if c.outcome is not None
-        for difference in c.outcome.disagreements
-    ]
+    return lines + [f"conformance: {c.name}: {difference}" for c in results.conformed for difference in c.disagreements]
 
 
 def explain(checked: Checked, verdict: Verdict, judgement: Judgement) -> str:
@@ -98,8 +93,7 @@ def _conformance(conformed: list[Conformed]) -> Table:
         if c.outcome is None:
             table.add_row(c.name, "nothing", Text(f"SKIPPED: {c.skipped}", style="yellow"))
         else:
-            differ = len(c.outcome.disagreements)
-            text = "all agree" if c.agrees else f"{differ} disagree" if differ else "nothing to compare"
-            result = Text(text, style="green" if c.agrees else "red")
+            differ = len(c.disagreements)
+            result = Text(f"{differ} disagree", style="red") if differ else Text("all agree", style="green")
             table.add_row(c.name, f"{c.outcome.compared:,} {c.outcome.unit}", result)
     return table

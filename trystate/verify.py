@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import UnavailableError, UsageError
 from trystate.model.language import System
 from trystate.property_tests.checks import Check
-from trystate.property_tests.versions import torch_problem
+from trystate.property_tests.versions import prepare_for_torch, torch_problem
 
 from . import registry
 from .choosing import build, chosen
@@ -97,7 +96,7 @@ def limits(args: argparse.Namespace) -> Limits:
 
 
 def conformance(reporter: Reporter) -> Iterator[Conformed]:
-    """Compare the finer model with the coarser, and both with the torch that is installed.
+    """Compare the finer models with the coarser, and all with the torch that is installed and with our stores.
 
     A torch that is missing is said, not failed.
     """
@@ -117,9 +116,8 @@ def _compared(checks: Iterable[Check], reporter: Reporter) -> Iterator[Conformed
             except UnavailableError as error:
                 yield Conformed(one.name, skipped=str(error))
                 continue
+        reporter.done(f"compared: {one.name}: {outcome.compared:,} {outcome.unit}, {len(outcome.disagreements)} differ")
         yield Conformed(one.name, outcome)
-        compared = f"{outcome.compared:,} {outcome.unit}, {len(outcome.disagreements)} differ"
-        reporter.done(f"compared: {one.name}: {compared}")
 
 
 def refinement_checks() -> tuple[Check, ...]:
@@ -131,8 +129,7 @@ def refinement_checks() -> tuple[Check, ...]:
 
 def conformance_checks() -> tuple[Check, ...]:
     """The comparisons with torch, and of our own stores. Loads torch."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once, when torch is imported
-    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")  # torch's clients look up the names of their peers
+    prepare_for_torch()
     from trystate.property_tests.store_models import conformance as store_models
     from trystate.property_tests.stores import cases
     from trystate.property_tests.torch_rendezvous import conformance as rendezvous

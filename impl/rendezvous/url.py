@@ -46,7 +46,7 @@ def tcp_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) 
     Raises:
         UsageError: something is missing or wrong; see also `TCPStore`.
     """
-    given = _Given("trystate-tcp://HOST:PORT", url, SERVED)
+    given = _Given("trystate-tcp://HOST:PORT", url, SERVED, "netloc")
     if not given.parts.hostname:
         given.refuse("the URL has no host", "write trystate-tcp://HOST:PORT")
     port = given.port()
@@ -75,13 +75,11 @@ def file_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any)
     Raises:
         UsageError: something is missing or wrong; see also `FileStore`.
     """
-    given = _Given("trystate-file:///PATH", url, COMMON)
+    given = _Given("trystate-file:///PATH", url, COMMON, "netloc", "path")
     if given.parts.netloc or not given.parts.path:
         given.refuse("the URL has no absolute path", "write three slashes: trystate-file:///shared/job-17")
     rank, world_size = given.rank_and_world_size({})
-    store = stores.FileStore(given.parts.path, world_size)
-    store.set_timeout(timeout)
-    yield given.below_prefix(store), rank, world_size
+    yield given.below_prefix(stores.FileStore(given.parts.path, world_size, timeout)), rank, world_size
     given.once()
 
 
@@ -107,8 +105,12 @@ def _serve(given: _Given, host: str, port: int, rank: int, world_size: int, time
 class _Given:
     """What a URL says, and what to say of it."""
 
-    def __init__(self, form: str, url: str, known: tuple[str, ...]) -> None:
+    def __init__(self, form: str, url: str, known: tuple[str, ...], *read: str) -> None:
+        """`known`: what its query may say; `read`: the parts beside the query that mean something."""
         self.form, self.url, self.parts = form, url, _parse(url)
+        for part in ("netloc", "path", "fragment"):
+            if part not in read and (said := getattr(self.parts, part).strip("/")):
+                self.refuse(f"{said!r} in it means nothing", f"write {form}, and all else in the query")
         pairs = parse_qsl(self.parts.query, keep_blank_values=True)
         self.query = dict(pairs)
         unknown = sorted(self.query.keys() - set(known))
@@ -178,7 +180,7 @@ class _Given:
 
     def below_prefix(self, store: Store) -> Store:
         prefix = self.query.get("prefix")
-        return store if prefix is None else stores.PrefixStore(prefix, store)
+        return store if prefix is None else stores.PrefixStore.owning(prefix, store)
 
 
 def _parse(url: str) -> ParseResult:

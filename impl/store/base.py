@@ -217,7 +217,8 @@ class Store(TorchStore):
         """Call `callback` for every change of a key from now on, by whomever, and `on_lost` if changes may be missed.
 
         Registered when this returns. Both run on one thread of the store, in the order of the changes, and may use
-        the store. When `Watch.lost` becomes True `on_lost` is called once, with the reason.
+        the store. When `Watch.lost` becomes True `on_lost` is called once, with the reason; without one, a warning is
+        logged, except in a forked child. Raises NotSupported on what is torch's.
         """
         name = self._key("watch_key", key)
         if not callable(callback) or not (on_lost is None or callable(on_lost)):

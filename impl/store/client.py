@@ -81,7 +81,7 @@ class Client:
         self.kind: Kind | None = None
         limits = Limits()  # of torch's libuv server, which does not tell them
         self.terms = Terms(False, b"", limits.key_bytes, limits.value_bytes, limits.keys_in_request, b"")
-        self._addresses: list[Address] = []
+        self._addresses: list[Address] = []  # the one that answered last
         self.closed = False
         self.idle: deque[Line] = deque()  # one and the same for life, so that others may keep it at hand
         self._reset()
@@ -260,15 +260,13 @@ class Client:
     def open(self, seconds: float) -> Line:
         """A new line, greeted and proved. Raises OSError, HungUp, Garbled, and StoreError if the server refuses us."""
         deadline = monotonic() + seconds
-        if not self._addresses:
-            self._addresses = resolve(self.host, self.port, seconds)
+        addresses = self._addresses or resolve(self.host, self.port, seconds)
         failure: OSError | HungUp | None = None
         while failure is None or (isinstance(failure, TimeoutError) and monotonic() < deadline):
             failure = OSError("the host has no address")
-            addresses = list(self._addresses)
-            for untried, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            for tried, address in enumerate(addresses):
                 left = deadline - monotonic()
-                share = left if len(addresses) == 1 else min(left / untried, ADDRESS_SECONDS_MAX)
+                share = left if len(addresses) == 1 else min(left / (len(addresses) - tried), ADDRESS_SECONDS_MAX)
                 try:
                     line = self._greeted(address, monotonic() + share)
                 except (OSError, HungUp) as error:

@@ -280,8 +280,8 @@ def told() -> Reply[Told]:
         raise Garbled(f"it sent an event of the unknown kind {change}") from None
 
 
-# The usual small replies at first sight: the result, or None for the generator to read them in full. Measured: a
-# generator takes 1.5 us, the whole round trip to a server on the same machine 10 us.
+# The usual small replies at first sight: the result, or None for the generator to read them in full. A generator
+# takes 2 us, a fifth of the whole round trip to a server on the same machine; one of these takes 0.3 us.
 
 
 def quick_done(data: bytes) -> Literal[True] | None:

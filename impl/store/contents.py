@@ -85,9 +85,9 @@ class Contents:
         text = self.values.get(key)
         if text is None:
             total = delta
-        elif text is self.sum_text:  # nearly always, as in a barrier, where all add to one counter: 0.1 us less
+        elif text is self.sum_text:  # nearly always, as in a barrier, where all add to one counter
             total = self.sum + delta
-        elif len(text) < INT64_DIGITS and text.isdigit():  # nearly always, and 0.05 us less than a call
+        elif len(text) < INT64_DIGITS and text.isdigit():  # nearly always, and sooner known than by a call
             total = int(text) + delta
         else:
             total = number(key, text) + delta
@@ -134,8 +134,8 @@ class Contents:
 
     def multi_set(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """Set all or none; who waits or watches sees all of them set."""
-        if len(keys) == 1:
-            return self.set(keys[0], values[0])
+        if len(keys) < 2:
+            return self.set(keys[0], values[0]) if keys else None
         latest = dict(zip(keys, values, strict=True))
         mine, limits = self.values, self.limits
         created = [key for key in latest if key not in mine]
@@ -175,11 +175,11 @@ class Contents:
 
     def push(self, key: bytes, element: bytes) -> int:
         """Append to a queue; its length with the element, before whoever waits took it."""
-        limits = self.limits
-        held = self.bytes_held + len(element) + (0 if key in self.queues else len(key))
-        if held > limits.bytes_total or len(self.queues) >= limits.keys_total or self.items_held >= limits.queue_items:
+        limits, queue = self.limits, self.queues.get(key)
+        held = self.bytes_held + len(element) + (len(key) if queue is None else 0)
+        too_many = self.items_held >= limits.queue_items or (queue is None and len(self.queues) >= limits.keys_total)
+        if held > limits.bytes_total or too_many:
             self._full(key, held)
-        queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = deque()
         queue.append(element)

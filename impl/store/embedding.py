@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -28,7 +29,8 @@ from .driver import LINGER_SECONDS, serve
 from .limits import Limits
 from .log import Log, lines_to
 
-START_SECONDS = 60.0  # for an interpreter to start on a busy machine: it takes about 0.15 s on an idle one
+START_SECONDS = 60.0  # for an interpreter to start on a busy machine
+START_SECONDS_MAX = 86_400.0  # the system counts milliseconds in 32 bits
 PREFIX = "trystate store: "
 ENTRY = """import json, sys
 config = json.loads(sys.stdin.buffer.readline())
@@ -104,11 +106,9 @@ class ServerProcess:
 
 
 def _readable(descriptor: int, seconds: float) -> bool:
-    import selectors
-
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
-        return bool(selector.select(seconds))
+        return bool(selector.select(min(seconds, START_SECONDS_MAX)))
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
@@ -159,7 +159,8 @@ def allow_open_files(connections: int) -> None:
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        with contextlib.suppress(OSError, ValueError):  # some systems have another bound beside `hard`
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class ServerThread:

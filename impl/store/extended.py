@@ -27,7 +27,8 @@ FLAGS = (b"\x00\x00", b"\x00\x01")  # OK, then no or yes
 
 def hello(service: Service, session: Session, version: int) -> None:
     if version != VERSION:
-        raise Refused(Status.REFUSED, f"version {version} of the extensions; this server has {VERSION}: install one")
+        reason = f"version {version} of the extensions; this server has {VERSION}: install one release on both sides"
+        raise Refused(Status.REFUSED, reason)
     limits = service.limits
     session.nonce = service.random_bytes(NONCE_BYTES)
     sizes = (limits.key_bytes, limits.value_bytes, limits.keys_in_request)
@@ -152,9 +153,8 @@ def barrier(service: Service, session: Session, milliseconds: int, key: bytes, w
 def watch(service: Service, session: Session, key: bytes) -> None:
     most = service.limits.watches_per_connection
     if len(session.watches) >= most and key not in session.watches:
-        raise Refused(
-            Status.TOO_LARGE, f"{most} keys are watched already: cancel some, or raise watches_per_connection"
-        )
+        reason = f"{most} keys are watched already: cancel some, or raise watches_per_connection"
+        raise Refused(Status.TOO_LARGE, reason)
     session.watches[key] = None
     service.contents.watching.begin(session, key)
     service.send(session, OK)

@@ -51,19 +51,17 @@ class FileStore(Store):
         if world_size != -1 and world_size < 1:
             raise InvalidArgument(f"FileStore: world_size is {world_size}; give the number of users, or -1 for unknown")
         super().__init__(timeout, key_bytes=LOCAL.key_bytes, value_bytes=LOCAL.value_bytes)
-        self._begin(None)
+        self._begin()
         try:
             self._journal = Journal(os.fspath(file_name), world_size, job, self._patience)
         except BaseException:
             self._forget()
             raise
 
-    def _begin(self, journal: Journal | None) -> None:
+    def _begin(self) -> None:
         self._watchers: set[KeyWatcher] = set()
         self._callbacks = Callbacks()
         self._poller: threading.Thread | None = None
-        if journal is not None:
-            self._journal = journal
         let_go_after_fork(self)
 
     def forked(self) -> None:
@@ -246,7 +244,8 @@ class FileStore(Store):
     def _clone(self) -> FileStore:
         clone = FileStore.__new__(FileStore)
         Store.__init__(clone, self.timeout, key_bytes=self.key_bytes, value_bytes=self.value_bytes)
-        clone._begin(self._journal.shared())
+        clone._journal = self._journal.shared()
+        clone._begin()
         return clone
 
     def _close(self) -> None:

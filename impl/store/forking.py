@@ -28,7 +28,7 @@ class Guarded(Protocol):
 
 
 _owners: weakref.WeakSet[Forked] = weakref.WeakSet()
-_guarded: weakref.WeakSet[Guarded] = weakref.WeakSet()
+_guarded: weakref.WeakKeyDictionary[Guarded, None] = weakref.WeakKeyDictionary()
 _held: dict[int, list[threading.Lock]] = {}  # by the thread that forks
 _due: list[Callable[[], object]] = []
 
@@ -45,13 +45,14 @@ def when_all_let_go(call: Callable[[], object]) -> None:
 
 def whole_in_fork(owner: Guarded) -> None:
     """Let no fork happen while a thread is changing `owner`, which the child would get half changed."""
-    _guarded.add(owner)
+    _guarded[owner] = None
 
 
 def _before() -> None:
     # In one order, so that two threads that fork do not wait for each other; not for ever, because a signal's handler
     # may fork inside the lock.
-    for owner in sorted(_guarded, key=id):
+    owners = [owner for ref in _guarded.keyrefs() if (owner := ref()) is not None]  # other threads may add some
+    for owner in sorted(owners, key=id):
         lock = owner.lock
         if lock.acquire(timeout=HOLD_SECONDS):
             _held.setdefault(threading.get_ident(), []).append(lock)
@@ -70,5 +71,4 @@ def _in_child() -> None:
         _due.pop(0)()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

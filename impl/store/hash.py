@@ -182,7 +182,7 @@ class HashStore(Store):
         for watcher in list(self._watchers):
             watcher.watch.cancel()
         with self._memory.lock:
-            for blocked in self._blocked - {each for each in self._blocked if each.done}:
+            for blocked in [each for each in self._blocked if not each.done]:
                 self._withdraw(blocked)
                 blocked.bell.release()
             self._blocked.clear()

@@ -91,7 +91,7 @@ class Journal:
     def read(self) -> bool:
         """Take in what was appended. False if what follows does not read, which only the lock can judge."""
         if self.handle is None:
-            raise StoreClosed(f"file {self.path}: its store was closed meanwhile; close it later, or make another one")
+            raise self._was_closed()
         try:
             info = os.stat(self.path)
         except OSError as error:
@@ -254,6 +254,9 @@ class Journal:
         for ticket in [ticket for ticket, user in self.replica.users.items() if not user.lives()]:
             self.change(Kind.LEAVE, ticket)
 
+    def _was_closed(self) -> StoreClosed:
+        return StoreClosed(f"file {self.path}: its store was closed meanwhile; close it later, or make another one")
+
     def _late(self, operation: str, seconds: float) -> StoreTimeout:
         return StoreTimeout(f"{operation}: timed out after {round(seconds * 1000)}ms, another process has the lock of "
                             f"file {self.path} and does not go on; see whether it is stopped")  # fmt: skip
@@ -311,6 +314,8 @@ class Journal:
         if self.handle is not None:
             return
         with self.writing:
+            if not self.holders:
+                raise self._was_closed()
             if self.handle is None:
                 self._open(seconds)
 
@@ -403,8 +408,8 @@ class Journal:
                 if 0 <= self.world_size <= replica.left and not replica.users:
                     os.unlink(self.path)
                     Path(self.path + ".compact").unlink(missing_ok=True)
-        except StoreError:
-            pass  # gone already, or its lock is held by a stopped process: the others will see this one end
+        except (StoreError, OSError):
+            pass  # gone already, not ours to delete, or locked by a stopped process: the others will see this one end
         finally:
             with self.mutex:
                 self.handle = None
@@ -445,9 +450,9 @@ def _in_place(handle: Handle, path: str) -> bool:
 
 def _contents(handle: Handle, offset: int) -> bytes:
     parts: list[bytes] = []
-    while part := os.pread(handle.fd, 1 << 30, offset):
-        parts.append(part)
-        offset += len(part)
+    while (left := os.fstat(handle.fd).st_size - offset) > 0:  # no more than that: a large buffer takes 50 us to get
+        parts.append(os.pread(handle.fd, left, offset))
+        offset += len(parts[-1])
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -19,9 +19,7 @@ class Limits:
     Raises `UsageError` for a limit that is not positive.
     """
 
-    key_bytes: int = (
-        8 * KIB
-    )  # as in torch 2.13's TCPStoreLibUvBackend.cpp; the "/" that its client puts in front counts
+    key_bytes: int = 8 * KIB  # as in torch 2.13's TCPStoreLibUvBackend.cpp; the "/" that its client adds counts
     value_bytes: int = 8 * MIB  # likewise: what a torch user may rely on, and no more
     keys_in_request: int = 128 * KIB  # likewise
     frame_bytes: int = 256 * MIB  # one request or answer: a multi_set or multi_get of 32 of the largest values
@@ -33,7 +31,7 @@ class Limits:
     unsent_bytes: int = 64 * MIB  # of one connection, beside the answer in hand: eight of the largest values
     unsent_bytes_total: int = GIB  # of all connections together; the one with most is closed
     kept_bytes_total: int = GIB  # of values that waits keep for the gets that follow them; beyond, none are kept
-    watches_per_connection: int = 16 * KIB
+    watches_per_connection: int = 16 * KIB  # a client has one connection for all its watches
     waited_keys_total: int = MIB  # of all blocked waits together; some 350 bytes of tables each
     handshake_seconds: float = 30.0  # from the connection to its first valid request, and to its proof
     half_sent_seconds: float = 120.0  # without another byte of a request that has begun

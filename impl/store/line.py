@@ -7,7 +7,9 @@ after which it is in step.
 from __future__ import annotations
 
 import contextlib
+import errno
 import ipaddress
+import os
 import queue
 import select
 import socket
@@ -45,6 +47,9 @@ class Line:
         try:
             self._socket.settimeout(_allowed(seconds))
             self._socket.connect(where)
+            if self._socket.getsockname() == self._socket.getpeername():
+                # TCP connects a socket to itself if the port that it is given is the one where nobody listens.
+                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except BaseException:

@@ -61,8 +61,7 @@ def _in_child() -> None:
     _lock, _starting = threading.Lock(), threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_in_child)
 
 
 class Master:
@@ -180,15 +179,12 @@ def _add(client: Client, request: bytes, reply: Answer[int], deadline: float, se
 
 def _heard(line: Line, deadline: float, here: int) -> int:
     """The count after the next arrival; the same as before when the time is over."""
-    left = deadline - monotonic()
-    if left <= 0:
-        return here
     try:
-        line.send(b"", left)
-        if line.read(codec.byte(), deadline) != Status.EVENT:
-            raise Garbled("it sent no event where one is due")
+        status = line.read(codec.byte(), deadline)
     except TimeoutError:
         return here
+    if status != Status.EVENT:
+        raise Garbled("it sent no event where one is due")
     return int(line.read(codec.told(), deadline).new or b"0")
 
 

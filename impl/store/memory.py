@@ -24,7 +24,7 @@ from .limits import GIB, KIB, Limits
 from .waiting import Wait, Waiting
 from .watching import Watching
 
-LOGGER = logging.getLogger("trystate.store")
+log = logging.getLogger(__name__)
 # No peer to be wary of: the sizes only keep a mistake from filling the memory or the disk. torch's have no limit.
 LOCAL = Limits(key_bytes=64 * KIB, value_bytes=GIB, keys_in_request=sys.maxsize, frame_bytes=sys.maxsize)
 
@@ -162,7 +162,7 @@ class Callbacks:
             try:
                 call()
             except Exception:
-                LOGGER.exception("a callback of %r failed; the watch goes on", watch)
+                log.exception("a callback of %r failed; the watch goes on", watch)
 
 
 class KeyWatcher:
@@ -176,16 +176,15 @@ class KeyWatcher:
 
     def changed(self, key: bytes, change: Change, old: bytes | None, new: bytes | None) -> None:
         event = Event(change, self.watch.key, old, new)
-        self.callbacks.call(self.watch, lambda: self.watch.callback(event))
+        self.callbacks.call(self.watch, partial(self.watch.callback, event))
 
     def lose(self, reason: StoreError) -> None:
         """Changes may be missed from here on."""
         self.watch.lost = True
-        on_lost = self.on_lost
-        if on_lost is not None:
-            self.callbacks.call(self.watch, lambda: on_lost(reason))
+        if self.on_lost is not None:
+            self.callbacks.call(self.watch, partial(self.on_lost, reason))
         else:
-            LOGGER.warning("%r: %s", self.watch, reason)
+            log.warning("%r: %s", self.watch, reason)
 
     def forked(self) -> None:
         """After its callbacks' `forked`: in the child it is lost."""

@@ -105,6 +105,7 @@ def _number(field: Field, data: bytes, position: int, end: int) -> tuple[int, in
 
 
 def few(key_bytes: int, data: bytes, position: int, end: int) -> tuple[int, list[bytes]] | None:
+    """The end of a list of few keys, and the keys, if all of it is there and within its limit."""
     if position + 8 > end:
         return None
     count = U64.unpack_from(data, position)[0]

@@ -50,10 +50,17 @@ class PrefixStore(Store):
         self._below = store if isinstance(store, Store) else Borrowed(store)
         super().__init__(self._below.timeout if timeout is None else timeout)
         self.prefix, self.underlying_store = prefix, store
-        self._cloned = False
+        self._owns_below = isinstance(self._below, Borrowed)  # it was made for this store alone
         self.value_bytes, self.keys_in_request = self._below.value_bytes, self._below.keys_in_request
         limit = self._below.key_bytes
         self.key_bytes = None if limit is None else max(0, limit - len(self._prefix))
+
+    @classmethod
+    def owning(cls, prefix: str, store: TorchStore, timeout: timedelta | None = None) -> PrefixStore:
+        """One that closes the store below with itself."""
+        made = cls(prefix, store, timeout)
+        made._owns_below = True
+        return made
 
     def _open(self, operation: str) -> Store:
         self._below._alive(operation)
@@ -120,12 +127,10 @@ class PrefixStore(Store):
 
     def _clone(self) -> PrefixStore:
         below: Any = self.underlying_store  # torch's stub has no clone()
-        clone = PrefixStore(self.prefix, below.clone(), self.timeout)
-        clone._cloned = True
-        return clone
+        return PrefixStore.owning(self.prefix, below.clone(), self.timeout)
 
     def _close(self) -> None:
-        if self._cloned or isinstance(self._below, Borrowed):  # it was made for this store alone
+        if self._owns_below:
             self._below.close()
 
     def _where(self) -> str:

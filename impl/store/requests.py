@@ -52,8 +52,7 @@ def promise(keys: list[bytes], waited: SessionWait) -> None:
 def validate(service: Service, session: Session, magic: int) -> None:
     if magic != MAGIC:
         raise Refused(Status.REFUSED, f"it validates with {magic:#x}, not {MAGIC:#x}: it speaks another protocol")
-    if not session.validated:
-        session.validated = True
+    if session.state is Connection.CONNECTING:
         session.state = Connection.VALIDATING
         if service.secret is None:
             service.admit(session)

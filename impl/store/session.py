@@ -28,13 +28,12 @@ class Session:
 
     __slots__ = (
         "abort", "blocked", "buffer", "bulk", "closing", "frame", "half_bytes", "kept", "kept_bytes", "nonce",
-        "outgoing", "overflowed", "peer", "pending", "reserved", "state", "tell", "unsent", "validated", "watches",
+        "outgoing", "overflowed", "peer", "pending", "reserved", "state", "tell", "unsent", "watches",
     )  # fmt: skip
 
     def __init__(self, peer: str, tell: Told, overflowed: Callable[[Session, int], bool]) -> None:
         self.peer = peer
         self.state = Connection.CONNECTING
-        self.validated = False
         self.nonce: bytes | None = None  # what a proof must answer
         self.frame: Frame | None = None  # a request of which part has arrived, ...
         self.buffer = bytearray()  # ... its unread bytes ...

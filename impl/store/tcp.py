@@ -11,7 +11,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import NoReturn
 
-from .base import DEFAULT_TIMEOUT, Event, Store, Watch
+from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
 from .calls import Calls, ExtendedCalls
 from .client import LOOK_SECONDS, Client, Kind
 from .errors import InvalidArgument, InvalidType, NotSupported
@@ -20,7 +20,7 @@ from .limits import Limits
 from .masters import Master, Wish, count_in
 from .prompt import PromptStore
 from .torch_calls import TorchCalls
-from .watches import OnLost, Watcher
+from .watches import Watcher
 
 
 class TCPStore(PromptStore):
@@ -121,20 +121,6 @@ class TCPStore(PromptStore):
     def libuvBackend(self) -> bool:
         """False if the server is torch's legacy one, which has no queues."""
         return self._client.kind is not Kind.LEGACY
-
-    def watch_key(self, key: str, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
-        """Call `callback` for every change of a key from now on, by whomever, and `on_lost` if changes may be missed.
-
-        Registered when this returns. Both run on one thread of the store, in the order of the changes, and may use
-        the store. When the connection is lost, `Watch.lost` becomes True and `on_lost` is called once, with the
-        reason; without one, a warning is logged. Raises NotSupported on torch's servers.
-        """
-        name = self._key("watch_key", key)
-        if not callable(callback) or not (on_lost is None or callable(on_lost)):
-            raise InvalidType(
-                f"watch_key({key!r}): callback is {callback!r:.60}, on_lost {on_lost!r:.60}; pass functions"
-            )
-        return self._watch(name, callback, on_lost)
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
         key = name.decode()

@@ -17,7 +17,7 @@ from trystate.model.store.vocabulary import Query
 from . import codec
 from .calls import GRACE_SECONDS, Answer
 from .client import LOOK_SECONDS, Client, Kind
-from .errors import ConnectionLost, NotANumber, NotSupported, OutcomeUnknown
+from .errors import ConnectionLost, NotANumber, NotSupported, OutcomeUnknown, StoreError
 from .line import Line
 
 T = TypeVar("T")
@@ -40,31 +40,19 @@ class TorchCalls:
         self._acknowledged("set", [name], codec.keyed(Query.SET, name, value), seconds)
 
     def get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
-        if self._client.kind is Kind.LEGACY:
-            return self._get_legacy(names, seconds)
-        request = codec.many(Query.CHECK, names) + codec.many(Query.MULTI_GET, names)
+        check, read = codec.many(Query.CHECK, names), codec.many(Query.MULTI_GET, names)
+
+        def ask(line: Line, within: float) -> list[bytes] | None:
+            if self._client.kind is not Kind.LEGACY:
+                return line.ask(check + read, lambda: codec.ready_blobs(len(names)), within)
+            # It hangs up when asked for a missing key; its reply to none has no byte at all.
+            deadline = monotonic() + within
+            if not line.ask(check, codec.ready, within):
+                return None
+            return line.ask(read, lambda: codec.some_blobs(len(names)), deadline - monotonic()) if names else []
 
         def look(within: float) -> list[bytes] | None:
-            def both(line: Line) -> list[bytes] | None:
-                return line.ask(request, lambda: codec.ready_blobs(len(names)), within)
-
-            return self._client.perform("get", names, seconds, both, writes=False)
-
-        return self._until(look, "get", names, seconds)
-
-    def _get_legacy(self, names: list[bytes], seconds: float) -> list[bytes] | None:
-        """It hangs up when asked for a missing key, so that it is asked only for those that are there."""
-        request = codec.many(Query.MULTI_GET, names)
-
-        def look(within: float) -> list[bytes] | None:
-            def both(line: Line) -> list[bytes] | None:
-                if not line.ask(codec.many(Query.CHECK, names), codec.ready, within):
-                    return None
-                if not names:
-                    return []  # its reply has no byte at all
-                return line.ask(request, lambda: codec.some_blobs(len(names)), within)
-
-            return self._client.perform("get", names, seconds, both, writes=False)
+            return self._client.perform("get", names, seconds, lambda line: ask(line, within), writes=False)
 
         return self._until(look, "get", names, seconds)
 
@@ -83,7 +71,7 @@ class TorchCalls:
         """These servers hang up when the value is no number: raise NotANumber if it can still be read, and is none."""
         try:
             values = self.get([name], 0.0)
-        except (ConnectionLost, TimeoutError):
+        except (ConnectionLost, StoreError):  # or it was closed: what became of the addition is as unknown as before
             return
         if values is not None and not values[0].lstrip(BLANKS).lstrip(b"+-")[:1].isdigit():
             raise NotANumber(f"add({name[1:].decode('utf-8', 'replace')!r}): the value is {values[0]!r:.60}, no number "
@@ -164,14 +152,16 @@ class TorchCalls:
             if result is not None or left <= 0:
                 return result
             began = monotonic()
-            if self._woken(operation, names, min(left, RECHECK_SECONDS)) and monotonic() - began < pause:
+            if self._woken(operation, names, left) and monotonic() - began < pause:
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
     def _woken(self, operation: str, names: Sequence[bytes], seconds: float) -> bool:
-        request = codec.many(Query.WAIT, names)
+        """Wait until it is time to look again; for the answer to that a server has what is left of the seconds."""
+        request, pause = codec.many(Query.WAIT, names), min(seconds, RECHECK_SECONDS)
+        grace = seconds - pause + GRACE_SECONDS
         return self._client.perform(
-            operation, names, seconds, lambda line: line.ask_or_cancel(request, seconds, GRACE_SECONDS), writes=False
+            operation, names, seconds, lambda line: line.ask_or_cancel(request, pause, grace), writes=False
         )
 
     def _ask(

@@ -44,9 +44,9 @@ def start_of(pid: int) -> bytes | None:
     """When a process started; b"" if it is over; None if this system does not tell."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return b"" if Path("/proc/self/stat").exists() else None
-    except (OSError, ValueError):
+    except OSError:
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()  # the name before it may contain anything
     return b"" if fields[0] in ZOMBIE else fields[19]  # proc(5): state is field 3, starttime field 22

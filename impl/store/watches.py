@@ -16,10 +16,10 @@ from typing import TypeVar
 from trystate.model.store.vocabulary import Extension, Status
 
 from . import codec
-from .base import Event, Watch
+from .base import Event, OnLost, Watch
 from .codec import Garbled, Refusal, Told
 from .errors import ConnectionLost, LimitExceeded, StoreClosed, StoreError, StoreTimeout
-from .forking import let_go_after_fork
+from .forking import let_go_after_fork, when_all_let_go
 from .line import HungUp, Line, rounded
 
 BACKLOG_BYTES_MAX = 256 << 20  # read and not yet told: a callback that is slower than the changes
@@ -29,10 +29,10 @@ EVENT_BYTES = 200  # of an event's own, beside its values
 # operation waits here, and a busy server may pause for longer than an impatient one would.
 SILENCE_SECONDS_MIN, SILENCE_SECONDS_MAX = 3.0, 20.0
 CLOSE_SECONDS = 1.0  # a callback that blocks must not block close() as well
+CALLING = "trystate store callbacks"  # the thread
 
 log = logging.getLogger(__name__)
 A = TypeVar("A")
-OnLost = Callable[[StoreError | ConnectionLost], None]
 
 
 @dataclass(eq=False, slots=True)
@@ -62,13 +62,10 @@ class Watcher:
         self._events: deque[tuple[Event, tuple[Watch, ...]]] = deque()
         self._backlog_bytes = 0
         self._lost: StoreError | ConnectionLost | None = None
-        self._threads = [
-            threading.Thread(target=self._read, name="trystate store watches", daemon=True),
-            threading.Thread(target=self._call, name="trystate store callbacks", daemon=True),
-        ]
+        self._calling = threading.Thread(target=self._call, name=CALLING, daemon=True)
         let_go_after_fork(self)
-        for thread in self._threads:
-            thread.start()
+        threading.Thread(target=self._read, name="trystate store watches", daemon=True).start()
+        self._calling.start()
 
     @property
     def lost(self) -> bool:
@@ -118,19 +115,22 @@ class Watcher:
 
     def join(self) -> None:
         """After `close`: wait for a running callback, unless it is the caller."""
-        calling = self._threads[1]
-        if calling is not threading.current_thread():
-            calling.join(CLOSE_SECONDS)
+        if self._calling is not threading.current_thread():
+            self._calling.join(CLOSE_SECONDS)
 
     def forked(self) -> None:
-        """The threads stayed in the parent; so did what they would have told."""
+        """The threads stayed in the parent; so did what they would have told. All watches are lost in the child."""
         self._told = threading.Condition()
         self._sending = threading.Lock()
+        self._events.clear()
         self._lost = ConnectionLost(f"watches end with a fork ({self._where}); watch again in the child")
         for watches in self._watches.values():
             for watch in watches:
                 watch.lost = True
         self._line.close()
+        if self._on_lost:
+            self._calling = threading.Thread(target=self._tell_lost, args=(False,), name=CALLING, daemon=True)
+            when_all_let_go(self._calling.start)
 
     # Requests.
 
@@ -174,7 +174,7 @@ class Watcher:
                     self._queue(self._line.read(codec.told(), None))
                 else:
                     self._answer(status)
-        except (OSError, HungUp, Garbled, IndexError) as error:
+        except (OSError, HungUp, Garbled) as error:
             why = "the server is silent" if isinstance(error, TimeoutError) else str(error) or "the server hung up"
             self.lose(ConnectionLost(f"watches: {why} ({self._where}); changes may be missed: look, and watch again"))
         self._line.close()
@@ -189,6 +189,8 @@ class Watcher:
             return self._line.read(codec.byte(), None)
 
     def _answer(self, status: int) -> None:
+        if not self._pending:
+            raise Garbled("it answered what nobody asked")
         pending = self._pending.popleft()
         try:
             if status:
@@ -228,7 +230,7 @@ class Watcher:
                     _run(watch.callback, event)
         self._tell_lost()
 
-    def _tell_lost(self) -> None:
+    def _tell_lost(self, warn: bool = True) -> None:
         with self._told:
             reason = self._lost
             watches = [watch for group in self._watches.values() for watch in group]
@@ -236,12 +238,13 @@ class Watcher:
                 watch.lost = True
         assert reason is not None
         for watch in watches:
-            if not isinstance(reason, StoreClosed) and watch not in self._on_lost:
-                log.warning("%r: %s", watch, reason)
-        for watch in watches:
             on_lost = self._on_lost.pop(watch, None)
-            if on_lost is not None and not watch.cancelled:
+            if watch.cancelled:
+                continue
+            if on_lost is not None:
                 _run(on_lost, reason)
+            elif warn and not isinstance(reason, StoreClosed):
+                log.warning("%r: %s", watch, reason)
 
 
 def _size(event: Event) -> int:

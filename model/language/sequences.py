@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from . import source
@@ -34,32 +34,38 @@ class Sequence:
 
     def fields(self, name: str) -> Iterator[tuple[str, Field]]:
         """The fields that it stands for: its length, and each component at each place."""
-        yield f"{name}_length", integer(0, self.length, per=self.per, doc=f"how many: {self.doc}")
+        yield f"{name}_length", self._field((0, self.length), f"how many: {self.doc}")
         for place in range(self.length):
             for component, sort in self.components:
-                yield _place(name, place, component), _component_field(sort, self.per, self.doc)
+                yield _place(name, place, component), self._field(sort, self.doc)
+
+    def _field(self, sort: Component, doc: str) -> Field:
+        if isinstance(sort, tuple):
+            made = integer(*sort, per=self.per, doc=doc)
+        else:
+            made = choice(sort, per=self.per, doc=doc) if issubclass(sort, enum.Enum) else flag(per=self.per, doc=doc)
+        return replace(made, at=self.at)
 
 
 def sequence(length: int, *, per: str | tuple[str, ...] = (), doc: str = "", **components: Component) -> Any:
     """Declare a sequence of records; a component is an enum, `bool`, or the lowest and highest of its numbers.
 
     Raises:
-        DeclarationError: there is no room for a record, or a record without components.
+        DeclarationError: there is no room for a record, a record has no components, or one that cannot be.
     """
     if length < 1 or not components:
         source.refuse(f"a sequence of at most {length} records of {len(components)} components: at least one of each")
+    if "when" in components:
+        source.refuse("a component cannot be called 'when': push(when=...) is the condition")
+    for name, sort in components.items():
+        if not (isinstance(sort, tuple) or (isinstance(sort, type) and issubclass(sort, enum.Enum | bool))):
+            source.refuse(f"{name}={sort!r}: a component is an enum, bool, or the lowest and highest of its numbers")
     dims = (per,) if isinstance(per, str) else tuple(per)
     return Sequence(length, dims, tuple(components.items()), doc, source.line())
 
 
 def _place(name: str, place: int, component: str) -> str:
     return f"{name}_{place}_{component}"
-
-
-def _component_field(sort: Component, per: tuple[str, ...], doc: str) -> Field:
-    if isinstance(sort, tuple):
-        return integer(*sort, per=per, doc=doc)
-    return choice(sort, per=per, doc=doc) if issubclass(sort, enum.Enum) else flag(per=per, doc=doc)
 
 
 class Record:

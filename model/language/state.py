@@ -74,7 +74,7 @@ class SymbolicState:
             return view_of(self, name, system.sequences[name])
         if name in system.index_sorts:
             return IndexSet(system.index_sorts[name])
-        close = difflib.get_close_matches(name, [*system.slots, *system.index_sorts], 1)
+        close = difflib.get_close_matches(name, [*system.slots, *system.sequences, *system.index_sorts], 1)
         hint = f", did you mean {close[0]!r}?" if close else f": the system has {', '.join(system.slots)}"
         source.refuse(f"unknown field {name!r}{hint}")
 

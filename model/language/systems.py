@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -60,10 +60,12 @@ class System:
         }
         self.sequences = {k: v for k, v in body.items() if isinstance(v, Sequence)}
         self.slots: dict[str, Slot] = {}
-        for name, value in self._fields(body).items():
-            if hasattr(SymbolicState, name):
+        named: Iterable[tuple[str, Sequence | Field]] = (*self.sequences.items(), *self._fields(body))
+        for name, value in named:
+            if hasattr(SymbolicState, name) or name in self.slots:
                 source.refuse(f"a field cannot be called {name!r}: a state has that already", at=value.at)
-            self.slots[name] = make_slot(name, value, self.sizes, self.index_sorts)
+            if isinstance(value, Field):
+                self.slots[name] = make_slot(name, value, self.sizes, self.index_sorts)
         self.transitions: tuple[Transition, ...] = ()
         self.transitions = tuple(trace(self, k, v) for k, v in body.items() if isinstance(v, Rule) and self._wants(v))
         self.machines: dict[str, Machine] = {
@@ -116,16 +118,14 @@ class System:
                 raise UsageError(f"{self.name}: fault {name} at most {bound} times; give at least 1, or leave it out")
         return wanted
 
-    def _fields(self, body: dict[str, Any]) -> dict[str, Field]:
-        fields: dict[str, Field] = {}
+    def _fields(self, body: dict[str, Any]) -> Iterator[tuple[str, Field]]:
         for name, value in body.items():
             if isinstance(value, Field):
-                fields[name] = value
+                yield name, value
             elif isinstance(value, Sequence):
-                fields.update(value.fields(name))
+                yield from value.fields(name)
         for name, bound in self.faults.items():
-            fields[f"{name}_left"] = integer(0, bound, initial=bound, doc=f"how often {name} may still happen")
-        return fields
+            yield f"{name}_left", integer(0, bound, initial=bound, doc=f"how often {name} may still happen")
 
     def _wants(self, rule: Rule) -> bool:
         return (not rule.fault or rule.fault in self.faults) and (not rule.editions or self.edition in rule.editions)
@@ -156,7 +156,8 @@ class System:
                     source.refuse(f"{t.name}: no machine of the system moves from {a.source} to {a.dest}", at=t.at)
 
     def _check_editions(self, name: str, declared: Claim | Rule) -> None:
-        for edition in declared.editions:
+        of_arcs = (edition for a in declared.arcs for edition in a.editions) if isinstance(declared, Rule) else ()
+        for edition in (*declared.editions, *of_arcs):
             if edition not in tuple(self.Edition or ()):
                 at = source.line_of(declared.body.__code__)
                 source.refuse(f"{name}: {edition} is not an edition of the system", at=at)

@@ -30,23 +30,25 @@ class Arc:
 
     `of` says whose machine moves: the transition's own index ("self") or any other member ("others").
     A `must` arc is reported when no explored step makes it; one that only may happen is not.
+    An arc that names editions is claimed of these alone.
     """
 
     source: enum.Enum
     dest: enum.Enum
     of: str = "self"
     must: bool = True
+    editions: tuple[enum.Enum, ...] = ()
 
 
-def arc(origin: Any, dest: enum.Enum, *, of: str = "self") -> tuple[Arc, ...]:
+def arc(origin: Any, dest: enum.Enum, *, of: str = "self", editions: Any = ()) -> tuple[Arc, ...]:
     """Claim that a transition may move a machine from `origin` (or one of several) to `dest`."""
     origins = origin if isinstance(origin, tuple) else (origin,)
-    return tuple(Arc(o, dest, of) for o in origins)
+    return tuple(Arc(o, dest, of, editions=tuple(editions)) for o in origins)
 
 
-def may(origin: Any, dest: enum.Enum, *, of: str = "self") -> tuple[Arc, ...]:
+def may(origin: Any, dest: enum.Enum, *, of: str = "self", editions: Any = ()) -> tuple[Arc, ...]:
     """Allow a move that some sizes or faults never make."""
-    return tuple(replace(a, must=False) for a in arc(origin, dest, of=of))
+    return tuple(replace(a, must=False) for a in arc(origin, dest, of=of, editions=editions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ def trace(system: System, name: str, rule: Rule) -> Transition:
         if any(is_loop_variable(v) for v in free_variables(write.value)):
             source.refuse(f"{name}: a loop index escapes into {write.field}", at=write.line)
     doc = (rule.body.__doc__ or "").strip().split("\n")[0]
+    arcs = tuple(a for a in rule.arcs if not a.editions or system.edition in a.editions)
     return Transition(
-        name, rule.kind, params, and_(*state._guard), effects, tuple(state._writes.values()), rule.arcs,
+        name, rule.kind, params, and_(*state._guard), effects, tuple(state._writes.values()), arcs,
         rule.fair, rule.fault, doc, rule.cite, at, tuple(state._guard),
     )  # fmt: skip

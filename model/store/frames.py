@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..language import (
+    Arc,
     Expr,
     SymbolicState,
     System,
@@ -39,6 +40,17 @@ S = SymbolicState
 C, F = Connection, Fragment
 SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
 OPEN = (C.CONNECTING, C.VALIDATING, C.READY)
+LATER = (TORCH, TRYSTATE)  # torch 1.9 has neither VALIDATE nor MULTI_SET
+
+
+def dropped(of: str = "self") -> tuple[Arc, ...]:
+    """A fragment goes with its connection."""
+    return (
+        *may(F.SET, F.NOTHING, of=of),
+        *may(F.MULTI_SET, F.NOTHING, of=of, editions=LATER),
+        *may(F.STRANGER, F.NOTHING, of=of, editions=[TORCH]),
+        *may(F.VALIDATE, F.NOTHING, of=of, editions=[TRYSTATE]),
+    )
 
 
 class Frames(System):
@@ -117,7 +129,7 @@ class Frames(System):
         s.at[connection] = C.CONNECTING
 
     @environment(
-        each="connection", editions=[TORCH, TRYSTATE], moves=[arc(C.CONNECTING, C.READY)],
+        each="connection", editions=LATER, moves=[arc(C.CONNECTING, C.READY)],
         cite="TCPStoreLibUvBackend.cpp: validate",
     )  # fmt: skip
     def validate(self, s: S, connection: Expr) -> None:
@@ -219,7 +231,7 @@ class Frames(System):
         s.returned[connection] = True
 
     @environment(
-        each="connection", editions=[TORCH, TRYSTATE], moves=[arc(F.NOTHING, F.MULTI_SET)],
+        each="connection", editions=LATER, moves=[arc(F.NOTHING, F.MULTI_SET)],
         cite="TCPStoreLibUvBackend.cpp: parse_multi_set_command",
     )  # fmt: skip
     def multi_set_begins(self, s: S, connection: Expr) -> None:
@@ -236,7 +248,7 @@ class Frames(System):
         s.when(s.at[connection] == C.READY, s.held[connection] == F.MULTI_SET)
         self.write(s, connection)
 
-    @environment(each="connection", editions=[TORCH, TRYSTATE], moves=[arc(F.MULTI_SET, F.NOTHING)])
+    @environment(each="connection", editions=LATER, moves=[arc(F.MULTI_SET, F.NOTHING)])
     def multi_set_ends(self, s: S, connection: Expr) -> None:
         """The rest of it: both keys are written."""
         s.when(s.at[connection] == C.READY, s.held[connection] == F.MULTI_SET)
@@ -246,7 +258,10 @@ class Frames(System):
 
     # ---- the end
 
-    @environment(each="connection", moves=[arc((C.CONNECTING, C.READY), C.CLOSING), may(C.VALIDATING, C.CLOSING)])
+    @environment(
+        each="connection",
+        moves=[arc((C.CONNECTING, C.READY), C.CLOSING), arc(C.VALIDATING, C.CLOSING, editions=LATER)],
+    )
     def hang_up(self, s: S, connection: Expr) -> None:
         """The peer closes, or dies, at any moment."""
         s.when(s.at[connection].isin(OPEN))
@@ -256,7 +271,7 @@ class Frames(System):
 
     @transition(
         each="connection",
-        moves=[arc(C.CLOSING, C.CLOSED), may((F.STRANGER, F.VALIDATE, F.SET, F.MULTI_SET), F.NOTHING)],
+        moves=[arc(C.CLOSING, C.CLOSED), *dropped()],
         cite="ddp-initialisation 4.2.6.2: queryFds",
     )  # fmt: skip
     def clean_up(self, s: S, connection: Expr) -> None:
@@ -269,8 +284,11 @@ class Frames(System):
         s.held[connection] = F.NOTHING  # of the next connection in this place
         s.validated[connection] = False
 
-    @fault("stop", moves=[may((*OPEN, C.CLOSING), C.CLOSED, of="others"), may(tuple(F)[1:], F.NOTHING, of="others")],
-           cite="TCPStore.cpp: set sends and returns")  # fmt: skip
+    @fault(
+        "stop", cite="TCPStore.cpp: set sends and returns",
+        moves=[arc((C.CONNECTING, C.READY, C.CLOSING), C.CLOSED, of="others"),
+               arc(C.VALIDATING, C.CLOSED, of="others", editions=LATER), *dropped("others")],
+    )  # fmt: skip
     def stop(self, s: S) -> None:
         """The server dies, and with it what it has not carried out."""
         s.when(~s.stopped)
@@ -293,7 +311,7 @@ class Frames(System):
         """Every connection is ready."""
         return all_(at == C.READY for at in s.at)
 
-    @sometimes(editions=[TORCH, TRYSTATE])  # torch 1.9 has no MULTI_SET
+    @sometimes(editions=LATER)
     def both_keys_are_written(self, s: S) -> Any:
         """A MULTI_SET was carried out, and a SET after it."""
         return (s.second != 0) & (s.first != 0) & (s.first != s.second)
@@ -318,12 +336,12 @@ class Frames(System):
         """A set that has returned was carried out, or the server still has it."""
         return all_(~s.returned[j] | s.done[j] | s.asked[j] for j in s.connection)
 
-    @always(witness="both_keys_are_written", editions=[TORCH, TRYSTATE])
+    @always(witness="both_keys_are_written", editions=LATER)
     def requests_are_whole(self, s: S) -> Any:
         """A request is carried out when it has arrived whole, and not before."""
         return ~s.shown
 
-    @always(witness="both_keys_are_written", editions=[TORCH, TRYSTATE])
+    @always(witness="both_keys_are_written", editions=LATER)
     def nothing_is_undone(self, s: S) -> Any:
         """A request is carried out once: never again over what others wrote since."""
         return ~s.undone

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..language import (
+    Arc,
     Expr,
     all_,
     always,
@@ -27,17 +28,28 @@ from ..language import (
     terminal,
     transition,
 )
-from .queueing import TORCH, TRYSTATE, A, C, D, Doing, E, K, Q, Queueing, S, W
+from .queueing import TORCH, TRYSTATE, A, C, D, Doing, E, Element, K, Q, Queueing, S, W
 
 HAVE = (TORCH, TRYSTATE)
 POP = "TCPStore.cpp: queuePop"
 WAIT = "TCPStoreLibUvBackend.cpp: waitKeys"
-OFFERS = (
-    *may(C.BLOCKED, C.READY, of="others"),
-    *may((E.UNSENT, E.QUEUED, E.RESERVED), E.RESERVED, of="others"),
-    *may((E.UNSENT, E.QUEUED, E.RESERVED), E.ANSWERED, of="others"),
-    *may((E.UNSENT, E.QUEUED, E.RESERVED), E.LOST, of="others"),
-)  # fmt: skip
+
+
+def offered(origin: Element) -> tuple[Arc, ...]:
+    """Ours: an element that is there for all is the first's in the line, who may be gone."""
+    return (
+        *may(origin, E.RESERVED, of="others", editions=[TRYSTATE]),
+        *may(origin, E.ANSWERED, of="others", editions=[TRYSTATE]),
+        *may(origin, E.LOST, of="others", editions=[TRYSTATE]),
+    )
+
+
+WAKES = may(C.BLOCKED, C.READY, of="others")
+COMES_BACK = (
+    *may(C.BLOCKED, C.READY, of="others", editions=[TRYSTATE]),
+    *may(E.RESERVED, E.QUEUED, of="others", editions=[TRYSTATE]),
+    *offered(E.RESERVED),
+)
 
 
 class Queues(Queueing):
@@ -167,9 +179,7 @@ class Queues(Queueing):
         self.reads(s, client, D.TAKE, A.TIMED_OUT)
         self.ends(s, client, W.TIMED_OUT)
 
-    @environment(
-        each="client", editions=[TRYSTATE], switch="dawdle", moves=[arc(E.RESERVED, E.QUEUED, of="others"), *OFFERS]
-    )
+    @environment(each="client", editions=[TRYSTATE], switch="dawdle", moves=COMES_BACK)
     def reservation_ends(self, s: S, client: Expr) -> None:
         """Who was told of an element does not pop it in time: it is there for all again."""
         s.when(s.reserved[client] > 0, s.waiter[client] == W.BLOCKED)
@@ -179,7 +189,10 @@ class Queues(Queueing):
     # ---- the server
 
     @transition(
-        each="client", editions=HAVE, moves=[arc(C.READY, C.BLOCKED), may(E.QUEUED, E.RESERVED, of="others")], cite=WAIT
+        each="client",
+        editions=HAVE,
+        cite=WAIT,
+        moves=[arc(C.READY, C.BLOCKED), arc(E.QUEUED, E.RESERVED, of="others", editions=[TRYSTATE])],
     )
     def take_wait_for_queue(self, s: S, client: Expr) -> None:
         """A WAIT for the queue: answered if it has an element, which ours reserves; else the client stands in line."""
@@ -227,8 +240,8 @@ class Queues(Queueing):
         self.joins_line(s, client, ~some)
 
     @transition(
-        each="client", editions=HAVE, moves=[may((E.QUEUED, E.RESERVED), E.ANSWERED, of="others")],
-        cite="TCPStoreLibUvBackend.cpp: queuePop",
+        each="client", editions=HAVE, cite="TCPStoreLibUvBackend.cpp: queuePop",
+        moves=[arc(E.QUEUED, E.ANSWERED, of="others"), arc(E.RESERVED, E.ANSWERED, of="others", editions=[TRYSTATE])],
     )  # fmt: skip
     def take_pop(self, s: S, client: Expr) -> None:
         """A QUEUE_POP: what is reserved for the client, or else the first element, or that there is none."""
@@ -247,7 +260,7 @@ class Queues(Queueing):
         s.answers[client].push(kind=ite(s.stored == K.PRESENT, A.VALUE, A.NOTHING))
 
     @transition(
-        each="client", editions=HAVE, moves=[arc(C.BLOCKED, C.READY), may(E.RESERVED, E.QUEUED, of="others"), *OFFERS],
+        each="client", editions=HAVE, moves=[arc(C.BLOCKED, C.READY), *COMES_BACK],
         cite="TCPStoreLibUvBackend.cpp: clearClientWaitState",
     )  # fmt: skip
     def cancel_wait(self, s: S, client: Expr) -> None:
@@ -257,7 +270,7 @@ class Queues(Queueing):
         s.answers[client].push(kind=A.WAIT_CANCELED)
 
     @transition(
-        each="client", editions=HAVE, moves=[arc(C.CLOSING, C.CLOSED), may(E.RESERVED, E.QUEUED, of="others"), *OFFERS],
+        each="client", editions=HAVE, moves=[arc(C.CLOSING, C.CLOSED), *COMES_BACK],
         cite="TCPStoreLibUvBackend.cpp: unregisterClient",
     )  # fmt: skip
     def forget_connection(self, s: S, client: Expr) -> None:
@@ -269,7 +282,7 @@ class Queues(Queueing):
     # ---- what others do
 
     @transition(
-        editions=HAVE, fair=False, moves=[arc(E.UNSENT, E.QUEUED, of="others"), *OFFERS],
+        editions=HAVE, fair=False, moves=[arc(E.UNSENT, E.QUEUED, of="others"), *offered(E.UNSENT), WAKES],
         cite="TCPStoreLibUvBackend.cpp: queuePush",
     )  # fmt: skip
     def push(self, s: S) -> None:
@@ -283,9 +296,7 @@ class Queues(Queueing):
         else:
             self.offers(s)
 
-    @transition(
-        editions=HAVE, fair=False, moves=[may(C.BLOCKED, C.READY, of="others")], cite="TCPStoreLibUvBackend.cpp: set"
-    )
+    @transition(editions=HAVE, fair=False, moves=[WAKES], cite="TCPStoreLibUvBackend.cpp: set")
     def set_key(self, s: S) -> None:
         """Another client sets the key."""
         s.when(s.stored == K.ABSENT)

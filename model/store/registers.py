@@ -29,7 +29,6 @@ from ..language import (
     ite,
     leads_to,
     machine,
-    may,
     not_,
     or_,
     ord_,
@@ -195,7 +194,7 @@ class Registers(System):
         """What compare_set is answered: what the key holds now, or if it is missing, what was expected."""
         return ite(matches, desired, ite(value == 0, expected, value))
 
-    @transition(each="client", cite="TCPStoreLibUvBackend.cpp: compareSet")
+    @transition(each="client", cite="TCPStoreLibUvBackend.cpp: compareAndSet")
     def take_compare_set(self, s: S, client: Expr) -> None:
         """The server compares, stores or not, and answers."""
         asked = self.takes(s, client, R.COMPARE_SET)
@@ -253,7 +252,7 @@ class Registers(System):
         self.means(s, 0, asked.desired)
         s.held[client] = 0
 
-    @transition(each="client", moves=[arc((A.COMPARING, A.DELETING), A.IDLE), may(A.READING, A.IDLE)])
+    @transition(each="client", moves=[arc((A.COMPARING, A.DELETING), A.IDLE), arc(A.READING, A.IDLE, editions=SEVERAL)])
     def read_answer(self, s: S, client: Expr) -> None:
         """A client reads its answer, and its operation returns."""
         s.when(~s.answers[client].is_empty)
@@ -266,7 +265,7 @@ class Registers(System):
         s.held[client] = 0
 
     @fault("drop", each="client", moves=[arc((A.IDLE, A.COMPARING, A.DELETING), A.GONE),
-                                         may((A.READING, A.SETTING), A.GONE)])  # fmt: skip
+                                         arc((A.READING, A.SETTING), A.GONE, editions=SEVERAL)])  # fmt: skip
     def drop(self, s: S, client: Expr) -> None:
         """A connection breaks, perhaps with half a request, or with one of which nobody will read the answer."""
         s.when(s.call[client] != A.GONE)

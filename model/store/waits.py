@@ -175,7 +175,10 @@ class Waits(Waiting):
         self.ends(s, client, W.DISCONNECTED)
         self.hangs_up(s, client)
 
-    @transition(each="client", moves=[arc((W.IDLE, W.BLOCKED), W.DISCONNECTED), may(W.CANCELLING, W.DISCONNECTED)])
+    @transition(
+        each="client",
+        moves=[arc((W.IDLE, W.BLOCKED), W.DISCONNECTED), may(W.CANCELLING, W.DISCONNECTED, editions=[TORCH, TRYSTATE])],
+    )
     def find_connection_lost(self, s: S, client: Expr) -> None:
         """The client finds its connection closed, and raises."""
         s.when(self.is_cut(s, client), s.waiter[client].isin((W.IDLE, W.BLOCKED, W.CANCELLING)))
@@ -218,7 +221,7 @@ class Waits(Waiting):
 
     @transition(
         each="client", cite="TCPStoreLibUvBackend.cpp: get; ddp-initialisation 4.2.6: getHandler",
-        moves=[may((C.READY, C.BLOCKED), C.CLOSED)],
+        moves=[may((C.READY, C.BLOCKED), C.CLOSED, editions=[SEED])],
     )  # fmt: skip
     def answer_get(self, s: S, client: Expr) -> None:
         """A GET: the value; of a missing key an empty one, or in torch 1.9 the connection is closed."""
@@ -276,7 +279,8 @@ class Waits(Waiting):
         self.goes_missing(s, key)
 
     @transition(
-        each="key", fair=False, moves=[arc(K.ABSENT, K.PRESENT), may(C.BLOCKED, C.READY, of="others")],
+        each="key", fair=False,
+        moves=[arc(K.ABSENT, K.PRESENT), may(C.BLOCKED, C.READY, of="others", editions=[TORCH, TRYSTATE])],
         cite="TCPStoreLibUvBackend.cpp: compareAndSet; ddp-initialisation 4.2.6: compareSetHandler",
     )  # fmt: skip
     def compare_set_creates(self, s: S, key: Expr) -> None:
@@ -288,8 +292,8 @@ class Waits(Waiting):
             self.wakes(s, key)
 
     @transition(
-        each="key", fair=False, editions=[TORCH, TRYSTATE], moves=[may(C.BLOCKED, C.READY, of="others")],
-        cite="TCPStoreLibUvBackend.cpp: compareAndSet",
+        each="key", fair=False, editions=[TORCH, TRYSTATE],
+        moves=[may(C.BLOCKED, C.READY, of="others", editions=[TORCH])], cite="TCPStoreLibUvBackend.cpp: compareAndSet",
     )  # fmt: skip
     def compare_set_fails(self, s: S, key: Expr) -> None:
         """Another client's compare_set expects what is not there, and stores nothing; torch 2.13 wakes all the same."""

@@ -77,6 +77,9 @@ class Request(enum.Enum):
 EVENTS = (Message.UPDATED, Message.CREATED, Message.APPENDED, Message.DELETED)
 OPEN = (Link.UP, Link.BROKEN, Link.DROPPED)  # as the client sees it
 GONE = (Link.DROPPED, Link.DOWN)  # as the server sees it
+GIVES_UP = may(Link.UP, Link.DROPPED, editions=[TRYSTATE])
+TELLS = (*GIVES_UP, *may(Link.UP, Link.DROPPED, of="others", editions=[TRYSTATE]))
+CREATES = (*arc(Key.ABSENT, Key.PRESENT), *TELLS)
 
 
 class Watching(System):
@@ -192,34 +195,26 @@ class Watching(System):
         for k in s.key:
             s.listed[client, k] = ite(late, 0, s.listed[client, k])
 
-    @transition(
-        each=("client", "key"), cite="TCPStore.cpp:setHandler, addHandler (1.9)",
-        moves=[arc(Key.ABSENT, Key.PRESENT), may(Link.UP, Link.DROPPED), may(Link.UP, Link.DROPPED, of="others")],
-    )  # fmt: skip
+    @transition(each=("client", "key"), moves=CREATES, cite="TCPStore.cpp:setHandler, addHandler (1.9)")
     def set_or_add(self, s: S, client: Expr, key: Expr) -> None:
         """The server sets a key, or adds to it."""
         self.put(s, client, key, Message.UPDATED)
 
     @transition(
-        each=("client", "key"), cite="TCPStore.cpp:compareSetHandler (1.9): tells watchers, wakes nobody",
-        moves=[arc(Key.ABSENT, Key.PRESENT), may(Link.UP, Link.DROPPED), may(Link.UP, Link.DROPPED, of="others")],
-    )  # fmt: skip
+        each=("client", "key"), moves=CREATES, cite="TCPStore.cpp:compareSetHandler (1.9): tells watchers, wakes nobody"
+    )
     def compare_set(self, s: S, client: Expr, key: Expr) -> None:
         """The server compares, finds what was expected, and sets."""
         self.put(s, client, key, Message.UPDATED, wakes=self.edition is not SEED)
 
-    @transition(
-        each=("client", "key"), editions=[TRYSTATE], cite="Change.APPENDED",
-        moves=[arc(Key.ABSENT, Key.PRESENT), may(Link.UP, Link.DROPPED), may(Link.UP, Link.DROPPED, of="others")],
-    )  # fmt: skip
+    @transition(each=("client", "key"), editions=[TRYSTATE], moves=CREATES)
     def append(self, s: S, client: Expr, key: Expr) -> None:
         """The server appends to a key."""
         self.put(s, client, key, Message.APPENDED)
 
     @transition(
-        each=("client", "key"), cite="TCPStore.cpp:deleteHandler (1.9)",
-        moves=[arc(Key.PRESENT, Key.ABSENT), may(Link.UP, Link.DROPPED), may(Link.UP, Link.DROPPED, of="others")],
-    )  # fmt: skip
+        each=("client", "key"), moves=[arc(Key.PRESENT, Key.ABSENT), TELLS], cite="TCPStore.cpp:deleteHandler (1.9)"
+    )
     def delete(self, s: S, client: Expr, key: Expr) -> None:
         """The server deletes a key."""
         s.when(s.value[key] != 0)
@@ -286,9 +281,7 @@ class Watching(System):
         s.messages[client].push(when=~full, kind=answer)
         return full
 
-    @transition(
-        each=("client", "key"), cite="TCPStore.cpp:watchHandler (1.9)", moves=[may(Link.UP, Link.DROPPED)]
-    )  # fmt: skip
+    @transition(each=("client", "key"), moves=GIVES_UP, cite="TCPStore.cpp:watchHandler (1.9)")
     def register(self, s: S, client: Expr, key: Expr) -> None:
         """The server enters the connection into its table, and acknowledges."""
         before = s.fork()
@@ -301,7 +294,7 @@ class Watching(System):
         if self.edition is not SEED:
             self.give_up(s, client, full)
 
-    @transition(each=("client", "key"), editions=[TRYSTATE], moves=[may(Link.UP, Link.DROPPED)])
+    @transition(each=("client", "key"), editions=[TRYSTATE], moves=GIVES_UP)
     def unregister(self, s: S, client: Expr, key: Expr) -> None:
         """The server removes the entry, and acknowledges."""
         full = self.answers(s, client, key, Request.UNWATCH, Message.CANCELLED)
@@ -421,7 +414,8 @@ class Watching(System):
         self.forget(s, client)
 
     @environment(
-        each="client", switch="newcomer", moves=[may(W.LOST, W.UNREGISTERED), arc(Link.DOWN, Link.UP)]
+        each="client", switch="newcomer",
+        moves=[may(W.LOST, W.UNREGISTERED, editions=[TRYSTATE]), arc(Link.DOWN, Link.UP)],
     )  # fmt: skip
     def connect(self, s: S, client: Expr) -> None:
         """Somebody connects, and the connection gets the number of a closed one."""

@@ -10,10 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
-from trystate.impl.store import (
-    TCPStore,
-    codec,
-)
+from trystate.impl.store import TCPStore, codec
 
 from .servers import KINDS
 
@@ -31,7 +28,7 @@ def within(seconds: float) -> Iterator[None]:
     assert time.monotonic() - began < seconds + LATE_SECONDS
 
 
-def until(reached: Callable[[], bool], seconds: float = 5.0) -> None:
+def until(reached: Callable[[], bool], seconds: float = 20.0) -> None:
     deadline = time.monotonic() + seconds
     while not reached():
         assert time.monotonic() < deadline

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from trystate.impl.store import (
-    TCPStore,
-)
+from trystate.impl.store import TCPStore
 
 from .common import AMPLE, HOST
 from .servers import KINDS, Served, serving

@@ -40,6 +40,12 @@ def frozen(server: Served) -> Iterator[None]:
         os.kill(server.pid, signal.SIGCONT)
 
 
+def kill(server: Served) -> None:
+    """Returns when it is over, and the kernel has closed its connections."""
+    os.kill(server.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+
+
 def freeze(server: Served) -> None:
     """Returns when all its threads have stopped."""
     os.kill(server.pid, signal.SIGSTOP)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import struct
 import time
@@ -26,7 +24,7 @@ from trystate.impl.store import (
     client,
     codec,
 )
-from trystate.impl.store.line import Address
+from trystate.impl.store.line import Address, Line
 from trystate.impl.store.wire import blob
 
 from .common import (
@@ -37,7 +35,7 @@ from .common import (
     peer,
     within,
 )
-from .servers import KINDS, Served, frozen, serving
+from .servers import KINDS, Served, frozen, kill, serving
 
 # Loss.
 
@@ -46,8 +44,7 @@ from .servers import KINDS, Served, frozen, serving
 def test_after_the_server_died_the_next_operation_raises(kind: str) -> None:
     with serving(kind) as server, TCPStore(HOST, server.port, timeout=timedelta(seconds=5)) as store:
         store.set("a", "1")
-        os.kill(server.pid, signal.SIGKILL)
-        time.sleep(0.2)
+        kill(server)
         with within(0), pytest.raises(OutcomeUnknown, match="may have happened"):
             store.set("a", "2")
         with within(0), pytest.raises(ConnectionLost) as raised:
@@ -75,7 +72,7 @@ def test_a_wait_ends_when_the_server_dies(kind: str) -> None:
     with serving(kind) as server, TCPStore(HOST, server.port) as store, ThreadPoolExecutor() as threads:
         waiting = threads.submit(store.wait, ["a"])
         time.sleep(0.2)
-        os.kill(server.pid, signal.SIGKILL)
+        kill(server)
         with within(0), pytest.raises(ConnectionLost, match=r"wait\('a'\)"):
             waiting.result(5)
 
@@ -94,9 +91,15 @@ def test_close_ends_a_wait_in_another_thread(server: Served) -> None:
         store.close()
 
 
-@pytest.mark.parametrize("name", ["add", "append"])  # of which one has a short way
-def test_a_write_during_which_the_store_is_closed_may_have_happened(shared: dict[str, Served], name: str) -> None:
-    server, (_, operation) = shared["ours"], OPERATIONS[name]
+@pytest.mark.parametrize(("kind", "name"), [
+    ("ours", "add"),  # has a short way
+    ("ours", "append"),
+    ("libuv", "add"),  # afterwards a look at what the key holds is tried
+])  # fmt: skip
+def test_a_write_during_which_the_store_is_closed_may_have_happened(
+    shared: dict[str, Served], kind: str, name: str
+) -> None:
+    server, (_, operation) = shared[kind], OPERATIONS[name]
     store = TCPStore(HOST, server.port)
     with ThreadPoolExecutor() as threads, frozen(server):
         writing = threads.submit(operation, store)
@@ -128,6 +131,15 @@ def test_a_name_is_looked_up_again_after_its_address_failed(monkeypatch: pytest.
         with pytest.raises(ConnectionLost):
             store.set("a", "1")
         store.set("a", "1")
+
+
+def test_a_socket_that_met_itself_has_found_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    met = socket.socket()
+    met.bind((HOST, 0))
+    monkeypatch.setattr(socket, "socket", lambda *arguments: met)  # as the kernel may choose its port
+    with pytest.raises(ConnectionRefusedError):
+        Line((socket.AF_INET, met.getsockname()), 5)
+    assert met.fileno() == -1
 
 
 def test_no_server_is_reported_in_time() -> None:

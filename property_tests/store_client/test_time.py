@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import threading
 import time
 from collections import deque
@@ -16,8 +18,10 @@ from trystate.impl.store import (
     OutcomeUnknown,
     StoreTimeout,
     TCPStore,
+    codec,
     line,
 )
+from trystate.model.store.vocabulary import Query
 
 from .common import (
     AMPLE,
@@ -25,6 +29,8 @@ from .common import (
     LACKING,
     OPERATIONS,
     SHORT,
+    peer,
+    receive_exactly,
     until,
     within,
 )
@@ -74,6 +80,33 @@ def test_a_wait_ends_when_its_keys_are_there(store: TCPStore, key: str) -> None:
         store.set(key, "1")
         store.add(key + "2", 1)
         assert [each.result(15) for each in waiting] == [None, b"1"]
+
+
+def test_a_server_that_pauses_ends_no_wait(store: TCPStore, server: Served, key: str) -> None:
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(store.wait, [key])
+        time.sleep(0.1)
+        with frozen(server):
+            time.sleep(1.5)  # longer than a server of torch's is left alone
+        store.set(key, "1")
+        waiting.result(15)
+
+
+def test_a_get_of_two_requests_keeps_its_timeout() -> None:
+    def legacy(connection: socket.socket) -> None:
+        receive_exactly(connection, len(codec.GREETING))
+        connection.sendall(struct.pack("<IB", codec.PING_NONCE, 1))
+        if connection.recv(100)[0] == Query.GET:
+            return  # hung up, for a missing key
+        time.sleep(1.2)
+        connection.sendall(b"\0")  # CHECK: it is there
+        while connection.recv(100):
+            pass
+
+    with peer(legacy) as port, TCPStore(HOST, port, timeout=timedelta(seconds=1.2)) as store:
+        assert not store.libuvBackend
+        with within(1.2), pytest.raises(StoreTimeout):
+            store.get("a")
 
 
 def test_a_wait_in_one_thread_holds_up_no_other(store: TCPStore, key: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,17 +10,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from trystate.impl.store import (
-    ConnectionLost,
-    TCPStore,
-)
+from trystate.impl.store import ConnectionLost, TCPStore
 
-from .common import (
-    HOST,
-    until,
-    within,
-)
-from .servers import Served, freeze, frozen, serving
+from .common import HOST, until, within
+from .servers import Served, freeze, frozen, kill, serving
 
 
 def test_every_change_is_told_once_and_in_order(ours: TCPStore, key: str) -> None:
@@ -106,7 +97,7 @@ def test_a_watch_is_told_that_its_server_is_lost(end: str) -> None:
         store.set("a", "1")
         until(lambda: len(told) == 1)
         if end == "killed":
-            os.kill(server.pid, signal.SIGKILL)
+            kill(server)
         else:
             freeze(server)
         until(lambda: watch.lost)

@@ -1,7 +1,4 @@
-"""`Barriers` on a real server: each arrival is a request on the connection that the client has at that time.
-
-Rule: a connection that breaks is held open and read no more, until the model's server notices that it ended.
-"""
+"""`Barriers` on a real server: each arrival is a request on the connection that the client has at that time."""
 
 from __future__ import annotations
 
@@ -13,40 +10,38 @@ from trystate.model.store.barriers import Barriers, Reply
 from trystate.model.store.vocabulary import Edition, Extension, Query
 
 from ..store_wire import get, request, set_
+from .clients import Clients
 from .lines import InProcess, Server
-from .peers import Message, Others, Peer, cells, fresh_name
+from .peers import Message, Peer, cells, fresh_name
 
-CANCEL = request(Query.CANCEL_WAIT)
 DEADLINE_MS = 1000
 
 
-class BarriersSubject:
+class BarriersSubject(Clients):
     """A server behind the model's steps: shows the answers that were not read yet, and the key with the barrier's name.
 
     With `extended`, arrivals are our client's requests, and their deadlines are the server's. Time passes for all, so
-    that is for two who have to arrive, of whom one waits at most; else an arrival runs out of time by CANCEL_WAIT.
+    that is for two who have to arrive, of whom one waits at most.
     """
 
     def __init__(self, system: Barriers, server: Server, *, extended: bool = False) -> None:
         if "drop" in system.faults and system.edition is Edition.TRYSTATE and not extended:
             raise UsageError(f"{system.label}: a request of torch's does not say who comes again: use extended=True")
-        self.system, self._server, self._extended = system, server, extended
-        self._peers: dict[int, Peer] = {}
+        by_time = extended and isinstance(server, InProcess) and system.sizes["world"] <= 2
+        super().__init__(system, server, self._reply, DEADLINE_MS if by_time else None)
+        self.system, self._extended = system, extended
         self._broken: dict[int, list[Peer]] = {}
-        self._by_time = extended and isinstance(server, InProcess) and system.sizes["world"] <= 2
         self._steps: dict[str, Callable[[int], None]] = {
-            "arrive": self._arrive, "count_in": self._send, "pass_through": self._read, "give_up": self._cancel,
+            "arrive": self._arrive, "count_in": self._send, "pass_through": self._read, "give_up": self._time_out,
             "read_on": self._read, "raise_cancelled": self._read, "raise_timeout": self._read,
-            "take_cancel": self._send, "run_out_of_time": self._run_out, "notice_end": self._notice_end,
+            "take_cancel": self._send, "run_out_of_time": self._expire, "notice_end": self._notice_end,
             "drop": self._drop,
         }  # fmt: skip
 
     def reset(self) -> None:
-        self._server.close()
-        self._peers.clear()
+        super().reset()
         self._broken.clear()
         self._key = fresh_name("barrier")
-        self._others = Others(self._server)
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         if step == "write_key":
@@ -55,9 +50,6 @@ class BarriersSubject:
             self._others.tell(request(Query.DELETE_KEY, blob(self._key)))
         else:
             self._steps[step](indices[0])
-
-    def can_refuse(self, step: str) -> bool:
-        return False  # an arrival is never refused, and the rest is the server's or the surroundings'
 
     def observe(self) -> Mapping[str, int]:
         """What each client has not read, and the value of the key."""
@@ -80,33 +72,12 @@ class BarriersSubject:
     # ---- steps
 
     def _arrive(self, client: int) -> None:
-        if client not in self._peers:
-            self._peers[client] = Peer(self._server, self._reply)
         world = I64.pack(self.system.sizes["world"])
         if self._extended:
-            due = I64.pack(DEADLINE_MS if self._by_time else -1)
             seat = blob(client.to_bytes(SEAT_BYTES, "little"))
-            self._peers[client].ask(request(Extension.BARRIER, due, blob(self._key), world, seat))
+            self._peer(client).ask(request(Extension.BARRIER, self._due(), blob(self._key), world, seat))
         else:
-            self._peers[client].ask(request(Query.BARRIER, blob(self._key), world))
-
-    def _send(self, client: int) -> None:
-        self._peers[client].send()
-        self._server.settle()
-
-    def _read(self, client: int) -> None:
-        self._peers[client].take()
-
-    def _cancel(self, client: int) -> None:
-        self._peers[client].ask(CANCEL)
-
-    def _run_out(self, client: int) -> None:
-        if self._by_time:
-            assert isinstance(self._server, InProcess)
-            self._server.pass_time(DEADLINE_MS / 1000)
-        else:
-            self._cancel(client)
-            self._send(client)
+            self._peer(client).ask(request(Query.BARRIER, blob(self._key), world))
 
     def _drop(self, client: int) -> None:
         peer = self._peers.pop(client)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 
+from trystate.impl.store.wire import U64, blob
 from trystate.model.store.frames import Frames
 from trystate.model.store.vocabulary import Query
 
+from ..store_wire import VALIDATE, check, get, request, set_
 from ..subjects import Disagreement
 from .lines import Line, Server
 
-MAGIC = struct.pack("<I", 0x3C85F7CE)
-VALIDATE = bytes([Query.VALIDATE]) + MAGIC
 FIRST, SECOND = b"/first", b"/second"
 PADDING = 4096  # zeros before the value of the second key: a MULTI_SET can go on that often
-
-
-def blob(data: bytes) -> bytes:
-    return struct.pack("<Q", len(data)) + data
 
 
 class FramesSubject:
@@ -44,7 +39,7 @@ class FramesSubject:
         self._observer = self._server.connect()
         self._observer.send(VALIDATE)
         for key in (FIRST, SECOND):
-            self._observer.send(bytes([Query.DELETE_KEY]) + blob(key))
+            self._observer.send(request(Query.DELETE_KEY, blob(key)))
         self._server.settle()
         self._observer.read()
 
@@ -60,11 +55,11 @@ class FramesSubject:
         return {"first": self._value(FIRST), "second": self._value(SECOND)}
 
     def _value(self, key: bytes) -> int:
-        self._observer.send(bytes([Query.CHECK]) + struct.pack("<Q", 1) + blob(key))
-        self._observer.send(bytes([Query.GET]) + blob(key))
+        self._observer.send(check(key))
+        self._observer.send(get(key))
         self._server.settle()
         answer = self._observer.read()
-        missing, size = answer[0], struct.unpack_from("<Q", answer, 1)[0]
+        missing, size = answer[0], U64.unpack_from(answer, 1)[0]
         if len(answer) != 9 + size:
             raise Disagreement(f"CHECK and GET of {key!r} were answered with {answer!r}")
         return 0 if missing else int(answer[9:])
@@ -92,25 +87,25 @@ class FramesSubject:
         self._end_to_validate(connection)
 
     def _set(self, connection: int) -> None:
-        self._lines[connection].send(bytes([Query.SET]) + blob(FIRST) + blob(self._own(connection)))
+        self._lines[connection].send(set_(FIRST, self._own(connection)))
 
     def _ping(self, connection: int) -> None:
-        self._lines[connection].send(bytes([Query.PING]) + b"more")
+        self._lines[connection].send(request(Query.PING, b"more"))
 
     def _note(self, connection: int) -> None:
         """The request is sent when it is served: a server serves it at once."""
 
-    def _begin(self, connection: int, request: bytes, first: int) -> None:
-        self._lines[connection].send(request[:first])
-        self._unsent[connection] = request[first:]
+    def _begin(self, connection: int, data: bytes, first: int) -> None:
+        self._lines[connection].send(data[:first])
+        self._unsent[connection] = data[first:]
 
     def _set_begins(self, connection: int) -> None:
-        request = bytes([Query.SET]) + blob(FIRST) + blob(self._own(connection))
-        self._begin(connection, request, len(request) // 2)
+        whole = set_(FIRST, self._own(connection))
+        self._begin(connection, whole, len(whole) // 2)
 
     def _multi_set_begins(self, connection: int) -> None:
         own = self._own(connection)
-        head = bytes([Query.MULTI_SET]) + struct.pack("<Q", 2) + blob(FIRST) + blob(own)
+        head = request(Query.MULTI_SET, U64.pack(2), blob(FIRST), blob(own))
         value = b"0" * PADDING + own
         self._begin(connection, head + blob(SECOND) + blob(value), len(head) + 8 + len(SECOND) + 8)
 

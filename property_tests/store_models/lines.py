@@ -12,8 +12,8 @@ from typing import Protocol
 
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.service import Service
-from trystate.model.store.vocabulary import Query
 
+from ..store_wire import NONCE, PING, VALIDATE
 from ..subjects import Disagreement
 
 SILENT_S = 60.0  # torch looks up the name of every peer, and a resolver that does not answer costs it 5 s and more
@@ -173,11 +173,13 @@ class OverTcp(AbstractContextManager["OverTcp"]):
         self.port = port
         self._lines: list[_TcpLine] = []
         self._control = _TcpLine(port)
-        self._control.send(bytes([Query.VALIDATE]) + (0x3C85F7CE).to_bytes(4, "little"))
+        self._control.send(VALIDATE)
 
     def connect(self) -> Line:
         line = _TcpLine(self.port)
         self._lines.append(line)
+        # asyncio reads from a new connection in the third round of its loop after that in which it came.
+        self.settle()
         self.settle()
         return line
 
@@ -185,7 +187,7 @@ class OverTcp(AbstractContextManager["OverTcp"]):
         # The first PING may be read in the same round of the server's loop as what was sent before it, but not
         # the second, which is sent when the first was answered.
         for _ in range(2):
-            if self._control.ask(bytes([Query.PING]) + b"calm", 4) != b"calm":
+            if self._control.ask(PING, len(NONCE)) != NONCE:
                 raise ConnectionError(f"the server on port {self.port} does not answer a PING")
 
     def close(self) -> None:

@@ -1,14 +1,11 @@
-"""`Queues` on a real server: the requests of torch's client and of ours, sent when the model's server takes them.
-
-Rule: a connection that breaks is held open and read no more, until the model's server finds it lost.
-"""
+"""`Queues` on a real server: the requests of torch's client and of ours, sent when the model's server takes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.wire import I64, blob
+from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
 from trystate.model.language.sorts import ordinal
 from trystate.model.store.queueing import Answer
@@ -17,8 +14,9 @@ from trystate.model.store.vocabulary import Edition, Extension, Key, Query, Stat
 
 from ..store_wire import check, get, request, set_, wait
 from ..subjects import Disagreement
+from .clients import Clients, one_of_ours_at_most
 from .lines import InProcess, Server
-from .peers import Message, Others, Peer, cells, fresh_name
+from .peers import Message, Reader, fresh_name
 
 TAKE_MS = 1  # the deadline of our client's pop: so short that no reservation ends with it
 RESERVATION_S = Limits().reservation_seconds
@@ -65,34 +63,25 @@ def taken(data: bytes) -> tuple[Message, int] | None:
     return None if found is None or found[0]["kind"] is Answer.EMPTY else (found[0], 1 + found[1])
 
 
-class QueuesSubject:
-    """A server behind the model's steps: shows the answers not read yet, the key, the queue's length, who is cut off.
-
-    Where the server's clock is at hand, and there is one client of ours, its pop has a deadline: time passes for all.
-    Else a pop of ours runs out of time by CANCEL_WAIT, which is answered likewise.
-    """
+class QueuesSubject(Clients):
+    """A server behind the model's steps: shows answers not read yet, the key, the queue's length, who is cut off."""
 
     def __init__(self, system: Queues, server: Server) -> None:
         if "dawdle" in system.faults and (system.sizes["torch_clients"] > 1 or not isinstance(server, InProcess)):
             raise UsageError(f"{system.label}: a reservation ends by time: one client of torch's at most, in process")
-        self.system, self._server = system, server
-        self._by_time = isinstance(server, InProcess) and system.sizes["client"] - system.sizes["torch_clients"] <= 1
-        self._peers: dict[int, Peer] = {}
-        self._closed: set[int] = set()
+        super().__init__(system, server, waited, TAKE_MS if one_of_ours_at_most(system, server) else None)
+        self.system = system
         self._steps: dict[str, Callable[[int], None]] = {
             **dict.fromkeys(READ, self._read), **dict.fromkeys(SERVED, self._send), "send_pop": self._send_pop,
-            "send_get": self._send_get, "time_out": self._time_out, "take_expires": self._take_expires,
+            "send_get": self._send_get, "time_out": self._time_out, "take_expires": self._expire,
             "reservation_ends": self._reservation_ends, "drop": self._lose, "forget_connection": self._forget,
             "go_on": self._go_on, "find_connection_lost": self._go_on,
         }  # fmt: skip
 
     def reset(self) -> None:
-        self._server.close()
-        self._peers.clear()
-        self._closed.clear()
+        super().reset()
         self._pushed = 0
         self._queue, self._key = fresh_name("queue"), fresh_name("beside")
-        self._others = Others(self._server)
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         asked = self._asked(step)
@@ -105,9 +94,6 @@ class QueuesSubject:
         else:
             self._steps[step](indices[0])
 
-    def can_refuse(self, step: str) -> bool:
-        return False  # a server refuses none of these requests; the rest is the clients' or the surroundings'
-
     def observe(self) -> Mapping[str, int]:
         """The queue's length and the key, and of each client what it has not read, and whether it is closed."""
         answer = self._others.ask(request(Query.QUEUE_LEN, blob(self._queue)) + check(self._key))
@@ -115,32 +101,16 @@ class QueuesSubject:
             raise Disagreement(f"QUEUE_LEN and CHECK were answered with {answer!r}")
         stored = Key.ABSENT if answer[8] else Key.PRESENT
         seen = {"queue_length": int.from_bytes(answer[:8], "little"), "stored": ordinal(stored)}
-        for client in range(self.system.sizes["client"]):
-            peer = self._peers.get(client)
-            if peer is None:
-                seen |= cells("answers", PLACES, [], client)
-                continue
-            peer.look()
-            if not peer.is_lost:  # what is sent to a lost connection nobody sees
-                seen |= cells("answers", PLACES, peer.unread, client)
-            thrown_out = peer.line.is_cut and not peer.is_lost
-            seen[f"closed[{client}]"] = int(client in self._closed or thrown_out)
-        return seen
+        return seen | self._answers(PLACES)
 
     # ---- the clients
 
-    def _asked(self, step: str) -> tuple[bytes] | tuple[bytes, Callable[[bytes], tuple[Message, int] | None]] | None:
+    def _asked(self, step: str) -> tuple[bytes] | tuple[bytes, Reader] | None:
         """The request with which an operation begins."""
         if step == "take":
-            due = I64.pack(TAKE_MS if self._by_time else -1)
-            return request(Extension.QUEUE_POP, due, blob(self._queue)), taken
+            return request(Extension.QUEUE_POP, self._due(), blob(self._queue)), taken
         keys = {"pop": [self._queue], "get": [self._key], "wait_for_both": [self._queue, self._key]}.get(step)
         return (wait(*keys),) if keys else None
-
-    def _peer(self, client: int) -> Peer:
-        if client not in self._peers:
-            self._peers[client] = Peer(self._server, waited)
-        return self._peers[client]
 
     def _send_pop(self, client: int) -> None:
         self._peers[client].take()
@@ -150,36 +120,7 @@ class QueuesSubject:
         self._peers[client].take()
         self._peers[client].ask(get(self._key), got)
 
-    def _read(self, client: int) -> None:
-        self._peers[client].take()
-
-    def _go_on(self, client: int) -> None:
-        """The client's own affair."""
-
-    def _time_out(self, client: int) -> None:
-        self._peers[client].ask(request(Query.CANCEL_WAIT))
-
-    def _lose(self, client: int) -> None:
-        self._peer(client).lose()
-
-    # ---- the server
-
-    def _send(self, client: int) -> None:
-        self._peers[client].send()
-        self._server.settle()
-
-    def _forget(self, client: int) -> None:
-        self._peers[client].end()
-        self._closed.add(client)
-        self._server.settle()
-
-    def _take_expires(self, client: int) -> None:
-        if self._by_time:
-            assert isinstance(self._server, InProcess)
-            self._server.pass_time(TAKE_MS / 1000)
-        else:
-            self._time_out(client)
-            self._send(client)
+    # ---- the server, and who pushes
 
     def _reservation_ends(self, client: int) -> None:
         assert isinstance(self._server, InProcess)

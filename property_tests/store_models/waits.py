@@ -1,7 +1,4 @@
-"""`Waits` on a real server: the requests of torch's client and of ours, sent when the model's server takes them.
-
-Rule: a connection that breaks is held open and read no more, until the model's server finds it lost.
-"""
+"""`Waits` on a real server: the requests of torch's client and of ours, sent when the model's server takes them."""
 
 from __future__ import annotations
 
@@ -14,13 +11,14 @@ from trystate.model.store.waits import Waits
 
 from ..store_wire import add, get, request, set_, wait
 from ..subjects import Disagreement
-from .lines import InProcess, Server
-from .peers import Message, Others, Peer, Reader, cells, fresh_name
+from .clients import Clients, one_of_ours_at_most
+from .lines import Server
+from .peers import Message, Reader, fresh_name
 
-CANCEL = request(Query.CANCEL_WAIT)
 DUE_MS = 5  # the deadline of our client's request
 READ = ("return_from_wait", "read_value", "read_late_answer", "read_cancelled", "read_timed_out")
 SERVED = ("take_wait", "take_wait_in_one", "take_get_in_one", "answer_get", "cancel_wait")
+PLACES = 2  # of the model's answers
 
 
 def told(kind: Answer, value: int = 0) -> Message:
@@ -55,19 +53,16 @@ def value_in_one(data: bytes) -> tuple[Message, int] | None:
     return None if found is None or found[0]["kind"] is Answer.EMPTY else (found[0], 1 + found[1])
 
 
-class WaitsSubject:
+class WaitsSubject(Clients):
     """A server behind the model's steps: shows the answers not read yet, what the keys hold, who is thrown out.
 
     What others write takes turns between the requests that write a key; with the server of this package, between
-    torch's and its own. Where the server's clock is at hand, and there is one client of ours, its requests have a
-    deadline: time passes for all. Else they run out of time by CANCEL_WAIT, which is answered likewise.
+    torch's and its own.
     """
 
     def __init__(self, system: Waits, server: Server) -> None:
-        self.system, self._server = system, server
-        self._by_time = isinstance(server, InProcess) and system.sizes["client"] - system.sizes["torch_clients"] <= 1
-        self._peers: dict[int, Peer] = {}
-        self._closed: set[int] = set()
+        super().__init__(system, server, answer, DUE_MS if one_of_ours_at_most(system, server) else None)
+        self.system = system
         self._steps: dict[str, Callable[[int], None]] = {
             **dict.fromkeys(READ, self._read), **dict.fromkeys(SERVED, self._send), "wait_for_all": self._wait_for_all,
             "wait_in_one": self._wait_in_one, "ask_for_value": self._ask_for_value, "time_out": self._time_out,
@@ -78,13 +73,10 @@ class WaitsSubject:
         }  # fmt: skip
 
     def reset(self) -> None:
-        self._server.close()
-        self._peers.clear()
-        self._closed.clear()
+        super().reset()
         self._writes = 0
         self._keys = [fresh_name("key") for _ in range(self.system.sizes["key"])]
         self._wanted: dict[int, bytes] = {}
-        self._others = Others(self._server)
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         if step == "get":
@@ -100,23 +92,9 @@ class WaitsSubject:
         else:
             self._steps[step](*indices)
 
-    def can_refuse(self, step: str) -> bool:
-        return False  # a server refuses none of these requests; the rest is the clients' or the surroundings'
-
     def observe(self) -> Mapping[str, int]:
         """The keys, and of each client what it has not read, and whether its connection is closed."""
-        seen = self._stored()
-        for client in range(self.system.sizes["client"]):
-            peer = self._peers.get(client)
-            if peer is None:
-                seen |= cells("answers", 2, [], client)
-                continue
-            peer.look()
-            if not peer.is_lost:  # what is sent to a lost connection nobody sees
-                seen |= cells("answers", 2, peer.unread, client)
-            thrown_out = peer.line.is_cut and not peer.is_lost
-            seen[f"closed[{client}]"] = int(client in self._closed or thrown_out)
-        return seen
+        return self._stored() | self._answers(PLACES)
 
     def _stored(self) -> dict[str, int]:
         """What a GET says of each key: 0 where there is none, for that is answered with an empty value."""
@@ -132,11 +110,6 @@ class WaitsSubject:
 
     # ---- the clients
 
-    def _peer(self, client: int) -> Peer:
-        if client not in self._peers:
-            self._peers[client] = Peer(self._server, answer)
-        return self._peers[client]
-
     def _wait_for_all(self, client: int) -> None:
         self._peer(client).ask(wait(*self._keys))
 
@@ -144,49 +117,17 @@ class WaitsSubject:
         self._ask_in_one(client, Extension.WAIT, self._keys, answer_in_one)
 
     def _ask_in_one(self, client: int, query: Extension, keys: list[bytes], reader: Reader) -> None:
-        due = I64.pack(DUE_MS if self._by_time else -1)
-        self._peer(client).ask(request(query, due, counted(keys)), reader)
+        self._peer(client).ask(request(query, self._due(), counted(keys)), reader)
 
     def _ask_for_value(self, client: int) -> None:
         self._peers[client].take()
         self._peers[client].ask(get(self._wanted[client]), value)
-
-    def _read(self, client: int) -> None:
-        self._peers[client].take()
-
-    def _go_on(self, client: int) -> None:
-        """The client's own affair."""
-
-    def _time_out(self, client: int) -> None:
-        self._peers[client].ask(CANCEL)
-
-    def _expire(self, client: int) -> None:
-        if self._by_time:
-            assert isinstance(self._server, InProcess)
-            self._server.pass_time(DUE_MS / 1000)
-        else:
-            self._time_out(client)
-            self._send(client)
-
-    def _lose(self, client: int) -> None:
-        self._peer(client).lose()
 
     def _lose_half_way(self, client: int) -> None:
         peer = self._peers[client]
         frame, _ = peer.unsent[0]
         peer.line.send(frame[: len(frame) // 2])
         peer.lose()
-
-    # ---- the server
-
-    def _send(self, client: int) -> None:
-        self._peers[client].send()
-        self._server.settle()
-
-    def _forget(self, client: int) -> None:
-        self._peers[client].end()
-        self._closed.add(client)
-        self._server.settle()
 
     # ---- what others write
 

@@ -25,10 +25,6 @@ from .peers import Others, Peer, cells, fresh_name
 MESSAGES = 2  # that the model's connection holds
 UNREAD = 1 << 20
 LIMITS = Limits(unsent_bytes=MESSAGES * UNREAD)
-EVENTS = {
-    Change.UPDATED: Message.UPDATED, Change.CREATED: Message.CREATED,
-    Change.DELETED: Message.DELETED, Change.APPENDED: Message.APPENDED,
-}  # fmt: skip
 OK = bytes([Status.OK])
 READ = ("return_registered", "run_callback")
 OWN = ("return_callback", "slow_down", "catch_up")  # of the client: the server does not see them
@@ -54,7 +50,7 @@ def event(keys: list[bytes], data: bytes) -> tuple[Record, int] | None:
     end = 10 + int.from_bytes(data[2:10], "little")
     old, at = optional(data, end)
     new, at = optional(data, at)
-    kind, key = EVENTS[Change(data[1])], keys.index(data[10:end]) + 1
+    kind, key = Message[Change(data[1]).name], keys.index(data[10:end]) + 1
     return {"kind": kind, "key": key, "old": change(old), "new": change(new)}, at
 
 
@@ -83,9 +79,6 @@ class _Watcher:
                 self.link = Link.DROPPED
         else:
             self.peer.line.read()
-
-    def forget(self) -> None:
-        self.peer.unread.clear()
 
 
 class WatchesSubject:
@@ -212,7 +205,7 @@ class WatchesSubject:
         self._hold()
 
     def _forget(self, client: int) -> None:
-        self._watchers[client].forget()
+        self._watchers[client].peer.unread.clear()
         self._hold()
 
     # ---- connections that end

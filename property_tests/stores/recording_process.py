@@ -44,7 +44,7 @@ def record_processes(
 ) -> list[Recorded]:
     """As `record`, with a process for each group of plans and a thread in it for each plan.
 
-    Raises TimeoutError or RuntimeError if a process is late or fails.
+    Raises TimeoutError, subprocess.TimeoutExpired or RuntimeError if a process is late or fails.
     """
     processes: list[subprocess.Popen[bytes]] = []
     try:

@@ -1,24 +1,17 @@
-"""Servers of stores in child processes, for suites whose clients are here.
-
-Rule: never a server and torch's client in one process: torch's client holds the interpreter's lock while it waits for
-some answers, so that a server in Python beside it could not give them.
-"""
+"""torch's client for a suite, and a store that is as if new though many tests share its server."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any
 
-from ..torch_store.server import TorchLegacyServer, TorchServer
 from .handles import AMPLE, Store, c10d
 from .operations import KEYS
 
-LIBUV, LEGACY = "libuv", "legacy"
-TORCH_SERVERS = {LIBUV: TorchServer, LEGACY: TorchLegacyServer}
 
-
-def torch_client(port: int, kind: str) -> Store:
-    return c10d.TCPStore("127.0.0.1", port, wait_for_workers=False, timeout=AMPLE, use_libuv=kind == LIBUV)
+def torch_client(port: int, *, libuv: bool = True) -> Store:
+    """torch's client; `libuv`: the server is the one that has queues."""
+    return c10d.TCPStore("127.0.0.1", port, wait_for_workers=False, timeout=AMPLE, use_libuv=libuv)
 
 
 def emptied(store: Any, prefix: str = "") -> Any:

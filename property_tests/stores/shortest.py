@@ -30,7 +30,7 @@ from .deviations import (
     torch_prefix,
 )
 from .handles import AMPLE, Handle, c10d
-from .servers import LIBUV, emptied, torch_client
+from .servers import emptied, torch_client
 
 D = Deviation
 BRIEF = timedelta(milliseconds=20)
@@ -135,9 +135,9 @@ def _stores() -> Iterator[Mapping[str, Callable[[], Any]]]:
         libuv = stack.enter_context(TorchServer())
         server = stack.enter_context(ours.TCPStoreServer())
         yield {
-            "torch's TCPStore, libuv": lambda: emptied(torch_client(libuv.port, LIBUV)),
+            "torch's TCPStore, libuv": lambda: emptied(torch_client(libuv.port)),
             "torch's HashStore": c10d.HashStore,
             "torch's FileStore": lambda: c10d.FileStore(tempfile.mktemp(dir=folder), 1),
             "our client on libuv": lambda: emptied(stack.enter_context(ours.TCPStore("127.0.0.1", libuv.port))),
-            "torch's client on our server": lambda: emptied(torch_client(server.port, LIBUV)),
+            "torch's client on our server": lambda: emptied(torch_client(server.port)),
         }

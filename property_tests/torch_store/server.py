@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from trystate.impl.store import TCPStoreServer
 from ..replays import ScheduleError
 
 HOST = "127.0.0.1"
+START_S = 60.0  # for a process that imports torch, on a busy machine
 _SERVE = """
 import sys, torch.distributed as dist
 from datetime import timedelta
@@ -83,7 +85,8 @@ class TorchServer(Server):
         )  # fmt: skip
         self.pid = self._process.pid
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        ready, _, _ = select.select([self._process.stdout], [], [], START_S)
+        line = self._process.stdout.readline() if ready else ""
         if not line.strip().isdigit():
             self.close()
             raise ScheduleError(f"torch's {self.backend} server did not start: {line!r}")

@@ -8,27 +8,23 @@ from __future__ import annotations
 
 import select
 import socket
-import struct
 from contextlib import AbstractContextManager
 from types import TracebackType
 
+from trystate.impl.store.wire import I64, STOP_WAITING, U64, blob, blobs, counted
 from trystate.model.store.vocabulary import Query
 
-MAGIC = struct.pack("<I", 0x3C85F7CE)
-VALIDATE = bytes([Query.VALIDATE]) + MAGIC
-STOP_WAITING = b"\x00"
+from ..store_wire import NONCE, PING
+from ..store_wire import VALIDATE as VALIDATE
+
 ANSWER_S = 5.0  # a live server answers in milliseconds
 
 
-def blob(data: bytes) -> bytes:
-    return struct.pack("<Q", len(data)) + data
-
-
 def request(query: Query, *keys: str) -> bytes:
-    """A request of one key, or of a list of keys where the protocol wants one."""
-    wire = [blob(b"/" + key.encode()) for key in keys]
+    """A request of one key, or of a list of keys where the protocol wants one; torch's client puts a `/` in front."""
+    sent = [b"/" + key.encode() for key in keys]
     many = query in (Query.WAIT, Query.CHECK, Query.MULTI_GET)
-    return bytes([query]) + (struct.pack("<Q", len(keys)) if many else b"") + b"".join(wire)
+    return bytes([query]) + (counted(sent) if many else blobs(sent))
 
 
 def set_request(key: str, value: bytes) -> bytes:
@@ -66,17 +62,16 @@ class Peer(AbstractContextManager["Peer"]):
 
     def read_blob(self) -> bytes | None:
         head = self.read(8)
-        return self.read(struct.unpack("<Q", head)[0]) if head is not None and len(head) == 8 else None
+        return self.read(U64.unpack(head)[0]) if head is not None and len(head) == 8 else None
 
     def read_number(self) -> int | None:
         data = self.read(8)
-        return int(struct.unpack("<q", data)[0]) if data is not None and len(data) == 8 else None
+        return int(I64.unpack(data)[0]) if data is not None and len(data) == 8 else None
 
     def sync(self) -> bool:
         """Whether the server has read and answered everything sent so far."""
-        nonce = b"sync"
-        self.send(bytes([Query.PING]) + nonce)
-        return self.read(4) == nonce
+        self.send(PING)
+        return self.read(len(NONCE)) == NONCE
 
     def is_served(self) -> bool:
         """`sync`, and False for a connection that the server has ended."""

@@ -274,15 +274,16 @@ class Cluster:
         self._share_store = share_store
         self._nodes: list[Node] = []
         self._clocks: dict[str, timedelta] | None = None
-        self._undo = ExitStack()
 
     def __enter__(self) -> Self:
-        self._undo.enter_context(_environment(SHARING_OFF, None if self._share_store else "1"))
-        self._undo.enter_context(_replaced("dist", SimpleNamespace(**vars(dist) | {"TCPStore": _server})))
-        # A dead node's failed heartbeats are expected; torch would print each of them.
-        self._undo.enter_context(_logging_to(logging.NullHandler(), dynamic_rendezvous.logger.level))
-        self._server = _server("127.0.0.1", 0, timeout=timedelta(seconds=WAIT_S_MAX))
-        self._observer = C10dRendezvousBackend(_client(self._server.port, WAIT_S_MAX), RUN_ID)
+        with ExitStack() as undo:
+            undo.enter_context(_environment(SHARING_OFF, None if self._share_store else "1"))
+            undo.enter_context(_replaced("dist", SimpleNamespace(**vars(dist) | {"TCPStore": _server})))
+            # A dead node's failed heartbeats are expected; torch would print each of them.
+            undo.enter_context(_logging_to(logging.NullHandler(), dynamic_rendezvous.logger.level))
+            self._server = _server("127.0.0.1", 0, timeout=timedelta(seconds=WAIT_S_MAX))
+            self._observer = C10dRendezvousBackend(_client(self._server.port, WAIT_S_MAX), RUN_ID)
+            self._undo = undo.pop_all()
         return self
 
     def __exit__(

@@ -1,28 +1,29 @@
-"""S11 to S13: barriers, with torch's own clients; the peer that is released by a key is written by hand."""
+"""S11 to S13 and S27: barriers, with torch's own clients; the peer that is released by a key is written by hand."""
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from trystate.impl.store.wire import I64
 from trystate.model.store.vocabulary import Query
 
-from ...replays import Observation, Say, judge
+from ...replays import Observation, Say, ScheduleError, finish, judge
 from ..server import Server, TorchServer
 from ..wire import Peer, request
 from .waits import SILENCE_S
 
-BRIEFLY = timedelta(milliseconds=200)
+BRIEFLY, AMPLE = timedelta(milliseconds=200), timedelta(seconds=5)
+TWO = I64.pack(2)
 
 
-def _passes(client: Any, key: str) -> bool | None:
+def _passes(client: Any, key: str, limit: timedelta = BRIEFLY) -> bool | None:
     """Whether a barrier of two lets this one client through; None if the client says that it cannot know."""
     try:
-        client.barrier(key, 2, BRIEFLY)
+        client.barrier(key, 2, limit)
     except dist.DistStoreError:
         return False
     except dist.DistNetworkError:
@@ -46,11 +47,14 @@ def barrier_stays_open(say: Say, *, benign: bool = False, serve: type[Server] = 
     """S12. Two pass a barrier; then one comes alone and passes as well. Benign: it comes to a new barrier."""
     with serve() as server:
         a, b = server.client(), server.client()
-        both = [threading.Thread(target=c.barrier, args=("b", 2, timedelta(seconds=5))) for c in (a, b)]
+        passed: list[bool | None] = []
+        both = [threading.Thread(target=lambda c=c: passed.append(_passes(c, "b", AMPLE))) for c in (a, b)]
         for thread in both:
             thread.start()
         for thread in both:
-            thread.join()
+            finish(thread)
+        if passed != [True, True]:
+            raise ScheduleError("two came to a barrier of two, and did not pass")
         alone = _passes(a, "new" if benign else "b")
     say(f"two passed together; then one alone {_word(alone)}")
     return judge(bool(alone), "a barrier can be used again", [f"one of two passed alone: {alone}"])
@@ -60,7 +64,7 @@ def barrier_key_written(say: Say, *, benign: bool = False, serve: type[Server] =
     """S13. A waits at a barrier; B sets a key of that name, and A is released. Benign: B sets another key."""
     with serve() as server, Peer(server.port) as a:
         b = server.client()
-        a.block(request(Query.BARRIER, "b") + struct.pack("<q", 2))
+        a.block(request(Query.BARRIER, "b") + TWO)
         b.set("other" if benign else "b", "1")
         released = a.is_released(SILENCE_S)
     say(f"A waits at a barrier of two; after B's set it is {'released' if released else 'waiting'}")
@@ -81,11 +85,11 @@ def released_yet_raises(say: Say, *, benign: bool = False, serve: type[Server] =
             time.sleep(0.005)
         if not benign:
             server.freeze()
-        b.send(request(Query.BARRIER, "b") + struct.pack("<q", 2))
+        b.send(request(Query.BARRIER, "b") + TWO)
         if not benign:
             time.sleep(2 * BRIEFLY.total_seconds())
             server.thaw()
-        a.join()
+        finish(a)
         released = b.is_released(SILENCE_S)
     say(f"the second arrival is {'released' if released else 'waiting'}; A's barrier {_word(passed[0])}")
     facts = [f"B was released, so that both had arrived: {released}", f"A's barrier {_word(passed[0])}"]

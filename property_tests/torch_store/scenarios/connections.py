@@ -8,7 +8,7 @@ from trystate.model.store.vocabulary import Query
 
 from ...replays import Observation, Say, judge
 from ..server import Server, TorchLegacyServer, TorchServer
-from ..wire import MAGIC, VALIDATE, Peer, request, set_request
+from ..wire import VALIDATE, Peer, request, set_request
 from .waits import SILENCE_S
 
 APART_S = 0.2  # two packets this far apart are two reads
@@ -35,9 +35,9 @@ def split_validate_closes(say: Say, *, benign: bool = False, serve: type[Server]
         if benign:
             client.send(VALIDATE)
         else:
-            client.send(VALIDATE[:1] + MAGIC[:2])
+            client.send(VALIDATE[:3])
             time.sleep(APART_S)
-            _quietly(client, MAGIC[2:])
+            _quietly(client, VALIDATE[3:])
         time.sleep(APART_S)
         served = client.is_served()
     say(f"VALIDATE came in {'one packet' if benign else 'two packets'}; the client is {'served' if served else 'cut'}")

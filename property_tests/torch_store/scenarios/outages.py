@@ -12,11 +12,12 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 
 import torch.distributed as dist
+from trystate.impl.store.wire import blob
 from trystate.model.store.vocabulary import Query
 
-from ...replays import Observation, Say, ScheduleError, judge
-from ..server import HOST, Server, TorchServer
-from ..wire import Peer, blob
+from ...replays import Observation, Say, ScheduleError, finish, judge
+from ..server import HOST, START_S, Server, TorchServer
+from ..wire import Peer
 
 TIMEOUT_S = 1.0
 PATIENCE_S = 3.0  # longer than the timeout by a good deal
@@ -47,7 +48,7 @@ class Master(AbstractContextManager["Master"]):
 
     def peer(self) -> Peer:
         """A connection, as soon as the server listens."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + START_S
         while time.monotonic() < end:
             try:
                 return Peer(self.port)
@@ -57,7 +58,10 @@ class Master(AbstractContextManager["Master"]):
 
     def outcome(self) -> str:
         """What its constructor did: `started` or `raised`."""
-        return self._process.communicate(timeout=30)[0].strip()
+        try:
+            return self._process.communicate(timeout=START_S)[0].strip()
+        except subprocess.TimeoutExpired as error:
+            raise ScheduleError(f"the master's constructor is not done after {START_S:g} s") from error
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._process.kill()
@@ -85,7 +89,7 @@ def frozen_server(say: Say, *, benign: bool = False, serve: type[Server] = Torch
         thread.join(PATIENCE_S)
         hangs = thread.is_alive()
         server.thaw()
-        thread.join()
+        finish(thread)
     say(f"add with a timeout of {TIMEOUT_S:g} s: {f'not back after {PATIENCE_S:g} s' if hangs else 'returned'}")
     return judge(hangs, "every operation honours its timeout", [f"still waiting after {PATIENCE_S:g} s: {hangs}"])
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 import torch.distributed as dist
+from trystate.impl.store.wire import STOP_WAITING, WAIT_CANCELED
 from trystate.model.store.vocabulary import Query
 
 from ...replays import Observation, Say, judge
 from ..server import Server, TorchServer
-from ..wire import STOP_WAITING, Peer, request
+from ..wire import Peer, request
 from .waits import SILENCE_S
-
-CANCELED = b"\x01"
 
 
 def _pops_after_waiting(a: Peer, b: object, *, benign: bool) -> None:
@@ -110,7 +109,7 @@ def wake_not_passed_on(say: Say, *, benign: bool = False, serve: type[Server] = 
             b.queue_push("q", "2")
         else:
             a.send(request(Query.CANCEL_WAIT))
-            assert a.read(1) == CANCELED
+            assert a.read(1) == WAIT_CANCELED
         released = c.is_released(SILENCE_S)
         there = b.queue_len("q")
     facts = [f"A was woken: {woken}", f"C was released: {released}", f"elements in q for anybody: {there}"]

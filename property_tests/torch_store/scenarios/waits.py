@@ -1,12 +1,13 @@
-"""S1 to S3 and S21: what a wait and a get answer. One peer's bytes are sent by hand, the others are torch's clients."""
+"""S1 to S3, S8 and S21: waits, gets, a multi_set. One peer's bytes are sent by hand, the others are torch's clients."""
 
 from __future__ import annotations
 
+from trystate.impl.store.wire import STOP_WAITING, U64
 from trystate.model.store.vocabulary import Query
 
 from ...replays import Observation, Say, judge
 from ..server import Server, TorchLegacyServer, TorchServer
-from ..wire import STOP_WAITING, Peer, request, set_request
+from ..wire import Peer, request, set_request
 
 SILENCE_S = 0.7  # that no answer comes is known after this long
 
@@ -78,7 +79,7 @@ def compare_set_wakes_nobody(say: Say, *, benign: bool = False, serve: type[Serv
 
 def multi_set_in_pieces(say: Say, *, benign: bool = False, serve: type[Server] = TorchServer) -> Observation:
     """S8. A's multi_set of k1 and k2 comes in two packets, B writes k1 in between. Benign: in one packet."""
-    body = bytes([Query.MULTI_SET]) + (2).to_bytes(8, "little")
+    body = bytes([Query.MULTI_SET]) + U64.pack(2)
     first = body + set_request("k1", b"old")[1:]
     rest = set_request("k2", b"old")[1:]
     with serve() as server, Peer(server.port) as a:
