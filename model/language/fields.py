@@ -42,21 +42,24 @@ class Field:
     members: type[enum.Enum] | None
     per: tuple[str, ...]
     initial: tuple[Any, ...]
+    editions: tuple[enum.Enum, ...]  # only these have it; none: all
     doc: str
     at: str
 
 
 def _field(
-    kind: str, low: Bound, high: Bound, members: type[enum.Enum] | None, per: Any, initial: Any, doc: str
+    kind: str, low: Bound, high: Bound, members: type[enum.Enum] | None, per: Any, initial: Any, editions: Any, doc: str
 ) -> Field:
     dims = (per,) if isinstance(per, str) else tuple(per)
     values = initial if isinstance(initial, tuple) else (initial,)
-    return Field(kind, low, high, members, dims, values, doc, source.line())
+    return Field(kind, low, high, members, dims, values, tuple(editions), doc, source.line())
 
 
-def flag(*, per: str | tuple[str, ...] = (), initial: bool | tuple[bool, ...] = False, doc: str = "") -> Field:
+def flag(
+    *, per: str | tuple[str, ...] = (), initial: bool | tuple[bool, ...] = False, editions: Any = (), doc: str = ""
+) -> Field:
     """A variable that is true or false."""
-    return _field("bool", 0, 1, None, per, initial, doc)
+    return _field("bool", 0, 1, None, per, initial, editions, doc)
 
 
 def integer(
@@ -65,15 +68,18 @@ def integer(
     *,
     per: str | tuple[str, ...] = (),
     initial: int | tuple[int, ...] | None = None,
+    editions: Any = (),
     doc: str = "",
 ) -> Field:
     """A variable from `low` to `high`, both inclusive; either may be the name of a constant or index."""
-    return _field("int", low, high, None, per, low if initial is None else initial, doc)
+    return _field("int", low, high, None, per, low if initial is None else initial, editions, doc)
 
 
-def choice(members: type[enum.Enum], *, per: str | tuple[str, ...] = (), initial: Any = None, doc: str = "") -> Field:
+def choice(
+    members: type[enum.Enum], *, per: str | tuple[str, ...] = (), initial: Any = None, editions: Any = (), doc: str = ""
+) -> Field:
     """A variable that is one member of an enum; initially the first, unless said otherwise."""
-    return _field("enum", 0, 0, members, per, next(iter(members)) if initial is None else initial, doc)
+    return _field("enum", 0, 0, members, per, next(iter(members)) if initial is None else initial, editions, doc)
 
 
 def index(default: int, doc: str = "") -> Any:

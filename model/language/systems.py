@@ -120,7 +120,7 @@ class System:
 
     def _fields(self, body: dict[str, Any]) -> Iterator[tuple[str, Field]]:
         for name, value in body.items():
-            if isinstance(value, Field):
+            if isinstance(value, Field) and (not value.editions or self.edition in value.editions):
                 yield name, value
             elif isinstance(value, Sequence):
                 yield from value.fields(name)

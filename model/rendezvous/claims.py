@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ..language import Expr, all_, always, any_, count, implies, leads_to, ord_, sometimes, step, terminal
-from .masters import Masters
-from .shared import LISTS, Condition, D, H, M, P, S
+from .repaired import LISTED as LISTS
+from .repaired import Repaired
+from .shared import BEFORE, LEASED, OURS, Condition, D, H, M, P, S
 from .vocabulary import Patience
 
 TRYING = (P.EXITING, P.JOINING)
 
 
-class Rendezvous(Masters):
+class Rendezvous(Repaired):
     """N nodes that meet: next_rendezvous, heartbeats, num_nodes_waiting, restarts and shutdown."""
 
     title = "Dynamic rendezvous, each successful compare-and-set atomic"
@@ -25,7 +26,7 @@ class Rendezvous(Masters):
     @sometimes()
     def a_round_is_complete(self, s: S) -> Condition:
         """A round is complete with at least min participants."""
-        return s.complete & (self.participants(s) >= self.min_nodes)
+        return s.complete & (self.participants(s) >= self.quorum(s))
 
     @sometimes()
     def somebody_waits(self, s: S) -> Condition:
@@ -81,12 +82,12 @@ class Rendezvous(Masters):
     @always(witness="a_round_is_complete")
     def at_least_min(self, s: S) -> Condition:
         """A complete round has at least min participants."""
-        return implies(s.complete, self.participants(s) >= self.min_nodes)
+        return implies(s.complete, self.participants(s) >= self.quorum(s))
 
     @always(witness="a_last_call_runs", cite="rendezvous-engine 4.1, 4.2, 4.5")
     def deadline_iff_last_call(self, s: S) -> Condition:
         """A deadline is set exactly while an incomplete round has at least min participants."""
-        wanted = ~s.complete & (self.participants(s) >= self.min_nodes)
+        wanted = ~s.complete & (self.participants(s) >= self.quorum(s))
         return (s.deadline != D.UNSET) == wanted
 
     @always(witness="somebody_waits")
@@ -149,10 +150,75 @@ class Rendezvous(Masters):
             for j in before.node
         )
 
-    @step(each="node", on=("shut_down",), witness="two_run")
+    @step(each="node", on=("shut_down", "close"), witness="two_run")
     def closing_is_earned(self, before: S, after: S, node: Expr) -> Condition:
         """A node that failed to join does not close the rendezvous of a group that runs."""
         return ~((before.place[node] == P.FAILED) & any_(self._runs(before, j) for j in before.node))
+
+    # ---- why these hold in ours
+
+    @sometimes(editions=OURS)
+    def somebody_is_expected(self, s: S) -> Condition:
+        """A round was replaced, and not all of its members have come."""
+        return any_(x == M.EXPECTED for x in s.member)
+
+    @always(editions=OURS, witness="two_return")
+    def what_returned_stays_written(self, s: S) -> Condition:
+        """A complete round is never changed: whoever returned from it has the rank and the members that it lists."""
+        return all_(
+            implies(
+                s.returned[j],
+                s.complete
+                & (s.saw_rank[j] == s.rank[j])
+                & all_(s.saw[j, k] == (s.member[k] == M.PARTICIPANT) for k in s.node),
+            )
+            for j in s.node
+        )
+
+    @step(editions=OURS, witness="somebody_is_expected")
+    def a_round_ends_for_all(self, before: S, after: S) -> Condition:
+        """A complete round ends by being replaced, for all of its members at once."""
+        ends = before.complete & ~after.complete
+        return implies(ends, ~any_(after.returned[j] | (after.rank[j] != 0) for j in before.node))
+
+    @always(editions=OURS, witness="two_run")
+    def who_runs_has_a_lease(self, s: S) -> Condition:
+        """Whoever acts on what it returned with is listed, and silent to nobody."""
+        return all_(implies(self._acts_on(s, j), s.hb[j].isin((H.FRESH, H.DUE))) for j in s.node)
+
+    @always(editions=OURS, witness="somebody_is_expected")
+    def the_replaced_are_expected(self, s: S) -> Condition:
+        """Whoever acts on a round that has been replaced is expected in the next one."""
+        return all_(implies(self._acts_on(s, j) & ~s.returned[j], s.member[j] == M.EXPECTED) for j in s.node)
+
+    @always(editions=OURS, witness="somebody_is_expected")
+    def the_complete_expect_nobody(self, s: S) -> Condition:
+        """A round completes only when everybody who was expected has come, has gone, or has been expelled."""
+        return implies(s.complete, s.member.count(M.EXPECTED) == 0)
+
+    @always(editions=OURS, witness="somebody_is_expected")
+    def seats_are_kept(self, s: S) -> Condition:
+        """There is a seat for everybody who is expected."""
+        return s.member.count(M.PARTICIPANT, M.EXPECTED) <= self.max_nodes
+
+    @always(editions=OURS, witness="a_round_is_complete")
+    def the_listed_agree(self, s: S) -> Condition:
+        """Everybody listed has the settings in force."""
+        return all_(
+            implies(s.member[j] != M.OUTSIDE, (s.sterner[j] == s.agreed_stern) & (s.impatient[j] == s.agreed_hasty))
+            for j in s.node
+        )
+
+    @leads_to(each="node", editions=OURS)
+    def the_expected_come_or_go(self, s: S, node: Expr) -> tuple[Condition, Condition]:
+        """While somebody tries, nobody is expected for ever."""
+        tries = any_(self._up(s, j) & s.place[j].isin(TRYING) for j in s.node)
+        waits = (s.member[node] == M.EXPECTED) & ~s.closed & tries
+        return waits, ~waits
+
+    def _acts_on(self, s: S, node: Expr) -> Condition:
+        """The node acts on what next_rendezvous returned to it, or is about to."""
+        return s.place[node].isin(LEASED) & self.live(s, node)
 
     def _runs(self, s: S, node: Expr) -> Condition:
         return (s.place[node] == P.RUNNING) & self.live(s, node)
@@ -166,7 +232,7 @@ class Rendezvous(Masters):
     def enough_nodes_complete_a_round(self, s: S) -> tuple[Condition, Condition]:
         """If enough live nodes keep trying, a round completes."""
         trying = count(self._up(s, j) & s.place[j].isin(TRYING) for j in s.node)
-        enough = trying >= self.min_nodes
+        enough = trying >= self.quorum(s)
         return enough & ~s.complete & ~s.closed, s.complete | s.closed | ~enough
 
     @leads_to(each="node", cite="elastic-node-change 2.3")
@@ -192,8 +258,10 @@ class Rendezvous(Masters):
         coming = any_(
             (s.place[j] == P.RETURNING) | ((s.place[j] == P.JOINING) & (s.member[j] == M.PARTICIPANT)) for j in s.node
         )
-        hangs = any_(x == P.CONNECTING for x in s.place) & (s.published == 0) & ~coming
-        return full & waits, ~waits | s.closed | hangs
+        rests = ~waits | s.closed
+        if self.edition in BEFORE:
+            rests |= any_(x == P.CONNECTING for x in s.place) & (s.published == 0) & ~coming
+        return full & waits, rests
 
     @leads_to(each="node")
     def the_removed_are_told(self, s: S, node: Expr) -> tuple[Condition, Condition]:

@@ -100,7 +100,7 @@ def _holders(edition: Edition, size: str, *faults: str, **found: tuple[str, ...]
     return Run(Holders, run.sizes, edition, faults, run.findings)
 
 
-TORCH, SEED = Edition.TORCH, Edition.SEED
+TORCH, SEED, OURS = Edition.TORCH, Edition.SEED, Edition.TRYSTATE
 
 # fmt: off
 _TORCH_RUNS = (
@@ -114,6 +114,7 @@ _TORCH_RUNS = (
     _run(TORCH, "2 2:2", "other_expiry", R12=EXPELLED + WORLD + TOLD + LEARN + WAIT),
     _run(TORCH, "2 2:2", "join_timeout", idle=NO_WAITING, R10=CLOSING, R4=WORLD[1:], R14=LEARN),
     _run(TORCH, "2 2:2", "job_end", idle=NO_WAITING, R4=WORLD[1:]),
+    _run(TORCH, "2 2:2", "partition", R6=TOLD + WAIT + LEARN, R4=WORLD),
     _run(TORCH, "2 1:2", "outage", R7=GROUPS + TOLD + WAIT + LEARN + REST_FOR_EVER, R2=MASTER, R4=RANKS),
     _run(TORCH, "3 2:3", R1=LEARN, R2=MASTER, R3=WORLD),
     _run(TORCH, "3 2:2"),
@@ -160,5 +161,28 @@ _SEED_RUNS = (
     _holders(SEED, "2 2:2", "worker_failure"),
     _holders(SEED, "2 1:2", "job_end", "join_timeout", R11=("lost_writes_are_reported",)),
 )
+# Every fault but the clocks: in ours no step reads one, so that they only multiply the states.
+_FAULTS = ("worker_failure", "crash", "restart", "stall", "outage", "partition", "join_timeout", "job_end", "other_min",
+           "other_expiry")
+_SETTINGS = ("clock_skew", "clock_step", "other_min", "other_expiry")
+_LOST = ("worker_failure", "crash", "stall", "outage", "partition")
+_SOME_GO = ("join_timeout", "job_end")
+_OUR_RUNS = (
+    _run(OURS, "2 2:2", *_FAULTS, idle=NO_WAITING),
+    _run(OURS, "2 1:2", *_FAULTS),
+    _run(OURS, "2 1:1", "worker_failure", "crash", "restart", "stall", idle=("two_return", "somebody_is_expected")),
+    _run(OURS, "3 2:3"),
+    *(_run(OURS, "3 2:3", fault) for fault in (*_LOST, *_SOME_GO, *_SETTINGS)),
+    *(_run(OURS, "3 2:2", fault) for fault in _LOST),
+    *(_run(OURS, "3 2:2", fault, idle=("somebody_is_expected",)) for fault in _SOME_GO),
+    _run(OURS, "3 1:2", "worker_failure"),
+    _run(OURS, "3 1:2", "crash", "restart", "join_timeout"),
+    _run(OURS, "3 2:3", "worker_failure", "crash", "restart", "stall"),
+    _run(OURS, "3 2:3", "crash", "restart", "outage"),
+    _run(OURS, "3 2:3", "crash", "restart", "partition"),
+    _run(OURS, "3 2:3", "worker_failure", "join_timeout", "job_end"),
+    _run(OURS, "3 2:4", "other_min", "other_expiry", "join_timeout"),
+    _run(OURS, "4 2:3", "crash", "stall"),
+)
 # fmt: on
-PLAN: tuple[Run, ...] = _TORCH_RUNS + _SEED_RUNS
+PLAN: tuple[Run, ...] = _TORCH_RUNS + _SEED_RUNS + _OUR_RUNS

@@ -36,7 +36,7 @@ from ..language import (
     transition,
 )  # fmt: skip
 from .copies import PER_NODE, SCALARS, Copy
-from .shared import Condition, D, H, M, P, S, Shared
+from .shared import BEFORE, Condition, D, H, M, P, S, Shared
 from .vocabulary import Action, Deadline, Edition, Heartbeat, Holder, Membership, Operation, Patience, Place, Raised
 
 O, A = Operation, Action  # noqa: E741  as short as the M, H, D, P, R beside it
@@ -57,6 +57,7 @@ class StateHolders(Shared):
     """N nodes, each with a copy of the shared state that may be stale."""
 
     title = "State holders and executors: copies, tokens and compare-and-set explicit"
+    Edition = BEFORE
 
     operation = choice(Operation, per="node")
     action = choice(Action, per="node", doc="what the operator decided, while acting")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..language import Expr, arc, ite, named, not_, ord_, transition
-from .shared import Condition, P, S
+from .shared import BEFORE, Condition, P, S
 from .surroundings import Surroundings
 from .vocabulary import Edition
 
@@ -24,7 +24,10 @@ class Masters(Surroundings):
     def _cached(self, s: S, node: Expr) -> Condition:
         return s.master[node] != 0 if self.edition is TORCH else not_(True)
 
-    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.RETURNING, P.RUNNING)])
+    @transition(
+        each="node", editions=BEFORE, cite="dynamic_rendezvous.py:next_rendezvous",
+        moves=[arc(P.RETURNING, P.RUNNING)],
+    )  # fmt: skip
     def return_as_master(self, s: S, node: Expr) -> None:
         """Rank 0 returns: it serves the store of the group and publishes its address for the round."""
         self.enters(s, node, P.RETURNING)
@@ -42,14 +45,20 @@ class Masters(Surroundings):
         s.when(named("has a cached master", self._cached(s, node) & ~self._serves(s, node)))
         self.goes_on(s, node, P.RUNNING)
 
-    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.RETURNING, P.CONNECTING)])
+    @transition(
+        each="node", editions=BEFORE, cite="dynamic_rendezvous.py:next_rendezvous",
+        moves=[arc(P.RETURNING, P.CONNECTING)],
+    )  # fmt: skip
     def return_to_connect(self, s: S, node: Expr) -> None:
         """Any other node waits for the master's address under the prefix of the round."""
         self.enters(s, node, P.RETURNING)
         s.when(named("knows no master", ~self._cached(s, node) & ~self._serves(s, node)))
         self.goes_on(s, node, P.CONNECTING)
 
-    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(P.CONNECTING, P.RUNNING)])
+    @transition(
+        each="node", editions=BEFORE, cite="dynamic_rendezvous.py:next_rendezvous",
+        moves=[arc(P.CONNECTING, P.RUNNING)],
+    )  # fmt: skip
     def connect(self, s: S, node: Expr) -> None:
         """The master's address is there."""
         self.enters(s, node, P.CONNECTING)

@@ -1,7 +1,7 @@
-"""The operators of the rendezvous as decision tables, in both editions.
+"""The operators of the rendezvous as decision tables, in every edition.
 
-Each row is one branch of the operator's `__call__` in dynamic_rendezvous.py, in its order. The systems take
-their guards from these rows, and the conformance suite compares every row with torch's own operator.
+In torch's editions each row is one branch of the operator's `__call__` in dynamic_rendezvous.py, in its order. The
+systems take their guards from these rows, and the conformance suite compares every row with torch's own operator.
 """
 
 from __future__ import annotations
@@ -22,6 +22,14 @@ QUORUM = Atom("quorum", "|P| ≥ min", "there are enough participants")
 LAST_CALL = Atom("last_call", "last call set", "a deadline for the last call is set")
 LAST_CALL_OVER = Atom("last_call_over", "last call over", "that deadline has passed")
 BEAT_DUE = Atom("beat_due", "heartbeat due", "the node's heartbeat is older than the interval")
+
+AGREES = Atom("agrees", "settings agree", "the node's settings are those in force, or none are")
+EXPECTED = Atom("expected", "node ∈ E", "the node is of the round before, and expected in this one")
+SEAT = Atom("seat", "|P| + |E| < max", "the round has a seat that is kept for nobody")
+LEASE = Atom("lease", "lease holds", "the node confirmed a heartbeat within the window, by its own clock")
+READY = Atom("ready", "last call over, E = ∅", "the last call is over, and nobody is expected any more")
+LISTED = Atom("listed", "node ∈ P ∪ E ∪ W ∪ R", "the shared state lists the node")
+SILENT = Atom("silent", "somebody is silent", "a listed node's heartbeat stood still for the whole window")
 
 _LISTS_DISJOINT = (
     {"participant": True, "waiting": True},
@@ -117,9 +125,98 @@ KEEP_ALIVE = DecisionTable(
         row(A.FINISH),
     ),
 )
+
+_OURS = (CLOSED, AGREES, COMPLETE, PARTICIPANT, EXPECTED, WAITING, REDUNDANT, LATE, SEAT, LEASE, READY, BEAT_DUE)
+_OURS_IMPOSSIBLE = (
+    *_LISTS_DISJOINT,
+    *({"expected": True, other: True} for other in ("participant", "waiting", "redundant", "complete", "ready")),
+    *({"agrees": False, listed: True} for listed in ("participant", "expected", "waiting", "redundant")),
+    {"complete": True, "ready": True}, {"lease": False, "beat_due": False},
+    {"late": True, "redundant": True},  # a spare has no deadline
+    # Who is not listed has no lease to lose.
+    {"lease": False, "participant": False, "expected": False, "waiting": False, "redundant": False},
+)
+JOIN_TRYSTATE = DecisionTable(
+    "join",
+    doc="Become a member of the next complete round, or wait for one.",
+    cite="docs/rendezvous.md",
+    atoms=_OURS,
+    impossible=_OURS_IMPOSSIBLE,
+    rows=(
+        row(A.ERROR_CLOSED,                 closed=True),
+        row(A.ERROR_SETTINGS,               agrees=False),
+        row(A.KEEP_ALIVE,                   lease=False),
+        row(A.FINISH,                       complete=True, participant=True),
+        row(A.WITHDRAW,                     late=True, participant=True),
+        row(A.WITHDRAW,                     late=True, expected=True),
+        row(A.WITHDRAW,                     late=True, waiting=True),
+        row(A.ERROR_TIMEOUT,                late=True),
+        row(A.ADD_TO_WAIT_LIST,             complete=True, seat=True, waiting=False),
+        row(A.MARK_RENDEZVOUS_COMPLETE,     participant=True, ready=True),
+        row(A.ADD_TO_PARTICIPANTS,          expected=True),
+        row(A.ADD_TO_PARTICIPANTS,          complete=False, participant=False, seat=True),
+        row(A.ADD_TO_REDUNDANCY_LIST,       participant=False, seat=False, redundant=False),
+        row(A.KEEP_ALIVE,                   beat_due=True),
+        row(A.SYNC),
+    ),
+)
+
+EXIT_TRYSTATE = DecisionTable(
+    "exit",
+    doc="Replace the complete round that one is a member of, before joining again.",
+    cite="docs/rendezvous.md",
+    atoms=(CLOSED, COMPLETE, PARTICIPANT),
+    rows=(
+        row(A.REPLACE_ROUND,                closed=False, complete=True, participant=True),
+        row(A.FINISH),
+    ),
+)
+
+EXPEL_TRYSTATE = DecisionTable(
+    "expel",
+    doc="Take off the lists whoever has been silent; replace a complete round that loses a member.",
+    cite="docs/rendezvous.md",
+    atoms=(CLOSED, SILENT),
+    rows=(
+        row(A.EXPEL,                        closed=False, silent=True),
+        row(A.FINISH),
+    ),
+)
+
+CLOSE_TRYSTATE = DecisionTable(
+    "close",
+    doc="Close the rendezvous for everyone and for good; only a member may.",
+    cite="docs/rendezvous.md",
+    atoms=(CLOSED, PARTICIPANT, EXPECTED),
+    impossible=({"participant": True, "expected": True},),
+    rows=(
+        row(A.FINISH,                       closed=True),
+        row(A.MARK_RENDEZVOUS_CLOSED,       participant=True),
+        row(A.MARK_RENDEZVOUS_CLOSED,       expected=True),
+        row(A.FINISH),
+    ),
+)
+
+KEEP_ALIVE_TRYSTATE = DecisionTable(
+    "keep-alive",
+    doc="Count the heartbeat up when that is due, and learn whether one is still listed.",
+    cite="docs/rendezvous.md",
+    atoms=(LISTED, BEAT_DUE),
+    rows=(
+        row(A.KEEP_ALIVE,                   listed=True, beat_due=True),
+        row(A.FINISH),
+    ),
+)
 # fmt: on
 
 OPERATORS: dict[Edition, dict[str, DecisionTable]] = {
     Edition.SEED: {"join": JOIN_SEED, "exit": EXIT, "close": CLOSE, "keep-alive": KEEP_ALIVE},
     Edition.TORCH: {"join": JOIN_TORCH, "exit": EXIT, "close": CLOSE, "keep-alive": KEEP_ALIVE},
+    Edition.TRYSTATE: {
+        "join": JOIN_TRYSTATE,
+        "exit": EXIT_TRYSTATE,
+        "expel": EXPEL_TRYSTATE,
+        "close": CLOSE_TRYSTATE,
+        "keep-alive": KEEP_ALIVE_TRYSTATE,
+    },
 }

@@ -13,7 +13,9 @@ Rounds: counted modulo `rounds`; what a node returned with is forgotten when its
 
 from __future__ import annotations
 
-from typing import Any
+import enum
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from ..language import (
     Expr,
@@ -37,6 +39,9 @@ from .vocabulary import Deadline, Edition, Heartbeat, Membership, Patience, Plac
 S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 M, H, D, P, R = Membership, Heartbeat, Deadline, Place, Round
+BEFORE = (Edition.SEED, Edition.TORCH)  # the editions that have what is repaired in ours
+OURS = (Edition.TRYSTATE,)
+LEASED = (P.RETURNING, P.RUNNING)  # acts on what it returned with: in ours, only while its lease lasts
 
 # What dropping the dead from a copy can do to the machines, on top of a writer's own moves.
 LISTS = (M.PARTICIPANT, M.WAITING, M.REDUNDANT)
@@ -51,7 +56,7 @@ SWEEP = (
 class Shared(System):
     """The fields of the rendezvous, and the helpers that every step shares."""
 
-    Edition = Edition
+    Edition: ClassVar[Iterable[enum.Enum]] = Edition
 
     node = index(3, "in the order of their names: the order of ranks")
     min_nodes = constant(2)
@@ -65,8 +70,8 @@ class Shared(System):
     member = choice(Membership, per="node")
     rank = integer(0, "node", per="node", doc="0 unless a participant of a complete round")
     hb = choice(Heartbeat, per="node")
-    stamp_low = flag(per="node", doc="the heartbeat was written by the earlier clock")
-    published = integer(0, "node", doc="the master under this round's prefix: node + 1, or 0")
+    stamp_low = flag(per="node", editions=BEFORE, doc="the heartbeat was written by the earlier clock")
+    published = integer(0, "node", editions=BEFORE, doc="the master under this round's prefix: node + 1, or 0")
     store_down = flag()
 
     place = choice(Place, per="node")
@@ -78,10 +83,12 @@ class Shared(System):
 
     crashed = flag(per="node")
     stalled = flag(per="node")
+    cut = flag(per="node", doc="cannot reach the store, which others can")
     lapsed = flag(per="node", doc="stalled, crashed or cut off since its last heartbeat")
     sterner = flag(per="node", doc="started with a larger min")
     impatient = flag(per="node", doc="started with a shorter expiry window")
     clock_low = flag(per="node", doc="its clock shows the earlier time")
+    ghost = flag(per="node", editions=OURS, doc="a new process; the one before it is listed under its address")
 
     @machine(Round)
     def round_state(self, s: S) -> Any:
@@ -108,7 +115,7 @@ class Shared(System):
 
     def acts(self, s: S, node: Expr) -> None:
         """The node is up and reaches the store."""
-        s.when(~s.crashed[node], ~s.stalled[node], ~s.store_down)
+        s.when(~s.crashed[node], ~s.stalled[node], ~s.cut[node], ~s.store_down)
 
     def live(self, s: S, node: Expr) -> Condition:
         return ~s.crashed[node] & ~s.stalled[node]
@@ -127,6 +134,10 @@ class Shared(System):
 
     def min_of(self, s: S, node: Expr) -> Condition:
         return ite(s.sterner[node], self.min_nodes + 1, self.min_nodes)
+
+    def quorum(self, s: S) -> Condition:
+        """How many participants a round needs."""
+        return self.min_nodes
 
     def participants(self, s: S) -> Condition:
         return s.member.count(M.PARTICIPANT)
@@ -158,7 +169,8 @@ class Shared(System):
 
     def forget_returns(self, s: S, replaced: Any) -> None:
         """What nodes returned with concerns the current round only: a new one begins with nothing."""
-        s.published = ite(replaced, 0, s.published)
+        if self.edition in BEFORE:
+            s.published = ite(replaced, 0, s.published)
         for j in s.node:
             s.returned[j] = ite(replaced, False, s.returned[j])
             # A node between its last sync and its return still has its rank, whatever happens to the round.
@@ -206,14 +218,16 @@ class Shared(System):
     def stamp(self, s: S, node: Expr) -> None:
         """Write a heartbeat (`_keep_alive`)."""
         s.hb[node] = H.FRESH
-        s.stamp_low[node] = s.clock_low[node]
+        if self.edition in BEFORE:
+            s.stamp_low[node] = s.clock_low[node]
         s.lapsed[node] = False
 
     def unlist(self, s: S, node: Expr) -> None:
         s.member[node] = M.OUTSIDE
         s.rank[node] = 0
         s.hb[node] = H.NONE
-        s.stamp_low[node] = False
+        if self.edition in BEFORE:
+            s.stamp_low[node] = False
 
     def assign_ranks(self, s: S, done: Any) -> None:
         """`_mark_rendezvous_complete`: ranks follow the order of the nodes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..language import Expr, arc, ite, may, named, transition
-from .shared import SWEEP, D, H, M, P, R, S, Shared
+from .shared import BEFORE, SWEEP, D, H, M, P, R, S, Shared
 from .vocabulary import Action, Edition, Patience, Place, Raised
 
 SEED, TORCH = Edition.SEED, Edition.TORCH
@@ -27,7 +27,7 @@ class Protocol(Shared):
     # ---- the exit operation
 
     @transition(
-        each="node", cite="rendezvous-engine 3.2.3, 4.2",
+        each="node", editions=BEFORE, cite="rendezvous-engine 3.2.3, 4.2",
         moves=[
             SWEEP, arc(R.COMPLETE, R.COMPLETE), arc(M.PARTICIPANT, M.OUTSIDE), arc(P.EXITING, P.JOINING),
             arc((H.FRESH, H.DUE), H.NONE),
@@ -42,7 +42,7 @@ class Protocol(Shared):
         self.removal_epilogue(s, node, True)
         s.place[node] = P.JOINING
 
-    @transition(each="node", cite="rendezvous-engine 3.2.3", moves=[arc(P.EXITING, P.JOINING)])
+    @transition(each="node", editions=BEFORE, cite="rendezvous-engine 3.2.3", moves=[arc(P.EXITING, P.JOINING)])
     def nothing_to_leave(self, s: S, node: Expr) -> None:
         """A node that is no participant goes on to join."""
         self.enters(s, node, P.EXITING)
@@ -54,7 +54,7 @@ class Protocol(Shared):
     # ---- the join operation
 
     @transition(
-        each="node", cite="rendezvous-engine 4.1",
+        each="node", editions=BEFORE, cite="rendezvous-engine 4.1",
         moves=[
             SWEEP, arc(R.JOINING, R.JOINING), arc((R.JOINING, R.LAST_CALL, R.COMPLETE), R.LAST_CALL),
             arc((R.JOINING, R.LAST_CALL), R.COMPLETE),
@@ -75,7 +75,7 @@ class Protocol(Shared):
         s.place[node] = ite(size == self.max_nodes, P.RETURNING, P.JOINING)
 
     @transition(
-        each="node", cite="rendezvous-engine 4.3; elastic-node-change 2.2.3",
+        each="node", editions=BEFORE, cite="rendezvous-engine 4.3; elastic-node-change 2.2.3",
         moves=[
             SWEEP, arc(R.COMPLETE, R.COMPLETE), arc((M.OUTSIDE, M.PARTICIPANT), M.WAITING), may(M.REDUNDANT, M.WAITING),
             arc((H.NONE, H.EXPIRED), H.FRESH),
@@ -111,7 +111,7 @@ class Protocol(Shared):
         s.patience[node] = Patience.IN_TIME
 
     @transition(
-        each="node", cite="rendezvous-engine 4.5",
+        each="node", editions=BEFORE, cite="rendezvous-engine 4.5",
         moves=[SWEEP, arc(R.LAST_CALL, R.COMPLETE), arc(P.JOINING, P.RETURNING)],
     )  # fmt: skip
     def mark_complete(self, s: S, node: Expr) -> None:
@@ -121,7 +121,7 @@ class Protocol(Shared):
         self.record_return(s, node, s)
         s.place[node] = P.RETURNING
 
-    @transition(each="node", cite="rendezvous-engine 3.2.1, 4.6", moves=[SWEEP, arc(H.DUE, H.FRESH)])
+    @transition(each="node", editions=BEFORE, cite="rendezvous-engine 3.2.1, 4.6", moves=[SWEEP, arc(H.DUE, H.FRESH)])
     def keep_alive(self, s: S, node: Expr) -> None:
         """A heartbeat is due: the join operation or the keep-alive timer writes one, until the agent shuts down."""
         self.enters(s, node, P.JOINING, P.CONNECTING, P.RUNNING, P.DONE)
@@ -132,7 +132,7 @@ class Protocol(Shared):
         self.stamp(s, node)
 
     @transition(
-        each="node", cite="rendezvous-engine 3.2.4 (rollback)",
+        each="node", editions=BEFORE, cite="rendezvous-engine 3.2.4 (rollback)",
         moves=[SWEEP, arc(M.PARTICIPANT, M.OUTSIDE), arc(P.JOINING, P.FAILED), arc((H.FRESH, H.DUE), H.NONE)],
     )  # fmt: skip
     def give_up_joining(self, s: S, node: Expr) -> None:
@@ -143,7 +143,7 @@ class Protocol(Shared):
         s.place[node] = P.FAILED
 
     @transition(
-        each="node", cite="rendezvous-engine 3.2.4 (rollback)",
+        each="node", editions=BEFORE, cite="rendezvous-engine 3.2.4 (rollback)",
         moves=[SWEEP, arc(M.WAITING, M.OUTSIDE), arc(P.JOINING, P.FAILED), arc((H.FRESH, H.DUE), H.NONE)],
     )  # fmt: skip
     def give_up_waiting(self, s: S, node: Expr) -> None:
@@ -159,12 +159,12 @@ class Protocol(Shared):
         s.when(self.decides(copy, "join", outcome, node))
         s.place[node] = place
 
-    @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.FAILED)])
+    @transition(each="node", editions=BEFORE, cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.FAILED)])
     def time_out(self, s: S, node: Expr) -> None:
         """Too late, and nothing to take back: next_rendezvous raises RendezvousTimeoutError."""
         self._raises(s, node, Action.ERROR_TIMEOUT, P.FAILED)
 
-    @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.FAILED)])
+    @transition(each="node", editions=BEFORE, cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.FAILED)])
     def find_closed(self, s: S, node: Expr) -> None:
         """The rendezvous is closed: next_rendezvous raises RendezvousClosedError."""
         self._raises(s, node, Action.ERROR_CLOSED, P.FAILED)
@@ -183,7 +183,7 @@ class Protocol(Shared):
 
     # ---- returning from next_rendezvous
 
-    @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.RETURNING)])
+    @transition(each="node", editions=BEFORE, cite="rendezvous-engine 3.2.4", moves=[arc(P.JOINING, P.RETURNING)])
     def finish(self, s: S, node: Expr) -> None:
         """A participant polls and finds the round complete: it returns with what its swept copy says."""
         self.enters(s, node, P.JOINING)
@@ -201,7 +201,10 @@ class Protocol(Shared):
 
     # ---- the agent
 
-    @transition(each="node", cite="elastic-node-change 2.3.1 (num_nodes_waiting)", moves=[arc(P.RUNNING, P.EXITING)])
+    @transition(
+        each="node", editions=BEFORE, cite="elastic-node-change 2.3.1 (num_nodes_waiting)",
+        moves=[arc(P.RUNNING, P.EXITING)],
+    )  # fmt: skip
     def restart_for_newcomers(self, s: S, node: Expr) -> None:
         """The agent sees a waiting node: it stops its workers and calls next_rendezvous."""
         self.enters(s, node, P.RUNNING)
@@ -210,12 +213,12 @@ class Protocol(Shared):
         s.when(named("num_nodes_waiting > 0", copy.member.count(M.WAITING) > 0))
         self.restart(s, node)
 
-    def restart(self, s: S, node: Expr) -> None:
-        s.place[node] = P.EXITING
-        s.patience[node] = Patience.IN_TIME
+    def restart(self, s: S, node: Expr, when: Any = True) -> None:
+        s.place[node] = ite(when, P.EXITING, s.place[node])
+        s.patience[node] = ite(when, Patience.IN_TIME, s.patience[node])
 
     @transition(
-        each="node", cite="rendezvous-engine 3.2.2; dynamic_rendezvous.py:shutdown",
+        each="node", editions=BEFORE, cite="rendezvous-engine 3.2.2; dynamic_rendezvous.py:shutdown",
         moves=[SWEEP, arc((R.JOINING, R.LAST_CALL, R.COMPLETE), R.CLOSED)],
     )  # fmt: skip
     def shut_down(self, s: S, node: Expr) -> None:
@@ -225,7 +228,7 @@ class Protocol(Shared):
         s.when(self.decides(s, "close", Action.MARK_RENDEZVOUS_CLOSED, node))
         s.closed = True
 
-    @transition(each="node", cite="rendezvous-engine 3.2.2", moves=[arc((P.FAILED, P.DONE), P.LEFT)])
+    @transition(each="node", editions=BEFORE, cite="rendezvous-engine 3.2.2", moves=[arc((P.FAILED, P.DONE), P.LEFT)])
     def leave(self, s: S, node: Expr) -> None:
         """An agent that is done finds the rendezvous closed, by itself or another, and ends."""
         self.enters(s, node, P.FAILED, P.DONE)

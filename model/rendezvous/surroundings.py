@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..language import Expr, any_, arc, environment, fault, may, named
-from .shared import D, H, M, P, R, S
+from .shared import BEFORE, LEASED, Condition, D, H, M, P, R, S
 from .steps import Protocol
 from .vocabulary import Patience
 
@@ -13,13 +13,16 @@ class Surroundings(Protocol):
 
     @environment(fair=True, moves=[arc(R.LAST_CALL, R.LAST_CALL)], cite="rendezvous-engine 3.2.4")
     def last_call_passes(self, s: S) -> None:
-        """The last call ends, after every live node that is trying has polled."""
+        """The last call ends; in the editions before ours, after every live node that is trying has polled."""
         s.when(s.deadline == D.RUNNING)
+        s.deadline = D.PASSED
+        if self.edition not in BEFORE:
+            return
         trying = (
-            (s.place[j] == P.JOINING) & self.live(s, j) & ~s.store_down & (s.member[j] != M.PARTICIPANT) for j in s.node
+            (s.place[j] == P.JOINING) & self.live(s, j) & ~s.cut[j] & ~s.store_down & (s.member[j] != M.PARTICIPANT)
+            for j in s.node
         )
         s.when(named("every live node has polled", ~any_(trying)))
-        s.deadline = D.PASSED
 
     @environment(each="node", fair=True, moves=[arc(H.FRESH, H.DUE)])
     def heartbeat_ages(self, s: S, node: Expr) -> None:
@@ -29,19 +32,29 @@ class Surroundings(Protocol):
 
     @environment(each="node", fair=True, moves=[arc(H.DUE, H.EXPIRED)])
     def heartbeat_expires(self, s: S, node: Expr) -> None:
-        """Interval × attempts pass for a node that does not beat: down, cut off, gone, or its clock went back."""
-        gone = s.place[node] == P.LEFT
-        silent = s.clock_low[node] & ~s.stamp_low[node]
-        s.when(s.hb[node] == H.DUE, s.crashed[node] | s.stalled[node] | s.store_down | gone | silent)
+        """Interval × attempts pass for a node that does not beat: down, gone, cut off, or its clock went back."""
+        s.when(s.hb[node] == H.DUE, self.falls_silent(s, node))
         s.hb[node] = H.EXPIRED
+
+    def falls_silent(self, s: S, node: Expr) -> Condition:
+        """In ours no clock is compared, and who does not reach the store counts nobody's silence.
+
+        There a node that is cut off has stopped its workers before others take it for dead: its lease ends first.
+        """
+        down = s.crashed[node] | s.stalled[node] | (s.place[node] == P.LEFT)
+        if self.edition in BEFORE:
+            return down | s.store_down | s.cut[node] | (s.clock_low[node] & ~s.stamp_low[node])
+        return (down | s.ghost[node] | (s.cut[node] & ~s.place[node].isin(LEASED))) & ~s.store_down
 
     @environment(each="node", switch="join_timeout", bound=1, cite="rendezvous-engine 3.2.4")
     def join_deadline_passes(self, s: S, node: Expr) -> None:
         """A node's join deadline passes."""
         s.when(s.place[node] == P.JOINING, s.patience[node] == Patience.IN_TIME)
+        if self.edition not in BEFORE:
+            s.when(s.member[node] != M.REDUNDANT)
         s.patience[node] = Patience.ROLLBACK
 
-    @environment(each="node", cite="rendezvous-engine 3.2.4")
+    @environment(each="node", editions=BEFORE, cite="rendezvous-engine 3.2.4")
     def rollback_window_passes(self, s: S, node: Expr) -> None:
         """The 5 s for taking a join back pass."""
         s.when(s.place[node] == P.JOINING, s.patience[node] == Patience.ROLLBACK)
@@ -65,10 +78,11 @@ class Surroundings(Protocol):
         s.when(~s.crashed[node], s.place[node] != P.LEFT)
         s.crashed[node] = True
         s.stalled[node] = False
+        s.cut[node] = False
         s.lapsed[node] = True
 
     @fault(
-        "restart", each="node",
+        "restart", each="node", editions=BEFORE,
         moves=[arc((P.JOINING, P.CONNECTING, P.RUNNING), P.EXITING),
             may((P.RETURNING, P.DONE, P.FAILED), P.EXITING)],
     )  # fmt: skip
@@ -86,11 +100,24 @@ class Surroundings(Protocol):
         s.stalled[node] = True
         s.lapsed[node] = True
 
-    @environment(each="node", fair=True)
+    @environment(each="node", editions=BEFORE, fair=True)
     def come_back(self, s: S, node: Expr) -> None:
         """A stalled process goes on."""
         s.when(s.stalled[node])
         s.stalled[node] = False
+
+    @fault("partition", each="node")
+    def cut_off(self, s: S, node: Expr) -> None:
+        """A node cannot reach the store for a while, and runs on."""
+        s.when(self.live(s, node), ~s.cut[node], s.place[node] != P.LEFT)
+        s.cut[node] = True
+        s.lapsed[node] = True
+
+    @environment(each="node", fair=True)
+    def reconnect(self, s: S, node: Expr) -> None:
+        """A node that was cut off reaches the store again."""
+        s.when(s.cut[node])
+        s.cut[node] = False
 
     @fault("outage")
     def store_stops(self, s: S) -> None:

@@ -11,6 +11,7 @@ class Edition(enum.Enum):
 
     SEED = "torch 1.10, as the articles of 2021 describe it: 11 actions"
     TORCH = "torch 2.13: 13 actions, redundancy list, shared TCPStore"
+    TRYSTATE = "ours: a complete round is never changed, only replaced; leases; settings agreed"
 
 
 class Round(enum.Enum):
@@ -29,6 +30,7 @@ class Membership(enum.Enum):
     PARTICIPANT = "of the current round"
     WAITING = "for the next round"
     REDUNDANT = "spare of a full round"
+    EXPECTED = "of the round before: it comes, goes, or is expelled before the next one completes"
 
 
 class Heartbeat(enum.Enum):
@@ -104,6 +106,12 @@ class Action(enum.Enum):
     ERROR_CLOSED = 11
     ERROR_TIMEOUT = 12
     FINISH = 13
+    # Ours alone.
+    REPLACE_ROUND = 14
+    WITHDRAW = 15
+    EXPEL = 16
+    ERROR_SETTINGS = 17
+    MARK_DONE = 18
 
 
 class Raised(enum.Enum):

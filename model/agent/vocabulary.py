@@ -1,0 +1,60 @@
+"""The names of the elastic agent: its states and endings. The runtime may import these, and nothing else of the model.
+
+The value of a state is the sentence that a chart shows under its name.
+"""
+
+import enum
+
+
+class Edition(enum.Enum):
+    """One agent in variants; the same properties are asked of each."""
+
+    TORCH = "torch 2.13: each agent counts its restarts and ends for itself; who leaves closes the rendezvous"
+    TRYSTATE = "ours: restarts, successes and the verdict are agreed in the shared state"
+
+
+class WorkerState(enum.Enum):
+    """The worker group of a node (torch's WorkerState; its UNKNOWN is never reported)."""
+
+    INIT = "not started yet"
+    HEALTHY = "run"
+    UNHEALTHY = "one has failed, the agent has not looked yet"
+    STOPPED = "stopped by the agent"
+    SUCCEEDED = "all have ended with exit code 0"
+    FAILED = "one has failed, the agent has stopped the others"
+
+
+class Loop(enum.Enum):
+    """What a node's agent is doing."""
+
+    AWAY = "not started yet"
+    JOINING = "next_rendezvous"
+    STARTING = "has a round; starts its workers"
+    MONITORING = "looks after its workers, and at the membership"
+    BARRIER = "its workers have succeeded; waits for the other agents"
+    RESTARTING = "its workers are stopped; leaves its round"
+    LEAVING = "is about to end: shuts down, or withdraws"
+    LEFT = "the process has ended"
+
+
+class Verdict(enum.Enum):
+    """How the job ended, as the shared state has it: the rendezvous is closed exactly when there is one."""
+
+    NONE = "the job is not over"
+    SUCCEEDED = "closed: every member of the round has succeeded"
+    FAILED = "closed: a failure or departure, and no restart was left"
+    UNSAID = "closed, and nobody says why"
+
+
+class Ending(enum.Enum):
+    """How an agent ended."""
+
+    NONE = "not yet"
+    SUCCEEDED = "run() returns the results"
+    FAILED = "says that the job has failed"
+    SIGNALLED = "stopped by SIGTERM or Ctrl-C"
+    CLOSED = "RendezvousClosedError"
+    TIMED_OUT = "too few nodes: RendezvousTimeoutError"
+    CUT_OFF = "the store could not be reached: RendezvousConnectionError"
+    NOTHING = "run() returns None"
+    KILLED = "died without a word"
