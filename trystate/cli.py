@@ -241,6 +241,12 @@ def _store(p: Parser) -> None:
         )
 
 
+def _run(p: Parser) -> None:
+    """Everything is for torchrun's parser, `--help` too: nothing here begins an option."""
+    p.prefix_chars = "\0"
+    p.add_argument("argv", nargs=argparse.REMAINDER)
+
+
 def _doctor(p: Parser) -> None:
     """No options."""
 
@@ -252,5 +258,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "table": ("tables:table", _table),
     "replay": ("replaying:replay", _replay),
     "store": ("serving:serve", _store),
+    "run": ("running:run", _run),
     "doctor": ("doctor:doctor", _doctor),
 }

@@ -22,7 +22,7 @@ EXITS_HELP = """\
 exit codes:
   0  done; for verify: everything was decided and is as declared
   1  an undeclared violation, a declared finding not found, a coverage gap, a conformance disagreement,
-     a stale diagram, a finding not reproduced, or a wrong declaration
+     a stale diagram, a finding not reproduced, a wrong declaration, or a job that failed
   2  a wrong argument
   3  incomplete: something was not decided, or needs a package that is missing
   4  internal error; the traceback is in the report directory

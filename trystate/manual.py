@@ -136,6 +136,19 @@ as with torch's own server.
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
 """,
     ),
+    "run": Page(
+        summary="run the workers of an elastic job on this node",
+        description="""\
+torchrun's options and PET_ variables, with this package's rendezvous and agent:
+one verdict for all nodes, restarts counted once for the job, and no orphans.
+Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
+1. docs/deploy.md goes from here to a supervised job.
+""",
+        examples="""\
+  trystate run --standalone --nproc-per-node 2 train.py
+  trystate run --nnodes 1:4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 train.py
+""",
+    ),
     "doctor": Page(
         summary="say what is installed, and what works",
         description="""\

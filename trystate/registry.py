@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 
+from trystate.model.agent import Agents
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.errors import UsageError
 from trystate.model.language import DecisionTable, System
@@ -29,7 +30,7 @@ from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 
 SYSTEMS: Mapping[str, type[System]] = {
-    "rendezvous": Rendezvous, "state-holders": Holders, "barriers": Barriers, "frames": Frames,
+    "rendezvous": Rendezvous, "state-holders": Holders, "agents": Agents, "barriers": Barriers, "frames": Frames,
     "queues": Queues, "registers": Registers, "start-ups": StartUps, "waits": Waits, "watches": Watches,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
@@ -40,18 +41,20 @@ DEFAULT_EDITION = Edition.TORCH.name  # what the torch that is installed speaks
 
 def plan() -> tuple[Run, ...]:
     """The runs that `trystate verify` checks."""
+    from trystate.model.agent import findings as agent
     from trystate.model.rendezvous import findings as rendezvous
     from trystate.model.store import findings as store
 
-    return rendezvous.PLAN + store.PLAN
+    return rendezvous.PLAN + agent.PLAN + store.PLAN
 
 
 def findings() -> Mapping[str, Finding]:
     """Every known defect, by its name."""
+    from trystate.model.agent import findings as agent
     from trystate.model.rendezvous import findings as rendezvous
     from trystate.model.store import findings as store
 
-    return {**rendezvous.FINDINGS, **store.FINDINGS}
+    return {**rendezvous.FINDINGS, **agent.FINDINGS, **store.FINDINGS}
 
 
 def finding_named(name: str) -> Finding:

@@ -75,7 +75,7 @@ def _replay_on_torch(finding: Finding) -> int:
 
     scenario = {**RENDEZVOUS, **STORE}.get(finding.name)
     if scenario is None:
-        print(f"not replayed: torch {version('torch')} no longer has what {finding.number} is about", file=sys.stderr)
+        print(f"not replayed: there is no replay of {finding.number} on torch {version('torch')}", file=sys.stderr)
         return Exit.INCOMPLETE
     print(f"On torch {version('torch')}:\n", flush=True)
     try:

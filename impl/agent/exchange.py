@@ -1,0 +1,48 @@
+"""The store of a round, in which agents tell each other how many workers they have: a wait ends with the round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+LOOK_SECONDS = 0.2  # between two looks at the round
+
+
+class RoundOver(Exception):
+    """The round ended before its members had told each other what they need to know."""
+
+
+class Exchange:
+    """A store whose operations are tried again until they succeed, or the round is over."""
+
+    def __init__(self, store: Any, look: Callable[[], None]) -> None:
+        """`look` raises when there is nothing to wait for any more."""
+        self._store, self._look = store, look
+
+    def _try(self, operation: Callable[[], Any]) -> Any:
+        while True:
+            self._look()
+            began = time.monotonic()
+            try:
+                return operation()
+            except dist.DistError:  # the key is not there yet, or the store
+                time.sleep(max(0.0, LOOK_SECONDS - (time.monotonic() - began)))
+
+    def set(self, key: str, value: Any) -> None:
+        self._try(lambda: self._store.set(key, value))
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Any]) -> None:
+        self._try(lambda: self._store.multi_set(list(keys), list(values)))
+
+    def get(self, key: str) -> bytes:
+        return self.multi_get([key])[0]
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        wanted, soon = list(keys), timedelta(seconds=LOOK_SECONDS)
+        self._try(lambda: self._store.wait(wanted, soon))
+        found: list[bytes] = self._try(lambda: self._store.multi_get(wanted))
+        return found

@@ -1,0 +1,122 @@
+"""From a launch configuration to the end of the job: what torch's `launch_agent` does, for our agent.
+
+Rule: the first error is the one that is raised; what goes wrong while everything is let go of is logged.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.distributed.elastic import events
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerSpec
+from torch.distributed.elastic.metrics import initialize_metrics
+from torch.distributed.elastic.metrics.api import MetricsConfig
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.utils.logging import get_logger
+from torch.distributed.launcher.api import LaunchConfig
+from trystate.model.errors import TrystateError
+
+from ..rendezvous.handler import DynamicRendezvousHandler
+from .local import ElasticAgent
+
+logger = get_logger(__name__)
+
+
+class JobFailed(TrystateError, RuntimeError):
+    """The job has failed, though the workers of this node have not; the text says where and why."""
+
+
+def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> dict[int, Any]:
+    """Run the job's workers on this node until the job is over; what they returned, by global rank.
+
+    Raises:
+        ChildFailedError: workers of this node failed, and so did the job.
+        JobFailed: workers of another node did.
+        SignalException: a signal ended the agent; the others go on.
+        RendezvousError: the job was over before, too few nodes came, or the store could not be reached.
+    """
+    config.run_id = config.run_id or uuid.uuid4().hex
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
+    initialize_metrics(MetricsConfig(config.metrics_cfg))
+    handler = DynamicRendezvousHandler.of(parameters(config))
+    try:
+        agent = made(config, handler, entrypoint, tuple(args))
+        try:
+            result = agent.run()
+            # Of the agent, as with torch: that it has done its work says nothing of the workers.
+            events.record(agent.get_event_succeeded(), config.event_log_handler)
+        except BaseException:
+            events.record(agent.get_event_failed(), config.event_log_handler)
+            raise
+        return _returned(result, agent, _name(entrypoint, args))
+    finally:
+        _let_go(handler)
+
+
+def parameters(config: LaunchConfig) -> RendezvousParameters:
+    """What the rendezvous is made of; the job's restarts are counted there."""
+    return RendezvousParameters(
+        config.rdzv_backend, config.rdzv_endpoint, config.run_id, config.min_nodes, config.max_nodes, config.local_addr,
+        **{**config.rdzv_configs, "max_restarts": config.max_restarts},
+    )  # fmt: skip
+
+
+def made(
+    config: LaunchConfig, handler: DynamicRendezvousHandler, entrypoint: Callable[..., Any] | str, args: tuple[Any, ...]
+) -> ElasticAgent:
+    """The agent of a configuration."""
+    assert config.logs_specs is not None and config.shutdown_timeout is not None  # LaunchConfig sees to both
+    spec = WorkerSpec(
+        role=config.role,
+        local_world_size=config.nproc_per_node,
+        entrypoint=entrypoint,
+        args=args,
+        rdzv_handler=handler,
+        max_restarts=config.max_restarts,
+        monitor_interval=config.monitor_interval,
+        local_addr=config.local_addr,
+        event_log_handler=config.event_log_handler,
+        numa_options=config.numa_options,
+        duplicate_stdout_filters=config.duplicate_stdout_filters,
+        duplicate_stderr_filters=config.duplicate_stderr_filters,
+        virtual_local_rank=config.virtual_local_rank,
+    )
+    return ElasticAgent(
+        spec,
+        config.logs_specs,
+        start_method=config.start_method,
+        log_line_prefix_template=config.log_line_prefix_template,
+        shutdown_timeout=config.shutdown_timeout,
+    )
+
+
+def _returned(result: RunResult, agent: ElasticAgent, name: str) -> dict[int, Any]:
+    if not result.is_failed():
+        return result.return_values
+    if result.failures:
+        raise ChildFailedError(name=name, failures=result.failures)
+    closed = agent.verdict
+    raise JobFailed(
+        f"the job has failed, though no worker of this node has: closed by {closed.by}: {closed.reason}"
+        if closed is not None
+        else "the job has failed, and nobody says why"
+    )
+
+
+def _name(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> str:
+    """What is said to have failed: the script, if an interpreter was started."""
+    if not isinstance(entrypoint, str):
+        return str(getattr(entrypoint, "__qualname__", entrypoint))
+    script = next((str(arg) for arg in args if not str(arg).startswith("-")), entrypoint)
+    return script if "python" in os.path.basename(entrypoint) else entrypoint
+
+
+def _let_go(handler: DynamicRendezvousHandler) -> None:
+    try:
+        handler.leave()
+    except Exception:
+        logger.warning("the rendezvous could not be left in order; the others will notice", exc_info=True)

@@ -1,0 +1,68 @@
+"""The leash of a worker: it dies with its agent, even if that is killed. Run as a program, by its path.
+
+Rule: standard library only, and nothing of this package: it is started before every worker, and must be quick.
+
+    python -I -S leash.py PID COMMAND ARGUMENTS...    the process PID must be the parent
+
+Linux only; elsewhere the command runs without a leash.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_CHILD_SUBREAPER = 36
+COMMAND_NOT_FOUND = 127  # what a shell answers
+
+
+def die_with_parent(parent: int) -> None:
+    """SIGKILL for this process when the thread that started it ends; ends at once if that has happened already.
+
+    `parent`: the process that should be it; 0: whatever it is (Python's fork server ends with its owner).
+    """
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent and os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Processes that this process's descendants leave behind become its children, and can be ended by it."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+class Leashed:
+    """A worker's function, on a leash, and in a session of its own as commands are."""
+
+    def __init__(self, function: Callable[..., Any], parent: int) -> None:
+        self._function, self._parent = function, parent
+        self.__name__ = self.__qualname__ = getattr(function, "__qualname__", repr(function))
+
+    def __call__(self, *args: Any) -> Any:
+        os.setsid()
+        die_with_parent(self._parent)
+        return self._function(*args)
+
+
+def main(argv: list[str]) -> int:
+    """Become the command, on a leash; returns only if there is no such command."""
+    die_with_parent(int(argv[0]))
+    try:
+        os.execvp(argv[1], argv[1:])
+    except OSError as error:
+        print(f"trystate: cannot run {argv[1]}: {error.strerror}", file=sys.stderr)
+        return COMMAND_NOT_FOUND
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,260 @@
+"""The elastic agent of a node: torch's, whose processes it starts and watches, with a loop of our own.
+
+Rule: `core` decides, this does. It waits in two places only, for the next round and for something to change; both end
+at a signal, when the round is over, and after a limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.elastic.agent.server.api import DEFAULT_ROLE, RunResult, WorkerGroup, WorkerSpec, WorkerState
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.metrics.api import put_metric
+from torch.distributed.elastic.multiprocessing import LogsSpecs, SignalException
+from torch.distributed.elastic.utils.logging import get_logger
+from trystate.model.errors import TrystateError
+
+from ..rendezvous.engine import Standing
+from ..rendezvous.errors import RendezvousClosedError, RendezvousConnectionError, RendezvousTimeoutError
+from ..rendezvous.handler import DynamicRendezvousHandler
+from ..rendezvous.state import Closed
+from . import leash
+from .core import Order, View, decide, ending, may_finish
+from .exchange import Exchange, RoundOver
+from .processes import end_what_is_left
+from .signals import Signals
+
+SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # torchrun's, if TORCHELASTIC_SIGNALS_TO_HANDLE does not say
+BEGUN = (Standing.CURRENT, Standing.NEWCOMERS)
+
+logger = get_logger(__name__)
+
+
+class WorkersLost(TrystateError, RuntimeError):
+    """The workers of this node are stuck in the kernel, or not those that were started; the other nodes go on."""
+
+
+class ElasticAgent(LocalElasticAgent):
+    """Starts the workers of a node, and ends as the whole job does.
+
+    Restarts are counted once for the job, by the rendezvous. `run` returns a result with the job's verdict, or raises
+    SignalException, or what `next_rendezvous` raises.
+    """
+
+    def __init__(self, spec: WorkerSpec, logs_specs: LogsSpecs, **options: Any) -> None:
+        """`options` are those of torch's LocalElasticAgent.
+
+        Raises:
+            TypeError: the rendezvous handler is not trystate's.
+            ValueError: it counts restarts otherwise than `spec`.
+        """
+        if not isinstance(spec.rdzv_handler, DynamicRendezvousHandler):
+            kind = type(spec.rdzv_handler).__name__
+            raise TypeError(
+                f"rdzv_handler is a {kind}: this agent works with trystate's DynamicRendezvousHandler alone"
+            )
+        if spec.rdzv_handler.max_restarts != spec.max_restarts:
+            raise ValueError(
+                f"the rendezvous counts max_restarts={spec.rdzv_handler.max_restarts} and the agent "
+                f"{spec.max_restarts}: make the handler with the same max_restarts"
+            )
+        super().__init__(spec, logs_specs, **options)
+        self._handler = spec.rdzv_handler
+        self._signals = Signals(os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS))
+        self._result = RunResult(WorkerState.INIT)  # of the workers, as they were seen last
+        self.verdict: Closed | None = None  # of the job, once `run` has returned
+        self._reported = False
+        self._lapsed: float | None = None  # since when there has been no lease
+
+    # ---- the loop
+
+    def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        leash.adopt_orphans()
+        self._signals.install()
+        try:
+            return self._run_rounds()
+        except SignalException as error:
+            logger.warning("%s; stopping the workers", error)
+            self._handler.give_notice()
+            self._shutdown(error.sigval, self._shutdown_timeout)
+            raise
+        finally:
+            self._stop(Standing.CURRENT)
+            self._handler.leave()
+            self._signals.restore()
+
+    def _run_rounds(self) -> RunResult:
+        order, late = Order.REJOIN, self._is_over()
+        while True:
+            try:
+                order = self._run_round(failed=order is Order.RESTART)
+            except RoundOver:
+                order = Order.REJOIN
+            except RendezvousClosedError as error:
+                if late:
+                    error.add_note(f"The job {self._handler.get_run_id()!r} is over; a new one needs a new --rdzv-id.")
+                    raise
+                order = Order.END
+            logger.info("[%s] %s", self._worker_group.spec.role, order.value)
+            if order not in (Order.REJOIN, Order.RESTART):
+                return self._end(order)
+
+    def _is_over(self) -> bool:
+        """Whether the job ended before this node came: then it takes no part in its verdict."""
+        with contextlib.suppress(RendezvousConnectionError, RendezvousTimeoutError):
+            return self._handler.is_closed()
+        return False
+
+    def _run_round(self, failed: bool) -> Order:
+        """Begin a round, and look after it until it is over, and its workers are stopped; the order that ended it."""
+        group = self._worker_group
+        self._begin(group, failed)
+        self._result, self._reported, self._lapsed = RunResult(WorkerState.HEALTHY), False, None
+        while True:
+            if self._result.state is WorkerState.HEALTHY:
+                self._result = self._monitor_workers(group)
+                group.state = self._result.state
+                self._in_exit_barrier = group.state is WorkerState.SUCCEEDED
+                self._put_metrics(group)
+            view = self._view()
+            order = decide(view)
+            if order is Order.REPORT:
+                self._report()
+            elif order is Order.LEAVE and self._signals.got is not None:
+                raise self._signals.error()
+            elif order is not Order.GO_ON:
+                self._stop(view.standing)
+                return order
+            with self._signals.interrupt():
+                self._handler.wait(group.spec.monitor_interval, view.standing)
+
+    def _view(self) -> View:
+        standing, state, now = self._handler.standing(), self._handler.state, time.monotonic()
+        if standing is not Standing.LAPSED:
+            self._lapsed = None
+        elif self._lapsed is None:
+            self._lapsed = now
+        return View(
+            self._result.state, standing, signalled=self._signals.got is not None, reported=self._reported,
+            finishing=state is not None and bool(state.done),
+            cut_off=self._lapsed is not None and now - self._lapsed >= self._handler.join_timeout,
+        )  # fmt: skip
+
+    def _report(self) -> None:
+        """Say that the workers have succeeded; if the store is away, the next look says so again."""
+        with self._signals.interrupt(), contextlib.suppress(RendezvousConnectionError, RendezvousTimeoutError):
+            self._reported = self._handler.done()
+
+    # ---- one round
+
+    def _begin(self, group: WorkerGroup, failed: bool) -> None:
+        group.state = WorkerState.STOPPED
+        if not failed:
+            self._result = RunResult(WorkerState.STOPPED)
+        self._failed = failed
+        self._initialize_workers(group)
+
+    def _rendezvous(self, worker_group: Any) -> None:
+        """torch's, but it can be interrupted, and ends when the round does."""
+        spec = worker_group.spec
+        with self._signals.interrupt():
+            with self.record_duration("RENDEZVOUS"):
+                info = self._handler.next_rendezvous(failed=self._failed)
+            ends = time.monotonic() + self._handler.join_timeout
+            store: Any = Exchange(info.store, lambda: self._look(ends))
+            with self.record_duration("ASSIGN_WORKER_RANKS"):
+                workers = self._assign_worker_ranks(store, info.rank, info.world_size, spec)
+        bootstrap, state = info.bootstrap_store_info, self._handler.state
+        assert bootstrap is not None and state is not None  # the handler always says
+        if self._handler.max_restarts >= 0:
+            self._remaining_restarts = self._handler.max_restarts - state.spent
+        worker_group.store = info.store
+        worker_group.workers = workers
+        worker_group.group_rank, worker_group.group_world_size = info.rank, info.world_size
+        worker_group.master_addr = spec.master_addr or bootstrap.master_addr
+        worker_group.master_port = spec.master_port or bootstrap.master_port
+        logger.info("[%s] round %d: rank %d of %d", spec.role, state.round, info.rank, info.world_size)
+
+    def _look(self, ends: float) -> None:
+        standing = self._handler.standing()
+        if standing not in BEGUN:
+            raise RoundOver(standing.value)
+        if time.monotonic() >= ends:
+            raise RendezvousTimeoutError(
+                f"not all nodes of the round said how many workers they have within join_timeout="
+                f"{self._handler.join_timeout:g} s, though they are alive; see what their agents do"
+            )
+
+    # ---- the processes
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        try:
+            with leashed(worker_group.spec, self._start_method):
+                started: dict[int, Any] = super()._start_workers(worker_group)
+        finally:
+            self._signals.install()  # torch has put handlers of its own there
+        context: Any = self._pcontext
+        close, patience = context.close, self._shutdown_timeout
+        # What ends the other workers when one has failed is not told the limit.
+        context.close = lambda death_sig=None, timeout=patience: close(death_sig, timeout)
+        return started
+
+    def _stop(self, standing: Standing) -> None:
+        """Stop the workers, and whatever they left behind; at once if other nodes may run already."""
+        gentle = may_finish(standing)
+        self._shutdown(signal.SIGTERM if gentle else signal.SIGKILL, self._shutdown_timeout)
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
+        super()._shutdown(death_sig, timeout)
+        if killed := end_what_is_left(os.getpid()):
+            logger.info("the workers left processes behind, which were killed: %s", killed)
+
+    def _put_metrics(self, group: WorkerGroup) -> None:
+        put_metric(f"workers.{group.spec.role}.remaining_restarts", self._remaining_restarts)
+        put_metric(f"workers.{group.spec.role}.{group.state.name.lower()}", 1)
+
+    # ---- the end
+
+    def _end(self, order: Order) -> RunResult:
+        if order is Order.LEAVE:
+            raise WorkersLost(f"the workers of this node are {self._result.state.value}: it leaves, the others go on")
+        if order is Order.GIVE_UP:
+            raise RendezvousConnectionError(
+                f"the workers have succeeded, but the store has been away for join_timeout="
+                f"{self._handler.join_timeout:g} s: whether the job has succeeded is not known here"
+            )
+        seen, result = self._handler.state, self._result
+        self.verdict = seen.closed if seen is not None else None
+        self._worker_group.state = state = ending(self.verdict)
+        with contextlib.suppress(SignalException), self._signals.interrupt():
+            self._handler.linger()
+        if state is WorkerState.FAILED:
+            return RunResult(state, failures=result.failures)
+        if result.state is not WorkerState.SUCCEEDED:  # a spare, or a node that was replaced
+            self._worker_group.workers = []
+            return RunResult(state)
+        return result
+
+
+@contextlib.contextmanager
+def leashed(spec: WorkerSpec, start_method: str) -> Iterator[None]:
+    """Workers that are started in here die with this process."""
+    entrypoint, args = spec.entrypoint, spec.args
+    if isinstance(entrypoint, str):
+        path = str(Path(leash.__file__))
+        spec.entrypoint = sys.executable
+        spec.args = ("-I", "-S", path, str(os.getpid()), entrypoint, *args)
+    elif entrypoint is not None:
+        spec.entrypoint = leash.Leashed(entrypoint, 0 if start_method == "forkserver" else os.getpid())
+    try:
+        yield
+    finally:
+        spec.entrypoint, spec.args = entrypoint, args

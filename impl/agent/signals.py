@@ -1,0 +1,57 @@
+"""Signals that end an agent: heard at once where it waits, and afterwards where it must not be interrupted."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing import SignalException
+
+
+class Signals:
+    """The handlers of some signals, from `install` to `restore`; only a main thread can have any."""
+
+    def __init__(self, names: str) -> None:
+        """`names`: `SIGTERM,SIGINT`; what this system does not have is left out."""
+        self.got: signal.Signals | None = None
+        self._numbers = [getattr(signal, name.strip()) for name in names.split(",") if hasattr(signal, name.strip())]
+        self._before: dict[int, Any] = {}
+        self._waiting = False
+
+    def install(self) -> None:
+        """Handle them; again, after somebody else took them over."""
+        if threading.current_thread() is threading.main_thread():
+            for number in self._numbers:
+                before = signal.signal(number, self._hear)
+                self._before.setdefault(number, before)
+
+    def restore(self) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before if before is not None else signal.SIG_DFL)
+        self._before = {}
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.got is None:
+            self.got = signal.Signals(number)
+        if self._waiting:
+            self._waiting = False  # a second one does not interrupt what is done about the first
+            raise self.error()
+
+    def error(self) -> SignalException:
+        assert self.got is not None
+        return SignalException(f"the agent got {self.got.name}", sigval=self.got)
+
+    @contextmanager
+    def interrupt(self) -> Iterator[None]:
+        """What is waited for in here ends with SignalException when a signal comes, or has come."""
+        self._waiting = True
+        try:
+            if self.got is not None:
+                raise self.error()
+            yield
+        finally:
+            self._waiting = False

@@ -1,0 +1,137 @@
+"""Where the members of a round meet: a fresh store of its own, on a socket that its master had before it joined.
+
+Rule: what a node promises in the state is true when somebody reads it: it listens already, so that whoever comes
+early waits in the socket's queue. A round is begun when all of its members have met at its store.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
+from trystate.model.errors import TrystateError, UsageError
+
+from ..store.errors import StoreTimeout
+from ..store.listening import listen
+from ..store.prefix import PrefixStore
+from ..store.server import TCPStoreServer
+from ..store.tcp import TCPStore
+from .engine import Joined
+
+log = logging.getLogger("trystate.rendezvous")
+LOOK_SECONDS = 0.25  # between two looks at whether the round is still the current one
+
+
+def share_agent_store() -> bool:
+    """Whether the workers use the round's store; torch's variable makes their rank 0 bring one along instead."""
+    return os.getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
+
+
+def own_host(local_addr: str | None, towards: str) -> str:
+    """The address by which the others reach this node: the one that was given, or else that of its route there."""
+    if local_addr:
+        return local_addr
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(towards or "192.0.2.1", 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as route:
+            route.connect(address)  # sends nothing
+            return str(route.getsockname()[0])
+    except OSError:
+        return socket.gethostname()
+
+
+class Meeting:
+    """The stores of the rounds that one node is a member of, one after the other."""
+
+    def __init__(self, host: str, seconds: float) -> None:
+        """`seconds`: what the agent waits for a key of the store that it is given."""
+        self.host, self._seconds = host, seconds
+        self._listener: socket.socket | None = None
+        self._server: TCPStoreServer | None = None
+        self._store: TCPStore | None = None
+        self._agents: PrefixStore | None = None
+
+    def promise(self) -> int:
+        """The port of a listening socket, the same until a round has used it."""
+        if self._listener is None:
+            try:
+                self._listener = listen(self.host, 0)
+            except UsageError:  # the others' name for this node is none of its interfaces'
+                self._listener = listen("::" if socket.has_dualstack_ipv6() else "0.0.0.0", 0)
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    def begin(self, joined: Joined, current: Callable[[], bool]) -> RendezvousInfo | None:
+        """The round's store, when all members are there; None if the round is not the current one any more.
+
+        Raises UsageError or ConnectionLost if there is no socket to serve on.
+        """
+        self.end()
+        listener, self._listener = self._listener, None
+        assert listener is not None  # `promise` came first
+        if joined.rank:
+            listener.close()
+        else:
+            # In a thread, and not in a process: it serves at once, and the workers wait for it. Nobody in this
+            # process uses torch's client, which alone deadlocks with a thread.
+            self._server = TCPStoreServer(listen_fd=listener.detach(), run_in="thread", log=log.info)
+        while current():
+            try:
+                store = self._connected(joined)
+                if _met(store, joined):
+                    return self._info(store, joined)
+            except (TrystateError, OSError):
+                time.sleep(LOOK_SECONDS)  # the master is gone, or late: the round's heartbeats say which
+        self.end()
+        return None
+
+    def _connected(self, joined: Joined) -> TCPStore:
+        if self._store is None:
+            master = joined.master
+            self._store = TCPStore(master.host, master.port, timeout=timedelta(seconds=LOOK_SECONDS * 4))
+        return self._store
+
+    def _info(self, store: TCPStore, joined: Joined) -> RendezvousInfo:
+        store.set_timeout(timedelta(seconds=self._seconds))
+        self._agents = agents = PrefixStore("agents", store)  # beside what the workers keep there
+        if share_agent_store():
+            info = RendezvousStoreInfo(joined.master.host, joined.master.port)
+        else:
+            info = RendezvousStoreInfo.build(joined.rank, agents, local_addr=self.host)
+        return RendezvousInfo(agents, joined.rank, joined.world_size, info)
+
+    def end(self) -> None:
+        """The round is over: let go of its store, and of the server."""
+        held = (self._agents, self._store, self._server)
+        self._agents = self._store = self._server = None
+        for one in held:
+            if one is not None:
+                one.close()
+
+    def close(self) -> None:
+        """Let go of everything; may be called twice."""
+        self.end()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+
+
+def _met(store: Any, joined: Joined) -> bool:
+    """Tell the master that one is there, and learn from it that all are; False: not yet."""
+    soon = timedelta(seconds=LOOK_SECONDS)
+    try:
+        if joined.rank:
+            store.set(f"met/{joined.rank}", "")
+            store.wait(["met"], soon)
+        else:
+            store.wait([f"met/{rank}" for rank in range(1, joined.world_size)], soon)
+            store.set("met", "")
+    except StoreTimeout:
+        return False
+    return True

@@ -1,0 +1,149 @@
+"""Runs an engine's generators on a store: blocking, for `next_rendezvous`, and in a thread, for the heartbeats.
+
+Rule: an effect that failed is repeated, never skipped, and the engine does not hear of it: a write carries its own
+identity, so that a repeated one happens once.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import threading
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from .engine import Effect, Engine, Joined, Seen, Standing, Sync
+from .errors import RendezvousConnectionError, RendezvousError, RendezvousTimeoutError
+from .holder import StateHolder
+from .state import State
+
+T = TypeVar("T")
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.01, 0.5  # between two attempts to reach the store
+STOP_SECONDS = 1.0  # a thread that is in an operation of somebody's store is not waited for longer: it is a daemon
+
+log = logging.getLogger("trystate.rendezvous")
+
+
+class Interrupted(RendezvousError):
+    """The driver was told to stop."""
+
+
+def run(
+    steps: Generator[Effect, Seen, T],
+    holder: StateHolder,
+    *,
+    patience: float,
+    within: float = math.inf,
+    look: Callable[[Seen], None] = lambda seen: None,
+) -> T:
+    """Carry out what a generator yields, until it returns.
+
+    Args:
+        patience: seconds for which the store may be away, from the first failure on.
+        within: seconds that all of it may take.
+        look: is shown whatever was seen.
+
+    Raises:
+        RendezvousConnectionError: the store was away for longer.
+        RendezvousTimeoutError: it took longer.
+        Interrupted: another thread interrupted the holder.
+    """
+    ends = holder.clock() + within
+    try:
+        effect = next(steps)
+        while True:
+            seen = _performed(effect, holder, patience, ends)
+            look(seen)
+            effect = steps.send(seen)
+    except StopIteration as returned:
+        result: T = returned.value
+        return result
+    finally:
+        steps.close()
+
+
+def _performed(effect: Effect, holder: StateHolder, patience: float, ends: float) -> Seen:
+    lost: float | None = None
+    pause = RETRY_SECONDS_MIN
+    while True:
+        if holder.interrupted:
+            raise Interrupted("this node's part in the rendezvous was ended while it was under way")
+        if holder.clock() >= ends:
+            raise RendezvousTimeoutError("the rendezvous did not take it in time: too many others write at once, or "
+                                         "the store is slow; raise close_timeout")  # fmt: skip
+        try:
+            return holder.perform(effect)
+        except RendezvousConnectionError as error:
+            if lost is None:
+                lost = holder.clock()
+                log.warning("%s; trying again", error)
+            if holder.clock() - lost >= patience:
+                raise
+            if isinstance(effect, Sync):
+                effect = Sync()  # it has waited
+        holder.pause(pause * random.uniform(0.5, 1.0))
+        pause = min(2 * pause, RETRY_SECONDS_MAX)
+
+
+class KeepAlive:
+    """A thread that beats for a member, and knows at all times what has become of its round."""
+
+    def __init__(self, engine: Engine, joined: Joined, holder: StateHolder) -> None:
+        """`holder` is the thread's own until it has stopped."""
+        self._engine, self._joined, self._holder = engine, joined, holder
+        self._state: State | None = joined.state  # as it was seen last
+        self._end: Standing | None = None
+        self._kinds: set[str] = set()  # of exceptions that were logged
+        self._changed = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="trystate keep-alive", daemon=True)
+        self._thread.start()
+
+    @property
+    def state(self) -> State | None:
+        """What the store held when it was seen last."""
+        return self._state
+
+    def standing(self) -> Standing:
+        """What is known, and what the clock says: a lease ends even if the thread is stuck. Never waits."""
+        if self._end is not None:
+            return self._end
+        return self._engine.standing(self._joined, self._state, self._holder.clock())
+
+    def stop(self) -> bool:
+        """End the thread; may be called twice. False: it has not ended yet, and still has the holder."""
+        self._holder.interrupt()
+        if self._thread is not threading.current_thread():
+            self._thread.join(STOP_SECONDS)
+        return not self._thread.is_alive()
+
+    def _beat(self) -> None:
+        while self._end is None and not self._holder.interrupted:
+            try:
+                # Also when the lease has lapsed: who waits for the others with its workers done sits an outage out.
+                steps = self._engine.keep_alive(self._joined, until=(Standing.EXPELLED, Standing.CLOSED))
+                self._end = run(steps, self._holder, patience=math.inf, look=self._look)
+            except Interrupted:
+                return
+            except Exception as error:  # whatever it is: a thread that ends is a node that dies
+                self._log(error)
+                self._holder.pause(RETRY_SECONDS_MAX)
+
+    def _look(self, seen: Seen) -> None:
+        before, self._state = self.standing(), seen.state
+        if self.standing() is not before:
+            self._changed.set()
+
+    def wait(self, seconds: float, known: Standing) -> None:
+        """Return when the standing is another one than is known, or after `seconds`; a lease may end unannounced."""
+        ends, look = self._holder.clock() + seconds, self._engine.settings.interval / 4
+        while self.standing() is known and (left := ends - self._holder.clock()) > 0:
+            self._changed.wait(min(left, look))
+            self._changed.clear()
+
+    def _log(self, error: Exception) -> None:
+        kind = type(error).__name__
+        if kind not in self._kinds:
+            self._kinds.add(kind)
+            log.warning("a heartbeat failed, the next ones go on (further %s are not logged): %s", kind, error,
+                        exc_info=not isinstance(error, RendezvousError))  # fmt: skip

@@ -1,0 +1,205 @@
+"""The state of a rendezvous as bytes: JSON of a known version, checked field by field, and bounded.
+
+Rule: nothing that was read is used before all of it was found to be right; unlike a pickle, it cannot run code. And
+nothing is written that would be refused where it is read.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from .errors import RendezvousStateError
+from .state import LISTS, Closed, Node, Participant, Settings, State
+
+FORMAT = "trystate-rendezvous-1"
+STATE_BYTES_MAX = 1 << 20  # some 8,000 nodes
+TEXT_LENGTH_MAX = 1024
+NUMBER_MAX = (1 << 53) - 1  # what every reader of JSON can hold
+LISTINGS_KEPT = 8192  # from one state to the next few nodes have changed: those that were checked are kept
+FIELDS = (
+    "format",
+    "life",
+    "version",
+    "writer",
+    "round",
+    "complete",
+    "call",
+    "news",
+    "settings",
+    "done",
+    "spent",
+    "closed",
+    *LISTS,
+)
+
+
+class _Unfit(ValueError):
+    """Why these fields are no state."""
+
+
+def encode(state: State) -> bytes:
+    """The state as bytes, the same ones for the same state.
+
+    Raises:
+        RendezvousStateError: `decode` would refuse them, or they would be more than STATE_BYTES_MAX.
+    """
+    end = state.closed
+    fields: dict[str, Any] = {
+        "format": FORMAT, "life": state.life, "version": state.version, "writer": state.writer, "round": state.round,
+        "complete": state.complete, "call": state.call, "news": state.news, "settings": _parts(state.settings),
+        "done": list(state.done), "spent": state.spent,
+        "closed": None if end is None else [end.by, end.reason, end.verdict],
+    }  # fmt: skip
+    for name in LISTS:
+        fields[name] = [
+            [p.node.address, p.node.pid, p.node.local_id, p.node.token, p.host, p.port, p.beats]
+            for p in getattr(state, name)
+        ]
+    try:
+        _checked(fields)
+    except _Unfit as why:
+        raise RendezvousStateError(f"this state of the rendezvous cannot be written: {why}") from None
+    data = json.dumps(fields, separators=(",", ":")).encode()
+    if len(data) > STATE_BYTES_MAX:
+        raise RendezvousStateError(
+            f"the state of {sum(1 for _ in state.listed())} nodes takes {len(data)} bytes > {STATE_BYTES_MAX}; "
+            "use shorter host names (--local-addr) or fewer nodes"
+        )
+    return data
+
+
+def _parts(settings: Settings) -> list[Any]:
+    """30 and 30.0 seconds are the same settings, and have to be the same bytes."""
+    low, high, *seconds, attempts, restarts = (getattr(settings, name) for name in settings.__slots__)
+    return [low, high, *(float(s) if isinstance(s, int) else s for s in seconds), attempts, restarts]
+
+
+def decode(data: bytes) -> State:
+    """The state that these bytes are.
+
+    Raises:
+        RendezvousStateError: they are none, or of another version; the text says where.
+    """
+    try:
+        return _decoded(data)
+    except _Unfit as why:
+        raise RendezvousStateError(
+            f"what the store holds is no state of a rendezvous: {why}. It was not touched: give the job another "
+            "--rdzv-id"
+        ) from None
+
+
+def _decoded(data: bytes) -> State:
+    if len(data) > STATE_BYTES_MAX:
+        raise _Unfit(f"it has {len(data)} bytes > {STATE_BYTES_MAX}")
+    try:
+        fields = json.loads(str(data, "utf-8"))
+    except (ValueError, RecursionError):
+        raise _Unfit(f"it begins with {bytes(data[:24])!r}, which is no JSON") from None
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        found = fields.get("format") if isinstance(fields, dict) else fields
+        raise _Unfit(f"its format is {_shown(found)}, not {FORMAT!r}; run one version of trystate on all nodes")
+    if set(fields) != set(FIELDS):
+        raise _Unfit(f"it has the fields {', '.join(sorted(map(str, fields)))[:200]}")
+    return _checked(fields)
+
+
+def _checked(fields: dict[str, Any]) -> State:
+    lists = {name: tuple(_participant(one, name) for one in _list(fields[name], name)) for name in LISTS}
+    tokens = [p.node.token for nodes in lists.values() for p in nodes]
+    if len(tokens) != len(set(tokens)):
+        raise _Unfit("a node is listed twice")
+    settings = _settings(fields["settings"])
+    if len(lists["participants"]) + len(lists["expected"]) > settings.max_nodes:
+        raise _Unfit(f"it has more participants than max_nodes={settings.max_nodes}")
+    complete = _flag(fields["complete"], "complete")
+    if complete and (lists["expected"] or len(lists["participants"]) < settings.min_nodes):
+        raise _Unfit("a complete round expects somebody, or has fewer participants than min_nodes")
+    return State(
+        life=_text(fields["life"], "life"),
+        settings=settings,
+        version=_number(fields["version"], "version"),
+        writer=_text(fields["writer"], "writer"),
+        round=_number(fields["round"], "round"),
+        complete=complete,
+        call=_number(fields["call"], "call"),
+        news=_number(fields["news"], "news"),
+        done=tuple(_text(token, "done") for token in _list(fields["done"], "done")),
+        spent=_number(fields["spent"], "spent"),
+        closed=_closed(fields["closed"]),
+        **lists,
+    )
+
+
+def _participant(value: Any, name: str) -> Participant:
+    try:
+        return _listing(*_list(value, name))
+    except TypeError:  # more parts or fewer, or one that cannot be looked up
+        raise _Unfit(f"{name} has an entry that is not of seven texts and numbers") from None
+
+
+@lru_cache(maxsize=LISTINGS_KEPT, typed=True)
+def _listing(address: Any, pid: Any, local_id: Any, token: Any, host: Any, port: Any, beats: Any) -> Participant:
+    node = Node(_text(address, "address"), _number(pid, "pid"), _number(local_id, "local_id"), _text(token, "token"))
+    if _number(port, "port") > 65535:
+        raise _Unfit(f"port is {port}, not at most 65535")
+    return Participant(node, _text(host, "host"), port, _number(beats, "beats"))
+
+
+def _settings(value: Any) -> Settings:
+    values = _list(value, "settings")
+    kinds = (int, int, float, float, float, int, int)
+    if len(values) != len(kinds):
+        raise _Unfit(f"settings has {len(values)} parts, not {len(kinds)}")
+    for v, kind in zip(values, kinds, strict=True):
+        number = isinstance(v, int | float) and not isinstance(v, bool) and -1 <= v <= NUMBER_MAX
+        if not number or (kind is int and not isinstance(v, int)):
+            raise _Unfit(f"settings has {_shown(v)} where a number is wanted")
+    low, high = values[:2]
+    if not 1 <= low <= high or min(values[2:4]) < 0 or values[4] <= 0 or values[5] < 2:
+        raise _Unfit(f"settings has nodes {low}:{high}, a heartbeat every {values[4]} s x {values[5]}")
+    return Settings(low, high, float(values[2]), float(values[3]), float(values[4]), *values[5:])
+
+
+def _closed(value: Any) -> Closed | None:
+    if value is None:
+        return None
+    values = _list(value, "closed")
+    if len(values) != 3:
+        raise _Unfit(f"closed has {len(values)} parts, not 3")
+    by, reason, verdict = (_text(value, "closed") for value in values)
+    return Closed(by, reason, verdict)
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _Unfit(f"{name} is {_shown(value)}, not a list")
+    return value
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str) or len(value) > TEXT_LENGTH_MAX:
+        raise _Unfit(f"{name} is {_shown(value)}, not a text of at most {TEXT_LENGTH_MAX} characters")
+    return value
+
+
+def _number(value: Any, name: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= NUMBER_MAX:
+        raise _Unfit(f"{name} is {_shown(value)}, not a whole number from 0 to {NUMBER_MAX}")
+    return value
+
+
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise _Unfit(f"{name} is {_shown(value)}, not true or false")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """The beginning of a value; what is deep or long is not written out for that."""
+    if isinstance(value, str):
+        return repr(value[:40])
+    short = value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() < 100)
+    return repr(value) if short else f"of kind {type(value).__name__}"

@@ -1,0 +1,132 @@
+"""The store at the rendezvous' endpoint: a node that it belongs to serves it, all are its clients.
+
+Rule: who serves does so in a process of its own, which ends with the node; whoever finds the port taken is a client.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from trystate.model.errors import TrystateError, UsageError
+
+from ..store.file import FileStore
+from ..store.hash import HashStore
+from ..store.server import TCPStoreServer
+from ..store.tcp import TCPStore
+from .errors import RendezvousConnectionError, RendezvousSettingsError
+from .options import Options
+
+DEFAULT_PORT = 29400  # torch's
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """The store in which the nodes meet, and the server, if it is this node's."""
+
+    store: Any
+    server: TCPStoreServer | None = None
+    host: str = ""  # of the endpoint; empty if there is none
+
+    def close(self) -> None:
+        """Let go of it, and stop serving; may be called twice."""
+        self.store.close()
+        if self.server is not None:
+            self.server.close()
+
+
+def meet(options: Options) -> Endpoint:
+    """The store that the options name, served by this node if it is to.
+
+    Raises:
+        RendezvousConnectionError: nobody serves it, or somebody else has the port.
+        RendezvousSettingsError: what the options say is no endpoint.
+    """
+    if options.store_type == "memory":
+        return Endpoint(_shared(options.endpoint))
+    try:
+        if options.store_type == "file":
+            return Endpoint(_file(options))
+        host, port = parse_rendezvous_endpoint(options.endpoint, DEFAULT_PORT)
+        return _tcp(options, host, port)
+    except RendezvousSettingsError:
+        raise
+    except ValueError as error:
+        raise RendezvousSettingsError(f"--rdzv-endpoint={options.endpoint!r}: {error}; give host:port") from error
+    except (TrystateError, OSError) as error:
+        raise RendezvousConnectionError(
+            f"rendezvous {options.run_id!r}: {options.endpoint or 'the endpoint'} was not reached within "
+            f"read_timeout={options.read_timeout:g} s: {error}. One node must serve it: start that one, set is_host=1 "
+            "there if it does not know itself by that name, or run `trystate store serve`"
+        ) from error
+
+
+def _tcp(options: Options, host: str, port: int) -> Endpoint:
+    server = None
+    if options.is_host if options.is_host is not None else port == 0 or is_here(host):
+        try:
+            server = TCPStoreServer(_bound(host), port, secret=options.secret)
+        except UsageError:
+            if options.is_host:
+                raise
+    try:
+        within = timedelta(seconds=options.read_timeout)
+        store = TCPStore(host, server.port if server is not None else port, timeout=within, secret=options.secret)
+    except BaseException:
+        if server is not None:
+            server.close()
+        raise
+    return Endpoint(store, server, host)
+
+
+def _file(options: Options) -> FileStore:
+    if not options.endpoint:
+        raise RendezvousSettingsError("store_type=file: give --rdzv-endpoint a path that all nodes see")
+    return FileStore(options.endpoint, -1)
+
+
+_memories: dict[str, HashStore] = {}
+_memories_lock = threading.Lock()
+
+
+def _shared(name: str) -> Any:
+    """The memory of this process that has this name; each of its users has a clone."""
+    with _memories_lock:
+        if name not in _memories:
+            _memories[name] = HashStore()
+        return _memories[name].clone()
+
+
+def _bound(host: str) -> str:
+    """Where to listen: a name may mean another address here than it does elsewhere, an address means itself."""
+    if host == "localhost":
+        return "127.0.0.1"
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"
+
+
+def is_here(host: str) -> bool:
+    """Whether a name or an address is this machine's: whether one can bind to what it means."""
+    if host in ("localhost", socket.gethostname()):
+        return True
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return any(_bindable(family, address) for family, _, _, _, address in found)
+
+
+def _bindable(family: int, address: Any) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as tried:
+            tried.bind((address[0], 0, *address[2:]))
+        return True
+    except OSError:
+        return False

@@ -1,0 +1,340 @@
+"""What a node does in the rendezvous, without doing any I/O: generators that say what comes next.
+
+A driver runs one: it carries out the effect that the generator yields, and sends back what the store then holds and
+what the monotonic clock says. The same engine runs in production and under the simulator.
+
+    operator (operators.py)  ->  action  ->  change of the state (changes.py)  ->  a write, which is won or lost
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import math
+from collections.abc import Callable, Collection, Generator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trystate.model.rendezvous.vocabulary import Action, Membership
+
+from . import changes, operators
+from .errors import RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError
+from .operators import View
+from .state import Closed, Participant, Settings, State
+from .watching import Lease, Observer
+
+BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
+BACKOFF_ATTEMPTS = 4  # how many may succeed in the first span
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Wait until there is news (or `seconds` have passed), then read the state."""
+
+    seconds: float = 0.0
+    news: int | None = None  # the news that are known already; None: only time counts
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write this state if the store still holds what was seen last, and read what it holds then."""
+
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the store held when it was read last, and the clock after that. `won`: it is what was just written."""
+
+    state: State | None
+    now: float
+    won: bool = False
+
+
+Effect = Sync | Write
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A complete round, as each of its members reads it."""
+
+    state: State
+    rank: int
+
+    @property
+    def world_size(self) -> int:
+        return len(self.state.participants)
+
+    @property
+    def master(self) -> Participant:
+        return self.state.participants[0]
+
+
+class Standing(enum.Enum):
+    """What has become of the round that a node is a member of."""
+
+    CURRENT = "it is the current one"
+    NEWCOMERS = "somebody waits for the next one"
+    REPLACED = "it was replaced"
+    EXPELLED = "the node is not listed any more"
+    LAPSED = "no heartbeat could be confirmed within the lease"
+    CLOSED = "the rendezvous is closed"
+
+
+Note = Callable[[Action, State, bool], None]  # what was decided, on which state, and whether its write won
+
+
+class Engine:
+    """One node's part in the rendezvous. `draw` gives numbers from 0 to 1; `life` names a state that it begins."""
+
+    def __init__(
+        self, me: Participant, settings: Settings, *, draw: Callable[[], float], life: str,
+        note: Note = lambda action, state, won: None,
+    ) -> None:  # fmt: skip
+        self.me, self.settings = me, settings
+        self.lease = Lease(settings)
+        self._draw, self._note = draw, note
+        self._lives = (f"{life}-{number}" for number in itertools.count())  # of the states that this node begins
+
+    @property
+    def token(self) -> str:
+        return self.me.node.token
+
+    # ---- next_rendezvous
+
+    def join(self, seconds: float, *, failed: bool = False) -> Generator[Effect, Seen, Joined]:
+        """Become a member of a complete round, of a later one than the one that the node is in.
+
+        `failed`: because the workers failed, which spends a restart of the job if these are counted there.
+
+        Raises:
+            RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError.
+        """
+        observer, leaving = Observer(self.token), True
+        seen = yield Sync()
+        deadline, lost = seen.now + seconds, 0
+        while True:
+            observer.look(seen.state, seen.now)
+            view = self._view(observer, seen, late=seen.now >= deadline)
+            if view.membership is Membership.REDUNDANT:
+                deadline = seen.now + seconds  # a spare waits as long as it takes
+            leaving = leaving and operators.exit_(view) is Action.REPLACE_ROUND
+            action = self._decide(view, leaving)
+            if action is Action.SYNC:
+                seen, lost = (yield self._pause(observer, seen, deadline)), 0
+                continue
+            if (joined := self._ends(action, view, seconds)) is not None:
+                return joined
+            seen = yield from self._attempt(action, view, seen, lost, failed=failed)
+            lost = 0 if seen.won else lost + 1
+            leaving = leaving and not seen.won
+            if action is Action.WITHDRAW and seen.won:
+                raise self._late(seconds)
+
+    def _decide(self, view: View, leaving: bool) -> Action:
+        """The operators in their order: leave the round of before, expel the silent, join."""
+        if leaving:
+            return Action.REPLACE_ROUND
+        action = operators.expel(view)
+        return operators.join(view) if action is Action.FINISH else action
+
+    def _ends(self, action: Action, view: View, seconds: float) -> Joined | None:
+        """What ends the operation: the round that the node is in, or an error."""
+        state = view.state
+        if action is Action.ERROR_TIMEOUT:
+            raise self._late(seconds)
+        if state is not None and action is Action.ERROR_CLOSED and state.closed is not None:
+            raise closed_error(state.closed)
+        if state is not None and action is Action.ERROR_SETTINGS:
+            differ = "; ".join(self.settings.differences(state.settings))
+            raise RendezvousSettingsError(f"the rendezvous has other settings: {differ}; start this node with them")
+        if state is not None and action is Action.FINISH:
+            rank = [p.node.token for p in state.participants].index(self.token)
+            return Joined(state, rank)
+        return None
+
+    def _late(self, seconds: float) -> RendezvousTimeoutError:
+        return RendezvousTimeoutError(
+            f"no round with {self.me.node} was complete within join_timeout={seconds:g} s; see whether at least "
+            f"min_nodes={self.settings.min_nodes} nodes have started. This node has left, the others go on"
+        )
+
+    # ---- while the workers run
+
+    def keep_alive(
+        self, joined: Joined, until: Collection[Standing] = (Standing.EXPELLED, Standing.LAPSED, Standing.CLOSED)
+    ) -> Generator[Effect, Seen, Standing]:
+        """Beat, and expel the silent, until the node is no member any more, of this round or of the next one.
+
+        Also once the round was replaced: stopping the workers may take longer than the lease. A driver judges what
+        each effect brings by `standing` as well.
+        """
+        observer, lost = Observer(self.token), 0
+        seen = yield Sync()
+        while True:
+            observer.look(seen.state, seen.now)
+            standing = self.standing(joined, seen.state, seen.now)
+            if standing in until:
+                return standing
+            view = self._view(observer, seen, late=False)
+            action = operators.expel(view)
+            if action is Action.FINISH:
+                action = operators.keep_alive(view)
+            if action is Action.FINISH:
+                seen, lost = (yield self._pause(observer, seen, math.inf)), 0
+            else:
+                seen = yield from self._attempt(action, view, seen, lost)
+                lost = 0 if seen.won else lost + 1
+
+    def standing(self, joined: Joined, state: State | None, now: float) -> Standing:
+        """What has become of a round, by what the store held when it was last read, and by the clock."""
+        if state is None or state.life != joined.state.life:
+            return Standing.EXPELLED
+        if state.closed is not None:
+            return Standing.CLOSED
+        membership = state.membership(self.token)
+        if membership is Membership.OUTSIDE:
+            return Standing.EXPELLED
+        if not self.lease.holds(now):
+            return Standing.LAPSED
+        if state.round != joined.state.round:
+            return Standing.REPLACED
+        return Standing.NEWCOMERS if state.waiting else Standing.CURRENT
+
+    # ---- leaving
+
+    def leave(self) -> Generator[Effect, Seen, bool]:
+        """Take oneself off the lists; a complete round that loses a member is replaced. True if it was listed.
+
+        A member whose workers have succeeded stays: the others count on that, until the rendezvous is closed.
+        """
+
+        def wanted(view: View) -> bool:
+            state = view.state
+            counted = state is not None and state.closed is None and self.token in state.done
+            return view.membership is not Membership.OUTSIDE and not counted
+
+        return (yield from self._once(Action.WITHDRAW, wanted))
+
+    def give_notice(self, joined: Joined) -> Generator[Effect, Seen, bool]:
+        """Before a member that will leave stops its workers: replace the round. True if this node did.
+
+        Workers that lose a peer fail: so that this is not taken for a failure of the job, the round is over before.
+        Nobody begins the next one until this node has left.
+        """
+
+        def wanted(view: View) -> bool:
+            state = view.state
+            if state is None or (state.life, state.round) != (joined.state.life, joined.state.round):
+                return False
+            return self.token not in state.done and operators.exit_(view) is Action.REPLACE_ROUND
+
+        return (yield from self._once(Action.REPLACE_ROUND, wanted, leaving=True))
+
+    def done(self, joined: Joined) -> Generator[Effect, Seen, bool]:
+        """Report that the workers have succeeded; when all members have, the rendezvous is closed. False: replaced."""
+
+        def wanted(view: View) -> bool:
+            state = view.state
+            current = state is not None and (state.life, state.round) == (joined.state.life, joined.state.round)
+            return current and state is not None and state.closed is None and self.token not in state.done
+
+        return (yield from self._once(Action.MARK_DONE, wanted))
+
+    def close(self, reason: str, verdict: str = "", *, anyway: bool = False) -> Generator[Effect, Seen, bool]:
+        """Close the rendezvous for everyone; only a member may, unless `anyway`. True if this node did it."""
+
+        def wanted(view: View) -> bool:
+            if anyway:
+                return view.state is None or view.state.closed is None
+            return operators.close(view) is Action.MARK_RENDEZVOUS_CLOSED
+
+        return (yield from self._once(Action.MARK_RENDEZVOUS_CLOSED, wanted, reason=reason, verdict=verdict))
+
+    def _once(self, action: Action, wanted: Callable[[View], bool], **details: Any) -> Generator[Effect, Seen, bool]:
+        observer, lost = Observer(self.token), 0
+        seen = yield Sync()
+        while wanted(view := self._view(observer, seen, late=False)):
+            seen = yield from self._attempt(action, view, seen, lost, **details)
+            if seen.won:
+                return True
+            lost += 1
+        return False
+
+    # ---- what they share
+
+    def _view(self, observer: Observer, seen: Seen, *, late: bool) -> View:
+        state, now = seen.state, seen.now
+        settings = state.settings if state is not None else self.settings
+        return View(
+            state, self.token, self.settings, late=late, lease=self.lease.holds(now), beat_due=self.lease.beat_due(now),
+            call_over=state is not None and state.calling and now >= observer.call_ends(state),
+            # Nobody waits for a member whose workers have succeeded: it may be gone.
+            silent=observer.silent(settings).difference(state.done if state is not None else ()),
+        )  # fmt: skip
+
+    def _changed(
+        self, action: Action, view: View, *, failed: bool = False, leaving: bool = False, reason: str = "",
+        verdict: str = "",
+    ) -> State:  # fmt: skip
+        state, me = view.state, self.me
+        if action is Action.ADD_TO_PARTICIPANTS:
+            return changes.add_to_participants(state, me, self.settings, next(self._lives))
+        if action is Action.MARK_RENDEZVOUS_CLOSED:
+            return changes.mark_closed(state, me, reason, self.settings, next(self._lives), verdict)
+        assert state is not None  # every other action is decided on a state
+        if action is Action.EXPEL:
+            return changes.expel(state, me, view.silent)
+        if action is Action.REPLACE_ROUND and leaving:
+            return changes.give_notice(state, me)
+        if action is Action.REPLACE_ROUND:
+            # Where a node waits, others may have stopped their workers for it already, and these fail for that.
+            return changes.replace_round(state, me, failed and not state.waiting)
+        return _CHANGES[action](state, me)
+
+    def _attempt(
+        self, action: Action, view: View, seen: Seen, lost: int, **details: Any
+    ) -> Generator[Effect, Seen, Seen]:
+        """Write what the action makes of the state; whoever loses waits, and reads. A lease counts from before that."""
+        changed = self._changed(action, view, **details)
+        after = yield Write(changed)
+        self._note(action, changed, after.won)
+        if not after.won:
+            return (yield self._back_off(lost, after.now - seen.now))
+        mine = changed.find(self.token)
+        if mine is not None:
+            self.lease.confirm(seen.now)
+            self.me = replace(self.me, beats=mine.beats)
+        return after
+
+    def _pause(self, observer: Observer, seen: Seen, deadline: float) -> Sync:
+        """Until there is news, or the clock has something to say."""
+        until = min(deadline, seen.now + self.settings.interval)
+        if seen.state is not None:
+            if seen.state.membership(self.token) is not Membership.OUTSIDE:
+                until = min(until, self.lease.next_beat)
+            if seen.state.calling and not seen.state.expected:
+                until = min(until, observer.call_ends(seen.state))
+        return Sync(max(0.0, until - seen.now), seen.state.news if seen.state is not None else None)
+
+    def _back_off(self, lost: int, took: float) -> Sync:
+        """As many as write at once draw a time each, from a span that grows with what is lost.
+
+        Its unit is what an attempt takes, from reading to writing: in that time another one succeeds.
+        """
+        span = max(BACKOFF_SECONDS_MIN, took) * BACKOFF_ATTEMPTS * 2**lost
+        return Sync(self._draw() * min(BACKOFF_SECONDS_MAX, span))
+
+
+_CHANGES: dict[Action, Callable[[State, Participant], State]] = {
+    Action.KEEP_ALIVE: changes.keep_alive,
+    Action.ADD_TO_WAIT_LIST: changes.add_to_wait_list,
+    Action.ADD_TO_REDUNDANCY_LIST: changes.add_to_redundancy_list,
+    Action.MARK_RENDEZVOUS_COMPLETE: changes.mark_complete,
+    Action.MARK_DONE: changes.mark_done,
+    Action.WITHDRAW: changes.withdraw,
+}
+
+
+def closed_error(closed: Closed) -> RendezvousClosedError:
+    return RendezvousClosedError(f"the rendezvous was closed by {closed.by}: {closed.reason}")

@@ -1,0 +1,30 @@
+"""The exceptions of the rendezvous: torch's, with what to do in the text."""
+
+from __future__ import annotations
+
+from torch.distributed.elastic.rendezvous import api as torch_api
+from trystate.model.errors import TrystateError
+
+
+class RendezvousError(TrystateError, torch_api.RendezvousError):
+    """Root of what the rendezvous raises; it is torch's `RendezvousError` as well."""
+
+
+class RendezvousClosedError(RendezvousError, torch_api.RendezvousClosedError):
+    """The rendezvous was closed; the text says by whom and why."""
+
+
+class RendezvousTimeoutError(RendezvousError, torch_api.RendezvousTimeoutError):
+    """No round that includes this node was complete in time; the others go on without it."""
+
+
+class RendezvousConnectionError(RendezvousError, torch_api.RendezvousConnectionError):
+    """The store could not be reached for as long as the node was ready to wait."""
+
+
+class RendezvousStateError(RendezvousError, torch_api.RendezvousStateError):
+    """What the store holds is no state of a rendezvous, or one of another version; it was not touched."""
+
+
+class RendezvousSettingsError(RendezvousError, ValueError):
+    """The settings of this node are not those of the rendezvous that it wants to join, or are wrong in themselves."""

@@ -1,0 +1,81 @@
+"""What a node does, said in lines that a program can follow: one JSON object each, and torch's events.
+
+Rule: a line says which state it is about (round, version, digest), so that the lines of all nodes can be put in one
+order, and checked against the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+import traceback
+from typing import Any
+
+from torch.distributed.elastic.events import record_rdzv_event
+from torch.distributed.elastic.events.api import NodeState, RdzvEvent
+from torch.distributed.elastic.events.handlers import get_logging_handler
+from trystate.model.rendezvous.vocabulary import Action
+
+from .encoding import encode
+from .state import Node, State
+
+log = logging.getLogger("trystate.rendezvous")
+STATES = {
+    "joined": NodeState.RUNNING,
+    "closed": NodeState.SUCCEEDED,
+    "failed": NodeState.FAILED,
+}
+
+
+class Recorder:
+    """The events of one node; nothing is computed unless somebody listens."""
+
+    def __init__(self, run_id: str, node: Node) -> None:
+        self._run_id, self._node = run_id, node
+
+    def decided(self, action: Action, state: State, won: bool) -> None:
+        """An engine's note: an action was written, or somebody else wrote first."""
+        if log.isEnabledFor(logging.DEBUG):
+            self._line(logging.DEBUG, "won" if won else "lost", state, action=action.name)
+
+    def said(self, event: str, state: State | None = None, *, rank: int | None = None, **more: Any) -> None:
+        """Something that happens once a round or less: `joining`, `joined`, `standing`, `left`, `closed`, `failed`."""
+        if log.isEnabledFor(logging.INFO):
+            self._line(logging.INFO, event, state, **({} if rank is None else {"rank": rank}), **more)
+        # torch's own function inspects the whole stack to learn its caller's file; this one says its name.
+        if not isinstance(get_logging_handler("dynamic_rendezvous"), logging.NullHandler):
+            self._record(event, state, rank, more)
+
+    def failed(self, error: Exception, state: State | None) -> None:
+        """What the caller is told, for the record."""
+        self.said("failed", state, error=f"{type(error).__name__}: {error}")
+
+    def _line(self, level: int, event: str, state: State | None, **more: Any) -> None:
+        fields: dict[str, Any] = {
+            "event": event, "run_id": self._run_id, "node": str(self._node), "token": self._node.token,
+            "monotonic_s": time.monotonic(), "wall_s": time.time(),
+        }  # fmt: skip
+        if state is not None:
+            digest = hashlib.sha256(encode(state)).hexdigest()[:16]
+            fields |= {"life": state.life, "round": state.round, "version": state.version, "writer": state.writer,
+                       "digest": digest}  # fmt: skip
+        log.log(level, "%s", json.dumps(fields | more))
+
+    def _record(self, event: str, state: State | None, rank: int | None, more: dict[str, Any]) -> None:
+        node_state = STATES.get(event, NodeState.INIT)
+        told = {**({} if state is None else {"round": state.round, "version": state.version}), **more}
+        record_rdzv_event(
+            RdzvEvent(
+                name=f"trystate.rendezvous:{event}",
+                run_id=self._run_id,
+                message=f"{event} {json.dumps(told)}",
+                hostname=self._node.address,
+                pid=self._node.pid,
+                node_state=node_state,
+                rank=rank,
+                local_id=self._node.local_id,
+                error_trace=traceback.format_exc() if node_state is NodeState.FAILED else "",
+            )
+        )

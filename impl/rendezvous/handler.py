@@ -1,0 +1,343 @@
+"""The rendezvous as torchrun uses it: torch's `RendezvousHandler`, on our engine.
+
+Rule: what the agent asks all the time (`num_nodes_waiting`) touches no store and never fails; what may take long has
+its limit in the options; and a node that goes says so, however it goes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import random
+import secrets
+import socket
+import time
+import uuid
+import weakref
+from collections.abc import Generator
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
+
+from . import bootstrap, endpoint
+from .backends import Backend
+from .driver import KeepAlive, run
+from .engine import Effect, Engine, Joined, Seen, Standing, Sync, closed_error
+from .errors import RendezvousError
+from .events import Recorder
+from .holder import StateHolder
+from .options import Options
+from .state import Node, Participant, State
+from .store_backend import StoreBackend
+from .torch_backend import TorchBackend
+
+NAME = "trystate"
+LEAVE_SECONDS = 3.0  # for what a node that ends may still say; who hears nothing expels it
+LINGER_SECONDS = 0.5  # for which a node that closed the rendezvous, and serves it, lets the others read that
+PATIENCE_SECONDS = 1.0  # of a node that ends, with a store that is away: one more attempt, on a new connection
+GOOD = (Standing.CURRENT, Standing.NEWCOMERS)
+
+_local_ids = itertools.count()
+T = TypeVar("T")
+log = logging.getLogger("trystate.rendezvous")
+
+
+class DynamicRendezvousHandler(RendezvousHandler):
+    """One node's part in the rendezvous of the agents of a job.
+
+    Unlike torch's class of this name it has a lease: `num_nodes_waiting` is positive, and the agent stops its
+    workers, also when the node cannot know any more whether it is still a member.
+    """
+
+    def __init__(self, options: Options, backend: Backend, meeting_place: endpoint.Endpoint | None = None) -> None:
+        """`backend` becomes the handler's, and so does `meeting_place`."""
+        self._options = options
+        local_id = options.local_id if options.local_id is not None else next(_local_ids)
+        address = options.local_addr or socket.gethostname()
+        node = Node(address, os.getpid(), local_id, secrets.token_hex(8))
+        self._recorder = Recorder(options.run_id, node)
+        host = bootstrap.own_host(options.local_addr, meeting_place.host if meeting_place is not None else "")
+        engine = Engine(
+            Participant(node, host, 0), options.settings, draw=random.random, life=uuid.uuid4().hex,
+            note=self._recorder.decided,
+        )  # fmt: skip
+        self._part = _Part(engine, StateHolder(backend), bootstrap.Meeting(host, options.read_timeout), meeting_place)
+        self._closed = False
+        # At the end of the process before the stores close, which were imported earlier; else with the object.
+        self._depart = weakref.finalize(self, self._part.depart, os.getpid())
+        self._depart.atexit = False
+        atexit.register(self._depart)
+
+    @classmethod
+    def of(cls, params: RendezvousParameters) -> Self:
+        """The handler for what torchrun was told. Raises RendezvousSettingsError, RendezvousConnectionError."""
+        options = Options.of(params)
+        place = endpoint.meet(options)
+        return cls(options, StoreBackend(place.store, options.run_id), place)
+
+    @classmethod
+    def from_store(
+        cls, run_id: str, store: Any, min_nodes: int, max_nodes: int, local_addr: str | None = None, **config: Any
+    ) -> Self:
+        """A handler on any torch store, which stays the caller's; `config` is what --rdzv-conf may have."""
+        params = RendezvousParameters(NAME, "", run_id, min_nodes, max_nodes, local_addr, **config)
+        return cls(Options.of(params), StoreBackend(store, run_id))
+
+    @classmethod
+    def from_backend(
+        cls, run_id: str, backend: RendezvousBackend, min_nodes: int, max_nodes: int,
+        local_addr: str | None = None, **config: Any,
+    ) -> Self:  # fmt: skip
+        """A handler on a backend that was written for torch's dynamic rendezvous."""
+        params = RendezvousParameters(NAME, "", run_id, min_nodes, max_nodes, local_addr, **config)
+        return cls(Options.of(params), TorchBackend(backend))
+
+    # ---- what torch's agent calls
+
+    def get_backend(self) -> str:
+        """The name of the entry point."""
+        return NAME
+
+    def get_run_id(self) -> str:
+        """The name of the job."""
+        return self._options.run_id
+
+    @property
+    def use_agent_store(self) -> bool:
+        """The workers use the round's store, unless TORCH_DISABLE_SHARE_RDZV_TCP_STORE is 1."""
+        return bootstrap.share_agent_store()
+
+    def next_rendezvous(self, failed: bool = False) -> RendezvousInfo:
+        """Join the next complete round, and meet its members; `failed`: because the workers did.
+
+        Raises:
+            RendezvousClosedError, RendezvousTimeoutError, RendezvousSettingsError, RendezvousConnectionError.
+        """
+        part, seen = self._part, self._part.seen
+        self._recorder.said("joining", seen)
+        try:
+            if seen is not None and seen.closed is not None:  # for good, also if the store went with its owner
+                raise closed_error(seen.closed)
+            while True:
+                joined, failed = part.join(self._options.join_timeout, failed), False
+                info = part.meeting.begin(joined, lambda: self._standing() in GOOD)
+                if info is not None:
+                    self._recorder.said("joined", joined.state, rank=joined.rank, world_size=joined.world_size)
+                    return info
+                self._recorder.said("broken", joined.state, standing=self._standing().name)
+        except RendezvousError as error:
+            self._recorder.failed(error, part.holder.state)
+            raise
+
+    def num_nodes_waiting(self) -> int:
+        """How many nodes wait for the next round, at least 1 if this one is over; touches no store, never fails."""
+        standing, state = self._standing(), self._part.seen
+        if standing in (Standing.REPLACED, Standing.EXPELLED, Standing.LAPSED):
+            return 1
+        return len(state.waiting) if standing is Standing.NEWCOMERS and state is not None else 0
+
+    def is_closed(self) -> bool:
+        """Whether the rendezvous is closed. Raises RendezvousConnectionError."""
+        if self._closed or self._standing() is Standing.CLOSED:
+            return True
+        state = self._part.briefly(_look(), self._options.close_timeout, PATIENCE_SECONDS)
+        return state is not None and state.closed is not None
+
+    def set_closed(self) -> None:
+        """Close the rendezvous for everyone. Raises RendezvousConnectionError, RendezvousTimeoutError."""
+        self._close("set_closed() was called", anyway=True)
+
+    def shutdown(self) -> bool:
+        """End this node's part: a member closes the rendezvous for all, anybody else leaves. False if it failed."""
+        return self.close("its agent has ended")
+
+    # ---- ours
+
+    @property
+    def state(self) -> State | None:
+        """The shared state, as this node saw it last."""
+        return self._part.seen
+
+    def standing(self) -> Standing:
+        """What has become of the round that this node is in; never waits, never fails."""
+        return self._standing()
+
+    def wait(self, seconds: float, known: Standing) -> None:
+        """Return when the standing is another one than is known, or after `seconds`."""
+        beating = self._part.keep_alive
+        if beating is not None:
+            beating.wait(seconds, known)
+
+    @property
+    def max_restarts(self) -> int:
+        """Of the job; -1: they are not counted here."""
+        return self._options.settings.max_restarts
+
+    @property
+    def join_timeout(self) -> float:
+        """Seconds within which this node must be in a complete round."""
+        return self._options.join_timeout
+
+    def done(self) -> bool:
+        """Report that the workers of this node have succeeded; the last report closes the rendezvous as succeeded.
+
+        False if the round was replaced. Raises RendezvousConnectionError, RendezvousTimeoutError.
+        """
+        part = self._part
+        assert part.joined is not None  # after next_rendezvous
+        return part.briefly(_done(part.engine, part.joined), self._options.close_timeout, PATIENCE_SECONDS)
+
+    def give_notice(self) -> None:
+        """Before the workers of a node that will leave are stopped: end its round; never fails."""
+        part = self._part
+        if part.joined is not None and part.listed:
+            with contextlib.suppress(RendezvousError):
+                part.briefly(part.engine.give_notice(part.joined), PATIENCE_SECONDS, PATIENCE_SECONDS)
+
+    def linger(self) -> None:
+        """If this node serves the endpoint: wait until the others have left, at most the window; never fails."""
+        settings = self._options.settings
+        if self._part.serves:
+            with contextlib.suppress(RendezvousError):
+                steps = _alone(self._part.engine.token, settings.window)
+                self._part.briefly(steps, settings.window, PATIENCE_SECONDS)
+
+    def close(self, reason: str, verdict: str = "") -> bool:
+        """`shutdown`, with the reason that the others are told, and how the job ended."""
+        part, over = self._part, self._standing() is Standing.CLOSED
+        part.stop()
+        try:
+            if part.listed and not over and not self._close(reason, anyway=False, verdict=verdict):
+                part.leave(self._options.close_timeout)
+            if self._closed and part.serves:
+                time.sleep(LINGER_SECONDS)
+            self._closed = self._closed or over
+        except RendezvousError as error:
+            self._recorder.failed(error, None)
+            return False
+        finally:
+            part.listed = False  # whatever it was, it is not tried again
+            self.leave()
+        return True
+
+    def leave(self) -> None:
+        """Take this node off the rendezvous, which goes on without it; never fails, and may be called twice."""
+        self._depart()
+        atexit.unregister(self._depart)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave()
+
+    def __repr__(self) -> str:
+        return f"<DynamicRendezvousHandler of {self._part.engine.me.node} in {self._options.run_id!r}>"
+
+    def _standing(self) -> Standing:
+        beating = self._part.keep_alive
+        return beating.standing() if beating is not None else Standing.CURRENT
+
+    def _close(self, reason: str, *, anyway: bool, verdict: str = "") -> bool:
+        """True if the rendezvous is closed now, by whomever."""
+        steps = self._part.engine.close(reason, verdict, anyway=anyway)
+        done = self._part.briefly(steps, self._options.close_timeout, PATIENCE_SECONDS)
+        if done:
+            self._recorder.said("closed", reason=reason)
+        self._closed = done or self.is_closed()
+        return self._closed
+
+
+def _look() -> Generator[Effect, Seen, State | None]:
+    return (yield Sync()).state
+
+
+def _done(engine: Engine, joined: Joined) -> Generator[Effect, Seen, bool]:
+    yield from engine.done(joined)
+    state = (yield Sync()).state
+    return state is not None and engine.token in state.done
+
+
+def _alone(token: str, seconds: float) -> Generator[Effect, Seen, None]:
+    seen = yield Sync()
+    ends = seen.now + seconds
+    while seen.now < ends and seen.state is not None and any(p.node.token != token for p in seen.state.listed()):
+        seen = yield Sync(ends - seen.now, seen.state.news)
+
+
+class _Part:
+    """What a handler has to let go of when it is not there any more: it knows nothing of the handler."""
+
+    def __init__(
+        self, engine: Engine, holder: StateHolder, meeting: bootstrap.Meeting, place: endpoint.Endpoint | None
+    ) -> None:
+        self.engine, self.holder, self.meeting, self._place = engine, holder, meeting, place
+        self.keep_alive: KeepAlive | None = None
+        self.joined: Joined | None = None
+        self.listed = False  # or maybe
+
+    @property
+    def serves(self) -> bool:
+        """Whether the endpoint ends with this node."""
+        return self._place is not None and self._place.server is not None
+
+    @property
+    def seen(self) -> State | None:
+        """The state as it was seen last."""
+        return self.keep_alive.state if self.keep_alive is not None else self.holder.state
+
+    def join(self, seconds: float, failed: bool = False) -> Joined:
+        """Become a member of a complete round, and beat for it."""
+        self.stop()
+        self.engine.me = replace(self.engine.me, port=self.meeting.promise())
+        self.listed = True
+        joined = run(self.engine.join(seconds, failed=failed), self.holder, patience=seconds)
+        self.joined = joined
+        self.keep_alive = KeepAlive(self.engine, joined, self.holder)
+        return joined
+
+    def briefly(self, steps: Generator[Effect, Seen, T], within: float, patience: float) -> T:
+        """Something that another thread may do while this node joins or beats."""
+        holder = self.holder.clone()
+        try:
+            return run(steps, holder, patience=patience, within=within)
+        finally:
+            holder.close()
+
+    def leave(self, within: float) -> None:
+        if self.listed:
+            self.briefly(self.engine.leave(), within, PATIENCE_SECONDS)
+            self.listed = False
+
+    def stop(self) -> None:
+        beating, self.keep_alive = self.keep_alive, None
+        if beating is None:
+            return
+        if beating.stop():
+            self.holder.resume()
+        else:  # it is in an operation, which takes its time
+            stuck, self.holder = self.holder, self.holder.clone()
+            stuck.close()
+
+    def depart(self, owner: int) -> None:
+        """Leave, and let go of everything; a fork of the node does neither."""
+        if os.getpid() != owner:
+            return
+        self.stop()
+        self.holder.interrupt()
+        try:
+            self.leave(LEAVE_SECONDS)
+        except RendezvousError as error:
+            log.warning("the others will notice that this node has left, it could not tell them: %s", error)
+        self.holder.close()
+        self.meeting.close()
+        if self._place is not None:
+            self._place.close()

@@ -1,0 +1,87 @@
+"""The state of a rendezvous as one thread sees it: what the backend holds, decoded, and nothing that is newer.
+
+Rule: the bytes that were read last are the token of the next write, and a write is won if the backend then holds its
+very bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+from .backends import Backend
+from .encoding import decode, encode
+from .engine import Effect, Seen, Write
+from .errors import RendezvousConnectionError
+from .state import State
+
+
+class StateHolder:
+    """Carries out what an engine asks for; for one thread, another one may only interrupt it."""
+
+    def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
+        self.backend, self.clock = backend, clock
+        self.state: State | None = None  # as it was read last
+        self._data: bytes | None = None
+        self._interrupted = threading.Event()
+
+    def perform(self, effect: Effect) -> Seen:
+        """Wait and read, or write; a write that failed may be repeated, it happens once.
+
+        Raises:
+            RendezvousConnectionError: the store is not reached, or silent.
+            RendezvousStateError: what it holds is no state; it is left as it is.
+        """
+        if isinstance(effect, Write):
+            return self._write(effect.state)
+        if effect.news is None:
+            self.pause(effect.seconds)
+        elif effect.seconds > 0:
+            self.backend.wait(effect.news, effect.seconds)
+        self._take(self.backend.read())
+        return Seen(self.state, self.clock())
+
+    def _write(self, state: State) -> Seen:
+        data, known = encode(state), self.state.news if self.state is not None else 0
+        if self.backend.write(data, self._data) != data:
+            return Seen(self.state, self.clock())  # what is there now is read when it is this node's turn again
+        self.state, self._data = state, data
+        if state.news > known:
+            with contextlib.suppress(RendezvousConnectionError):  # it is written: who is not told looks later
+                self.backend.tell(state.news)
+        return Seen(self.state, self.clock(), True)
+
+    def _take(self, data: bytes | None) -> None:
+        if data != self._data:
+            self.state = decode(data) if data is not None else None
+            self._data = data
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass, unless somebody interrupts."""
+        if seconds > 0:
+            self._interrupted.wait(seconds)
+
+    @property
+    def interrupted(self) -> bool:
+        """Nothing is waited for any more."""
+        return self._interrupted.is_set()
+
+    def interrupt(self) -> None:
+        """End what another thread waits for here, and all later waits."""
+        self._interrupted.set()
+        self.backend.interrupt()
+
+    def resume(self) -> None:
+        """Wait again: who interrupted has seen that nobody does."""
+        self._interrupted.clear()
+        self.backend.resume()
+
+    def clone(self) -> StateHolder:
+        """Another one on the same state, for another thread."""
+        return StateHolder(self.backend.clone(), self.clock)
+
+    def close(self) -> None:
+        """Let go of the connection; may be called twice."""
+        self.backend.close()

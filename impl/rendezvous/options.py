@@ -1,0 +1,154 @@
+"""What a node is told on the command line: torchrun's options and --rdzv-conf, known and checked, all of them.
+
+Rule: nothing that was said is ignored: an option that has no meaning here is refused, with those that have one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+
+from .errors import RendezvousSettingsError
+from .state import Settings
+
+STORE_TYPES = ("tcp", "file", "memory")
+SECONDS_MAX = 365 * 86400.0
+ATTEMPTS_MAX = 1_000_000
+
+KNOWN = {
+    "join_timeout":           "seconds within which a node must be in a complete round; a spare waits for ever",
+    "timeout":                "the same, if join_timeout is not given; torchrun's own default is 900",
+    "last_call_timeout":      "seconds that the first round waits for more nodes once it has min_nodes",
+    "rescale_timeout":        "the same of every later round",
+    "close_timeout":          "seconds that closing and leaving may take",
+    "keep_alive_interval":    "seconds between two heartbeats",
+    "keep_alive_max_attempt": "heartbeats that may be missed, at least 2",
+    "read_timeout":           "seconds until the endpoint must answer, and that the agent waits for a key",
+    "store_type":             "tcp: a server at the endpoint; file: the endpoint is a path; memory: one process",
+    "is_host":                "1: this node serves the endpoint; 0: another one does; else by the endpoint's address",
+    "secret_file":            "a file that holds what whoever connects to the endpoint must know",
+    "local_id":               "tells the agents of one process apart",
+    "max_restarts":           "restarts of the job, counted for all nodes; else each agent counts its own",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What one node was told; times in seconds."""
+
+    run_id: str
+    settings: Settings
+    endpoint: str = ""
+    local_addr: str | None = None
+    join_timeout: float = 600.0
+    close_timeout: float = 30.0
+    read_timeout: float = 60.0
+    store_type: str = "tcp"
+    is_host: bool | None = None
+    secret: bytes | None = None
+    local_id: int | None = None
+
+    @classmethod
+    def of(cls, params: RendezvousParameters) -> Options:
+        """The options of torch's parameters.
+
+        Raises:
+            RendezvousSettingsError: one is unknown, or has a value that it cannot have; the text says which it can.
+        """
+        said = _Said(params.config)
+        if not params.run_id:
+            said.refuse("--rdzv-id", params.run_id, "give all nodes of one job the same name")
+        settings = Settings(
+            params.min_nodes,
+            params.max_nodes,
+            last_call=said.seconds("last_call_timeout", 30.0),
+            rescale_call=said.seconds("rescale_timeout", 0.0),
+            interval=said.seconds("keep_alive_interval", 5.0, least=0.001),
+            attempts=said.whole("keep_alive_max_attempt", 3, 2, ATTEMPTS_MAX),
+            max_restarts=said.whole("max_restarts", -1, 0, ATTEMPTS_MAX) if "max_restarts" in params.config else -1,
+        )
+        return cls(
+            params.run_id,
+            settings,
+            endpoint=(params.endpoint or "").strip(),
+            local_addr=params.local_addr,
+            join_timeout=said.seconds("join_timeout", said.seconds("timeout", 600.0, least=0.001), least=0.001),
+            close_timeout=said.seconds("close_timeout", 30.0, least=0.001),
+            read_timeout=said.seconds("read_timeout", 60.0, least=0.001),
+            store_type=said.one_of("store_type", STORE_TYPES),
+            is_host=said.flag("is_host"),
+            secret=said.secret("secret_file"),
+            local_id=said.whole("local_id", 0, 0, 1 << 31) if "local_id" in params.config else None,
+        )
+
+
+class _Said:
+    """The values of --rdzv-conf, which are texts, or of a program, which are anything."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        for name in config:
+            if name not in KNOWN:
+                near = difflib.get_close_matches(name, KNOWN, 1)
+                meant = f"did you mean {near[0]}? " if near else ""
+                raise RendezvousSettingsError(f"--rdzv-conf has {name}, which means nothing here: {meant}"
+                                              f"Known are {', '.join(sorted(KNOWN))}")  # fmt: skip
+
+    def refuse(self, name: str, value: object, remedy: str) -> NoReturn:
+        meaning = f" ({KNOWN[name]})" if name in KNOWN else ""
+        raise RendezvousSettingsError(f"{name}={value!r}{meaning}: {remedy}")
+
+    def _number(self, name: str, default: float, kind: Callable[[Any], float], remedy: str) -> float:
+        value = self._config.get(name, default)
+        try:
+            number = kind(value)
+        except (TypeError, ValueError, OverflowError):
+            self.refuse(name, value, remedy)
+        if isinstance(value, bool) or (not isinstance(value, str) and number != value):
+            self.refuse(name, value, remedy)
+        return number
+
+    def seconds(self, name: str, default: float, *, least: float = 0.0) -> float:
+        remedy = f"give seconds from {least:g} to {SECONDS_MAX:g}"
+        number = self._number(name, default, float, remedy)
+        if not least <= number <= SECONDS_MAX or math.isnan(number):
+            self.refuse(name, self._config.get(name), remedy)
+        return number
+
+    def whole(self, name: str, default: int, least: int, most: int) -> int:
+        remedy = f"give a whole number from {least} to {most}"
+        number = int(self._number(name, default, int, remedy))
+        if not least <= number <= most:
+            self.refuse(name, number, remedy)
+        return number
+
+    def one_of(self, name: str, values: tuple[str, ...]) -> str:
+        value = str(self._config.get(name, values[0])).strip().lower()
+        if value not in values:
+            self.refuse(name, value, f"give {', '.join(values[:-1])} or {values[-1]}")
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        value = self._config.get(name)
+        text = str(int(value) if isinstance(value, bool) else value).strip().lower()
+        if value is None or text in ("1", "true", "t", "yes", "y"):
+            return None if value is None else True
+        if text in ("0", "false", "f", "no", "n"):
+            return False
+        self.refuse(name, value, "give 1 or 0")
+
+    def secret(self, name: str) -> bytes | None:
+        path = self._config.get(name)
+        if path is None:
+            return None
+        try:
+            secret = Path(str(path)).read_bytes().rstrip(b"\r\n")
+        except OSError as error:
+            self.refuse(name, path, f"it cannot be read ({error.strerror}): name a file that all nodes have")
+        return secret or self.refuse(name, path, "it is empty: put some random bytes into it")

@@ -1,0 +1,144 @@
+"""The shared state of a rendezvous: what is in the store, as values that are never changed.
+
+Rule: a complete round is never changed, only replaced. Ranks are the order of `participants`, and the first one is the
+master: whoever reads a complete round reads the same members, ranks and master as everybody else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trystate.model.rendezvous.vocabulary import Membership
+
+REASON_LENGTH_MAX = 1000  # characters: everybody reads the state, all the time
+LISTS = {
+    "participants": Membership.PARTICIPANT,
+    "expected": Membership.EXPECTED,
+    "waiting": Membership.WAITING,
+    "spares": Membership.REDUNDANT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all nodes of a rendezvous must have in common; times in seconds."""
+
+    min_nodes: int
+    max_nodes: int
+    last_call: float = 30.0  # how long the first round waits for more nodes once there are enough
+    rescale_call: float = 0.0  # the same of a round that replaces another, once nobody is expected any more
+    interval: float = 5.0  # between two heartbeats
+    attempts: int = 3  # heartbeats that may be missed
+    max_restarts: int = -1  # of the job; -1: each agent counts for itself
+
+    @property
+    def window(self) -> float:
+        """A node whose heartbeat stood still for so long, on the observer's clock, is expelled."""
+        return self.interval * self.attempts
+
+    @property
+    def lease(self) -> float:
+        """A member that could not confirm a heartbeat for so long stops its workers: earlier than any observer."""
+        return self.window - max(self.interval / 2, self.window / 25)  # clocks differ by up to 1 % each
+
+    def differences(self, other: Settings) -> list[str]:
+        """`min_nodes is 2, not 3` for each setting that differs: theirs, not ours."""
+        names = self.__slots__
+        pairs = ((name, getattr(other, name), getattr(self, name)) for name in names)
+        return [f"{name} is {theirs}, not {ours}" for name, theirs, ours in pairs if theirs != ours]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One process in the rendezvous: a restarted one has another token, and is another node."""
+
+    address: str
+    pid: int
+    local_id: int
+    token: str
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Ranks follow this: addresses as people count them (node2 before node10), then the process."""
+        parts = re.split(r"(\d+)", self.address)
+        natural = tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part)
+        return natural, self.pid, self.local_id, self.token
+
+    def __str__(self) -> str:
+        return f"{self.address}_{self.pid}_{self.local_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """A listed node: its heartbeats so far, and where it would serve the store of a round of which it is the master."""
+
+    node: Node
+    host: str
+    port: int
+    beats: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Who closed the rendezvous, and why; `verdict` is "succeeded", "failed", or "" if it says nothing of the job."""
+
+    by: str
+    reason: str
+    verdict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The rendezvous as the store holds it. `version` and `writer` make every write differ from every other."""
+
+    life: str  # made up by who wrote the first version: a store that lost its contents begins another life
+    settings: Settings
+    version: int = 0
+    writer: str = ""
+    round: int = 0
+    complete: bool = False
+    call: int = 0  # how many last calls have begun: each has a clock of its own at each node
+    news: int = 0  # counts the changes that somebody waits for
+    participants: tuple[Participant, ...] = ()  # of a complete round: in the order of their ranks
+    expected: tuple[Participant, ...] = ()
+    waiting: tuple[Participant, ...] = ()
+    spares: tuple[Participant, ...] = ()
+    done: tuple[str, ...] = ()  # tokens of the members of a complete round whose workers have all succeeded
+    spent: int = 0  # restarts, of max_restarts
+    closed: Closed | None = None
+
+    def listed(self) -> Iterator[Participant]:
+        for name in LISTS:
+            yield from getattr(self, name)
+
+    def find(self, token: str) -> Participant | None:
+        """The listing of a node."""
+        return next((one for one in self.listed() if one.node.token == token), None)
+
+    def membership(self, token: str) -> Membership:
+        """Where a node is listed."""
+        for name, membership in LISTS.items():
+            if any(one.node.token == token for one in getattr(self, name)):
+                return membership
+        return Membership.OUTSIDE
+
+    @property
+    def seats(self) -> int:
+        """How many may still join; the seats of those who are expected are kept for them."""
+        return self.settings.max_nodes - len(self.participants) - len(self.expected)
+
+    @property
+    def quorum(self) -> bool:
+        return len(self.participants) >= self.settings.min_nodes
+
+    @property
+    def calling(self) -> bool:
+        """A last call is on."""
+        return self.quorum and not self.complete
+
+    @property
+    def restarts_left(self) -> bool:
+        """One more failure would not be the last one."""
+        return self.settings.max_restarts < 0 or self.spent < self.settings.max_restarts

@@ -1,0 +1,147 @@
+"""The state of a rendezvous in a key of any torch store, ours or torch's.
+
+Rule: every request is one that no store makes wait, on a connection of this backend's own, which is given up after
+any failure: what comes next begins on a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from trystate.model.errors import TrystateError
+
+from ..store.tcp import TCPStore
+from .errors import RendezvousConnectionError, RendezvousError
+from .news import News, listen, look
+
+OPERATION_SECONDS = 5.0  # then it is begun anew, on a new connection: a state is a few kilobytes
+CONNECT_SECONDS = 2.0
+
+
+class StoreBackend:
+    """The state `trystate/<run_id>/state` of a store, which stays the caller's to close."""
+
+    name = "trystate"
+
+    def __init__(self, store: Any, run_id: str) -> None:
+        self._origin, self._run_id = store, run_id
+        self._state_key, self._news_key = f"trystate/{run_id}/state", f"trystate/{run_id}/news"
+        self._lock = threading.Lock()  # of what follows, against `interrupt` and `close`
+        self._own: Any = None
+        self._news: News | None = None
+        self._interrupted = False
+
+    def read(self) -> bytes | None:
+        """What is there; None: nothing. Raises RendezvousConnectionError."""
+        with self._connected() as store:
+            return look(store, self._state_key)
+
+    def write(self, data: bytes, over: bytes | None) -> bytes | None:
+        """Write `data` if `over` is still there (None: nothing is); what is there then: `data`, if it was."""
+        with self._connected() as store:
+            found = bytes(store.compare_set(self._state_key, over if over is not None else b"", data))
+        # It would have been replaced if it were there: a store answers with what was expected if there is nothing.
+        return None if over is not None and found == over else found
+
+    def wait(self, news: int, seconds: float) -> None:
+        """Return when `tell` was called with more than `news`, or after `seconds`, or earlier."""
+        with self._connected() as store:
+            heard = self._listening(store)
+            heard.wait(news, seconds)
+        if heard.lost:
+            self._disconnect()
+
+    def tell(self, news: int) -> None:
+        """Wake whoever waits for more than fewer `news`."""
+        with self._connected() as store:
+            self._listening(store).tell(news)
+
+    def interrupt(self) -> None:
+        """End a `wait` of another thread, and all later ones."""
+        with self._lock:
+            self._interrupted = True
+            if self._news is not None:
+                self._news.interrupt()
+
+    def resume(self) -> None:
+        """Let `wait` wait again."""
+        with self._lock:
+            self._interrupted = False
+            if self._news is not None:
+                self._news.resume()
+
+    def clone(self) -> StoreBackend:
+        """Another one on the same state, with a connection of its own."""
+        return StoreBackend(self._origin, self._run_id)
+
+    def close(self) -> None:
+        """Let go of the connection; a thread that is in an operation gets RendezvousConnectionError."""
+        self.interrupt()
+        self._disconnect()
+
+    def _listening(self, store: Any) -> News:
+        news = self._news
+        if news is None:
+            news = listen(store, self._news_key)
+            with self._lock:
+                self._news = news
+                if self._interrupted:
+                    news.interrupt()
+        return news
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Any]:
+        """Our connection; what goes wrong with it is a RendezvousConnectionError, and its end."""
+        try:
+            if self._own is None:
+                self._own = connection(self._origin)
+            yield self._own
+        except RendezvousError:
+            raise
+        except (dist.DistError, TrystateError, RuntimeError, ValueError, OSError) as error:
+            self._disconnect()
+            raise RendezvousConnectionError(
+                f"rendezvous {self._run_id!r} at {place(self._origin)}: {type(error).__name__}: {error}; "
+                "see whether whoever serves it still runs"
+            ) from error
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            own, self._own, self._news = self._own, None, None
+        if own is not None and own is not self._origin and hasattr(own, "close"):
+            own.close()
+
+
+def connection(store: Any) -> Any:
+    """Another connection to the same data, whose operations take at most OPERATION_SECONDS each.
+
+    A client of a TCP server becomes one of ours, which watches and may be ended while it waits; it may find another
+    server there than the first one was, a restarted one.
+    """
+    seconds = min(store.timeout, timedelta(seconds=OPERATION_SECONDS))
+    if isinstance(store, TCPStore | dist.TCPStore):  # type: ignore[attr-defined]
+        connect = min(seconds, timedelta(seconds=CONNECT_SECONDS))
+        secret = store._client.secret if isinstance(store, TCPStore) else None
+        own: Any = TCPStore(store.host, store.port, timeout=connect, secret=secret)
+    else:
+        try:
+            own = store.clone()
+        except (AttributeError, NotImplementedError):
+            return store  # somebody's own class: its threads share what it has
+    own.set_timeout(seconds)
+    return own
+
+
+def place(store: Any) -> str:
+    """Where a store is: `127.0.0.1:29400`, or of what class it is."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    if hasattr(store, "host") and hasattr(store, "port"):
+        return f"{store.host}:{store.port}"
+    path = getattr(store, "path", None)
+    return f"the {type(store).__name__}{f' {path}' if path is not None else ''}"

@@ -1,0 +1,85 @@
+"""A backend that was written for torch's dynamic rendezvous, under our engine.
+
+Rule: it is asked for nothing but `get_state` and `set_state`, by one thread at a time. Its clones share it: while it
+keeps one thread waiting, heartbeats wait too, and the lease sees to it that nobody works on unseen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch.distributed.elastic.rendezvous import RendezvousStateError as TorchStateError
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
+
+from .errors import RendezvousConnectionError, RendezvousError, RendezvousStateError
+from .news import Looked
+
+
+class TorchBackend:
+    """The state that a `RendezvousBackend` of torch's keeps, etcd's for example."""
+
+    name = "trystate"
+
+    def __init__(self, backend: RendezvousBackend, lock: threading.Lock | None = None) -> None:
+        self._backend, self._lock = backend, lock or threading.Lock()
+        self._data: bytes | None = None  # the bytes that go with the token
+        self._token: Any = None
+        self._news = Looked()
+
+    def read(self) -> bytes | None:
+        """What is there; None: nothing. Raises RendezvousConnectionError."""
+        with self._alone():
+            return self._take(self._backend.get_state())
+
+    def write(self, data: bytes, over: bytes | None) -> bytes | None:
+        """Write `data` if `over` is still there (None: nothing is); what is there then: `data`, if it was."""
+        if over != self._data:  # its token is not ours any more: it was replaced
+            return self.read()
+        with self._alone():
+            return self._take(self._backend.set_state(data, self._token))
+
+    def wait(self, news: int, seconds: float) -> None:
+        """Return after a while: at first a short one, as long as there is no news a longer one."""
+        self._news.wait(news, seconds)
+
+    def tell(self, news: int) -> None:
+        """Nobody can be told: all look."""
+
+    def interrupt(self) -> None:
+        """End a `wait` of another thread, and all later ones."""
+        self._news.interrupt()
+
+    def resume(self) -> None:
+        """Let `wait` wait again."""
+        self._news.resume()
+
+    def clone(self) -> TorchBackend:
+        """Another one on the same state, and on the same connection: torch's backends cannot have two."""
+        return TorchBackend(self._backend, self._lock)
+
+    def close(self) -> None:
+        """The backend is its owner's to close."""
+        self.interrupt()
+
+    def _take(self, found: tuple[Any, ...] | None) -> bytes | None:
+        self._data, self._token = (bytes(found[0]), found[1]) if found is not None else (None, None)
+        return self._data
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Whatever the backend raises is one of our exceptions."""
+        with self._lock:
+            try:
+                yield
+            except TorchStateError as error:
+                raise RendezvousStateError(f"{self._backend.name}: {error}") from error
+            except RendezvousError:
+                raise
+            except Exception as error:
+                raise RendezvousConnectionError(
+                    f"the rendezvous backend {self._backend.name!r} failed: {type(error).__name__}: {error}; "
+                    "see whether what it connects to still runs"
+                ) from error

@@ -1,0 +1,139 @@
+"""`trystate run`: torchrun's command line, with our agent and our rendezvous.
+
+Rule: an option does what it says or is refused, with the reason; none is accepted and ignored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from trystate.model.errors import TrystateError, UnavailableError, UsageError
+
+from .exits import Exit
+from .manual import PAGES
+
+BACKEND = "trystate"
+STATIC_ONLY = ("node_rank", "master_addr", "master_port")
+NO_ID = "none"  # torchrun's default for --rdzv-id
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the workers of this node until the job is over; 0 if it has succeeded."""
+    try:
+        from torch.distributed.elastic.multiprocessing import SignalException
+        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+    except ImportError as error:
+        raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
+    config, entrypoint, arguments = configured(args.argv)
+    try:
+        # What failed first is written to TORCHELASTIC_ERROR_FILE, as by torchrun.
+        record(_launch)(config, entrypoint, arguments)
+    except ChildFailedError as error:
+        print(error, file=sys.stderr)
+    except (TrystateError, SignalException) as error:
+        if isinstance(error, UsageError):
+            raise
+        print(
+            "trystate run:", *(error.args or (type(error).__name__,)), *getattr(error, "__notes__", ()), file=sys.stderr
+        )
+    else:
+        return Exit.OK
+    return Exit.FAILED
+
+
+def _launch(config: Any, entrypoint: Any, args: list[str]) -> None:
+    from trystate.impl.agent.launch import launch
+
+    launch(config, entrypoint, args)
+
+
+def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
+    """torch's LaunchConfig, what to run, and its arguments.
+
+    Raises UsageError; SystemExit for --help.
+    """
+    from torch.distributed.run import config_from_args
+
+    chosen = parser().parse_args(argv)
+    _refuse_what_means_nothing(chosen)
+    _name_a_job_of_one_node(chosen)
+    # For torch's function, which warns of what it ignores: there is nothing left to ignore.
+    chosen.node_rank, chosen.start_method = 0, chosen.start_method or "spawn"
+    del chosen.master_addr
+    try:
+        config, entrypoint, args = config_from_args(chosen)
+    except (AssertionError, ValueError, RuntimeError) as error:
+        raise UsageError(f"{error}; trystate run --help says more") from error
+    return config, entrypoint, args
+
+
+def parser() -> argparse.ArgumentParser:
+    """torchrun's parser; what a platform's variables say of static rendezvous is left out."""
+    from torch.distributed.run import get_args_parser
+
+    found: argparse.ArgumentParser = get_args_parser()
+    found.prog = "trystate run"
+    page, found.formatter_class = PAGES["run"], argparse.RawDescriptionHelpFormatter
+    found.description, found.epilog = page.description, page.epilog
+    found.error = _refuse  # type: ignore[method-assign]
+    found.set_defaults(rdzv_backend=os.environ.get("PET_RDZV_BACKEND", BACKEND), start_method=None)
+    found.set_defaults(**dict.fromkeys(STATIC_ONLY))
+    return found
+
+
+def _refuse(message: str) -> NoReturn:
+    raise UsageError(f"{message}; trystate run --help says more")
+
+
+def _refuse_what_means_nothing(chosen: argparse.Namespace) -> None:
+    for name in STATIC_ONLY:
+        if getattr(chosen, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            _refuse(f"{option} {getattr(chosen, name)} means nothing here: the rendezvous gives ranks and a master")
+    if chosen.rdzv_backend != BACKEND:
+        _refuse(f"--rdzv-backend {chosen.rdzv_backend}: this command has {BACKEND} alone; torchrun has others")
+    if chosen.standalone and (chosen.rdzv_endpoint or chosen.rdzv_id != NO_ID):
+        _refuse("--standalone is a job of one node with no endpoint: leave out --rdzv-endpoint and --rdzv-id, or it")
+    if chosen.run_path and (chosen.no_python or chosen.module):
+        _refuse("--run-path runs a file in this interpreter: leave out --no-python and --module")
+    if chosen.start_method is not None and not chosen.run_path:
+        _refuse(f"--start-method {chosen.start_method} is for --run-path: any other script is a program of its own")
+    if chosen.monitor_interval <= 0:
+        _refuse(f"--monitor-interval {chosen.monitor_interval:g}: give seconds above 0")
+    _refuse_names(chosen)
+    _refuse_logs(chosen)
+
+
+def _refuse_names(chosen: argparse.Namespace) -> None:
+    """Names that torch looks up late, or not at all."""
+    from torch.distributed.elastic.events.handlers import _log_handlers
+
+    for name in chosen.signals_to_handle.split(","):
+        if not name.strip().startswith("SIG") or not hasattr(signal, name.strip()):
+            _refuse(f"--signals-to-handle has {name.strip()!r}, which is no signal of this system")
+    if chosen.event_log_handler not in _log_handlers:
+        _refuse(f"--event-log-handler {chosen.event_log_handler} is unknown: known are {', '.join(_log_handlers)}")
+
+
+def _refuse_logs(chosen: argparse.Namespace) -> None:
+    for stream, bit in (("stdout", 1), ("stderr", 2)):
+        tees = any(int(part.rpartition(":")[2]) & bit for part in chosen.tee.split(",") if part[-1:].isdigit())
+        if getattr(chosen, f"duplicate_{stream}_filters") and not tees:
+            _refuse(f"--duplicate-{stream}-filters filters what --tee copies: add --tee {bit}")
+
+
+def _name_a_job_of_one_node(chosen: argparse.Namespace) -> None:
+    """Without an endpoint there can be one node only, which brings a store of its own."""
+    one = chosen.nnodes.strip() in ("1", "1:1")
+    if chosen.standalone and not one:
+        _refuse(f"--standalone is a job of one node, --nnodes {chosen.nnodes} are more: give an endpoint instead")
+    if not chosen.rdzv_endpoint:
+        if not one:
+            _refuse(f"--nnodes {chosen.nnodes} needs --rdzv-endpoint HOST:PORT, the same on all nodes")
+        chosen.rdzv_endpoint, chosen.rdzv_id = "localhost:0", str(uuid.uuid4())
