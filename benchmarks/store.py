@@ -21,43 +21,22 @@ import argparse
 import contextlib
 import itertools
 import os
-import platform
 import selectors
 import socket
-import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import torch
 import torch.distributed as dist
+from common import LOOPBACK, SERVERS, Sides, about, in_turns, ratio, seconds, show, spread
 from trystate.impl.store.wire import I64
 from trystate.property_tests import store_wire as wire
-from trystate.property_tests.torch_store.server import OurServer, Server, TorchServer
+from trystate.property_tests.torch_store.server import Server
 
-LOOPBACK = "127.0.0.1"
 TIMEOUT = timedelta(seconds=120)
-SERVERS: dict[str, type[Server]] = {"torch": TorchServer, "ours": OurServer}
-Sides = dict[str, Any]  # "torch" and "ours" -> a server or a client of it
-
-
-def seconds(do: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    do()
-    return time.perf_counter() - began
-
-
-def in_turns(rounds: int, sides: Sides, measure: Callable[[Any, int], float]) -> dict[str, list[float]]:
-    """What `measure` says of each side, `rounds` times; who goes first alternates."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(rounds):
-        for name in list(sides) if number % 2 else reversed(list(sides)):
-            found[name].append(measure(sides[name], number))
-    return found
 
 
 # ---- one client
@@ -318,42 +297,6 @@ def starting(rounds: int) -> None:
                 resident = server.resident_bytes()
         lines.append([name, spread(taken), f"{resident / 2**20:.0f}"])
     show("A server's process", ["server", "starts in, ms", "resident, MiB"], lines)
-
-
-# ---- what is printed
-
-
-def spread(values: list[float]) -> str:
-    """The median, and from where to where."""
-    digits = 0 if statistics.median(values) >= 100 else 1
-    low, middle, high = (f"{v:.{digits}f}" for v in (min(values), statistics.median(values), max(values)))
-    return middle if len(values) < 2 else f"{middle} ({low}..{high})"
-
-
-def ratio(torchs: list[float], ours: list[float]) -> str:
-    ratios = [a / b for a, b in zip(torchs, ours, strict=True)]
-    low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-    return f"{middle:.2f}" if len(ratios) < 2 else f"{middle:.2f} ({low:.2f}..{high:.2f})"
-
-
-def show(title: str, heads: list[str], lines: list[list[str]]) -> None:
-    table = [heads, *lines]
-    widths = [max(len(line[k]) for line in table) for k in range(len(heads))]
-    print(f"\n### {title}\n")
-    for number, line in enumerate(table):
-        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |")
-        if not number:
-            print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    sys.stdout.flush()
-
-
-def about() -> str:
-    """The machine and the versions."""
-    try:
-        loop = f"uvloop {version('uvloop')}"
-    except PackageNotFoundError:
-        loop = "asyncio"
-    return f"{os.cpu_count()} cores, Python {platform.python_version()}, {loop}, torch {torch.__version__}"
 
 
 def main() -> int:

@@ -35,3 +35,16 @@ def test_both_servers_answer_the_same(part: str, tmp_path: Path) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("\n| ") >= 2
+
+
+RENDEZVOUS = CHECKER.parent / "rendezvous.py"
+
+
+@pytest.mark.skipif(not RENDEZVOUS.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+@pytest.mark.parametrize("part", ["rounds", "last-call", "newcomer", "death", "simulated"])
+def test_both_rendezvous_form_the_same_rounds(part: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch.distributed")
+    argv = [sys.executable, str(RENDEZVOUS), "--quick", "--only", part]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("\n| ") >= 2

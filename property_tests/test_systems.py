@@ -156,6 +156,35 @@ def test_an_edition_has_its_own_transitions_and_the_first_is_the_default(edition
     assert [t.name for t in Full(edition=edition).transitions] == names
 
 
+def test_a_field_is_a_variable_only_of_the_editions_that_it_names() -> None:
+    class Editions(Full):
+        dry = flag(per="node", editions=[Edition.OLD])
+        depth = integer(0, "top", editions=[Edition.NEW])
+        temper = choice(Mood, editions=[Edition.OLD, Edition.NEW])
+
+        @transition(editions=[Edition.NEW])
+        def sink(self, s: Any) -> None:
+            """Deeper."""
+            s.depth = 1
+
+    old, new = (set(Editions(edition=e).slots) - set(Full(edition=e).slots) for e in Edition)
+    assert (old, new) == ({"dry", "temper"}, {"depth", "temper"})
+
+
+def test_a_step_that_uses_a_field_of_another_edition_is_an_error() -> None:
+    class Editions(Full):
+        depth = integer(0, "top", editions=[Edition.NEW])
+
+        @transition()
+        def sink(self, s: Any) -> None:
+            """Deeper, also where there is no depth."""
+            s.depth = 1
+
+    Editions(edition=Edition.NEW)
+    with pytest.raises(DeclarationError, match="depth"):
+        Editions(edition=Edition.OLD)
+
+
 def test_a_transition_of_an_edition_that_the_system_lacks_is_an_error() -> None:
     def body(self: Any, s: Any) -> None:  # blamed: edition
         """Never there."""

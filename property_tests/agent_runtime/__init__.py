@@ -1,0 +1,1 @@
+"""Jobs of real agents on this machine: started, watched, hurt, and ended whatever happens."""

@@ -1,0 +1,272 @@
+"""A store's server, agents that meet at it, and workers that do what a test tells them through files.
+
+Rule: every wait has a limit, and what was started is ended by its process id when the job's `with` block ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import re
+import runpy
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from trystate.impl.rendezvous.encoding import decode
+from trystate.impl.rendezvous.state import Settings, State
+from trystate.impl.rendezvous.store_backend import StoreBackend
+from trystate.impl.store.tcp import TCPStore
+
+SECONDS = 30.0  # for anything that is waited for: it takes a few on an idle machine
+BEAT = 0.3  # seconds between two heartbeats
+CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,last_call_timeout=0.2"
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["trystate.running", "trystate.impl.agent.launch", "torch.distributed.run"])
+
+# A worker: notes that it runs, then does what the file `do.<agent>` says: go on, succeed, fail once, always,
+# once at a given time, or, as collectives do, when a peer is gone;
+# or ignore SIGTERM.
+WORKER = """
+import os, pathlib, signal, sys, time
+here, agent = pathlib.Path(sys.argv[1]), sys.argv[2]
+env = os.environ
+with open(here / f"began.{agent}", "a") as file:
+    names = "RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
+    file.write(" ".join([str(os.getpid()), *(env[name] for name in names)]) + "\\n")
+if env["LOCAL_RANK"] == "1":  # the second worker of a node takes its time to end
+    signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit(1)))
+until = time.monotonic() + 60
+while time.monotonic() < until:
+    with open(here / f"alive.{os.getpid()}", "w") as file:
+        file.write(str(time.monotonic()))
+    try:
+        do = (here / f"do.{agent}").read_text()
+    except FileNotFoundError:
+        do = ""
+    if do == "succeed":
+        sys.exit(0)
+    if do == "ignore":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        (here / "ignores").touch()
+    if do == "together":
+        peers = [line.split() for path in here.glob("began.*") for line in path.read_text().splitlines()]
+        if any(peer[2] == env["WORLD_SIZE"] and not pathlib.Path("/proc", peer[0]).exists() for peer in peers):
+            sys.exit("a peer is gone")
+    if do == "fail once" or do.startswith("fail at"):
+        (here / f"do.{agent}").unlink(missing_ok=True)
+    if do.startswith("fail at"):
+        time.sleep(max(0, float(do.split()[-1]) - time.monotonic()))
+    if do.startswith("fail"):
+        sys.exit(7)
+    time.sleep(0.02)
+sys.exit("nobody ended this worker")
+"""
+
+
+def eventually(said: str, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
+    """Wait until something is so; fails with what was waited for."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"{said}: not within {seconds:g} s"
+        time.sleep(0.02)
+
+
+def square(number: int) -> int:
+    if number < 0:
+        raise ValueError(number)
+    return number * number
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: a zombie does not."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A start of a worker, as it noted it."""
+
+    pid: int
+    rank: int
+    world_size: int
+    restart: int
+    max_restarts: int
+
+
+def _be(log: Path, program: str, argv: list[str]) -> None:
+    """In the child: what the programs do, and how they end."""
+    os.setsid()
+    os.chdir(log.parent)
+    with log.open("wb", buffering=0) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.stdin.close()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    if program == "torchrun":
+        from torch.distributed.run import main as torchrun
+
+        torchrun(argv)
+    else:
+        sys.argv = [*program.split(), *argv]
+        runpy.run_module("trystate", run_name="__main__")
+
+
+class Program:
+    """A process that was forked from one that has imported torch: that takes seconds."""
+
+    def __init__(self, log: Path, program: str, argv: list[str]) -> None:
+        self._log = log
+        self.process = CONTEXT.Process(target=_be, args=(log, program, argv))
+        self.process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def ends(self, seconds: float = SECONDS) -> int:
+        """Its exit code."""
+        self.process.join(seconds)
+        code = self.process.exitcode
+        assert code is not None, f"{self._log.name} has not ended within {seconds:g} s\n{self.said}"
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL, to this process alone."""
+        self.process.kill()
+        self.process.join(SECONDS)
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """It does not go on in here: neither answers nor refuses."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
+
+
+class Server(Program):
+    """`trystate store serve`."""
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        self._known = len(list(folder.glob("log.server*")))
+        super().__init__(folder / f"log.server{self._known}", "trystate store", ["serve", "--port", str(port)])
+        eventually("the server listens", lambda: "listening on" in self.said)
+        found = re.search(r"listening on \S+:(\d+)", self.said)
+        assert found is not None
+        self.port = int(found[1])
+
+
+class Agent(Program):
+    """`trystate run`, or another program with such options."""
+
+    def __init__(self, name: str, folder: Path, argv: list[str], program: str = "trystate run") -> None:
+        self.name, self._folder = name, folder
+        super().__init__(folder / f"log.{name}", program, argv)
+
+    @property
+    def ran(self) -> bool:
+        return self.process.is_alive()
+
+    def do(self, what: str) -> None:
+        """Tell the workers: `succeed`, `fail once`, `fail always`, `fail at SECONDS`, `together` or `ignore`."""
+        path = self._folder / f"do.{self.name}"
+        path.with_suffix(f".{self.name}.new").write_text(what)
+        path.with_suffix(f".{self.name}.new").rename(path)
+
+    @property
+    def began(self) -> list[Began]:
+        """All starts of workers of this agent so far."""
+        with contextlib.suppress(FileNotFoundError):
+            lines = (self._folder / f"began.{self.name}").read_text().splitlines()
+            return [Began(*map(int, line.split())) for line in lines if line.count(" ") == 4]
+        return []
+
+    def runs(self, count: int = 1, *, world_size: int | None = None) -> None:
+        """Wait until its workers have been started `count` times, the last time in a world of that size."""
+
+        def so() -> bool:
+            began = self.began
+            return len(began) >= count and (world_size is None or began[-1].world_size == world_size)
+
+        eventually(f"{self.name} runs (start {count}, world {world_size})\n{self.said}", so)
+
+
+class Job:
+    """A server, and agents that share a job there."""
+
+    def __init__(self, folder: Path, *, nodes: str, max_restarts: int = 0, conf: str = CONF) -> None:
+        self.folder = folder
+        self._options = ["--nnodes", nodes, "--max-restarts", str(max_restarts), "--rdzv-conf", conf]
+        self.agents: list[Agent] = []
+        self.server = Server(folder)
+        self.port = self.server.port
+        self._store: TCPStore | None = None
+        (folder / "worker.py").write_text(textwrap.dedent(WORKER))
+
+    def agent(self, name: str, *options: str) -> Agent:
+        """Start one more."""
+        argv = [
+            *self._options, "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
+            "--local-addr", "127.0.0.1", *options, str(self.folder / "worker.py"), str(self.folder), name,
+        ]  # fmt: skip
+        agent = Agent(name, self.folder, argv)
+        self.agents.append(agent)
+        return agent
+
+    def two(self) -> tuple[Agent, Agent]:
+        """Two agents, whose workers run."""
+        a, b = self.agent("a"), self.agent("b")
+        a.runs(world_size=2)
+        b.runs(world_size=2)
+        return a, b
+
+    @property
+    def state(self) -> State:
+        """The shared state of the rendezvous, empty as long as there is none."""
+        if self._store is None:
+            self._store = TCPStore("127.0.0.1", self.port, timeout=timedelta(seconds=SECONDS))
+        data = StoreBackend(self._store, "job").read()
+        return decode(data) if data is not None else State("", Settings(1, 1))
+
+    @property
+    def workers(self) -> list[int]:
+        """The processes of all workers that ever began."""
+        return [began.pid for agent in self.agents for began in agent.began]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for agent in self.agents:
+            agent.kill()
+        if self._store is not None:
+            self._store.close()
+        self.server.kill()
+        for pid in self.workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,157 @@
+"""Nodes, states and a stage for the tests of the rendezvous engine: the engine's generators, without any I/O.
+
+Rule: time passes only where nobody on the stage has anything to do, so that every run is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import Any
+
+from trystate.impl.rendezvous.engine import Effect, Engine, Seen, Sync, Write
+from trystate.impl.rendezvous.state import Node, Participant, Settings, State
+from trystate.model.rendezvous.vocabulary import Action
+
+INTERVAL, ATTEMPTS = 5.0, 3
+
+
+def settings(low: int = 2, high: int = 3, **others: Any) -> Settings:
+    return Settings(low, high, **{"interval": INTERVAL, "attempts": ATTEMPTS, **others})
+
+
+def participant(k: int, beats: int = 0) -> Participant:
+    """The k-th in the order of ranks."""
+    return Participant(Node(f"node{k}", 100 + k, 0, f"token-{k}"), f"host{k}", 29500 + k, beats)
+
+
+def tokens(listed: tuple[Participant, ...]) -> list[str]:
+    return [p.node.token for p in listed]
+
+
+class Actor:
+    """One operation of one engine on a stage."""
+
+    def __init__(self, stage: Stage, operation: Generator[Effect, Seen, Any]) -> None:
+        self.stage, self._operation = stage, operation
+        self.result: Any = None
+        self.ended = False
+        self.effects: list[Effect] = []
+        self._seen: State | None = None
+        self._go(None)
+
+    def _go(self, seen: Seen | None) -> None:
+        try:
+            self.effect = next(self._operation) if seen is None else self._operation.send(seen)
+        except StopIteration as end:
+            self.result, self.ended = end.value, True
+        except Exception as error:
+            self.result, self.ended = error, True
+        else:
+            self.since = self.stage.now
+            self.effects.append(self.effect)
+
+    @property
+    def wakes(self) -> float:
+        """When it has something to do, if nobody else does anything."""
+        if self.ended:
+            return math.inf
+        if isinstance(self.effect, Write):
+            return self.stage.now
+        state, news = self.stage.state, self.effect.news
+        told = news is not None and state is not None and state.news > news
+        return self.stage.now if told else self.since + self.effect.seconds
+
+    def step(self) -> None:
+        """Carry out the effect that it stands at, and go on to the next one."""
+        won = False
+        if isinstance(self.effect, Write):
+            won = (
+                self.stage.state is self._seen
+            )  # compare-and-set: a state is never changed, so the object is its token
+            if won:
+                self.stage.state = self.effect.state
+        self._seen = self.stage.state
+        self._go(Seen(self._seen, self.stage.now, won))
+
+    def steps_to(self, kind: type[Effect], limit: int = 20) -> Any:
+        """Go on until it stands at such an effect."""
+        for _ in range(limit):
+            if self.ended or isinstance(self.effect, kind):
+                break
+            self.step()
+        assert not self.ended, f"it ended with {self.result!r}"
+        assert isinstance(self.effect, kind), f"no {kind.__name__} within {limit} steps"
+        return self.effect
+
+
+class Stage:
+    """A store, a clock, and whoever acts on them."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self.state, self.now = state, 0.0
+        self.actors: list[Actor] = []
+        self.notes: list[tuple[str, Action, bool]] = []
+
+    def engine(self, k: int, agreed: Settings, draw: float = 0.5) -> Engine:
+        me = participant(k)
+
+        def note(action: Action, state: State, won: bool) -> None:
+            self.notes.append((me.node.token, action, won))
+
+        return Engine(me, agreed, draw=lambda: draw, life=f"life-{k}", note=note)
+
+    def start(self, operation: Generator[Effect, Seen, Any]) -> Actor:
+        self.actors.append(Actor(self, operation))
+        return self.actors[-1]
+
+    def drop(self, *actors: Actor) -> None:
+        """Their processes die."""
+        self.actors = [one for one in self.actors if one not in actors]
+
+    def run(self, seconds: float = 0.0, limit: int = 20_000) -> None:
+        """Let everybody act, and so much time pass.
+
+        Raises:
+            AssertionError: somebody spins.
+        """
+        until = self.now + seconds
+        for _ in range(limit):
+            ready = min(self.actors, key=lambda one: one.wakes, default=None)
+            if ready is None or ready.wakes > until:
+                self.now = until
+                return
+            self.now = max(self.now, ready.wakes)
+            ready.step()
+        raise AssertionError(f"more than {limit} steps until {self.now:g} s: {[one.effect for one in self.actors]}")
+
+    def play(self, operation: Generator[Effect, Seen, Any], seconds: float = 0.0) -> Any:
+        """Run an operation to its end, and give what it returned or raised."""
+        actor = self.start(operation)
+        self.run(seconds)
+        assert actor.ended, f"after {seconds:g} s it stands at {actor.effect}"
+        self.drop(actor)
+        return actor.result
+
+    def gather(self, *engines: Engine, seconds: float = 600.0) -> list[Any]:
+        """All of them join; what each returned, at most `seconds` later."""
+        actors = [self.start(one.join(600.0)) for one in engines]
+        end = self.now + seconds
+        while not all(one.ended for one in actors) and self.now < end:
+            ahead = min(min(one.wakes for one in self.actors), end)
+            self.run(ahead - self.now)
+        assert all(one.ended for one in actors), "not all have joined"
+        self.drop(*actors)
+        return [one.result for one in actors]
+
+
+def acted(effect: Effect) -> State:
+    """The state that it writes."""
+    assert isinstance(effect, Write), effect
+    return effect.state
+
+
+def waits(effect: Effect) -> Sync:
+    """The wait that it is."""
+    assert isinstance(effect, Sync), effect
+    return effect

@@ -1,0 +1,1 @@
+"""Tests of the rendezvous runtime: each piece, handlers in threads, and torchrun in real processes."""

@@ -1,0 +1,95 @@
+"""--rdzv-conf: each option does something, and what does nothing is refused with what would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from trystate.impl.rendezvous.errors import RendezvousError, RendezvousSettingsError
+from trystate.impl.rendezvous.options import KNOWN, Options
+from trystate.impl.rendezvous.state import Settings
+
+
+def options(run_id: str = "job", least: int = 2, most: int = 4, **config: Any) -> Options:
+    return Options.of(RendezvousParameters("trystate", "host:1", run_id, least, most, "here", **config))
+
+
+def config(name: str, value: object) -> dict[str, Any]:
+    return {name: value}
+
+
+def test_without_options_the_defaults_are_torchs() -> None:
+    found = options()
+    assert found.settings == Settings(2, 4, last_call=30.0, rescale_call=0.0, interval=5.0, attempts=3)
+    assert (found.join_timeout, found.close_timeout, found.read_timeout) == (600.0, 30.0, 60.0)
+    assert (found.store_type, found.is_host, found.endpoint, found.local_addr) == ("tcp", None, "host:1", "here")
+
+
+def test_every_option_is_taken_as_text_and_as_a_number(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"s3cret\n")
+    found = options(
+        last_call_timeout="2.5", rescale_timeout=1, join_timeout="60", close_timeout=3.5, keep_alive_interval="0.25",
+        keep_alive_max_attempt="4", read_timeout="7", store_type="FILE", is_host="yes", secret_file=str(secret),
+        local_id="3",
+    )  # fmt: skip
+    assert found.settings == Settings(2, 4, last_call=2.5, rescale_call=1.0, interval=0.25, attempts=4)
+    assert (found.join_timeout, found.close_timeout, found.read_timeout) == (60.0, 3.5, 7.0)
+    assert (found.store_type, found.is_host, found.secret, found.local_id) == ("file", True, b"s3cret", 3)
+
+
+def test_timeout_is_the_join_timeout_unless_that_is_given() -> None:
+    """torch's dynamic rendezvous ignores it; torchrun itself always gives 900."""
+    assert options(timeout=12).join_timeout == 12.0
+    assert options(timeout=900, join_timeout=12).join_timeout == 12.0
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("joint_timeout", "join_timeout"), ("keepalive_interval", "keep_alive_interval"), ("xyz", "")]
+)
+def test_what_is_unknown_is_refused_with_what_was_meant(name: str, meant: str) -> None:
+    with pytest.raises(RendezvousSettingsError) as raised:
+        options(**config(name, 1))
+    assert name in str(raised.value)
+    assert (f"did you mean {meant}?" in str(raised.value)) == bool(meant)
+    assert [known for known in KNOWN if known not in str(raised.value)] == []
+    assert isinstance(raised.value, RendezvousError | ValueError)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("join_timeout", "soon", "seconds"),
+        ("join_timeout", 0, "seconds"),
+        ("join_timeout", float("nan"), "seconds"),
+        ("timeout", "-1", "seconds"),
+        ("last_call_timeout", -0.5, "seconds"),
+        ("rescale_timeout", "inf", "seconds"),
+        ("close_timeout", True, "seconds"),
+        ("read_timeout", "", "seconds"),
+        ("keep_alive_interval", 0, "seconds"),
+        ("keep_alive_max_attempt", 1, "from 2"),
+        ("keep_alive_max_attempt", "2.5", "whole number"),
+        ("keep_alive_max_attempt", 2.5, "whole number"),
+        ("store_type", "etcd", "tcp, file or memory"),
+        ("is_host", "maybe", "1 or 0"),
+        ("is_host", 2, "1 or 0"),
+        ("local_id", -1, "from 0"),
+        ("secret_file", "/no/such/file", "name a file"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_name_and_the_remedy(name: str, value: object, remedy: str) -> None:
+    with pytest.raises(RendezvousSettingsError) as raised:
+        options(**config(name, value))
+    assert f"{name}={value!r}" in str(raised.value)
+    assert remedy in str(raised.value)
+
+
+def test_an_empty_secret_and_an_empty_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"\n")
+    with pytest.raises(RendezvousSettingsError, match="it is empty"):
+        options(secret_file=str(tmp_path / "secret"))
+    with pytest.raises(RendezvousSettingsError, match="--rdzv-id"):
+        options(run_id="")

@@ -1,0 +1,167 @@
+"""`torchrun --rdzv-backend=trystate` in real processes, with gloo and DDP: what comes, what goes, and what dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from trystate.property_tests.rendezvous_runtime.jobs import Job, free_port
+
+RESTARTS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 3
+
+
+def test_two_nodes_train_together_and_end_well(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        slow = "keep_alive_interval=5"  # nobody dies here, and busy cores must not look like it
+        agents = [job.agent("2", conf=slow, train=True), job.agent("2", conf=slow, train=True)]
+        job.until_size(2)
+        job.stop()
+        assert [a.ended() for a in agents] == [0, 0], [a.text() for a in agents]
+        lines = job.lines()
+        assert len({one["master"] for one in lines}) == 1
+        assert len({tuple(one["weights"]) for one in lines if one["step"] == 0}) == 1
+        assert not any("Traceback" in a.text() for a in agents)
+
+
+def test_nodes_that_come_are_taken_in_and_one_that_is_killed_is_missed(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        agents = []
+        for size in (1, 2, 3):
+            agents.append(job.agent("1:3"))
+            job.until_size(size)
+        agents[2].kill()
+        job.until_size(2, after=time.monotonic())
+        job.stop()
+        assert [a.ended() for a in agents[:2]] == [0, 0]
+
+
+def test_a_node_that_is_told_to_end_leaves_at_once_and_may_come_back(tmp_path: Path) -> None:
+    """With a window that is longer than the test: nobody waits until it is missed."""
+    slow = "keep_alive_interval=60"
+    with Job(tmp_path) as job:
+        first = job.agent("1:2", conf=slow)
+        job.until_size(1)
+        second = job.agent("1:2", conf=slow)
+        job.until_size(2)
+        left = time.monotonic()
+        second.kill(signal.SIGINT)
+        job.until_size(1, after=left)
+        third = job.agent("1:2", conf=slow)
+        job.until_size(2, after=time.monotonic())
+        job.stop()
+        assert second.ended() != 0
+        assert (first.ended(), third.ended()) == (0, 0)
+
+
+def test_workers_that_fail_or_are_killed_are_restarted_together(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        agents = [job.agent("2", restarts=2), job.agent("2", restarts=2)]
+        job.until_size(2)
+        before = job.pids(2)
+        job.fail(1)
+        job.until_others(2, before)
+        second = job.pids(2)
+        os.kill(min(second), signal.SIGKILL)
+        job.until_others(2, before | second)
+        job.stop()
+        assert [a.ended() for a in agents] == [0, 0]
+
+
+def test_without_restarts_left_the_job_ends_for_all_and_they_say_why(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        agents = [job.agent("2", restarts=0), job.agent("2", restarts=1)]
+        job.until_size(2)
+        rank = next(one["rank"] for one in job.lines() if one["agent"] == agents[0].pid)
+        job.fail(rank)
+        assert agents[0].ended() != 0
+        job.fail(1 - rank)  # the other one's goes on, until it wants to meet the first again
+        assert agents[1].ended() != 0
+        assert "its agent has ended" in agents[1].text()
+
+
+def test_a_spare_takes_the_place_of_a_node_that_dies(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        first = job.agent("2")
+        job.until_served()
+        second = job.agent("2")
+        job.until_size(2)
+        before = job.pids(2)
+        spare = job.agent("2")
+        job.until_listed(3)
+        time.sleep(0.5)
+        assert job.pids(2) == before  # a spare disturbs nobody
+        second.kill()
+        job.until_others(2, before)
+        job.stop()
+        assert (first.ended(), spare.ended()) == (0, 0)
+
+
+def test_when_the_endpoint_dies_with_its_owner_and_comes_back_all_meet_again(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        owner = job.agent("1:2")
+        job.until_size(1)
+        other = job.agent("1:2")
+        job.until_size(2)
+        before = job.pids(2)
+        owner.kill()
+        owner.ended()
+        again = job.agent("1:2")
+        job.until_others(2, before)
+        job.stop()
+        assert (other.ended(), again.ended()) == (0, 0)
+
+
+def test_when_the_endpoint_dies_for_good_the_others_say_what_is_missing(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        owner = job.agent("1:2", conf="join_timeout=2")
+        job.until_size(1)
+        other = job.agent("1:2", conf="join_timeout=2")
+        job.until_size(2)
+        owner.kill()
+        assert other.ended() != 0
+        assert f"127.0.0.1:{job.port}" in other.text()
+        assert "see whether whoever serves it still runs" in other.text()
+
+
+def test_two_jobs_share_one_endpoint(tmp_path: Path) -> None:
+    port = free_port()
+    with Job(tmp_path, port=port, name="one") as one, Job(tmp_path, port=port, name="two") as two:
+        agents = [one.agent("1")]
+        one.until_size(1)
+        agents.append(two.agent("1"))
+        two.until_size(1)
+        two.stop()
+        assert agents[1].ended() == 0
+        one.until_size(1, after=time.monotonic())
+        one.stop()
+        assert agents[0].ended() == 0
+
+
+def test_an_agent_that_waits_for_the_others_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    """torch's waits for 300 s in C++, where no signal is heard."""
+    with Job(tmp_path) as job:
+        agents = [job.agent("2"), job.agent("2")]
+        job.until_size(2)
+        job.stop(0)
+        (done,) = {(one["agent"], one["pid"]) for one in job.lines() if one["rank"] == 0}
+        waiting = next(a for a in agents if a.pid == done[0])
+        job.until(lambda: not Path(f"/proc/{done[1]}").exists())
+        time.sleep(0.5)
+        assert waiting.process.poll() is None
+        waiting.kill(signal.SIGTERM)
+        assert waiting.ended(10.0) != 0
+
+
+def test_every_restart_begins_on_a_store_of_its_own(tmp_path: Path) -> None:
+    """torch 2.13 keeps one store for all attempts, and gloo reads the addresses of the attempt before."""
+    with Job(tmp_path) as job:
+        agent = job.agent("1", restarts=RESTARTS, workers=2, train=True)
+        for attempt in range(RESTARTS):
+            job.until_size(2, attempt=attempt)
+            job.fail(1)
+        job.until_size(2, attempt=RESTARTS)
+        job.stop()
+        assert agent.ended() == 0, agent.text()
+        assert len({one["master"] for one in job.lines()}) == RESTARTS + 1

@@ -1,0 +1,128 @@
+"""What happens in a run: who starts when with which settings and clock, and every fault. Drawn from one seed.
+
+Rule: a schedule is plain data. One with a fault less is a schedule as well, which is how a failing run is shrunk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from trystate.impl.rendezvous.state import Settings
+
+DRIFT_MAX = 0.01  # how much faster or slower than true time a monotonic clock may run
+FAULT_SECONDS = 14.0  # faults begin before this moment
+KINDS = ("crash", "stall", "stall_in_write", "cut", "outage", "loss", "slow", "worker_failure", "job_end", "leave")
+WEIGHTS = (8, 6, 4, 8, 4, 8, 6, 12, 1, 2)
+LASTING = ("stall", "stall_in_write", "cut", "outage", "loss", "slow")
+NO_RETURN = 1e9  # a crashed node that is not started again
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something happens to a node (`outage`: to the store) for `seconds`; after them a crashed one is started again."""
+
+    at: float
+    kind: str
+    node: int
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        who = "the store" if self.kind == "outage" else f"node {self.node}"
+        span = "; started again after" if self.kind == "crash" else " for"
+        lasts = f"{span} {self.seconds:.2f} s" if 0 < self.seconds < NO_RETURN else ""
+        return f"{self.at:7.3f} {who}: {self.kind.replace('_', ' ')}{lasts}"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One node, from its beginning: times in seconds."""
+
+    number: int
+    start: float
+    settings: Settings
+    clock: float  # what its monotonic clock shows at the beginning of the run
+    rate: float
+    join_seconds: float
+    stop_seconds: float  # what stopping the workers takes at most
+    deaf: bool  # no news reach it: it looks as often as it must
+
+    def __str__(self) -> str:
+        s = self.settings
+        return (
+            f"{self.start:7.3f} node {self.number} starts: {s.min_nodes}:{s.max_nodes}, join timeout "
+            f"{self.join_seconds:g} s, clock {self.clock:.0f} x {self.rate:.4f}{', deaf' if self.deaf else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    seed: int
+    hosts: tuple[Host, ...]
+    faults: tuple[Fault, ...]
+    prompt: bool = False  # messages take no time
+
+    @property
+    def calm(self) -> float:
+        """When the last fault is over."""
+        ends = (f.at + (f.seconds if f.seconds < NO_RETURN else 0.0) for f in self.faults)
+        return max((*ends, *(h.start for h in self.hosts)), default=0.0)
+
+    def lines(self) -> Iterator[str]:
+        """What was drawn, in the order in which it happens."""
+        yield from sorted([*map(str, self.hosts), *map(str, self.faults)])
+
+    def smaller(self) -> Iterator[Schedule]:
+        """The same with a node less, with a fault less, or with nothing special about a node."""
+        for host in self.hosts:
+            left = tuple(h for h in self.hosts if h is not host)
+            yield replace(self, hosts=left, faults=tuple(f for f in self.faults if f.node != host.number))
+        for fault in self.faults:
+            yield replace(self, faults=tuple(f for f in self.faults if f is not fault))
+        for host in self.hosts:
+            plain = replace(host, clock=0.0, rate=1.0, deaf=False)
+            if plain != host:
+                yield replace(self, hosts=tuple(plain if h is host else h for h in self.hosts))
+
+
+def draw(seed: int, nodes: int | None = None) -> Schedule:
+    """The schedule of a seed, with 3 to 9 nodes unless a number is given."""
+    rng = random.Random(seed)
+    count = rng.randint(3, 9)
+    count = count if nodes is None else nodes
+    high = rng.randint(max(2, count - 3), count + 1)
+    low = rng.randint(1, min(high, count // 2 + 1))
+    settings = Settings(
+        low, high, last_call=rng.uniform(0.0, 2.0), rescale_call=rng.choice((0.0, rng.uniform(0.0, 1.0))), interval=1.0,
+        attempts=rng.randint(2, 4),
+    )  # fmt: skip
+    hosts = tuple(_host(rng, number, settings) for number in range(count))
+    faults = tuple(sorted((_fault(rng, count) for _ in range(rng.randint(0, 2 * count))), key=lambda f: f.at))
+    return Schedule(seed, hosts, faults)
+
+
+def _host(rng: random.Random, number: int, settings: Settings) -> Host:
+    start = rng.uniform(0.0, 0.2) if number == 0 or rng.random() < 0.7 else rng.uniform(0.2, FAULT_SECONDS)
+    if start > 0.1 and rng.random() < 0.1:
+        low = settings.min_nodes + 1
+        settings = rng.choice((
+            replace(settings, min_nodes=low, max_nodes=max(settings.max_nodes, low)),
+            replace(settings, attempts=settings.attempts + 1),
+            replace(settings, interval=0.2),
+        ))  # fmt: skip
+    return Host(
+        number, start, settings, clock=rng.uniform(0.0, 1e6), rate=1.0 + rng.uniform(-DRIFT_MAX, DRIFT_MAX),
+        join_seconds=rng.uniform(1.0, 10.0) if rng.random() < 0.1 else 1_000.0,
+        stop_seconds=rng.choice((0.1, 1.0, 6.0)), deaf=rng.random() < 0.15,
+    )  # fmt: skip
+
+
+def _fault(rng: random.Random, nodes: int) -> Fault:
+    (kind,) = rng.choices(KINDS, WEIGHTS)
+    seconds = 0.0
+    if kind in LASTING:
+        seconds = rng.choice((rng.uniform(0.0, 1.0), rng.uniform(0.0, 6.0)))
+    elif kind == "crash":
+        seconds = rng.uniform(0.0, 4.0) if rng.random() < 0.6 else NO_RETURN
+    return Fault(rng.uniform(0.0, FAULT_SECONDS), kind, -1 if kind == "outage" else rng.randrange(nodes), seconds)

@@ -1,0 +1,142 @@
+"""The store that simulated nodes share, and how their messages to it fare: delayed, lost, or answered in vain.
+
+Rule: a request that was sent may arrive whatever has become of its sender, also after that gave up waiting for it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import lru_cache
+
+from trystate.impl.rendezvous.encoding import decode, encode
+from trystate.impl.rendezvous.engine import Effect, Seen, Sync
+from trystate.impl.rendezvous.errors import RendezvousConnectionError
+from trystate.impl.rendezvous.state import State
+
+from .moments import Time
+
+PATIENCE_SECONDS = 0.6  # how long a client waits for an answer
+FAST_SECONDS, SLOW_SECONDS = 0.004, 1.5  # one way, at most
+LOSS = 0.5  # of the answers, where answers get lost
+ROUND_TRIP = "the store did not answer"
+
+Wrote = Callable[[State | None, State, str], None]
+decoded = lru_cache(maxsize=4096)(decode)  # the same bytes are the same state: decoding is most of the time of a run
+
+
+class Store:
+    """One key, changed by compare-and-set, and the news that have been told."""
+
+    def __init__(self, time: Time, wrote: Wrote) -> None:
+        self.time = time
+        self.data: bytes | None = None
+        self.down_until = 0.0
+        self._wrote = wrote
+        self._told = 0
+        self._ears: list[tuple[int, Callable[[], None]]] = []
+
+    @property
+    def state(self) -> State | None:
+        return decoded(self.data) if self.data is not None else None
+
+    def write(self, data: bytes, over: bytes | None, who: str) -> bytes | None:
+        if self.data == over:
+            before, self.data = self.state, data
+            self._wrote(before, decoded(data), who)
+        return self.data
+
+    def tell(self, news: int) -> None:
+        self._told = max(self._told, news)
+        ears, self._ears = self._ears, []
+        for known, call in ears:
+            if known < self._told:
+                call()
+            else:
+                self._ears.append((known, call))
+
+    def listen(self, news: int, call: Callable[[], None]) -> None:
+        if self._told > news:
+            call()
+        else:
+            self._ears.append((news, call))
+
+
+class Link:
+    """How messages between a host and the store fare just now. Times in seconds of true time."""
+
+    def __init__(self, time: Time, rng: random.Random, *, deaf: bool, prompt: bool) -> None:
+        self.time, self.rng, self.deaf, self.prompt = time, rng, deaf, prompt
+        self.cut_until = self.loss_until = self.slow_until = 0.0
+        self.trap: Callable[[], None] | None = None  # what happens as soon as a write is on its way
+
+    def delay(self) -> float:
+        if self.prompt:
+            return 0.0
+        slow = self.slow_until > self.time.now
+        return self.rng.uniform(0.0, SLOW_SECONDS if slow else FAST_SECONDS)
+
+    def reaches(self, store: Store) -> bool:
+        return max(self.cut_until, store.down_until) <= self.time.now
+
+    def loses(self) -> bool:
+        return self.loss_until > self.time.now and self.rng.random() < LOSS
+
+
+class Line:
+    """One thread's connection to the store: what it asks, and the effects of an engine that it carries out."""
+
+    def __init__(self, store: Store, link: Link, clock: Callable[[], float], rate: float, who: str) -> None:
+        self._store, self._link = store, link
+        self._clock, self._rate, self._who = clock, rate, who
+        self._data: bytes | None = None  # what the store held when it was last heard of
+
+    def perform(self, effect: Effect) -> Seen:
+        """Carry out an effect.
+
+        Raises:
+            RendezvousConnectionError: no answer; whether something was written is not known.
+        """
+        if isinstance(effect, Sync):
+            self._pause(effect)
+            self._data = self._ask(lambda: self._store.data)
+            return Seen(decoded(self._data) if self._data is not None else None, self._clock())
+        data, over = encode(effect.state), self._data
+        if self._link.trap is not None:
+            self._link.time.after(0.0, self._link.trap)
+            self._link.trap = None
+        self._data = self._ask(lambda: self._store.write(data, over, self._who))
+        won = self._data == data
+        if won:
+            self._tell(effect.state.news)
+        return Seen(decoded(self._data) if self._data is not None else None, self._clock(), won)
+
+    def _pause(self, sync: Sync) -> None:
+        if sync.seconds <= 0 and sync.news is None:
+            return
+        alarm = self._link.time.alarm()
+        self._link.time.after(sync.seconds / self._rate, alarm)
+        if sync.news is not None and not self._link.deaf:
+            delay = self._link.delay()
+            self._store.listen(sync.news, lambda: self._link.time.after(delay, alarm))
+        self._link.time.wait()
+
+    def _tell(self, news: int) -> None:
+        if self._link.reaches(self._store):
+            self._link.time.after(self._link.delay(), lambda: self._store.tell(news))
+
+    def _ask(self, request: Callable[[], bytes | None]) -> bytes | None:
+        """A request on its way, and its answer on its way back."""
+        link, time = self._link, self._link.time
+        there, back = link.delay(), link.delay()
+        answers: list[bytes | None] = []
+
+        def arrive() -> None:
+            if link.reaches(self._store):
+                answers.append(request())
+
+        time.after(there, arrive)
+        time.sleep(min(there + back, PATIENCE_SECONDS))
+        if there + back > PATIENCE_SECONDS or not answers or link.cut_until > time.now or link.loses():
+            raise RendezvousConnectionError(ROUND_TRIP)
+        return answers[0]

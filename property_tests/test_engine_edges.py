@@ -1,0 +1,105 @@
+"""The engine takes every step of the model, refuses what the model forbids, and its runs are runs of the model."""
+
+from __future__ import annotations
+
+import os
+from itertools import combinations
+
+import pytest
+from hypothesis import settings
+from trystate.impl.rendezvous import changes, operators
+from trystate.impl.rendezvous.operators import View
+from trystate.model.rendezvous.vocabulary import Action, Membership
+from trystate.property_tests import state_machine
+from trystate.property_tests.paths import Replayed, replay_every_edge
+from trystate.property_tests.simulator.conformance import CHECKS, TWO, replay, system
+from trystate.property_tests.simulator.edges import EngineSteps
+from trystate.property_tests.simulator.following import follow, follow_seeds, pair
+from trystate.property_tests.simulator.mutants import MUTANTS
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+FAULTS = ("worker_failure", "crash", "restart", "stall", "outage", "partition", "join_timeout", "job_end",
+          "other_expiry")  # fmt: skip
+ALL = (*FAULTS, "other_min")
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_the_engine_does_what_the_model_says(check: object) -> None:
+    outcome = check.run(lambda _: None)  # type: ignore[attr-defined]
+    assert not outcome.disagreements
+    assert outcome.compared > 2_000
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="a million edges: under HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.parametrize("faults", [*combinations(FAULTS, 3)], ids=" ".join)
+def test_any_three_faults_together(faults: tuple[str, ...]) -> None:
+    outcome = replay((("2 2:2", faults),), lambda _: None)
+    assert not outcome.disagreements
+
+
+def test_every_fault_has_a_slice() -> None:
+    assert {fault for _, faults in TWO for fault in faults} >= set(ALL)
+
+
+TestSteps = state_machine(
+    system("2 1:2", ALL),
+    lambda: EngineSteps(system("2 1:2", ALL)),
+).TestCase
+TestSteps.settings = settings(max_examples=100 if NIGHTLY else 15, stateful_step_count=30)
+
+
+# ---- what would be noticed
+
+
+def disagreements(size: str = "2 1:2", *faults: str) -> Replayed:
+    model = system(size, faults)
+    return replay_every_edge(model, EngineSteps(model), refusals=True, stop_after=1)
+
+
+def beating(view: View) -> Action:
+    return Action.FINISH if view.membership is Membership.OUTSIDE else Action.KEEP_ALIVE
+
+
+BROKEN = {
+    "no sorting": ((changes, "_in_order", lambda nodes: nodes), "3 2:3", ()),
+    "nobody moves up": ((changes, "_moved_up", lambda before, after: after), "3 1:2", ("worker_failure",)),
+    "no new call": ((changes, "_called", lambda before, after: after), "3 2:3", ("join_timeout",)),
+    "expels nobody": ((operators, "expel", lambda view: Action.FINISH), "2 1:2", ("crash",)),
+    "exit never replaces": ((operators, "exit_", lambda view: Action.FINISH), "2 1:2", ("worker_failure",)),
+    "always beats": ((operators, "keep_alive", beating), "2 1:2", ()),
+    "anybody closes": ((operators, "close", lambda view: Action.MARK_RENDEZVOUS_CLOSED), "2 1:2", ("job_end",)),
+    "settings agree": ((View, "agrees", True), "2 1:2", ("other_min",)),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_mistake_is_a_disagreement(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (owner, attribute, value), size, faults = BROKEN[name]
+    monkeypatch.setattr(owner, attribute, value)
+    assert disagreements(size, *faults).disagreements
+
+
+# ---- runs of engines, followed on the model
+
+
+FOLLOWED = (
+    "joins a complete round",
+    "does not leave the round that it restarts from",
+    "a heartbeat that does not count",
+    "expels without replacing the round",
+    "heartbeats are time stamps",
+)
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_run_of_a_broken_engine_is_none_of_the_models(name: str) -> None:
+    with MUTANTS[name]() as kind:
+        more = (kind,) if isinstance(kind, type) else ()
+        problems = [follow(pair(seed), *more).problem for seed in range(60)]
+    assert any(problem.startswith("the model has no such step") for problem in problems)
+
+
+def test_most_of_what_the_engine_does_is_followed() -> None:
+    seen = [*follow_seeds(range(20))]
+    assert not [one for one in seen if one.problem]
+    assert sum(one.steps for one in seen) > 200

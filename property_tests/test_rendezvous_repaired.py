@@ -1,0 +1,108 @@
+"""The repaired rendezvous holds every property in every planned size; its counts are pinned.
+
+Rule: what takes longer than a few seconds is explored by `trystate verify` and by docs/generate.py, which pins it in
+docs/verdicts.md; under HYPOTHESIS_PROFILE=nightly here as well, with what is too large for either.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from trystate.model.errors import UsageError
+from trystate.model.language.expressions import Expr
+from trystate.model.rendezvous import Edition, Rendezvous
+from trystate.model.rendezvous.findings import PLAN
+from trystate.model.rendezvous.holder import Holders
+from trystate.property_tests.pinned import Asked, assert_all_happens, assert_as_pinned
+
+EVERY = "worker_failure crash restart stall outage partition join_timeout job_end other_min other_expiry"
+PLANNED = {
+    ("3 2:3", ""): 1_096,
+    ("3 2:3", "worker_failure"): 3_112,
+    ("3 2:3", "crash"): 7_784,
+    ("3 2:3", "stall"): 17_788,
+    ("3 2:3", "outage"): 18_112,
+    ("3 2:3", "partition"): 14_968,
+    ("3 2:3", "join_timeout"): 4_236,
+    ("3 2:3", "job_end"): 13_283,
+    ("3 2:3", "clock_skew"): 4_384,
+    ("3 2:3", "clock_step"): 4_072,
+    ("3 2:3", "other_min"): 1_792,
+    ("3 2:3", "other_expiry"): 1_792,
+    ("3 2:2", "worker_failure"): 1_472,
+    ("3 2:2", "crash"): 3_100,
+    ("3 2:2", "stall"): 7_368,
+    ("3 2:2", "outage"): 6_984,
+    ("3 2:2", "partition"): 6_096,
+    ("3 2:2", "join_timeout"): 1_220,
+    ("3 2:2", "job_end"): 5_207,
+    ("3 1:2", "worker_failure"): 3_856,
+    ("3 1:2", "crash restart join_timeout"): 82_896,
+    ("2 1:1", "worker_failure crash restart stall"): 4_350,
+    ("3 2:4", "other_min other_expiry join_timeout"): 13_928,
+    ("3 2:3", "worker_failure join_timeout job_end"): 98_444,
+    ("3 2:3", "crash restart partition"): 168_138,
+    ("3 2:3", "crash restart outage"): 170_420,
+    ("3 2:3", "worker_failure crash restart stall"): 453_736,
+}
+LONG = {("2 2:2", EVERY): 2_515_330, ("2 1:2", EVERY): 5_166_128, ("4 2:3", "crash stall"): 3_394_248}
+NIGHTLY = {
+    ("4 2:4", "crash stall"): 3_040_556,
+    ("3 2:3", "crash stall join_timeout job_end other_min other_expiry"): 3_249_081,
+    ("3 2:3", "worker_failure crash restart stall outage partition"): 13_252_579,
+}
+LATER = {**LONG, **NIGHTLY} if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else {}
+
+
+def asked(size: str, faults: str, states: int) -> Asked:
+    nodes, low, high = size.replace(":", " ").split()
+    sizes = f"node={nodes} min_nodes={low} max_nodes={high}"
+    return Asked(Rendezvous, Edition.TRYSTATE, sizes, states, "", tuple(faults.split()))
+
+
+@pytest.mark.parametrize(("run", "states"), {**PLANNED, **LATER}.items(), ids=str)
+def test_every_property_holds_and_the_counts_are_pinned(run: tuple[str, str], states: int) -> None:
+    assert_as_pinned(asked(*run, states))
+
+
+def test_what_is_pinned_is_what_is_planned_and_no_defect_is_declared() -> None:
+    ours = [run for run in PLAN if run.edition is Edition.TRYSTATE and run.system is Rendezvous]
+    assert [run.findings for run in ours] == [{}] * len(ours)
+    sizes = ("node", "min_nodes", "max_nodes")
+    spans = ["{} {}:{}".format(*(run.sizes[name] for name in sizes)) for run in ours]
+    planned = {(span, " ".join(run.faults)) for span, run in zip(spans, ours, strict=True)}
+    assert planned == {*PLANNED, *LONG}
+
+
+def test_everything_happens_that_the_repaired_protocol_declares() -> None:
+    runs = [asked(*run, states) for run, states in PLANNED.items()]
+    part_of_a_long_one = asked("2 1:2", "worker_failure crash restart stall join_timeout job_end", 184_674)
+    assert_all_happens([*runs, part_of_a_long_one])
+
+
+def reads(expr: Expr) -> set[str]:
+    """The fields that a tree reads."""
+    inner = set[str]().union(*(reads(x) for x in expr.args if isinstance(x, Expr)))
+    return inner | {expr.args[0]} if expr.op == "read" else inner
+
+
+CLOCKS = ("clock_skew", "clock_step")
+
+
+def test_no_step_and_no_property_reads_a_clock_so_that_clocks_cannot_matter() -> None:
+    """But the faults themselves, which happen to a clock once: that is why no other run needs them."""
+    system = Rendezvous(edition=Edition.TRYSTATE, faults=(*EVERY.split(), *CLOCKS))
+    moves = {name: t.effects[name] for t in system.transitions for name in t.effects if t.fault not in CLOCKS}
+    assert "clock_low" not in moves
+    steps = [e for t in system.transitions if t.fault not in CLOCKS for e in (t.guard, *t.effects.values())]
+    asked = [e for p in system.properties for e in (*p.exprs, *(p.conditions or {}).values())]
+    machines = [machine.control for machine in system.machines.values()]
+    assert "clock_low" not in set[str]().union(*map(reads, (*steps, *asked, *machines, system.terminal)))
+    torchs = Rendezvous(edition=Edition.TORCH)
+    assert "clock_low" in set[str]().union(*(reads(t.guard) for t in torchs.transitions))
+
+
+def test_the_finer_system_has_only_the_editions_that_it_takes_apart() -> None:
+    with pytest.raises(UsageError, match="Holders has no edition 'TRYSTATE': it has SEED, TORCH"):
+        Holders(edition="TRYSTATE")
