@@ -41,7 +41,8 @@ class Checked:
     def size(self) -> str:
         sizes = self.report.system.sizes
         if "min_nodes" in sizes:
-            return f"{sizes['node']} nodes, {sizes['min_nodes']}:{sizes['max_nodes']}"
+            endless = "" if sizes.get("ends", 1) else ", workers never end"
+            return f"{sizes['node']} nodes, {sizes['min_nodes']}:{sizes['max_nodes']}{endless}"
         return ", ".join(f"{name} {size}" for name, size in sizes.items())
 
     @property
@@ -139,7 +140,7 @@ def _finding(finding: Finding, plan: list[Checked]) -> str:
 
 
 def editions(_: list[Checked]) -> str:
-    text = NOTE + "# Where the operators of the two editions decide differently\n\n"
+    text = NOTE + "# Where the operators of torch's two editions decide differently\n\n"
     text += (
         "Computed from the decision tables: together these are all the cases in which torch 1.10 (SEED) and 2.13 "
         "(TORCH) differ, and in each they differ in this way only. P are the participants, W is the wait list, R the "
