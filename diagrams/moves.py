@@ -79,8 +79,8 @@ def guard_parts(t: Transition, *, budget: bool = True) -> list[str]:
 
 def effect_parts(t: Transition, *, budget: bool = True) -> list[str]:
     """The assignments as text. Without `budget`, how often a fault may still happen is left out."""
-    skip = f"{t.fault}_left" if t.fault and not budget else ""
-    return [assignment(w.field, w.indices, w.value) for w in t.writes if w.field != skip]
+    skip = {f"{t.fault}_left", "faults_left"} if t.fault and not budget else set()
+    return [assignment(w.field, w.indices, w.value) for w in t.writes if w.field not in skip]
 
 
 def state_doc(state: enum.Enum) -> str:

@@ -70,7 +70,7 @@ def tell(system: System, run: Counterexample, *, budget: bool = False) -> Story:
     kernel = Kernel(system)
     main = main_index(system)
     states = run.path.states
-    hidden = frozenset() if budget else frozenset(f"{fault}_left" for fault in system.faults)
+    hidden = frozenset() if budget else frozenset(map(system.fault_counter, system.faults))
     steps = tuple(
         _step(system, main, hidden, number, kernel.instances[taken], states[number - 1], states[number])
         for number, taken in enumerate(run.path.steps, 1)

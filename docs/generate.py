@@ -47,7 +47,8 @@ class Checked:
 
     @property
     def faults(self) -> str:
-        return " + ".join(self.run.faults) or "none"
+        names = " + ".join(self.run.faults) or "none"
+        return names if self.run.max_faults is None else f"any {self.run.max_faults} of {names}"
 
 
 def checked_plan() -> list[Checked]:

@@ -28,13 +28,15 @@ class Asked:
     states: int
     violated: str = ""
     faults: tuple[str, ...] = ()
+    together: int | None = None  # at most so many of the faults in a run
 
     def __str__(self) -> str:
-        return f"{self.system.__name__} {self.edition.name} {self.sizes} {' '.join(self.faults)}".strip()
+        bound = "" if self.together is None else f"any {self.together} of "
+        return f"{self.system.__name__} {self.edition.name} {self.sizes} {bound}{' '.join(self.faults)}".strip()
 
     def build(self) -> System:
         sizes = {name: int(size) for name, size in (one.split("=") for one in self.sizes.split())}
-        return self.system(edition=self.edition, faults=self.faults, **sizes)
+        return self.system(edition=self.edition, faults=self.faults, max_faults=self.together, **sizes)
 
 
 @cache

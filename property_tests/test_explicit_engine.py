@@ -195,6 +195,16 @@ def test_a_stopped_search_still_has_what_it_found() -> None:
     assert_paths(system, seen.found)
 
 
+def test_a_search_made_again_finds_paths_that_are_longer_than_the_first_search_was_deep() -> None:
+    system = TwoPhaseCommit(rm=4)
+    engine, first = explore(system, ExplicitEngine, limits=Limits(states=300))
+    wanted = [replace(watch, path=True) for watch in watches(engine.kernel)]
+    again = engine.again(Limits(), quiet).explore(wanted)
+    assert any(first.found.values())
+    assert max(len(path.steps) for path in again.found.values()) > first.depth + 1
+    assert_paths(system, again.found)
+
+
 def test_liveness_of_a_stopped_search_is_refused() -> None:
     engine, _ = explore(TwoPhaseCommit(rm=6), ExplicitEngine, limits=Limits(states=100))
     p = engine.kernel.system.claim("transactions_commit")

@@ -17,8 +17,10 @@ from trystate.model.language import Expr, Form, SymbolicState, ite
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import Rendezvous
 from trystate.model.rendezvous.findings import FINDINGS
-from trystate.model.rendezvous.vocabulary import Deadline, Edition, Heartbeat, Membership, Patience, Place
+from trystate.model.rendezvous.vocabulary import Action, Deadline, Edition, Heartbeat, Membership, Patience, Place
 from trystate.property_tests.pinned import bare, violated
+
+from .test_rendezvous_repaired import EVERY
 
 S = SymbolicState
 
@@ -210,6 +212,29 @@ class WithdrawsFromTheComplete(Rendezvous):
         return {**before, "complete": before["complete"] & ~late}
 
 
+class BeatsForTheDead(Rendezvous):
+    """A new process beats for the one before it, which is listed under its address."""
+
+    def beats(self, s: S, node: Expr) -> None:
+        self.enters(s, node, Place.EXITING, Place.JOINING, Place.RETURNING, Place.RUNNING, Place.DONE)
+        s.when(self.rules(s, "keep-alive", Action.KEEP_ALIVE, node))
+        self.stamp(s, node)
+
+    beat = replace(Rendezvous.beat, body=beats)
+
+    def falls_silent(self, s: S, node: Expr) -> Any:
+        return super().falls_silent(s, node) & ~s.ghost[node]
+
+
+class LeavesWithoutAWord(Rendezvous):
+    """A late node does not take itself off the list."""
+
+    def goes(self, s: S, node: Expr) -> None:
+        self.fails_by(s, node, Action.WITHDRAW)
+
+    withdraw = replace(Rendezvous.withdraw, body=goes)
+
+
 @dataclass(frozen=True)
 class Undone:
     """A repair that is undone, the finding that comes back, where that shows, what fails, and in how many steps."""
@@ -271,6 +296,13 @@ REPAIRS = (
 # fmt: on
 
 
+def report_of(cls: type[Rendezvous], faults: str, together: int, max_nodes: int = 3) -> Report:
+    """Three nodes, and at most so many of the faults in a run."""
+    sizes = {"node": 3, "min_nodes": 2, "max_nodes": max_nodes}
+    system = bare(cls)(edition=Edition.TRYSTATE, faults=faults.split(), max_faults=together, **sizes)
+    return check(system, engine="explicit")
+
+
 @pytest.mark.parametrize("undone", REPAIRS, ids=lambda u: f"{u.cls.__name__} {u.size} {u.faults}".strip())
 def test_without_a_repair_a_property_fails_that_holds_with_it(undone: Undone) -> None:
     assert violated(undone.report(Rendezvous)) == set()
@@ -279,6 +311,25 @@ def test_without_a_repair_a_property_fails_that_holds_with_it(undone: Undone) ->
     shortest = found.verdict(undone.violated.split()[0]).run
     assert shortest is not None
     assert len(shortest.path.steps) == undone.steps
+
+
+def test_what_takes_two_different_faults_is_missed_by_any_one_and_found_by_any_two() -> None:
+    assert violated(report_of(BeatsForTheDead, EVERY, 1)) == set()
+    for alone in ("crash", "restart"):
+        assert violated(report_of(BeatsForTheDead, alone, 2)) == set()
+    found = report_of(BeatsForTheDead, "crash restart", 2)
+    assert violated(found) == {"enough_nodes_complete_a_round", "the_expected_come_or_go"}
+    run = found.verdict("the_expected_come_or_go").run
+    assert run is not None
+    assert len(run.path.steps) == 29
+
+
+@pytest.mark.parametrize("max_nodes", [2, 3])
+def test_a_late_node_may_leave_without_a_word(max_nodes: int) -> None:
+    """Its withdrawal spares the others the time until they expel it, and no property asks for that."""
+    found = report_of(LeavesWithoutAWord, "join_timeout crash worker_failure", 2, max_nodes)
+    assert violated(found) == set()
+    assert "withdraw" not in found.never_fired
 
 
 def test_every_finding_of_the_rendezvous_has_a_repair_that_keeps_it_away() -> None:

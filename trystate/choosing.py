@@ -32,7 +32,7 @@ def positive(text: str) -> float:
 
 
 def add_system_options(parser: argparse.ArgumentParser) -> None:
-    """--nodes, --min, --max, --size, --edition and --fault."""
+    """--nodes, --min, --max, --size, --edition, --fault and --max-faults."""
     group = parser.add_argument_group("which system")
     group.add_argument("--nodes", type=whole, metavar="N", help="number of nodes (default: the system's)")
     group.add_argument("--min", type=whole, metavar="A", help="fewest participants of a round (default: the system's)")
@@ -52,11 +52,16 @@ def add_system_options(parser: argparse.ArgumentParser) -> None:
         "--fault", action="extend", nargs="+", default=[], metavar="F",
         help="faults to switch on, as NAME or NAME=TIMES; may be repeated (default: none)",
     )  # fmt: skip
+    group.add_argument(
+        "--max-faults", type=whole, metavar="N",
+        help="at most N faults in a run, of any of these kinds (default: a bound for each kind)",
+    )  # fmt: skip
 
 
 def chosen(args: argparse.Namespace) -> bool:
     """Was any of the options given?"""
-    return bool(args.size or args.fault or args.edition) or any(getattr(args, option) for option in SIZES)
+    options = ("size", "fault", "edition", "max_faults", *SIZES)
+    return any(getattr(args, option) for option in options)
 
 
 def build(cls: type[System], args: argparse.Namespace) -> System:
@@ -65,7 +70,9 @@ def build(cls: type[System], args: argparse.Namespace) -> System:
     Raises:
         UsageError: an option does not fit the system.
     """
-    system = cls(edition=edition(cls, args.edition), faults=_faults(cls, args.fault), **_sizes(cls, args))
+    bounds = _faults(cls, args.fault)
+    faults = bounds if any("=" in text for text in args.fault) else [*bounds]
+    system = cls(edition=edition(cls, args.edition), faults=faults, max_faults=args.max_faults, **_sizes(cls, args))
     low, high = system.sizes.get("min_nodes"), system.sizes.get("max_nodes")
     if low is not None and high is not None and low > high:
         raise UsageError(f"--min {low} is more than --max {high}: give --min of at most {high}, or a larger --max")

@@ -3,8 +3,9 @@
 trystate      version of this package
 exit          the exit code; `summary` is the whole in one line
 seconds       how long everything took
-runs[]        number, label, system, edition, sizes {name: n}, faults {name: times}, engine, choice (why it),
-              states, edges, depth, seconds, bytes_per_state, complete, stopped (which limit, if one),
+runs[]        number, label, system, edition, sizes {name: n}, faults {name: times}, max_faults (of all
+              together, or null), engine, choice (why it), states, edges, depth, seconds, bytes_per_state, complete,
+              stopped (which limit, if one),
               properties[]: name, form, doc, status (holds, violated, not decided), judgement (as declared,
                 undeclared violation, declared finding not found, not decided), findings [number], reason,
                 counterexample (of a violation with a run, else null): loop (the step after which it repeats
@@ -62,6 +63,7 @@ def _run(number: int, c: Checked, files: Files) -> dict[str, Any]:
         "edition": c.edition,
         "sizes": dict(system.sizes),
         "faults": dict(sorted(system.faults.items())),
+        "max_faults": system.max_faults,
         "engine": seen.engine,
         "choice": c.report.choice,
         "states": seen.distinct,

@@ -6,6 +6,7 @@ Rule: an option does what it says or is refused, with the reason; none is accept
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ from .manual import PAGES
 BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")
 NO_ID = "none"  # torchrun's default for --rdzv-id
+UNHEARD = ("SIGKILL", "SIGSTOP")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,11 +33,12 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
     config, entrypoint, arguments = configured(args.argv)
+    _say_what_happens()
     try:
         # What failed first is written to TORCHELASTIC_ERROR_FILE, as by torchrun.
         record(_launch)(config, entrypoint, arguments)
     except ChildFailedError as error:
-        print(error, file=sys.stderr)
+        print(error, *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
     except (TrystateError, SignalException) as error:
         if isinstance(error, UsageError):
             raise
@@ -45,6 +48,16 @@ def run(args: argparse.Namespace) -> int:
     else:
         return Exit.OK
     return Exit.FAILED
+
+
+def _say_what_happens() -> None:
+    """What agent and rendezvous log goes to stderr; from which level on says LOGLEVEL, as for torch's own loggers."""
+    log = logging.getLogger("trystate")
+    log.setLevel(os.environ.get("LOGLEVEL", "WARNING"))
+    if not log.handlers:
+        said = logging.StreamHandler()
+        said.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log.addHandler(said)
 
 
 def _launch(config: Any, entrypoint: Any, args: list[str]) -> None:
@@ -60,6 +73,10 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
     """
     from torch.distributed.run import config_from_args
 
+    from trystate.impl.agent.launch import parameters
+    from trystate.impl.rendezvous.endpoint import place
+    from trystate.impl.rendezvous.options import Options
+
     chosen = parser().parse_args(argv)
     _refuse_what_means_nothing(chosen)
     _name_a_job_of_one_node(chosen)
@@ -68,8 +85,11 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
     del chosen.master_addr
     try:
         config, entrypoint, args = config_from_args(chosen)
-    except (AssertionError, ValueError, RuntimeError) as error:
+        place(Options.of(parameters(config)))
+    except (AssertionError, ValueError, RuntimeError, OSError) as error:
         raise UsageError(f"{error}; trystate run --help says more") from error
+    if config.nproc_per_node < 1:
+        _refuse(f"--nproc-per-node {chosen.nproc_per_node} are no workers: give at least 1")
     return config, entrypoint, args
 
 
@@ -115,15 +135,15 @@ def _refuse_names(chosen: argparse.Namespace) -> None:
     from torch.distributed.elastic.events.handlers import _log_handlers
 
     for name in chosen.signals_to_handle.split(","):
-        if not name.strip().startswith("SIG") or not hasattr(signal, name.strip()):
-            _refuse(f"--signals-to-handle has {name.strip()!r}, which is no signal of this system")
+        if name.strip() not in signal.Signals.__members__ or name.strip() in UNHEARD:
+            _refuse(f"--signals-to-handle has {name.strip()!r}, which is no signal that this system lets be handled")
     if chosen.event_log_handler not in _log_handlers:
         _refuse(f"--event-log-handler {chosen.event_log_handler} is unknown: known are {', '.join(_log_handlers)}")
 
 
 def _refuse_logs(chosen: argparse.Namespace) -> None:
     for stream, bit in (("stdout", 1), ("stderr", 2)):
-        tees = any(int(part.rpartition(":")[2]) & bit for part in chosen.tee.split(",") if part[-1:].isdigit())
+        tees = any(int(part[-1]) & bit for part in chosen.tee.split(",") if part[-1:] in ("1", "2", "3"))
         if getattr(chosen, f"duplicate_{stream}_filters") and not tees:
             _refuse(f"--duplicate-{stream}-filters filters what --tee copies: add --tee {bit}")
 
@@ -136,4 +156,6 @@ def _name_a_job_of_one_node(chosen: argparse.Namespace) -> None:
     if not chosen.rdzv_endpoint:
         if not one:
             _refuse(f"--nnodes {chosen.nnodes} needs --rdzv-endpoint HOST:PORT, the same on all nodes")
-        chosen.rdzv_endpoint, chosen.rdzv_id = "localhost:0", str(uuid.uuid4())
+        chosen.rdzv_endpoint = "localhost:0"
+        if chosen.rdzv_id == NO_ID:
+            chosen.rdzv_id = str(uuid.uuid4())

@@ -9,21 +9,17 @@ import argparse
 import asyncio
 import dataclasses
 import signal
-import stat
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from trystate.impl.store.driver import serve as drive
 from trystate.impl.store.embedding import PREFIX, allow_open_files
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.listening import listen, peer_name
 from trystate.impl.store.log import Log, lines_to
-from trystate.model.errors import UsageError
+from trystate.impl.store.secret import read_secret
 
 from .exits import Exit
-
-SECRET_BYTES_MIN = 16  # 128 bits: who listens to a handshake can try as many as he likes afterwards
 
 
 def serve(args: argparse.Namespace) -> int:
@@ -43,23 +39,3 @@ def serve(args: argparse.Namespace) -> int:
     drive(listener, limits, secret, log, started)
     log.close()
     return Exit.OK
-
-
-def read_secret(path: Path) -> bytes:
-    """The secret in a file, without the line end that an editor leaves.
-
-    Raises UsageError if it cannot be read, is short, or is anybody's to read.
-    """
-    try:
-        secret = path.read_bytes().rstrip(b"\r\n")
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the secret in {path}: {error.strerror}; give a file that you may read"
-        ) from error
-    if len(secret) < SECRET_BYTES_MIN:
-        size = f"has {len(secret)} bytes < {SECRET_BYTES_MIN}" if secret else "is empty"
-        raise UsageError(f"the secret in {path} {size}; make one: (umask 077; openssl rand -hex 32 > {path})")
-    if mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise UsageError(f"the secret in {path} is open to every user of this machine: chmod o-rw {path}")
-    return secret

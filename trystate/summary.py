@@ -76,11 +76,12 @@ def _runs(checked: list[Checked], width: int) -> Table:
         sizes = [f"{name}={size}" for name, size in system.sizes.items()]
         states = f"{seen.distinct:,}" + ("" if seen.complete else "+")
         verdicts = Text(c.summary(), style="red" if c.problems else "")
+        together = [] if system.max_faults is None else [f"any {system.max_faults} of"]
         if narrow:
             first, last = f"{system.name}\n{c.edition}", f"{states}\n{seen.engine}"
-            table.add_row(first, "\n".join(sizes), "\n".join(sorted(system.faults)), last, verdicts)
+            table.add_row(first, "\n".join(sizes), "\n".join([*together, *sorted(system.faults)]), last, verdicts)
         else:
-            faults = ", ".join(sorted(system.faults))
+            faults = " ".join([*together, ", ".join(sorted(system.faults))])
             table.add_row(system.name, c.edition, ", ".join(sizes), faults, seen.engine, states, verdicts)
     return table
 

@@ -73,7 +73,7 @@ def _describes(run: Run, system: System) -> bool:
     if (run.system, run.edition, set(run.faults)) != (type(system), system.edition, set(system.faults)):
         return False
     built = run.build()
-    return (built.sizes, built.faults) == (system.sizes, system.faults)
+    return (built.sizes, built.faults, built.max_faults) == (system.sizes, system.faults, system.max_faults)
 
 
 def _given(system: System) -> System:
@@ -130,9 +130,10 @@ def refinement_checks() -> tuple[Check, ...]:
 def conformance_checks() -> tuple[Check, ...]:
     """The comparisons with torch, of our own stores, and of our engine. Loads torch."""
     prepare_for_torch()
+    from trystate.property_tests import rendezvous_operators as operators
     from trystate.property_tests.simulator import conformance as engine
     from trystate.property_tests.store_models import conformance as store_models
     from trystate.property_tests.stores import cases
     from trystate.property_tests.torch_rendezvous import conformance as rendezvous
 
-    return (*rendezvous.CHECKS, *cases.CHECKS, *store_models.CHECKS, *engine.CHECKS)
+    return (*rendezvous.CHECKS, *cases.CHECKS, *store_models.CHECKS, *operators.CHECKS, *engine.CHECKS)

@@ -7,6 +7,7 @@ What is different from torch's, each against the finding that it removes:
 - Only a verdict closes; who leaves does not (A2). Everybody who is there, spares included, ends with that verdict (A7).
 - Restarts are counted once for the job: a failure or a departure spends one, and where none is left it closes as failed
   (A14). A node that waits, or an outage, spends none; after the first success nobody restarts for a node that waits.
+- For a node that waits the round is replaced before any worker is stopped: whose peers stop, its workers may fail.
 - Without the store an agent goes on: it stops its workers when its lease ends, and joins again afterwards (A4).
 - A signal ends an agent in every state; a member that leaves withdraws, one that has succeeded just goes (A11).
 - Workers die with their agent (A12).
@@ -132,16 +133,24 @@ class Repaired(Local):
         s.workers[node] = W.FAILED
         s.loop[node] = L.RESTARTING
 
+    @transition(each="node", editions=TRYSTATE, cite="elastic-node-change 2.3.1")
+    def make_room(self, s: S, node: Expr) -> None:
+        """A node waits, and nobody is done yet: an agent whose workers run replaces the round, which spends nothing."""
+        self.acts(s, node, L.MONITORING)
+        s.when(self.is_open(s), s.current[node], s.workers[node] == W.HEALTHY, s.succeeded.count() == 0)
+        s.when(named("num_nodes_waiting > 0", s.member.count(M.WAITING) > 0))
+        self.replace_round(s, True)
+        self.move_up(s, True)
+
     @transition(
         each="node", editions=TRYSTATE,
         moves=[arc((L.MONITORING, L.BARRIER), L.RESTARTING), arc(PROCESSES, W.STOPPED), arc(W.SUCCEEDED, W.STOPPED)],
         cite="elastic-node-change 2.3.1",
     )  # fmt: skip
     def find_change(self, s: S, node: Expr) -> None:
-        """The round is replaced, also while the agent waits for the others; or a node waits, and nobody is done yet."""
+        """The round is replaced, maybe while the agent waits for the others: it stops its workers."""
         self.acts(s, node, L.MONITORING, L.BARRIER)
-        waits = (s.member.count(M.WAITING) > 0) & (s.succeeded.count() == 0) & (s.workers[node] == W.HEALTHY)
-        s.when(self.is_open(s), named("num_nodes_waiting > 0", ~s.current[node] | waits))
+        s.when(self.is_open(s), ~s.current[node])
         s.workers[node] = W.STOPPED
         s.loop[node] = L.RESTARTING
 
@@ -178,11 +187,14 @@ class Repaired(Local):
 
     # ---- leases
 
-    @environment(each="node", editions=TRYSTATE, moves=[arc(L.MONITORING, L.RESTARTING), arc(W.HEALTHY, W.STOPPED)])
+    @environment(
+        each="node", editions=TRYSTATE,
+        moves=[arc(L.MONITORING, L.RESTARTING), arc(W.HEALTHY, W.STOPPED), arc(W.FAILED, W.STOPPED)],
+    )  # fmt: skip
     def lose_the_lease(self, s: S, node: Expr) -> None:
-        """An agent could not confirm a heartbeat for the whole window: it stops its workers."""
-        self.goes(s, node, L.MONITORING)
-        s.when(s.store_down, s.workers[node] == W.HEALTHY)
+        """A lease ends while the store is away: workers are stopped; if they failed, it may be for those of others."""
+        self.goes(s, node, L.MONITORING, L.RESTARTING)
+        s.when(s.store_down, s.workers[node].isin((W.HEALTHY, W.FAILED)))
         s.workers[node] = W.STOPPED
         s.loop[node] = L.RESTARTING
 

@@ -25,7 +25,8 @@ class Finding:
 class Run:
     """One system to check, and what it is known to violate: property -> the findings that explain it.
 
-    `idle` names the `sometimes` that this size or set of faults cannot reach.
+    `idle` names the `sometimes` that this size or set of faults cannot reach. With `max_faults`, at most so many of the
+    faults happen in a run, of any kinds.
     """
 
     system: type[System]
@@ -34,9 +35,10 @@ class Run:
     faults: tuple[str, ...] = ()
     findings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
+    max_faults: int | None = None
 
     def build(self) -> System:
-        return self.system(edition=self.edition, faults=self.faults, **self.sizes)
+        return self.system(edition=self.edition, faults=self.faults, max_faults=self.max_faults, **self.sizes)
 
 
 class Judgement(enum.Enum):
@@ -75,7 +77,10 @@ def adopt(system: System, runs: Iterable[Run]) -> Run:
         if set(run.faults) <= set(system.faults):
             for name, found in run.findings.items():
                 findings[name] = tuple(dict.fromkeys((*findings.get(name, ()), *found)))
-    return Run(type(system), system.sizes, system.edition, tuple(system.faults), findings, tuple(sorted(idle)))
+    return Run(
+        type(system), system.sizes, system.edition, tuple(system.faults), findings, tuple(sorted(idle)),
+        system.max_faults,
+    )  # fmt: skip
 
 
 def judge_adopted(verdict: Verdict, run: Run) -> Judgement:

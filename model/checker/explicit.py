@@ -53,6 +53,7 @@ class ExplicitEngine:
     def again(self, limits: Limits, report: Report) -> ExplicitEngine:
         """Another engine for the same kernel, with the steps compiled for this one."""
         other = copy(self)
+        other.__dict__.pop("_trails", None)  # they go back through the levels of this one
         other._begin(limits, report)
         return other
 

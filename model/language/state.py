@@ -74,6 +74,8 @@ class SymbolicState:
             return view_of(self, name, system.sequences[name])
         if name in system.index_sorts:
             return IndexSet(system.index_sorts[name])
+        if name in {f"{fault}_left" for fault in system.faults}:
+            source.refuse(f"{system.name} reads {name!r}, which max_faults replaces: give each fault a bound instead")
         close = difflib.get_close_matches(name, [*system.slots, *system.sequences, *system.index_sorts], 1)
         hint = f", did you mean {close[0]!r}?" if close else f": the system has {', '.join(system.slots)}"
         source.refuse(f"unknown field {name!r}{hint}")

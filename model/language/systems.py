@@ -39,7 +39,8 @@ class System:
     """Base class of systems: declare fields, transitions, machines and properties in the class body.
 
     Build one with the sizes of its indices and values of its constants (`Rendezvous(node=3, min_nodes=2)`),
-    an `edition`, and the `faults` to switch on: names, or a mapping from name to bound.
+    an `edition`, and the `faults` to switch on: names, or a mapping from name to bound. With `max_faults` the kinds
+    have no bounds of their own: at most so many of them happen in a run, of any kinds.
 
     Raises:
         UsageError: an argument is not one of the system's.
@@ -49,12 +50,16 @@ class System:
     title: ClassVar[str] = ""
     Edition: ClassVar[Iterable[enum.Enum] | None] = None  # an enum, or those of its members that the system has
 
-    def __init__(self, *, edition: Any = None, faults: Iterable[str] | Mapping[str, int] = (), **sizes: int) -> None:
+    def __init__(
+        self, *, edition: Any = None, faults: Iterable[str] | Mapping[str, int] = (), max_faults: int | None = None,
+        **sizes: int,
+    ) -> None:  # fmt: skip
         self.name = type(self).__name__
         body = _class_body(type(self))
         self.sizes = self._sizes(body, sizes)
         self.edition = self._edition(edition)
-        self.faults = self._faults(body, faults)
+        self.faults = self._faults(body, faults, max_faults)
+        self.max_faults = max_faults
         self.index_sorts: dict[str, Sort] = {
             k: index_sort(k, self.sizes[k]) for k, v in body.items() if isinstance(v, Index)
         }
@@ -108,8 +113,13 @@ class System:
                 return member
         raise UsageError(f"{self.name} has no edition {edition!r}: it has {', '.join(e.name for e in self.Edition)}")
 
-    def _faults(self, body: dict[str, Any], faults: Iterable[str] | Mapping[str, int]) -> dict[str, int]:
+    def _faults(
+        self, body: dict[str, Any], faults: Iterable[str] | Mapping[str, int], together: int | None
+    ) -> dict[str, int]:
         known = {v.fault: v.bound for v in body.values() if isinstance(v, Rule) and v.fault}
+        if together is not None:
+            self._check_together(faults, together)
+            known = dict.fromkeys(known, together)
         wanted = dict(faults) if isinstance(faults, Mapping) else {name: known.get(name, 0) for name in faults}
         for name, bound in wanted.items():
             if name not in known:
@@ -118,14 +128,27 @@ class System:
                 raise UsageError(f"{self.name}: fault {name} at most {bound} times; give at least 1, or leave it out")
         return wanted
 
+    def _check_together(self, faults: Iterable[str] | Mapping[str, int], together: int) -> None:
+        if isinstance(together, bool) or not isinstance(together, int) or together < 1:
+            raise UsageError(f"{self.name}: max_faults is {together!r}; give a whole number of at least 1")
+        if isinstance(faults, Mapping):
+            raise UsageError(f"{self.name}: max_faults bounds all faults together; give their names, without bounds")
+        if not faults:
+            raise UsageError(f"{self.name}: max_faults={together} without faults; switch some on, or leave it out")
+
     def _fields(self, body: dict[str, Any]) -> Iterator[tuple[str, Field]]:
         for name, value in body.items():
             if isinstance(value, Field) and (not value.editions or self.edition in value.editions):
                 yield name, value
             elif isinstance(value, Sequence):
                 yield from value.fields(name)
-        for name, bound in self.faults.items():
-            yield f"{name}_left", integer(0, bound, initial=bound, doc=f"how often {name} may still happen")
+        bounds = {self.fault_counter(fault): bound for fault, bound in self.faults.items()}
+        for name, bound in bounds.items():
+            yield name, integer(0, bound, initial=bound, doc=f"how often {name.removesuffix('_left')} may still happen")
+
+    def fault_counter(self, fault: str) -> str:
+        """The field that says how often a fault may still happen: its own, or the one of all faults."""
+        return f"{fault}_left" if self.max_faults is None else "faults_left"
 
     def _wants(self, rule: Rule) -> bool:
         return (not rule.fault or rule.fault in self.faults) and (not rule.editions or self.edition in rule.editions)
@@ -203,8 +226,14 @@ class System:
         """The system with its sizes, edition and faults, in one line."""
         sizes = ", ".join(f"{k}={v}" for k, v in self.sizes.items())
         edition = f" {self.edition.name}" if self.edition is not None else ""
-        faults = f" with {', '.join(self.faults)}" if self.faults else ""
+        faults = f" with {self.faults_label}" if self.faults else ""
         return f"{self.name}({sizes}){edition}{faults}"
+
+    @property
+    def faults_label(self) -> str:
+        """The faults that are on; where they share a bound, with it: `any 2 of crash, stall`."""
+        names = ", ".join(self.faults)
+        return names if self.max_faults is None else f"any {self.max_faults} of {names}"
 
 
 def _known(name: str, claim: Claim, what: str, given: Iterable[str], known: Iterable[str]) -> None:

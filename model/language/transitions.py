@@ -145,7 +145,7 @@ def trace(system: System, name: str, rule: Rule) -> Transition:
     state = SymbolicState(system)
     rule.body(system, state, *params)
     if rule.fault:
-        left = f"{rule.fault}_left"
+        left = system.fault_counter(rule.fault)
         state.when(getattr(state, left) > 0)
         setattr(state, left, getattr(state, left) - 1)
     effects = {f: body for f, body in state._bodies.items() if body is not system.slots[f].identity()}
