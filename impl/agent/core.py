@@ -35,7 +35,6 @@ class View:
     standing: Standing
     signalled: bool = False
     reported: bool = False  # the shared state says that these workers have succeeded
-    finishing: bool = False  # it says so of some member
     cut_off: bool = False  # it has been without a lease for as long as it is ready to wait
 
 
@@ -52,7 +51,8 @@ def decide(view: View) -> Order:
     if view.workers is WorkerState.FAILED:
         return Order.RESTART
     if view.workers is WorkerState.HEALTHY:
-        return _while_they_run(view)
+        # For a node that waits the keep-alive replaces the round before any workers are stopped.
+        return Order.REJOIN if view.standing is Standing.LAPSED else Order.GO_ON
     return Order.LEAVE  # stuck in the kernel, or lost: new ones would fight with them for the devices of this node
 
 
@@ -61,13 +61,6 @@ def _after_success(view: View) -> Order:
     if view.standing is Standing.LAPSED and view.cut_off:
         return Order.GIVE_UP
     return Order.GO_ON if view.reported else Order.REPORT
-
-
-def _while_they_run(view: View) -> Order:
-    """Once a member has finished, nobody restarts for a node that waits: the job is about to end."""
-    if view.standing is Standing.LAPSED:
-        return Order.REJOIN
-    return Order.REJOIN if view.standing is Standing.NEWCOMERS and not view.finishing else Order.GO_ON
 
 
 def ending(closed: Closed | None) -> WorkerState:

@@ -18,9 +18,9 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.utils.logging import get_logger
 from torch.distributed.launcher.api import LaunchConfig
-from trystate.model.errors import TrystateError
+from trystate.model.errors import TrystateError, UsageError
 
-from ..rendezvous.handler import DynamicRendezvousHandler
+from ..rendezvous.handler import NAME, DynamicRendezvousHandler
 from .local import ElasticAgent
 
 logger = get_logger(__name__)
@@ -34,11 +34,15 @@ def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Seq
     """Run the job's workers on this node until the job is over; what they returned, by global rank.
 
     Raises:
+        UsageError: `config` is for another rendezvous than trystate's.
         ChildFailedError: workers of this node failed, and so did the job.
         JobFailed: workers of another node did.
         SignalException: a signal ended the agent; the others go on.
         RendezvousError: the job was over before, too few nodes came, or the store could not be reached.
     """
+    if config.rdzv_backend != NAME:
+        raise UsageError(f"rdzv_backend={config.rdzv_backend!r}: this agent has {NAME!r} alone; make the LaunchConfig "
+                         "with that, or use torch's elastic_launch")  # fmt: skip
     config.run_id = config.run_id or uuid.uuid4().hex
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
     initialize_metrics(MetricsConfig(config.metrics_cfg))
@@ -58,7 +62,9 @@ def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Seq
 
 
 def parameters(config: LaunchConfig) -> RendezvousParameters:
-    """What the rendezvous is made of; the job's restarts are counted there."""
+    """What the rendezvous is made of; the job's restarts are counted there. Raises UsageError if said twice."""
+    if "max_restarts" in config.rdzv_configs:
+        raise UsageError("--rdzv-conf has max_restarts: give --max-restarts, which is counted for the whole job")
     return RendezvousParameters(
         config.rdzv_backend, config.rdzv_endpoint, config.run_id, config.min_nodes, config.max_nodes, config.local_addr,
         **{**config.rdzv_configs, "max_restarts": config.max_restarts},
@@ -97,14 +103,13 @@ def made(
 def _returned(result: RunResult, agent: ElasticAgent, name: str) -> dict[int, Any]:
     if not result.is_failed():
         return result.return_values
-    if result.failures:
-        raise ChildFailedError(name=name, failures=result.failures)
     closed = agent.verdict
-    raise JobFailed(
-        f"the job has failed, though no worker of this node has: closed by {closed.by}: {closed.reason}"
-        if closed is not None
-        else "the job has failed, and nobody says why"
-    )
+    why = f"closed by {closed.by}: {closed.reason}" if closed is not None else "nobody says why"
+    if result.failures:
+        failed = ChildFailedError(name=name, failures=result.failures)
+        failed.add_note(f"the job has failed, {why}")  # maybe on another node, and these workers only lost a peer
+        raise failed
+    raise JobFailed(f"the job has failed, though no worker of this node has: {why}")
 
 
 def _name(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> str:

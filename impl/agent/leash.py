@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-PR_SET_CHILD_SUBREAPER = 36
 COMMAND_NOT_FOUND = 127  # what a shell answers
 
 
@@ -26,17 +25,12 @@ def die_with_parent(parent: int) -> None:
 
     `parent`: the process that should be it; 0: whatever it is (Python's fork server ends with its owner).
     """
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if parent and os.getppid() != parent:
         os._exit(1)
 
 
-def adopt_orphans() -> None:
-    """Processes that this process's descendants leave behind become its children, and can be ended by it."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _prctl(option: int, value: int) -> None:
+def prctl(option: int, value: Any) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 

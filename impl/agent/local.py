@@ -7,11 +7,13 @@ at a signal, when the round is over, and after a limit.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +31,11 @@ from ..rendezvous.state import Closed
 from . import leash
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
-from .processes import end_what_is_left
+from .processes import adopting_orphans, children, end_what_is_left, killed_when, left_behind, reap_adopted, table
 from .signals import Signals
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # torchrun's, if TORCHELASTIC_SIGNALS_TO_HANDLE does not say
+OPERATION_SECONDS = 5.0  # of the round's store, whose master may not go on: then whether the round does is looked at
 BEGUN = (Standing.CURRENT, Standing.NEWCOMERS)
 
 logger = get_logger(__name__)
@@ -73,23 +76,25 @@ class ElasticAgent(LocalElasticAgent):
         self.verdict: Closed | None = None  # of the job, once `run` has returned
         self._reported = False
         self._lapsed: float | None = None  # since when there has been no lease
+        self._spared: frozenset[int] = frozenset()  # this process's children before there were workers
 
     # ---- the loop
 
     def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
-        leash.adopt_orphans()
+        self._spared = children(os.getpid())
         self._signals.install()
-        try:
-            return self._run_rounds()
-        except SignalException as error:
-            logger.warning("%s; stopping the workers", error)
-            self._handler.give_notice()
-            self._shutdown(error.sigval, self._shutdown_timeout)
-            raise
-        finally:
-            self._stop(Standing.CURRENT)
-            self._handler.leave()
-            self._signals.restore()
+        with adopting_orphans():
+            try:
+                return self._run_rounds()
+            except SignalException as error:
+                logger.warning("%s; stopping the workers", error)
+                self._handler.give_notice()
+                self._shutdown(error.sigval, self._shutdown_timeout)
+                raise
+            finally:
+                self._stop(Standing.CURRENT)
+                self._handler.leave()
+                self._signals.restore()
 
     def _run_rounds(self) -> RunResult:
         order, late = Order.REJOIN, self._is_over()
@@ -116,6 +121,7 @@ class ElasticAgent(LocalElasticAgent):
     def _run_round(self, failed: bool) -> Order:
         """Begin a round, and look after it until it is over, and its workers are stopped; the order that ended it."""
         group = self._worker_group
+        self._handler.makes_room = False
         self._begin(group, failed)
         self._result, self._reported, self._lapsed = RunResult(WorkerState.HEALTHY), False, None
         while True:
@@ -123,7 +129,9 @@ class ElasticAgent(LocalElasticAgent):
                 self._result = self._monitor_workers(group)
                 group.state = self._result.state
                 self._in_exit_barrier = group.state is WorkerState.SUCCEEDED
+                reap_adopted(os.getpid(), self._spared.union(worker.id for worker in group.workers))
                 self._put_metrics(group)
+            self._handler.makes_room = self._result.state is WorkerState.HEALTHY
             view = self._view()
             order = decide(view)
             if order is Order.REPORT:
@@ -132,19 +140,18 @@ class ElasticAgent(LocalElasticAgent):
                 raise self._signals.error()
             elif order is not Order.GO_ON:
                 self._stop(view.standing)
-                return order
+                return Order.LEAVE if order is not Order.END and self._are_stuck() else order
             with self._signals.interrupt():
                 self._handler.wait(group.spec.monitor_interval, view.standing)
 
     def _view(self) -> View:
-        standing, state, now = self._handler.standing(), self._handler.state, time.monotonic()
+        standing, now = self._handler.standing(), time.monotonic()
         if standing is not Standing.LAPSED:
             self._lapsed = None
         elif self._lapsed is None:
             self._lapsed = now
         return View(
             self._result.state, standing, signalled=self._signals.got is not None, reported=self._reported,
-            finishing=state is not None and bool(state.done),
             cut_off=self._lapsed is not None and now - self._lapsed >= self._handler.join_timeout,
         )  # fmt: skip
 
@@ -169,11 +176,14 @@ class ElasticAgent(LocalElasticAgent):
             with self.record_duration("RENDEZVOUS"):
                 info = self._handler.next_rendezvous(failed=self._failed)
             ends = time.monotonic() + self._handler.join_timeout
+            info.store.set_timeout(timedelta(seconds=OPERATION_SECONDS))
             store: Any = Exchange(info.store, lambda: self._look(ends))
             with self.record_duration("ASSIGN_WORKER_RANKS"):
                 workers = self._assign_worker_ranks(store, info.rank, info.world_size, spec)
         bootstrap, state = info.bootstrap_store_info, self._handler.state
-        assert bootstrap is not None and state is not None  # the handler always says
+        assert bootstrap is not None  # the handler always says
+        if state is None:
+            raise RoundOver("the store has come back empty")
         if self._handler.max_restarts >= 0:
             self._remaining_restarts = self._handler.max_restarts - state.spent
         worker_group.store = info.store
@@ -202,10 +212,23 @@ class ElasticAgent(LocalElasticAgent):
         finally:
             self._signals.install()  # torch has put handlers of its own there
         context: Any = self._pcontext
-        close, patience = context.close, self._shutdown_timeout
-        # What ends the other workers when one has failed is not told the limit.
-        context.close = lambda death_sig=None, timeout=patience: close(death_sig, timeout)
+        context.close = functools.partial(self._close, context.close)
         return started
+
+    def _close(
+        self, close: Callable[..., None], death_sig: signal.Signals | None = None, timeout: int | None = None
+    ) -> None:
+        """torch's, which ends the workers, also those beside one that has failed: that is not told the limit."""
+        with killed_when(lambda: not may_finish(self._handler.standing()), os.getpid(), self._spared):
+            close(death_sig, self._shutdown_timeout if timeout is None else timeout)
+
+    def _are_stuck(self) -> bool:
+        """Whether workers live that were killed: new ones would fight with them for the devices of this node."""
+        stuck = left_behind(table(), os.getpid(), self._spared)
+        if stuck:
+            logger.error("these processes do not die of SIGKILL: %s", stuck)
+            self._pcontext = None  # nobody waits for them any more
+        return bool(stuck)
 
     def _stop(self, standing: Standing) -> None:
         """Stop the workers, and whatever they left behind; at once if other nodes may run already."""
@@ -214,7 +237,7 @@ class ElasticAgent(LocalElasticAgent):
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         super()._shutdown(death_sig, timeout)
-        if killed := end_what_is_left(os.getpid()):
+        if killed := end_what_is_left(os.getpid(), self._spared):
             logger.info("the workers left processes behind, which were killed: %s", killed)
 
     def _put_metrics(self, group: WorkerGroup) -> None:
@@ -225,7 +248,10 @@ class ElasticAgent(LocalElasticAgent):
 
     def _end(self, order: Order) -> RunResult:
         if order is Order.LEAVE:
-            raise WorkersLost(f"the workers of this node are {self._result.state.value}: it leaves, the others go on")
+            raise WorkersLost(
+                f"the workers of this node are {self._result.state.value}, or do not die: it leaves, the others go on; "
+                "see what holds them in the kernel, a device or a file system"
+            )
         if order is Order.GIVE_UP:
             raise RendezvousConnectionError(
                 f"the workers have succeeded, but the store has been away for join_timeout="

@@ -1,20 +1,39 @@
 """What a worker started, and left behind: found among the agent's descendants, and ended.
 
-Rule: only descendants in sessions of their own are taken for a worker's. What the agent itself runs beside its workers
-(a store's server, Python's helpers) is in the agent's session.
+Rule: only descendants in sessions of their own are taken for a worker's, and none of those that this process had
+before. What the agent itself runs beside its workers (a store's server, Python's helpers) is in the agent's session.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
+import threading
 import time
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .leash import prctl
+
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
 PROC = Path("/proc")
+LOOK_SECONDS = 0.1  # between two looks at whether there is no time left
 END_SECONDS = 2.0  # a killed process that is not gone by then is stuck in the kernel, and nobody can end it
+
+
+@contextlib.contextmanager
+def adopting_orphans() -> Iterator[None]:
+    """In here processes that this process's descendants leave behind become its children, and can be ended by it."""
+    before = ctypes.c_int()
+    prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        prctl(PR_SET_CHILD_SUBREAPER, before.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,41 +47,47 @@ class Process:
 
 def table() -> dict[int, Process]:
     """All processes that can be seen; none where there is no /proc."""
-    found = {}
-    for entry in PROC.iterdir() if PROC.is_dir() else ():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
-                # pid (name) state parent group session ...: a name may have blanks and brackets in it
-                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                found[int(entry.name)] = Process(int(entry.name), int(fields[1]), int(fields[3]))
-    return found
+    names = [entry.name for entry in PROC.iterdir()] if PROC.is_dir() else []
+    found = (_look(int(name)) for name in names if name.isdigit())
+    return {process.pid: process for process in found if process is not None}
 
 
-def left_behind(processes: dict[int, Process], agent: int) -> list[int]:
-    """The agent's descendants in sessions of their own, and theirs."""
+def _look(pid: int) -> Process | None:
+    with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
+        # pid (name) state parent group session ...: a name may have blanks and brackets in it
+        fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return Process(pid, int(fields[1]), int(fields[3]))
+    return None
+
+
+def children(agent: int) -> frozenset[int]:
+    """The processes whose parent it is."""
+    return frozenset(process.pid for process in table().values() if process.parent == agent)
+
+
+def left_behind(processes: dict[int, Process], agent: int, spared: Collection[int] = ()) -> list[int]:
+    """The agent's descendants in sessions of their own, and theirs; but not the children that are `spared`."""
     mine = processes.get(agent)
     if mine is None:
         return []
-    children: dict[int, list[Process]] = {}
+    below: dict[int, list[Process]] = {}
     for process in processes.values():
-        children.setdefault(process.parent, []).append(process)
-    found, rest = [], [(child, False) for child in children.get(agent, ())]
+        below.setdefault(process.parent, []).append(process)
+    found, rest = [], [(child, False) for child in below.get(agent, ()) if child.pid not in spared]
     while rest:
         process, apart = rest.pop()
         apart = apart or process.session != mine.session
         if apart:
             found.append(process.pid)
-        rest += [(child, apart) for child in children.get(process.pid, ())]
+        rest += [(child, apart) for child in below.get(process.pid, ())]
     return found
 
 
-def end_what_is_left(agent: int) -> list[int]:
+def end_what_is_left(agent: int, spared: Collection[int] = ()) -> list[int]:
     """Kill what the workers of an agent left behind, and wait until it is gone; returns what was killed."""
     until, killed = time.monotonic() + END_SECONDS, set()
-    while left := left_behind(table(), agent):
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+    while left := left_behind(table(), agent, spared):
+        _kill(left)
         killed.update(left)
         if time.monotonic() > until:
             break
@@ -71,3 +96,42 @@ def end_what_is_left(agent: int) -> list[int]:
             with contextlib.suppress(ChildProcessError):  # not ours to reap yet: its own parent has to go first
                 os.waitpid(pid, os.WNOHANG)
     return sorted(killed)
+
+
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def killed_when(over: Callable[[], bool], agent: int, spared: Collection[int] = ()) -> Iterator[None]:
+    """In here workers are waited for that take their time to end: until it is `over`, then they are killed."""
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(LOOK_SECONDS):
+            if over():
+                _kill(left_behind(table(), agent, spared))
+
+    thread = threading.Thread(target=look, name="trystate stopping", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def reap_adopted(agent: int, known: Collection[int]) -> None:
+    """Collect what workers left behind and has ended, as init would; what is `known` is somebody's to collect."""
+    mine = _look(agent)
+    while mine is not None and hasattr(os, "waitid"):
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        process = _look(ended.si_pid) if ended is not None else None
+        if process is None or process.pid in known or process.session == mine.session:
+            return  # it is collected soon, and hides the others until then
+        os.waitpid(process.pid, os.WNOHANG)

@@ -6,6 +6,7 @@ early waits in the socket's queue. A round is begun when all of its members have
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import socket
@@ -23,9 +24,11 @@ from ..store.prefix import PrefixStore
 from ..store.server import TCPStoreServer
 from ..store.tcp import TCPStore
 from .engine import Joined
+from .errors import RendezvousTimeoutError
 
 log = logging.getLogger("trystate.rendezvous")
 LOOK_SECONDS = 0.25  # between two looks at whether the round is still the current one
+LATE_SECONDS = 5.0  # members that have not met by then are kept apart by something that somebody should know of
 
 
 def share_agent_store() -> bool:
@@ -34,24 +37,57 @@ def share_agent_store() -> bool:
 
 
 def own_host(local_addr: str | None, towards: str) -> str:
-    """The address by which the others reach this node: the one that was given, or else that of its route there."""
+    """The address by which the others reach this node: the one that was given, or else that of its route there.
+
+    A name of this machine may mean its loopback here, and its address to everybody else: then it is that name.
+    """
     if local_addr:
         return local_addr
     try:
         family, kind, _, _, address = socket.getaddrinfo(towards or "192.0.2.1", 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as route:
             route.connect(address)  # sends nothing
-            return str(route.getsockname()[0])
+            found = str(route.getsockname()[0])
     except OSError:
         return socket.gethostname()
+    return towards if _is_name(towards) and _is_loopback(found) else found
+
+
+def _is_name(host: str) -> bool:
+    return host not in ("", "localhost") and _address(host) is None
+
+
+def _is_loopback(host: str) -> bool:
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _listening(host: str) -> socket.socket:
+    """On the others' address of this node; on all, if that is none of its own, or a name that means loopback here."""
+    try:
+        found = listen(host, 0)
+    except UsageError:
+        pass
+    else:
+        if not (_is_name(host) and _is_loopback(found.getsockname()[0])):
+            return found
+        found.close()
+    return listen("::" if socket.has_dualstack_ipv6() else "0.0.0.0", 0)
 
 
 class Meeting:
     """The stores of the rounds that one node is a member of, one after the other."""
 
-    def __init__(self, host: str, seconds: float) -> None:
-        """`seconds`: what the agent waits for a key of the store that it is given."""
-        self.host, self._seconds = host, seconds
+    def __init__(self, host: str, seconds: float, within: float) -> None:
+        """`seconds`: what the agent waits for a key of the store that it is given; `within`: until all have met."""
+        self.host, self._seconds, self._within = host, seconds, within
         self._listener: socket.socket | None = None
         self._server: TCPStoreServer | None = None
         self._store: TCPStore | None = None
@@ -60,17 +96,16 @@ class Meeting:
     def promise(self) -> int:
         """The port of a listening socket, the same until a round has used it."""
         if self._listener is None:
-            try:
-                self._listener = listen(self.host, 0)
-            except UsageError:  # the others' name for this node is none of its interfaces'
-                self._listener = listen("::" if socket.has_dualstack_ipv6() else "0.0.0.0", 0)
+            self._listener = _listening(self.host)
         port: int = self._listener.getsockname()[1]
         return port
 
     def begin(self, joined: Joined, current: Callable[[], bool]) -> RendezvousInfo | None:
         """The round's store, when all members are there; None if the round is not the current one any more.
 
-        Raises UsageError or ConnectionLost if there is no socket to serve on.
+        Raises:
+            UsageError, ConnectionLost: there is no socket to serve on.
+            RendezvousTimeoutError: the members have not met in time, though all are alive.
         """
         self.end()
         listener, self._listener = self._listener, None
@@ -81,13 +116,25 @@ class Meeting:
             # In a thread, and not in a process: it serves at once, and the workers wait for it. Nobody in this
             # process uses torch's client, which alone deadlocks with a thread.
             self._server = TCPStoreServer(listen_fd=listener.detach(), run_in="thread", log=log.info)
+        began, warned = time.monotonic(), False
         while current():
+            # Who cannot come gives up first, so that the others can go on without it.
+            within, why = self._within, "not all of its members have come"
             try:
                 store = self._connected(joined)
                 if _met(store, joined):
                     return self._info(store, joined)
-            except (TrystateError, OSError):
-                time.sleep(LOOK_SECONDS)  # the master is gone, or late: the round's heartbeats say which
+            except (TrystateError, OSError) as error:  # the master is gone, or late: the round's heartbeats say which
+                within, why = self._within / 2, str(error)
+                time.sleep(LOOK_SECONDS)
+            waited = time.monotonic() - began
+            if waited >= within:
+                self.end()
+                raise RendezvousTimeoutError(f"after {waited:.1f} s of join_timeout={self._within:g} s: "
+                                             f"{_apart(joined, why)}")  # fmt: skip
+            if waited >= LATE_SECONDS and not warned:
+                warned = True
+                log.warning("still waiting: %s", _apart(joined, why))
         self.end()
         return None
 
@@ -120,6 +167,12 @@ class Meeting:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()
+
+
+def _apart(joined: Joined, why: str) -> str:
+    place = f"{joined.master.host}:{joined.master.port}"
+    return (f"the members of round {joined.state.round} have not met at {place}, where rank 0 serves: {why}; see "
+            "whether every node reaches that address (rank 0's --local-addr) and any port of it")  # fmt: skip
 
 
 def _met(store: Any, joined: Joined) -> bool:

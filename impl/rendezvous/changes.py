@@ -88,8 +88,12 @@ def keep_alive(state: State, me: Participant) -> State:
 
 
 def withdraw(state: State, me: Participant) -> State:
-    """Off the lists; a complete round that loses me is replaced."""
-    left = _without(_replaced(state) if _member(state, {me.node.token}) else state, {me.node.token})
+    """Off the lists; a complete round that loses me is replaced, which spends a restart unless all is over."""
+    member = _member(state, {me.node.token})
+    after = _replaced(state) if member else state
+    if member and state.closed is None:
+        after = _spent(after) if state.restarts_left else _failed(after, me, "a member left")
+    left = _without(after, {me.node.token})
     return _next(_called(state, _moved_up(state, left)), me.node.token, news=True)
 
 
@@ -97,7 +101,7 @@ def expel(state: State, me: Participant, silent: Collection[str]) -> State:
     """Off the lists with whoever is silent; a complete round that loses one is replaced, which spends a restart."""
     lost = _member(state, silent)
     if lost and not state.restarts_left:
-        return _failed(_beaten(state, me.node.token), me, "a member was lost, and no restart is left")
+        return _next(_failed(_beaten(state, me.node.token), me, "a member was lost"), me.node.token, news=True)
     left = _without(_spent(_replaced(state)) if lost else state, silent)
     return _next(_called(state, _moved_up(state, _beaten(left, me.node.token))), me.node.token, news=True)
 
@@ -105,15 +109,19 @@ def expel(state: State, me: Participant, silent: Collection[str]) -> State:
 def replace_round(state: State, me: Participant, failed: bool = False) -> State:
     """The next round, with me as its first participant; if my workers failed, that spends a restart."""
     if failed and not state.restarts_left:
-        return _failed(_beaten(state, me.node.token), me, "its workers failed, and no restart is left")
+        return _next(_failed(_beaten(state, me.node.token), me, "its workers failed"), me.node.token, news=True)
     opened = _without(_spent(_replaced(state)) if failed else _replaced(state), {me.node.token})
     joined = replace(opened, participants=(_mine(state, me),))
     return _next(_called(state, _moved_up(state, joined)), me.node.token, news=True)
 
 
-def give_notice(state: State, me: Participant) -> State:
-    """The next round, in which I am expected like all others: I withdraw from it when my workers have ended."""
-    return _next(_called(state, _moved_up(state, _replaced(_beaten(state, me.node.token)))), me.node.token, news=True)
+def give_notice(state: State, me: Participant, leaving: bool) -> State:
+    """The next round, in which I am expected like all others: until I withdraw, which spends a restart, or come."""
+    beaten = _beaten(state, me.node.token)
+    if leaving and not state.restarts_left:
+        return _next(_failed(beaten, me, "a member left"), me.node.token, news=True)
+    opened = _spent(_replaced(beaten)) if leaving else _replaced(beaten)
+    return _next(_called(state, _moved_up(state, opened)), me.node.token, news=True)
 
 
 def mark_done(state: State, me: Participant) -> State:
@@ -133,8 +141,8 @@ def mark_closed(
     return _next(replace(_beaten(base, me.node.token), closed=closed), me.node.token, news=True)
 
 
-def _failed(state: State, me: Participant, reason: str) -> State:
-    return _next(replace(state, closed=Closed(str(me.node), reason, "failed")), me.node.token, news=True)
+def _failed(state: State, me: Participant, loss: str) -> State:
+    return replace(state, closed=Closed(str(me.node), f"{loss}, and no restart is left", "failed"))
 
 
 def _spent(state: State) -> State:

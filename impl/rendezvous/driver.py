@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from .engine import Effect, Engine, Joined, Seen, Standing, Sync
-from .errors import RendezvousConnectionError, RendezvousError, RendezvousTimeoutError
+from .errors import Interrupted, RendezvousConnectionError, RendezvousError, RendezvousTimeoutError
 from .holder import StateHolder
 from .state import State
 
@@ -23,10 +23,6 @@ RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.01, 0.5  # between two attempts to reac
 STOP_SECONDS = 1.0  # a thread that is in an operation of somebody's store is not waited for longer: it is a daemon
 
 log = logging.getLogger("trystate.rendezvous")
-
-
-class Interrupted(RendezvousError):
-    """The driver was told to stop."""
 
 
 def run(
@@ -67,14 +63,14 @@ def _performed(effect: Effect, holder: StateHolder, patience: float, ends: float
     lost: float | None = None
     pause = RETRY_SECONDS_MIN
     while True:
-        if holder.interrupted:
-            raise Interrupted("this node's part in the rendezvous was ended while it was under way")
         if holder.clock() >= ends:
             raise RendezvousTimeoutError("the rendezvous did not take it in time: too many others write at once, or "
                                          "the store is slow; raise close_timeout")  # fmt: skip
         try:
             return holder.perform(effect)
         except RendezvousConnectionError as error:
+            if holder.interrupted:
+                continue  # that is what ended it
             if lost is None:
                 lost = holder.clock()
                 log.warning("%s; trying again", error)

@@ -52,18 +52,25 @@ def meet(options: Options) -> Endpoint:
     try:
         if options.store_type == "file":
             return Endpoint(_file(options))
-        host, port = parse_rendezvous_endpoint(options.endpoint, DEFAULT_PORT)
-        return _tcp(options, host, port)
+        return _tcp(options, *place(options))
     except RendezvousSettingsError:
         raise
-    except ValueError as error:
-        raise RendezvousSettingsError(f"--rdzv-endpoint={options.endpoint!r}: {error}; give host:port") from error
     except (TrystateError, OSError) as error:
         raise RendezvousConnectionError(
             f"rendezvous {options.run_id!r}: {options.endpoint or 'the endpoint'} was not reached within "
             f"read_timeout={options.read_timeout:g} s: {error}. One node must serve it: start that one, set is_host=1 "
             "there if it does not know itself by that name, or run `trystate store serve`"
         ) from error
+
+
+def place(options: Options) -> tuple[str, int]:
+    """Host and port of the endpoint. Raises RendezvousSettingsError if what the options say is none."""
+    if options.store_type != "tcp":
+        return "", 0
+    try:
+        return parse_rendezvous_endpoint(options.endpoint, DEFAULT_PORT)
+    except ValueError as error:
+        raise RendezvousSettingsError(f"--rdzv-endpoint={options.endpoint!r}: {error}; give host:port") from error
 
 
 def _tcp(options: Options, host: str, port: int) -> Endpoint:

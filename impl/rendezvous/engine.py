@@ -24,7 +24,7 @@ from .state import Closed, Participant, Settings, State
 from .watching import Lease, Observer
 
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
-BACKOFF_ATTEMPTS = 4  # how many may succeed in the first span
+BACKOFF_ATTEMPTS = 8  # how many may succeed in the first span
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,7 @@ class Engine:
     ) -> None:  # fmt: skip
         self.me, self.settings = me, settings
         self.lease = Lease(settings)
+        self.makes_room = False  # set by an agent whose workers run: `keep_alive` replaces the round for who waits
         self._draw, self._note = draw, note
         self._lives = (f"{life}-{number}" for number in itertools.count())  # of the states that this node begins
 
@@ -177,14 +178,23 @@ class Engine:
             if standing in until:
                 return standing
             view = self._view(observer, seen, late=False)
-            action = operators.expel(view)
-            if action is Action.FINISH:
-                action = operators.keep_alive(view)
+            action = self._upkeep(view)
             if action is Action.FINISH:
                 seen, lost = (yield self._pause(observer, seen, math.inf)), 0
             else:
-                seen = yield from self._attempt(action, view, seen, lost)
+                seen = yield from self._attempt(action, view, seen, lost, leaving=False)
                 lost = 0 if seen.won else lost + 1
+
+    def _upkeep(self, view: View) -> Action:
+        """The operators in their order: expel the silent, replace the round for who waits, beat.
+
+        Workers that lose a peer fail: so that this spends nothing, the round is over before any are stopped for a node
+        that waits. Once a member has succeeded the job is about to end: nobody restarts for a node that waits.
+        """
+        state, action = view.state, operators.expel(view)
+        if action is Action.FINISH and self.makes_room and state is not None and state.waiting and not state.done:
+            action = operators.exit_(view)
+        return operators.keep_alive(view) if action is Action.FINISH else action
 
     def standing(self, joined: Joined, state: State | None, now: float) -> Standing:
         """What has become of a round, by what the store held when it was last read, and by the clock."""
@@ -206,7 +216,8 @@ class Engine:
     def leave(self) -> Generator[Effect, Seen, bool]:
         """Take oneself off the lists; a complete round that loses a member is replaced. True if it was listed.
 
-        A member whose workers have succeeded stays: the others count on that, until the rendezvous is closed.
+        That spends a restart; where none is left, the rendezvous is closed as failed. A member whose workers have
+        succeeded stays: the others count on that, until the rendezvous is closed.
         """
 
         def wanted(view: View) -> bool:
@@ -217,7 +228,7 @@ class Engine:
         return (yield from self._once(Action.WITHDRAW, wanted))
 
     def give_notice(self, joined: Joined) -> Generator[Effect, Seen, bool]:
-        """Before a member that will leave stops its workers: replace the round. True if this node did.
+        """Before a member that will leave stops its workers: replace the round, which spends a restart. True if it did.
 
         Workers that lose a peer fail: so that this is not taken for a failure of the job, the round is over before.
         Nobody begins the next one until this node has left.
@@ -229,6 +240,7 @@ class Engine:
                 return False
             return self.token not in state.done and operators.exit_(view) is Action.REPLACE_ROUND
 
+        self.makes_room = False  # or the round might be replaced for a node that waits, which spends nothing
         return (yield from self._once(Action.REPLACE_ROUND, wanted, leaving=True))
 
     def done(self, joined: Joined) -> Generator[Effect, Seen, bool]:
@@ -274,7 +286,7 @@ class Engine:
         )  # fmt: skip
 
     def _changed(
-        self, action: Action, view: View, *, failed: bool = False, leaving: bool = False, reason: str = "",
+        self, action: Action, view: View, *, failed: bool = False, leaving: bool | None = None, reason: str = "",
         verdict: str = "",
     ) -> State:  # fmt: skip
         state, me = view.state, self.me
@@ -285,11 +297,11 @@ class Engine:
         assert state is not None  # every other action is decided on a state
         if action is Action.EXPEL:
             return changes.expel(state, me, view.silent)
-        if action is Action.REPLACE_ROUND and leaving:
-            return changes.give_notice(state, me)
+        if action is Action.REPLACE_ROUND and leaving is not None:
+            return changes.give_notice(state, me, leaving)
         if action is Action.REPLACE_ROUND:
-            # Where a node waits, others may have stopped their workers for it already, and these fail for that.
-            return changes.replace_round(state, me, failed and not state.waiting)
+            # Without a lease: others may have stopped their workers at the end of theirs, and these fail for that.
+            return changes.replace_round(state, me, failed and view.lease)
         return _CHANGES[action](state, me)
 
     def _attempt(
@@ -297,14 +309,15 @@ class Engine:
     ) -> Generator[Effect, Seen, Seen]:
         """Write what the action makes of the state; whoever loses waits, and reads. A lease counts from before that."""
         changed = self._changed(action, view, **details)
+        mine = changed.find(self.token)
+        if mine is not None:  # whether it is written or not: one who does not hear that it was counts on from there
+            self.me = replace(self.me, beats=max(self.me.beats, mine.beats))
         after = yield Write(changed)
         self._note(action, changed, after.won)
         if not after.won:
-            return (yield self._back_off(lost, after.now - seen.now))
-        mine = changed.find(self.token)
+            return (yield self._back_off(action, view, lost, after.now - seen.now))
         if mine is not None:
             self.lease.confirm(seen.now)
-            self.me = replace(self.me, beats=mine.beats)
         return after
 
     def _pause(self, observer: Observer, seen: Seen, deadline: float) -> Sync:
@@ -317,12 +330,17 @@ class Engine:
                 until = min(until, observer.call_ends(seen.state))
         return Sync(max(0.0, until - seen.now), seen.state.news if seen.state is not None else None)
 
-    def _back_off(self, lost: int, took: float) -> Sync:
-        """As many as write at once draw a time each, from a span that grows with what is lost.
+    def _back_off(self, action: Action, view: View, lost: int, took: float) -> Sync:
+        """As many as write at once draw a time each, from a span that has room for all of them.
 
-        Its unit is what an attempt takes, from reading to writing: in that time another one succeeds.
+        How many they are is a guess that doubles with what is lost; who take seats are no more than there are seats.
+        The unit is what an attempt takes, from reading to writing: in that time another one succeeds.
         """
-        span = max(BACKOFF_SECONDS_MIN, took) * BACKOFF_ATTEMPTS * 2**lost
+        attempts = BACKOFF_ATTEMPTS * 2**lost
+        if action is Action.ADD_TO_PARTICIPANTS:
+            taken = len(view.state.participants) if view.state is not None else 0
+            attempts = min(attempts, view.settings.max_nodes - taken)
+        span = max(BACKOFF_SECONDS_MIN, took) * attempts
         return Sync(self._draw() * min(BACKOFF_SECONDS_MAX, span))
 
 

@@ -18,6 +18,10 @@ class RendezvousTimeoutError(RendezvousError, torch_api.RendezvousTimeoutError):
     """No round that includes this node was complete in time; the others go on without it."""
 
 
+class Interrupted(RendezvousError):
+    """Another thread ended this node's part while it was under way."""
+
+
 class RendezvousConnectionError(RendezvousError, torch_api.RendezvousConnectionError):
     """The store could not be reached for as long as the node was ready to wait."""
 

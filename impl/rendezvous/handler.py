@@ -29,7 +29,7 @@ from . import bootstrap, endpoint
 from .backends import Backend
 from .driver import KeepAlive, run
 from .engine import Effect, Engine, Joined, Seen, Standing, Sync, closed_error
-from .errors import RendezvousError
+from .errors import RendezvousError, RendezvousTimeoutError
 from .events import Recorder
 from .holder import StateHolder
 from .options import Options
@@ -67,7 +67,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
             Participant(node, host, 0), options.settings, draw=random.random, life=uuid.uuid4().hex,
             note=self._recorder.decided,
         )  # fmt: skip
-        self._part = _Part(engine, StateHolder(backend), bootstrap.Meeting(host, options.read_timeout), meeting_place)
+        meeting = bootstrap.Meeting(host, options.read_timeout, options.join_timeout)
+        self._part = _Part(engine, StateHolder(backend), meeting, meeting_place)
         self._closed = False
         # At the end of the process before the stores close, which were imported earlier; else with the object.
         self._depart = weakref.finalize(self, self._part.depart, os.getpid())
@@ -133,6 +134,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 self._recorder.said("broken", joined.state, standing=self._standing().name)
         except RendezvousError as error:
             self._recorder.failed(error, part.holder.state)
+            if isinstance(error, RendezvousTimeoutError):  # it has left, also if it could not meet the others
+                part.stop()
+                with contextlib.suppress(RendezvousError):
+                    part.leave(LEAVE_SECONDS)
             raise
 
     def num_nodes_waiting(self) -> int:
@@ -175,6 +180,15 @@ class DynamicRendezvousHandler(RendezvousHandler):
             beating.wait(seconds, known)
 
     @property
+    def makes_room(self) -> bool:
+        """Whether the round is replaced for a node that waits: an agent says so while its workers run."""
+        return self._part.engine.makes_room
+
+    @makes_room.setter
+    def makes_room(self, wanted: bool) -> None:
+        self._part.engine.makes_room = wanted
+
+    @property
     def max_restarts(self) -> int:
         """Of the job; -1: they are not counted here."""
         return self._options.settings.max_restarts
@@ -194,7 +208,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return part.briefly(_done(part.engine, part.joined), self._options.close_timeout, PATIENCE_SECONDS)
 
     def give_notice(self) -> None:
-        """Before the workers of a node that will leave are stopped: end its round; never fails."""
+        """Before a node that will leave stops its workers: end its round, which spends a restart; never fails."""
         part = self._part
         if part.joined is not None and part.listed:
             with contextlib.suppress(RendezvousError):

@@ -14,14 +14,22 @@ from collections.abc import Callable
 from .backends import Backend
 from .encoding import decode, encode
 from .engine import Effect, Seen, Write
-from .errors import RendezvousConnectionError
+from .errors import Interrupted, RendezvousConnectionError
 from .state import State
+
+
+def elapsed() -> float:
+    """Seconds of a clock that nobody sets, and that goes on while the machine is suspended, where there is one.
+
+    A lease that stood still meanwhile would hold when the machine comes back, and the others have gone on without it.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class StateHolder:
     """Carries out what an engine asks for; for one thread, another one may only interrupt it."""
 
-    def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, backend: Backend, clock: Callable[[], float] = elapsed) -> None:
         self.backend, self.clock = backend, clock
         self.state: State | None = None  # as it was read last
         self._data: bytes | None = None
@@ -31,15 +39,18 @@ class StateHolder:
         """Wait and read, or write; a write that failed may be repeated, it happens once.
 
         Raises:
+            Interrupted: before, or while it waited: nothing was asked of the store after that.
             RendezvousConnectionError: the store is not reached, or silent.
             RendezvousStateError: what it holds is no state; it is left as it is.
         """
+        self._go_on()
         if isinstance(effect, Write):
             return self._write(effect.state)
         if effect.news is None:
             self.pause(effect.seconds)
         elif effect.seconds > 0:
             self.backend.wait(effect.news, effect.seconds)
+        self._go_on()
         self._take(self.backend.read())
         return Seen(self.state, self.clock())
 
@@ -57,6 +68,10 @@ class StateHolder:
         if data != self._data:
             self.state = decode(data) if data is not None else None
             self._data = data
+
+    def _go_on(self) -> None:
+        if self.interrupted:
+            raise Interrupted("this node's part in the rendezvous was ended while it was under way")
 
     def pause(self, seconds: float) -> None:
         """Let time pass, unless somebody interrupts."""

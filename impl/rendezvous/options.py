@@ -8,12 +8,13 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from torch.distributed.elastic.rendezvous import RendezvousParameters
+from trystate.model.errors import UsageError
 
+from ..store.secret import read_secret
 from .errors import RendezvousSettingsError
 from .state import Settings
 
@@ -28,7 +29,7 @@ KNOWN = {
     "rescale_timeout":        "the same of every later round",
     "close_timeout":          "seconds that closing and leaving may take",
     "keep_alive_interval":    "seconds between two heartbeats",
-    "keep_alive_max_attempt": "heartbeats that may be missed, at least 2",
+    "keep_alive_max_attempt": "heartbeats that may be missed, at least 3",
     "read_timeout":           "seconds until the endpoint must answer, and that the agent waits for a key",
     "store_type":             "tcp: a server at the endpoint; file: the endpoint is a path; memory: one process",
     "is_host":                "1: this node serves the endpoint; 0: another one does; else by the endpoint's address",
@@ -51,7 +52,7 @@ class Options:
     read_timeout: float = 60.0
     store_type: str = "tcp"
     is_host: bool | None = None
-    secret: bytes | None = None
+    secret: bytes | None = field(default=None, repr=False)
     local_id: int | None = None
 
     @classmethod
@@ -70,7 +71,7 @@ class Options:
             last_call=said.seconds("last_call_timeout", 30.0),
             rescale_call=said.seconds("rescale_timeout", 0.0),
             interval=said.seconds("keep_alive_interval", 5.0, least=0.001),
-            attempts=said.whole("keep_alive_max_attempt", 3, 2, ATTEMPTS_MAX),
+            attempts=said.whole("keep_alive_max_attempt", 3, 3, ATTEMPTS_MAX),
             max_restarts=said.whole("max_restarts", -1, 0, ATTEMPTS_MAX) if "max_restarts" in params.config else -1,
         )
         return cls(
@@ -148,7 +149,6 @@ class _Said:
         if path is None:
             return None
         try:
-            secret = Path(str(path)).read_bytes().rstrip(b"\r\n")
-        except OSError as error:
-            self.refuse(name, path, f"it cannot be read ({error.strerror}): name a file that all nodes have")
-        return secret or self.refuse(name, path, "it is empty: put some random bytes into it")
+            return read_secret(str(path))
+        except UsageError as error:
+            self.refuse(name, path, str(error))

@@ -31,76 +31,58 @@ class StoreBackend:
     def __init__(self, store: Any, run_id: str) -> None:
         self._origin, self._run_id = store, run_id
         self._state_key, self._news_key = f"trystate/{run_id}/state", f"trystate/{run_id}/news"
-        self._lock = threading.Lock()  # of what follows, against `interrupt` and `close`
-        self._own: Any = None
-        self._news: News | None = None
-        self._interrupted = False
+        self._lock = threading.Lock()  # of what follows, against `interrupt`
+        self._own: tuple[Any, News] | None = None  # our connection, and how to hear on it
+        self._ended = threading.Event()
 
     def read(self) -> bytes | None:
         """What is there; None: nothing. Raises RendezvousConnectionError."""
-        with self._connected() as store:
+        with self._connected() as (store, _):
             return look(store, self._state_key)
 
     def write(self, data: bytes, over: bytes | None) -> bytes | None:
         """Write `data` if `over` is still there (None: nothing is); what is there then: `data`, if it was."""
-        with self._connected() as store:
+        with self._connected() as (store, _):
             found = bytes(store.compare_set(self._state_key, over if over is not None else b"", data))
         # It would have been replaced if it were there: a store answers with what was expected if there is nothing.
         return None if over is not None and found == over else found
 
     def wait(self, news: int, seconds: float) -> None:
         """Return when `tell` was called with more than `news`, or after `seconds`, or earlier."""
-        with self._connected() as store:
-            heard = self._listening(store)
+        with self._connected() as (_, heard):
             heard.wait(news, seconds)
-        if heard.lost:
-            self._disconnect()
 
     def tell(self, news: int) -> None:
         """Wake whoever waits for more than fewer `news`."""
-        with self._connected() as store:
-            self._listening(store).tell(news)
+        with self._connected() as (_, heard):
+            heard.tell(news)
 
     def interrupt(self) -> None:
-        """End a `wait` of another thread, and all later ones."""
-        with self._lock:
-            self._interrupted = True
-            if self._news is not None:
-                self._news.interrupt()
+        """End what another thread does here, which gets RendezvousConnectionError, and all later waits."""
+        self._ended.set()
+        self._disconnect()
 
     def resume(self) -> None:
         """Let `wait` wait again."""
-        with self._lock:
-            self._interrupted = False
-            if self._news is not None:
-                self._news.resume()
+        self._ended.clear()
 
     def clone(self) -> StoreBackend:
         """Another one on the same state, with a connection of its own."""
         return StoreBackend(self._origin, self._run_id)
 
     def close(self) -> None:
-        """Let go of the connection; a thread that is in an operation gets RendezvousConnectionError."""
+        """Let go of the connection; may be called twice."""
         self.interrupt()
-        self._disconnect()
-
-    def _listening(self, store: Any) -> News:
-        news = self._news
-        if news is None:
-            news = listen(store, self._news_key)
-            with self._lock:
-                self._news = news
-                if self._interrupted:
-                    news.interrupt()
-        return news
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def _connected(self) -> Iterator[tuple[Any, News]]:
         """Our connection; what goes wrong with it is a RendezvousConnectionError, and its end."""
         try:
-            if self._own is None:
-                self._own = connection(self._origin)
-            yield self._own
+            own = self._own
+            if own is None:
+                store = connection(self._origin)
+                own = self._own = store, listen(store, self._news_key, self._ended)
+            yield own
         except RendezvousError:
             raise
         except (dist.DistError, TrystateError, RuntimeError, ValueError, OSError) as error:
@@ -112,9 +94,9 @@ class StoreBackend:
 
     def _disconnect(self) -> None:
         with self._lock:
-            own, self._own, self._news = self._own, None, None
-        if own is not None and own is not self._origin and hasattr(own, "close"):
-            own.close()
+            own, self._own = self._own, None
+        if own is not None and own[0] is not self._origin and hasattr(own[0], "close"):
+            own[0].close()
 
 
 def connection(store: Any) -> Any:

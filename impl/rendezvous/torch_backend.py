@@ -27,7 +27,8 @@ class TorchBackend:
         self._backend, self._lock = backend, lock or threading.Lock()
         self._data: bytes | None = None  # the bytes that go with the token
         self._token: Any = None
-        self._news = Looked()
+        self._ended = threading.Event()
+        self._news = Looked(self._ended)
 
     def read(self) -> bytes | None:
         """What is there; None: nothing. Raises RendezvousConnectionError."""
@@ -50,11 +51,11 @@ class TorchBackend:
 
     def interrupt(self) -> None:
         """End a `wait` of another thread, and all later ones."""
-        self._news.interrupt()
+        self._ended.set()
 
     def resume(self) -> None:
         """Let `wait` wait again."""
-        self._news.resume()
+        self._ended.clear()
 
     def clone(self) -> TorchBackend:
         """Another one on the same state, and on the same connection: torch's backends cannot have two."""

@@ -5,9 +5,9 @@
     trystate-file:///shared/job-17?rank=0&world_size=4
 
 torch adds `rank` and `world_size` to the query when they are given to `init_process_group`. Rank 0 brings the server
-along, unless TORCHELASTIC_USE_AGENT_STORE is "True" or the query says `hosted=0`: then all are clients of one that
-runs already (`trystate store serve`). Importing this module registers the schemes. Rule: what is missing or wrong is
-named, with where it may be given.
+along, unless the query says `hosted=0`, or TORCHELASTIC_USE_AGENT_STORE is "True" and the port is not another one than
+the agent's, MASTER_PORT: then all are clients of one that runs already (`trystate store serve`). Importing this module
+registers the schemes. Rule: what is missing or wrong is named, with where it may be given.
 
 More in the query, none of it torch's: `prefix` (keys go below it: needed where a server outlives a group), `bind`
 (where rank 0's server listens: by default on its own host's address, "0.0.0.0" for all), `secret_file` (a file with
@@ -20,16 +20,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import ParseResult, parse_qsl, urlparse
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.rendezvous import register_rendezvous_handler
+from trystate.model.errors import UsageError
 
 from .. import store as stores
 from ..store.errors import InvalidArgument, NotSupported
+from ..store.secret import read_secret
 
 Triplet = tuple[Store, int, int]
 PORT_MAX = 65535
@@ -93,13 +94,18 @@ def _serve(given: _Given, host: str, port: int, rank: int, world_size: int, time
             host,
             port,
             world_size,
-            is_master=rank == 0 and hosted == "1" and os.environ.get(AGENT_STORE) != str(True),
+            is_master=rank == 0 and hosted == "1" and not _agents(port),
             timeout=timeout,
             multi_tenant=True,
             secret=given.secret(),
             bind_host=given.query.get("bind"),
         )
     )
+
+
+def _agents(port: int) -> bool:
+    """Whether the agent of this worker serves there. torch takes any port for the agent's, and then nobody serves."""
+    return os.environ.get(AGENT_STORE) == str(True) and os.environ.get("MASTER_PORT", str(port)) == str(port)
 
 
 class _Given:
@@ -174,9 +180,9 @@ class _Given:
         if path is None:
             return None
         try:
-            return Path(path).read_bytes().rstrip(b"\r\n")
-        except OSError as error:
-            self.refuse(f"secret_file={path!r} cannot be read: {error.strerror}", "name the file that the server uses")
+            return read_secret(path)
+        except UsageError as error:
+            self.refuse(f"secret_file={path!r}", str(error))
 
     def below_prefix(self, store: Store) -> Store:
         prefix = self.query.get("prefix")

@@ -40,7 +40,7 @@ child(**config)"""
 
 
 class StartTimeout(UnavailableError, TimeoutError):
-    """A server's process was not there in time; it was ended."""
+    """A server was not there in time; it was ended."""
 
 
 class Embedded(Protocol):
@@ -167,8 +167,14 @@ class ServerThread:
     """A server in a thread of this process; see the module for who must not use it."""
 
     def __init__(
-        self, listener: socket.socket, limits: Limits, secret: bytes | None, write: Callable[[str], object] | None
+        self,
+        listener: socket.socket,
+        limits: Limits,
+        secret: bytes | None,
+        write: Callable[[str], object] | None,
+        start_seconds: float = START_SECONDS,
     ) -> None:
+        """Returns when it serves. Raises StartTimeout if it does not within `start_seconds`; then it ends unused."""
         started: Future[Callable[[], None]] = Future()
         log = Log(lines_to(sys.stderr, PREFIX) if write is None else write)
 
@@ -183,11 +189,14 @@ class ServerThread:
                 log.close()
 
         def report(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-            started.set_result(lambda: _tell(loop, stop))
+            if started.set_running_or_notify_cancel():
+                started.set_result(lambda: _tell(loop, stop))
+            else:  # nobody waits for it any more
+                stop()
 
         self._thread = threading.Thread(target=run, name="trystate store", daemon=True)
         self._thread.start()
-        self._stop = started.result()
+        self._stop = _begun(started, start_seconds)
         self._end = weakref.finalize(self, _join, self._thread, self._stop, os.getpid())
 
     @property
@@ -200,6 +209,16 @@ class ServerThread:
 
     def close(self) -> None:
         self._end()
+
+
+def _begun(started: Future[Callable[[], None]], seconds: float) -> Callable[[], None]:
+    try:
+        return started.result(min(seconds, START_SECONDS_MAX))
+    except TimeoutError as error:
+        if not started.cancel():  # now it has begun, or failed
+            return started.result()
+        raise StartTimeout("the store's server thread did not start in time: see whether the machine is busy, or "
+                           "raise the timeout") from error  # fmt: skip
 
 
 def _tell(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ class TCPStoreServer:
     and raise, and torch's client must not be used in this process, as it would deadlock (see `embedding`). A process
     writes these lines to stderr, like a thread without a `log`.
 
-    Raises UsageError for an address that cannot be listened on, and UnavailableError if the process does not start
+    Raises UsageError for an address that cannot be listened on, and UnavailableError if the server does not start
     within `start_seconds`.
     """
 
@@ -55,7 +55,7 @@ class TCPStoreServer:
         self.port: int = listener.getsockname()[1]
         self._embedded: Embedded
         if run_in == "thread":
-            self._embedded = ServerThread(listener, limits or Limits(), secret, log)
+            self._embedded = ServerThread(listener, limits or Limits(), secret, log, start_seconds)
             return
         with listener:  # the child has its own; with this one closed, clients notice when it ends
             self._embedded = ServerProcess(listener, limits or Limits(), secret, start_seconds)
