@@ -1,4 +1,4 @@
-"""The nodes of a rendezvous, on torch's side and on ours: threads of one process, which write down what they ask.
+"""The nodes of a rendezvous, on torch's side and on ours: threads of a few processes, which write down what they ask.
 
 Rule: both are told the same, in torchrun's words, and whoever returns is compared with the others.
 """
@@ -6,13 +6,16 @@ Rule: both are told the same, in torchrun's words, and whoever returns is compar
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch.distributed as dist
@@ -26,10 +29,11 @@ from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store import TCPStore
 from trystate.model.errors import TrystateError
-from trystate.property_tests.torch_store.server import Server
 
 LIMIT_SECONDS = 30  # what has not happened then is said not to have happened
 POLL_SECONDS = 0.1  # between two looks of an agent
+PROCESSES = 8  # that share the nodes of a job: one for each node would be right, and too many for one machine
+START_SECONDS = 0.05  # in which all of them have heard when to begin
 WON, LOST, READ, TOLD = "won", "lost", "read", "told"
 Asked = list[str]  # WON and so on, in the order of time
 Call = Callable[[], RendezvousInfo | None]
@@ -41,8 +45,9 @@ Call = Callable[[], RendezvousInfo | None]
 class Side(ABC):
     """Makes handlers of one library, which write down what they ask their store."""
 
-    def __init__(self, server: Server) -> None:
-        self.server, self._jobs = server, 0
+    def __init__(self, port: int) -> None:
+        """`port`: of the library's server."""
+        self.port, self._jobs = port, 0
 
     def job(self) -> str:
         """A name for a rendezvous that there has not been."""
@@ -62,7 +67,7 @@ class TorchSide(Side):
     def handler(self, params: RendezvousParameters, asked: Asked) -> Any:
         store = dist.TCPStore(  # type: ignore[attr-defined]
             LOOPBACK,
-            self.server.port,
+            self.port,
             is_master=False,
             wait_for_workers=False,
             timeout=timedelta(seconds=LIMIT_SECONDS),
@@ -75,7 +80,7 @@ class TorchSide(Side):
 
 class OurSide(Side):
     def handler(self, params: RendezvousParameters, asked: Asked) -> Any:
-        store = TCPStore(LOOPBACK, self.server.port, timeout=timedelta(seconds=LIMIT_SECONDS))
+        store = TCPStore(LOOPBACK, self.port, timeout=timedelta(seconds=LIMIT_SECONDS))
         backend = OurBackend(StoreBackend(store, params.run_id), asked)
         return DynamicRendezvousHandler(Options.of(params), backend)
 
@@ -135,15 +140,33 @@ class OurBackend:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a node is in a round."""
+
+    rank: int
+    world_size: int
+    master: tuple[str, int]
+
+    @classmethod
+    def of(cls, info: RendezvousInfo) -> Place:
+        store = info.bootstrap_store_info
+        assert store is not None
+        return cls(info.rank, info.world_size, (store.master_addr, store.master_port))
+
+
+@dataclass(frozen=True)
 class Returned:
     """What a thread came back with, and how long after the beginning."""
 
     seconds: float
-    info: RendezvousInfo | None
+    place: Place | None
 
 
-def together(calls: list[Call]) -> list[Returned]:
-    """Everything at once, each in a thread of its own. What raised a rendezvous' or a store's error has no info."""
+def together(calls: list[Call], begin: Callable[[], float] = time.perf_counter) -> list[Returned]:
+    """Everything at once, each in a thread of its own. What raised a rendezvous' or a store's error has no place.
+
+    `begin` returns when it is time, and says which.
+    """
     ready = threading.Barrier(len(calls) + 1)
     began = 0.0
 
@@ -152,17 +175,17 @@ def together(calls: list[Call]) -> list[Returned]:
         info = None
         with contextlib.suppress(torchs.RendezvousError, dist.DistError, TrystateError):
             info = call()
-        return Returned(time.perf_counter() - began, info)
+        return Returned(time.perf_counter() - began, None if info is None else Place.of(info))
 
     with ThreadPoolExecutor(len(calls)) as pool:
         waiting = [pool.submit(one, call) for call in calls]
-        began = time.perf_counter()
+        began = begin()
         ready.wait()
         return [each.result() for each in waiting]
 
 
 class Job:
-    """The nodes of one rendezvous."""
+    """The nodes of one rendezvous that are in this process."""
 
     def __init__(self, side: Side, low: int, high: int, **config: int) -> None:
         """`config` is --rdzv-conf."""
@@ -186,11 +209,86 @@ class Job:
         self.nodes += more
         return more
 
-    def round(self) -> float:
-        """All nodes join at once; seconds until the last has returned."""
-        returned = together([node.next_rendezvous for node in self.nodes])
-        agree([one.info for one in returned], len(self.nodes))
-        return max(one.seconds for one in returned)
+    def round(self, begin: Callable[[], float] = time.perf_counter) -> list[Returned]:
+        """All nodes join at once."""
+        return together([node.next_rendezvous for node in self.nodes], begin)
+
+
+# ---- processes
+
+
+class Crew:
+    """Processes that share the nodes of a job, so that these do not wait for one interpreter's lock."""
+
+    def __init__(self, size: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._lines: list[Connection] = []
+        for _ in range(min(PROCESSES, size)):
+            line, orders = spawn.Pipe()
+            spawn.Process(target=work, args=(orders,), daemon=True).start()
+            orders.close()
+            self._lines.append(line)
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._say(None)
+
+    @contextlib.contextmanager
+    def job(self, side: Side, size: int, low: int, high: int, **config: int) -> Iterator[Callable[[], Round]]:
+        """What is called for each round of a new job of `size` nodes."""
+        used = self._lines[:size]
+        for place, line in enumerate(used):
+            line.send((side, len(range(place, size, len(used))), low, high, config))
+        side.job()
+
+        def round_() -> Round:
+            self._say(True, used)
+            self._heard(used)
+            self._say(time.perf_counter() + START_SECONDS, used)
+            heard = self._heard(used)
+            returned = [one for there, _ in heard for one in there]
+            return Round(returned, sum((asked for _, asked in heard), Counter[str]()))
+
+        yield round_
+        self._say(None, used)
+        self._heard(used)
+
+    def _say(self, word: object, lines: list[Connection] | None = None) -> None:
+        for line in self._lines if lines is None else lines:
+            line.send(word)
+
+    def _heard(self, lines: list[Connection]) -> list[Any]:
+        return [line.recv() for line in lines]
+
+
+@dataclass(frozen=True)
+class Round:
+    """Who returned, and what all of them asked."""
+
+    returned: list[Returned]
+    asked: Counter[str]
+
+
+def work(orders: Connection) -> None:
+    """One process of a crew: its share of the nodes of one job after the other."""
+
+    def begin() -> float:
+        orders.send(True)
+        at: float = orders.recv()  # perf_counter is one clock for all processes
+        time.sleep(max(0.0, at - time.perf_counter()))
+        return at
+
+    while (order := orders.recv()) is not None:
+        side, count, low, high, config = order
+        with Job(side, low, high, **config) as job:
+            job.add(count)
+            while orders.recv():
+                job.asked.clear()
+                returned = job.round(begin)
+                orders.send((returned, Counter(job.asked)))
+        orders.send(True)
 
 
 def rejoin(node: RendezvousHandler) -> RendezvousInfo | None:
@@ -203,11 +301,11 @@ def rejoin(node: RendezvousHandler) -> RendezvousInfo | None:
     return node.next_rendezvous()
 
 
-def agree(infos: list[RendezvousInfo | None], size: int) -> None:
+def agree(returned: list[Returned], size: int) -> None:
     """All have returned from one round of this size."""
-    there = [info for info in infos if info is not None]
-    assert len(there) == len(infos), f"{len(infos) - len(there)} of {len(infos)} nodes did not return"
-    assert {info.world_size for info in there} == {size}, [info.world_size for info in there]
-    assert len({info.rank for info in there}) == len(there) <= size, [info.rank for info in there]
-    masters = {(i.bootstrap_store_info.master_addr, i.bootstrap_store_info.master_port) for i in there}
+    there = [one.place for one in returned if one.place is not None]
+    assert len(there) == len(returned), f"{len(returned) - len(there)} of {len(returned)} nodes did not return"
+    assert {place.world_size for place in there} == {size}, [place.world_size for place in there]
+    assert len({place.rank for place in there}) == len(there) <= size, [place.rank for place in there]
+    masters = {place.master for place in there}
     assert len(masters) == 1, masters

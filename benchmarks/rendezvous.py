@@ -3,12 +3,12 @@
     python benchmarks/rendezvous.py [--rounds N] [--quick] [--only PART]
 
 torch's handler is its `DynamicRendezvousHandler` on the c10d backend, on torch's server; ours has our server. Both
-servers are processes of their own. The nodes of a job are threads of this process, each with a connection of its own,
-and what is measured ends when the last of them has returned. Threads share one interpreter: torch's sleep most of the
-time, ours wait for each other, so that at dozens of nodes ours is slower here than on as many machines. Every figure
-is measured on both within a moment, in alternating order; a ratio is torch's time over ours in the same round, and is
-shown as its median and from where to where it went. Who returns has its rank, world and master compared with the
-others'; a disagreement ends the run.
+servers are processes of their own. The nodes of a job are threads, each with a connection of its own: of eight
+processes where many join at once, else of this one. What is measured ends when the last of them has returned. torch's
+nodes sleep most of the time, ours wait for each other and for a core: at dozens of nodes ours is slower here than on as
+many machines, and the more so the busier this one is. Every figure is measured on both within a moment, in alternating
+order; a ratio is torch's time over ours in the same round, and is shown as its median and from where to where it went.
+Who returns has its rank, world and master compared with the others'; a disagreement ends the run.
 
 An operation is one request for the state: a compare-and-set that was won or lost, a read, or, of ours, the word to the
 others that there is news. What a connection asks once, and how members meet after the round, is in the times alone.
@@ -29,15 +29,29 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from common import SERVERS, Sides, about, in_turns, ratio, show, spread
-from nodes import LIMIT_SECONDS, LOST, READ, SIDES, TOLD, WON, Job, Returned, Side, agree, rejoin, together
+from nodes import (
+    LIMIT_SECONDS,
+    LOST,
+    READ,
+    SIDES,
+    TOLD,
+    WON,
+    Crew,
+    Job,
+    Returned,
+    Round,
+    Side,
+    agree,
+    rejoin,
+    together,
+)
 from trystate.impl.rendezvous.engine import Effect, Engine, Sync
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.property_tests.simulator.moments import Task, Time
-from trystate.property_tests.simulator.store import Line, Link, Store, decoded
+from trystate.property_tests.simulator.store import Line, Link, Store
 
 LAST_CALL_SECONDS = 1
 INTERVAL_SECONDS = 1
@@ -46,45 +60,34 @@ INTERVAL_SECONDS = 1
 # ---- rounds
 
 
-@dataclass
-class Rounds:
-    """Seconds and operations of a first and a second round."""
-
-    first: float
-    second: float
-    asked: list[Counter[str]] = field(default_factory=list)
-
-
-def two_rounds(size: int) -> Callable[[Side, int], Rounds]:
-    def measure(side: Side, _: int) -> Rounds:
-        with Job(side, size, size) as job:
-            job.add(size)
-            found = Rounds(job.round(), 0.0, [Counter(job.asked)])
-            job.asked.clear()
-            found.second = job.round()
-            found.asked.append(Counter(job.asked))
-            return found
-
-    return measure
-
-
 def rounds(sides: Sides, times: int, sizes: tuple[int, ...]) -> None:
-    """How long rounds take, and what they ask."""
+    """How long a first and a second round take, and what they ask."""
     lines, operations = [], []
-    for size in sizes:
-        found = in_turns(times, sides, two_rounds(size))
-        line = [str(size)]
-        for which in ("first", "second"):
-            taken = {name: [getattr(one, which) * 1e3 for one in found[name]] for name in sides}
-            line += [*(spread(taken[name]) for name in sides), ratio(taken["torch"], taken["ours"])]
-        lines.append(line)
-        for number, which in enumerate(("first", "second")):
-            asked = {name: [one.asked[number] for one in found[name]] for name in sides}
-            operations.append([f"{size}, {which}", *(cell for name in sides for cell in counted(asked[name], size))])
+    with Crew(max(sizes)) as crew:
+        in_turns(1, sides, two_rounds(crew, max(sizes)))  # whatever a process imports or looks up once
+        for size in sizes:
+            found = in_turns(times, sides, two_rounds(crew, size))
+            line = [str(size)]
+            for number, which in enumerate(("first", "second")):
+                taken = {name: [last(both[number].returned, size) for both in found[name]] for name in sides}
+                line += [*(spread(taken[name]) for name in sides), ratio(taken["torch"], taken["ours"])]
+                asked = {name: [both[number].asked for both in found[name]] for name in sides}
+                operations.append(
+                    [f"{size}, {which}", *(cell for name in sides for cell in counted(asked[name], size))]
+                )
+            lines.append(line)
     heads = [f"{which}, {cell}" for which in ("first", "second") for cell in ("torch, ms", "ours, ms", "ratio")]
     show("Until the last of N returns, min = max = N: a first round, then a second one", ["N", *heads], lines)
     heads = [f"{name}: {cell}" for name in sides for cell in (WON, LOST, "read, told", "all / N log N")]
     show("Operations of all nodes together, medians (log to base 2)", ["N", *heads], operations)
+
+
+def two_rounds(crew: Crew, size: int) -> Callable[[Side, int], tuple[Round, Round]]:
+    def measure(side: Side, _: int) -> tuple[Round, Round]:
+        with crew.job(side, size, size, size) as next_round:
+            return next_round(), next_round()
+
+    return measure
 
 
 def counted(asked: list[Counter[str]], size: int) -> list[str]:
@@ -94,19 +97,19 @@ def counted(asked: list[Counter[str]], size: int) -> list[str]:
     return [f"{won:g}", f"{lost:g}", f"{read:g}, {told:g}" if told else f"{read:g}", spread(everything)]
 
 
-def last_call(size: int) -> Callable[[Side, int], float]:
+def last_calls(sides: Sides, times: int, sizes: tuple[int, ...]) -> None:
+    title = "Until the last of N returns, min = N/2, max = N + 1, less the last call of 1 s"
+    with Crew(max(sizes)) as crew:
+        in_turns(1, sides, two_rounds(crew, max(sizes)))
+        compare(title, sides, times, sizes, lambda size: last_call(crew, size))
+
+
+def last_call(crew: Crew, size: int) -> Callable[[Side, int], float]:
     def measure(side: Side, _: int) -> float:
-        with Job(side, max(1, size // 2), size + 1, last_call_timeout=LAST_CALL_SECONDS) as job:
-            job.add(size)
-            return (job.round() - LAST_CALL_SECONDS) * 1e3
+        with crew.job(side, size, max(1, size // 2), size + 1, last_call_timeout=LAST_CALL_SECONDS) as next_round:
+            return last(next_round().returned, size) - LAST_CALL_SECONDS * 1e3
 
     return measure
-
-
-def last_calls(sides: Sides, times: int, sizes: tuple[int, ...]) -> None:
-    compare(
-        "Until the last of N returns, min = N/2, max = N + 1, less the last call of 1 s", sides, times, sizes, last_call
-    )
 
 
 def compare(
@@ -135,9 +138,9 @@ def workers_bring_their_store() -> Iterator[None]:
 
 def last(returned: list[Returned], size: int) -> float:
     """Milliseconds until the last one was back in a round of `size`; infinite if not all of them ever were."""
-    if any(one.info is None for one in returned):
+    if any(one.place is None for one in returned):
         return math.inf
-    agree([one.info for one in returned], size)
+    agree(returned, size)
     return max(one.seconds for one in returned) * 1e3
 
 
@@ -145,7 +148,7 @@ def newcomer(size: int) -> Callable[[Side, int], float]:
     def measure(side: Side, _: int) -> float:
         with Job(side, size, size + 1, last_call_timeout=LAST_CALL_SECONDS) as job:
             members = job.add(size)
-            job.round()
+            agree(job.round(), size)
             (late,) = job.add(1)
             returned = together([late.next_rendezvous, *(lambda node=node: rejoin(node) for node in members)])
             return last(returned, size + 1)
@@ -175,7 +178,7 @@ def death(size: int, attempts: int, *, replaced: bool) -> Callable[[Side, int], 
         low, beats = (size if replaced else size - 1), {"keep_alive_interval": INTERVAL_SECONDS}
         with Job(side, low, size, keep_alive_max_attempt=attempts, **beats) as job:
             *survivors, victim = job.add(size)
-            job.round()
+            agree(job.round(), size)
             more = job.add(1) if replaced else []
             time.sleep(INTERVAL_SECONDS * (1 + random.Random(number).random()))
             side.kill(victim)
@@ -221,8 +224,6 @@ class Crowd:
 
     def _wrote(self, before: State | None, after: State, _: str) -> None:
         self.asked[TOLD] += before is not None and after.news > before.news
-        if after.version % 100 == 0:
-            decoded.cache_clear()  # a thousand nodes are half a megabyte, in every version
 
     def round(self) -> float:
         """All join at once; virtual seconds until the last has returned."""
@@ -270,12 +271,18 @@ def on_both(part: Callable[..., None], quick: tuple[Any, ...], full: tuple[Any, 
     def run(is_quick: bool, times: int) -> None:
         with contextlib.ExitStack() as stack:
             servers = {name: stack.enter_context(start()) for name, start in SERVERS.items()}
-            sides = {name: SIDES[name](server) for name, server in servers.items()}
-            if not is_quick:
-                in_turns(1, sides, two_rounds(2))  # whatever is imported or looked up once
+            sides = {name: SIDES[name](server.port) for name, server in servers.items()}
+            in_turns(1, sides, once_in_this_process)
             part(sides, times, *(quick if is_quick else full))
 
     return run
+
+
+def once_in_this_process(side: Side, _: int) -> None:
+    """Whatever is imported or looked up once."""
+    with Job(side, 2, 2) as job:
+        job.add(2)
+        job.round()
 
 
 PARTS: dict[str, Callable[[bool, int], None]] = {

@@ -179,7 +179,7 @@ say(store.get("k"), store.list_keys())
 
 def test_processes_at_once_lose_no_addition_and_share_out_a_queue(path: Path) -> None:
     body = """
-store = FileStore(path, timeout=timedelta(seconds=30))
+store = FileStore(path, timeout=timedelta(seconds=120))
 store.barrier("begin", 4)
 for _ in range(150):
     store.add("n", 1)
@@ -192,10 +192,10 @@ say(*(store.queue_pop("q").decode() for _ in range(25)))
                 return [int(number) for number in line(running).split()]
 
         workers = [pool.submit(work) for _ in range(3)]
-        store.barrier("begin", 4)
+        store.barrier("begin", 4, timeout=timedelta(seconds=120))  # four processes start torch
         for number in range(75):
             store.queue_push("q", str(number))
-        assert sorted(number for worker in workers for number in worker.result(30)) == list(range(75))
+        assert sorted(number for worker in workers for number in worker.result(120)) == list(range(75))
         assert store.get("n") == b"450"
 
 

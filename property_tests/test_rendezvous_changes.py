@@ -71,7 +71,8 @@ def joining(state: State, member: Membership, change: Callable[..., Change]) -> 
         yield change("replace_round")
         yield change("replace_round failed", True)
         yield change("mark_done")
-        yield change("give_notice")
+        yield change("give_notice", False)
+        yield change("give_notice leaving", True)
     if state.calling and member is PARTICIPANT and not state.expected:
         yield change("mark_complete")
     if member is EXPECTED or (not state.complete and state.seats > 0 and member is not PARTICIPANT):
@@ -102,7 +103,7 @@ def judge(before: State | None, change: Change) -> None:
     holds("the same life", after.life == before.life)
     holds("settings stay while somebody is listed", after.settings == before.settings or not any(before.listed()))
     holds("who comes first brings the settings", change.brought in (None, after.settings))
-    judge_rounds(before, after, change, replaced)
+    judge_rounds(before, after, change)
     judge_beats(before, after, change)
     judge_moves(before, after, change, replaced)
     call = not before.calling and after.quorum and not (before.complete and not replaced)
@@ -136,19 +137,20 @@ def tokens_in(state: State) -> set[str]:
     return {p.node.token for p in state.listed()}
 
 
-def judge_rounds(before: State, after: State, change: Change, replaced: bool) -> None:
+def judge_rounds(before: State, after: State, change: Change) -> None:
     members = set(tokens(before.participants)) if before.complete else set()
     if before.complete:
         same = tokens(before.participants) == tokens(after.participants) and after.complete
-        holds("a complete round is replaced, and never changed", replaced or same)
-    leaves = bool(members & (set(change.silent) | ({change.me.node.token} if change.name == "withdraw" else set())))
-    failure = change.name == "replace_round failed" or bool(members & set(change.silent))
-    over = failure and not before.restarts_left
-    wanted = (leaves or change.name.startswith("replace_round") or change.name == "give_notice") and not over
-    holds("a round is replaced by the next one, if a member leaves or fails", after.round == before.round + wanted)
+        holds("a complete round is replaced, and never changed", after.round != before.round or same)
+    leaves = before.closed is None and change.name == "withdraw" and change.me.node.token in members
+    failure = change.name in ("replace_round failed", "give_notice leaving") or bool(members & set(change.silent))
+    over = (leaves or failure) and not before.restarts_left
+    wanted = failure or change.name in ("replace_round", "give_notice")
+    replaced = (wanted and not over) or (change.name == "withdraw" and change.me.node.token in members)
+    holds("a round is replaced by the next one, if a member leaves or fails", after.round == before.round + replaced)
     spent = before.spent if after.settings == before.settings else 0  # other settings begin another job
-    counted = wanted and failure and after.settings.max_restarts >= 0
-    holds("a failure that replaces a round spends one restart, and nothing else does", after.spent == spent + counted)
+    counted = (leaves or failure) and not over and after.settings.max_restarts >= 0
+    holds("a failure or a departure spends one restart, and nothing else does", after.spent == spent + counted)
     succeeded = change.name == "mark_done" and {*before.done, change.me.node.token} >= members
     rest = tuple(token for token in before.done if token != change.me.node.token)
     done = (*rest, change.me.node.token) if change.name == "mark_done" else () if replaced else before.done
@@ -202,7 +204,12 @@ def test_no_sequence_of_changes_breaks_a_promise(data: st.DataObject) -> None:
 
 # ---- the same, many times, without shrinking: every change happens, and every mistake is noticed
 
-RARE = {"mark_closed": 0.1, "withdraw": 0.3, "expel": 0.3}  # so that runs are long
+WEIGHTS = {"mark_closed": 0.1, "withdraw": 0.3, "expel": 0.3, "mark_done": 3.0}  # so that runs are long
+
+
+def weight(state: State | None, change: Change) -> float:
+    leaves = change.name == "withdraw" and state is not None and state.complete and state.closed is None
+    return 0.7 if leaves else WEIGHTS.get(change.name, 1.0)
 
 
 def walks(number: int, steps: int = 60) -> set[str]:
@@ -215,7 +222,7 @@ def walks(number: int, steps: int = 60) -> set[str]:
             mine = settings(low, low + chance.randint(0, 2), max_restarts=chance.randint(-1, 2))
             options = list(possible(state, chance.randrange(NODES), mine))
             if options:
-                change = chance.choices(options, [RARE.get(one.name, 1.0) for one in options])[0]
+                change = chance.choices(options, [weight(state, one) for one in options])[0]
                 judge(state, change)
                 state = change.after
                 seen.add(change.name)
@@ -225,7 +232,8 @@ def walks(number: int, steps: int = 60) -> set[str]:
 def test_every_change_happens_and_keeps_every_promise() -> None:
     assert walks(200) == {
         "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "keep_alive", "withdraw",
-        "expel", "replace_round", "replace_round failed", "give_notice", "mark_done", "mark_closed",
+        "expel", "replace_round", "replace_round failed", "give_notice", "give_notice leaving", "mark_done",
+        "mark_closed",
     }  # fmt: skip
 
 
@@ -238,7 +246,7 @@ FUNCTIONS = (
 
 
 def test_every_mistake_in_a_change_is_noticed() -> None:
-    walks(60)
+    walks(150)
     survivors, tried = [], 0
     for function in FUNCTIONS:
         for said, wrong in mutants(function, ("_.a", "_.b")):
@@ -246,7 +254,7 @@ def test_every_mistake_in_a_change_is_noticed() -> None:
                 patch.setattr(changes, function.__name__, wrong)
                 tried += 1
                 try:
-                    walks(60)
+                    walks(150)
                 except Exception:
                     continue
                 survivors.append(said)
@@ -295,11 +303,24 @@ def test_restarts_run_out_after_as_many_failures_and_the_next_one_closes(left: i
     assert (lost.closed.reason, lost.closed.verdict) == ("a member was lost, and no restart is left", "failed")
 
 
-def test_a_member_that_leaves_or_a_newcomer_spends_no_restart() -> None:
-    state = complete(0, 1, agreed=settings(1, 2, max_restarts=0))
-    assert changes.withdraw(state, participant(1)).spent == 0
+def test_a_member_that_leaves_spends_a_restart_and_a_newcomer_does_not() -> None:
+    state = complete(0, 1, agreed=settings(1, 2, max_restarts=1))
+    assert changes.withdraw(state, participant(1)).spent == 1
+    noticed = changes.give_notice(state, participant(1), leaving=True)
+    assert noticed.spent == changes.withdraw(noticed, participant(1)).spent == 1
     assert changes.replace_round(state, participant(1)).spent == 0
-    assert changes.withdraw(state, participant(1)).closed is None
+    assert changes.give_notice(state, participant(1), leaving=False).spent == 0
+
+
+def test_a_member_that_leaves_without_a_restart_left_closes() -> None:
+    state = complete(0, 1, agreed=settings(1, 2, max_restarts=0))
+    left, noticed = changes.withdraw(state, participant(1)), changes.give_notice(state, participant(1), leaving=True)
+    for after in (left, noticed, changes.withdraw(noticed, participant(1))):
+        assert after.closed is not None and after.closed.by == "node1_101_0"
+        assert (after.closed.reason, after.closed.verdict) == ("a member left, and no restart is left", "failed")
+    assert (left.membership("token-1"), noticed.round) == (OUTSIDE, state.round)
+    later = changes.withdraw(left, participant(0))
+    assert (later.closed, later.spent) == (left.closed, 0)
 
 
 def test_a_long_reason_is_cut_so_that_everybody_can_read_the_state() -> None:

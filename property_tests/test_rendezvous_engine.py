@@ -200,26 +200,36 @@ def test_a_lapsed_lease_is_renewed_before_the_round_is_believed() -> None:
 
 
 @pytest.mark.parametrize("draw", [0.0, 0.25, 1.0])
-def test_a_lost_write_is_tried_again_after_a_pause_that_grows_and_is_bounded(draw: float) -> None:
-    stage = Stage(State("life", settings(2, 9)))
-    actor = stage.start(stage.engine(0, settings(2, 9), draw).join(600.0))
-    pauses = []
-    for lost in range(1, 15):
+@pytest.mark.parametrize("seats", [9, 5000])
+def test_a_lost_write_is_tried_again_after_a_pause_that_grows_and_is_bounded(draw: float, seats: int) -> None:
+    """By time, and by the seats that are left: no more nodes than these are tried with."""
+    stage = Stage(State("life", settings(2, seats)))
+    actor = stage.start(stage.engine(0, settings(2, seats), draw).join(600.0))
+    for lost in range(14):
         actor.steps_to(Write)
         stage.state = replace(state_of(stage), version=state_of(stage).version + 1)  # somebody else was faster
         actor.step()
         pause = waits(actor.effect)
-        pauses.append(pause.seconds)
         assert pause.news is None
-        assert pause.seconds == draw * min(
-            BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * BACKOFF_ATTEMPTS * 2 ** (lost - 1)
-        )
+        attempts = min(BACKOFF_ATTEMPTS * 2**lost, seats)
+        assert pause.seconds == draw * min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * attempts)
         actor.step()
-    assert max(pauses) == draw * BACKOFF_SECONDS_MAX
     actor.steps_to(Write)
     actor.step()
     assert state_of(stage).membership("token-0") is Membership.PARTICIPANT
     assert len([won for *_, won in stage.notes if not won]) == 14
+
+
+def test_who_takes_no_seat_has_as_many_rivals_as_may_be() -> None:
+    """Spares may be more than there are seats."""
+    stage, _, _ = group(0, 1, agreed=settings(2, 2))
+    actor = stage.start(stage.engine(5, settings(2, 2), 1.0).join(600.0))
+    for lost in range(3):
+        actor.steps_to(Write)
+        stage.state = replace(state_of(stage), version=state_of(stage).version + 1)
+        actor.step()
+        assert waits(actor.effect).seconds == BACKOFF_SECONDS_MIN * BACKOFF_ATTEMPTS * 2**lost
+        actor.step()
 
 
 def test_a_lost_write_confirms_no_lease() -> None:

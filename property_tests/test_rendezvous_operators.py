@@ -21,6 +21,8 @@ from trystate.property_tests.rendezvous_operators import CHECKS, OURS, TABLES, a
 from trystate.property_tests.rendezvous_parts import participant, settings
 from trystate.property_tests.torch_rendezvous.contexts import Observed
 
+from trystate import verify
+
 CONTEXTS = 180_304
 
 
@@ -31,8 +33,9 @@ def test_our_operators_do_what_the_tables_say(check: Any) -> None:
     assert (outcome.compared, outcome.unit) == (CONTEXTS, "contexts")
 
 
-def test_every_operator_of_the_edition_is_compared() -> None:
+def test_every_operator_of_the_edition_is_compared_and_by_verify() -> None:
     assert set(OURS) == set(TABLES)
+    assert {check.name for check in CHECKS} <= {check.name for check in verify.conformance_checks()}
 
 
 # ---- why what is declared impossible is so

@@ -1,4 +1,4 @@
-"""Swarms of simulated nodes: every property on every run, the same run for the same seed, and broken engines caught.
+"""Swarms of simulated nodes: every property on every run, the same run for the same seed, broken ones caught.
 
 2,000 seeds; 200,000 under HYPOTHESIS_PROFILE=nightly. A failure prints the smallest run that fails in the same way,
 and the command that shows it again.
@@ -7,15 +7,19 @@ and the command that shows it again.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import replace
+from functools import cache
+from itertools import pairwise
 
 import pytest
+from trystate.impl.rendezvous.engine import Engine
+from trystate.model.agent.vocabulary import Ending
 from trystate.property_tests.simulator.__main__ import told
 from trystate.property_tests.simulator.monitors import Event
 from trystate.property_tests.simulator.mutants import MUTANTS, caught
 from trystate.property_tests.simulator.schedule import KINDS, Fault, draw
-from trystate.property_tests.simulator.swarm import run, shrink, sweep
-from trystate.property_tests.simulator.torchs import disagree, worlds
+from trystate.property_tests.simulator.swarm import World, run, shrink, sweep
 
 SEEDS = 200_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 2_000
 SAMPLE = range(40)
@@ -38,14 +42,48 @@ def test_the_seeds_do_what_they_are_for() -> None:
     assert {len(s.hosts) for s in schedules} == set(range(3, 10))
     assert {f.kind for s in schedules for f in s.faults} == set(KINDS)
     said = [str(event) for seed in SAMPLE for event in run(draw(seed)).log]
-    for words in ("returns: round 3", "complete", "waiting", "spare", "expected", "died", "the job is over", "left",
-                  "SettingsError", "TimeoutError", "ClosedError", "KEEP_ALIVE was lost"):  # fmt: skip
+    for words in ("returns: round 3", "complete", "waiting", "spare", "expected", "died", "left", "has succeeded",
+                  "ends with success", "ends with a failure", "SettingsError", "TimeoutError", "ClosedError",
+                  "KEEP_ALIVE was lost"):  # fmt: skip
         assert any(words in line for line in said), words
 
 
+def test_jobs_of_every_kind_end_in_every_way() -> None:
+    """What agents do at the end of a job, and what restarts of it are spent for."""
+    ends: Counter[Ending] = Counter()
+    spent = 0
+    for seed in range(150):
+        world = World(draw(seed), Engine)
+        world.play()
+        ends.update(process.ending for process in world.monitors.processes.values())
+        states = [event.state for event in world.monitors.log if event.state is not None]
+        spent += sum(after.spent > before.spent for before, after in pairwise(states))
+    assert all(ends[how] for how in (Ending.SUCCEEDED, Ending.FAILED, Ending.SIGNALLED, Ending.KILLED, Ending.CLOSED,
+                                     Ending.TIMED_OUT))  # fmt: skip
+    assert spent > 20
+
+
+@cache
+def broken(name: str) -> str:
+    """What a mutant violates first."""
+    found = caught(MUTANTS[name])
+    return found.fails if found is not None else ""
+
+
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_broken_engine_is_caught(name: str) -> None:
-    assert caught(MUTANTS[name]) is not None
+def test_a_broken_engine_or_agent_is_caught(name: str) -> None:
+    assert broken(name)
+
+
+def test_every_property_of_the_agent_is_violated_by_something_broken() -> None:
+    properties = (
+        "restarts_are_limited", "losses_spend", "coming_spends_nothing", "restarts_left_are_used", "one_verdict",
+        "success_is_everybodys", "closing_says_why", "the_verdict_is_final", "a_restart_is_a_new_round",
+        "the_waiting_are_answered", "the_verdict_reaches_everybody", "signals_are_obeyed", "outages_are_survived",
+        "everybody_ends",
+    )  # fmt: skip
+    assert set(properties) <= {broken(name) for name in MUTANTS}
+    assert caught(MUTANTS["goes on without a lease"], on="one_group_in_the_job")
 
 
 def test_the_engine_as_it_is_is_not_caught() -> None:
@@ -54,8 +92,7 @@ def test_the_engine_as_it_is_is_not_caught() -> None:
 
 def test_a_failing_run_is_made_small_and_says_how_to_see_it_again() -> None:
     with MUTANTS["expels without replacing the round"]():
-        failed = sweep(SAMPLE)
-        assert failed is not None
+        failed = run(draw(4))
         small = shrink(failed)
         assert small.fails == failed.fails
         quorum = small.schedule.hosts[0].settings.min_nodes
@@ -75,11 +112,3 @@ def test_a_fault_less_is_the_same_run_until_then() -> None:
         return [str(event) for event in log if event.at < 5.0]
 
     assert early(run(schedule).log) == early(run(calm).log)
-
-
-def test_torchs_classes_disagree_on_a_seed_that_ours_pass() -> None:
-    drawn = draw(4, 3)
-    schedule = replace(drawn, faults=tuple(f for f in drawn.faults if f.kind == "worker_failure"))
-    assert disagree(worlds(schedule)) == [0]  # R3: a worker fails before the others have polled
-    assert not disagree(worlds(replace(schedule, faults=())))
-    assert not run(schedule).fails

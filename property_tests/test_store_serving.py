@@ -15,17 +15,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from trystate.impl.store import driver
+from trystate.impl.store import driver, embedding
 from trystate.impl.store.limits import MIB, Limits
+from trystate.impl.store.secret import SECRET_BYTES_MIN
 from trystate.impl.store.server import TCPStoreServer
 from trystate.impl.store.wire import counted
 from trystate.model.store.vocabulary import Query
 
 from trystate.__main__ import main
 from trystate.exits import Exit
-from trystate.serving import SECRET_BYTES_MIN
 
 from .store_wire import SECONDS, Peer, request, set_
 
@@ -87,6 +88,21 @@ def test_what_a_connection_did_not_read_ends_with_it(
 def test_a_server_may_take_any_time_to_start(seconds: float) -> None:
     with TCPStoreServer(start_seconds=seconds) as server:
         assert server.running
+
+
+def test_a_thread_that_does_not_start_in_time_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, ended = threading.Event(), threading.Event()
+
+    def late(*arguments: Any) -> None:
+        held.wait(SECONDS)
+        driver.serve(*arguments)
+        ended.set()
+
+    monkeypatch.setattr(embedding, "serve", late)
+    with pytest.raises(embedding.StartTimeout, match="thread did not start in time"):
+        TCPStoreServer(run_in="thread", start_seconds=0.1)
+    held.set()
+    assert ended.wait(SECONDS), "it begins too late, and ends at once"
 
 
 def test_a_thread_logs_to_whatever_stands_for_stderr(monkeypatch: pytest.MonkeyPatch) -> None:

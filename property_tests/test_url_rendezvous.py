@@ -130,6 +130,7 @@ def test_a_file_url_yields_a_file_store(tmp_path: Path) -> None:
 def test_a_secret_in_a_file_is_proved_to_the_server(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"0123456789abcdef0123456789abcdef\n")
+    secret.chmod(0o600)
     with TCPStoreServer(secret=secret.read_bytes().strip()) as server:
         url = f"trystate-tcp://127.0.0.1:{server.port}?rank=1&world_size=2&hosted=0&secret_file={secret}"
         with met(url) as (store, _, _):
@@ -161,6 +162,7 @@ def test_a_url_is_good_for_one_rendezvous(port: int) -> None:
         ("trystate-tcp://h:1?rank=0&world_size=2&worldsize=3", ("worldsize", "known are", "hosted")),
         ("trystate-tcp://h:1?rank=0&world_size=2&hosted=maybe", ("hosted='maybe'", "runs already")),
         ("trystate-tcp://h:1?rank=0&world_size=2&secret_file=/no/such", ("secret_file='/no/such'", "No such file")),
+        ("trystate-tcp://h:1?rank=0&world_size=2&secret_file=/dev/null", ("secret_file=", "is empty")),
         ("trystate-file://shared/job?rank=0&world_size=1", ("no absolute path", "three slashes")),
         ("trystate-tcp://h:1/job?rank=0&world_size=1", ("'job' in it means nothing", "trystate-tcp://HOST:PORT")),
         ("trystate-env://h:1?rank=0&world_size=1", ("'h:1' in it means nothing", "all else in the query")),

@@ -6,6 +6,7 @@ Rule: every wait has a limit, and what was started is ended by its process id wh
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import re
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.state import Settings, State
@@ -27,7 +28,7 @@ from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store.tcp import TCPStore
 
 SECONDS = 30.0  # for anything that is waited for: it takes a few on an idle machine
-BEAT = 0.3  # seconds between two heartbeats
+BEAT = 0.6  # seconds between two heartbeats; a node that a busy machine stops for 1.5 s has lost its lease
 CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,last_call_timeout=0.2"
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -57,7 +58,7 @@ while time.monotonic() < until:
         sys.exit(0)
     if do == "ignore":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        (here / "ignores").touch()
+        (here / f"ignores.{os.getpid()}").touch()
     if do == "together":
         peers = [line.split() for path in here.glob("began.*") for line in path.read_text().splitlines()]
         if any(peer[2] == env["WORLD_SIZE"] and not pathlib.Path("/proc", peer[0]).exists() for peer in peers):
@@ -116,13 +117,22 @@ def _be(log: Path, program: str, argv: list[str]) -> None:
     sys.stdin.close()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    if program == "torchrun":
-        from torch.distributed.run import main as torchrun
-
-        torchrun(argv)
+    if program.startswith("torchrun"):
+        _torchrun(float(program.removeprefix("torchrun") or 300), argv)
     else:
         sys.argv = [*program.split(), *argv]
         runpy.run_module("trystate", run_name="__main__")
+
+
+def _torchrun(exit_barrier_seconds: float, argv: list[str]) -> None:
+    """No option of torchrun's sets how long its agents wait for each other in the end."""
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from torch.distributed.run import main as torchrun
+
+    began: Any = LocalElasticAgent.__init__
+    begun = functools.partialmethod(began, exit_barrier_timeout=exit_barrier_seconds)
+    setattr(LocalElasticAgent, "__init__", begun)  # noqa: B010 (mypy: a method is not assigned to)
+    torchrun(argv)
 
 
 class Program:
@@ -217,8 +227,11 @@ class Agent(Program):
 class Job:
     """A server, and agents that share a job there."""
 
-    def __init__(self, folder: Path, *, nodes: str, max_restarts: int = 0, conf: str = CONF) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, *, nodes: str, max_restarts: int = 0, conf: str = CONF, program: str = "trystate run"
+    ) -> None:
+        """`program`: or "torchrun SECONDS", with torch's own rendezvous, and an exit barrier of so many seconds."""
+        self.folder, self._program = folder, program
         self._options = ["--nnodes", nodes, "--max-restarts", str(max_restarts), "--rdzv-conf", conf]
         self.agents: list[Agent] = []
         self.server = Server(folder)
@@ -232,7 +245,9 @@ class Job:
             *self._options, "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
             "--local-addr", "127.0.0.1", *options, str(self.folder / "worker.py"), str(self.folder), name,
         ]  # fmt: skip
-        agent = Agent(name, self.folder, argv)
+        if self._program != "trystate run":
+            argv.insert(0, "--rdzv-backend=c10d")
+        agent = Agent(name, self.folder, argv, self._program)
         self.agents.append(agent)
         return agent
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +18,9 @@ from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
+from trystate.impl.agent import local
 from trystate.impl.agent.launch import launch, parameters
-from trystate.impl.agent.local import ElasticAgent
+from trystate.impl.agent.local import ElasticAgent, WorkersLost
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.model.errors import UsageError
@@ -53,6 +57,11 @@ def test_options_are_torchruns() -> None:
     assert (settings.min_nodes, settings.max_nodes, settings.max_restarts) == (1, 2, 4)
 
 
+def test_a_job_of_one_node_keeps_the_name_that_it_is_given() -> None:
+    """Its workers see it, and its log directories have it."""
+    assert configured(["--rdzv-id=j", "train.py"])[0].run_id == "j"
+
+
 def test_modules_and_other_programs_can_be_run() -> None:
     assert configured(["-m", "a.b", "x"])[1:] == (sys.executable, ["-u", "-m", "a.b", "x"])
     assert configured(["--no-python", "./a.sh", "x"])[1:] == ("./a.sh", ["x"])
@@ -87,7 +96,9 @@ def test_a_job_of_one_node_needs_no_endpoint(argv: list[str]) -> None:
         (["--run-path", "--no-python"], "--run-path runs a file in this interpreter"),
         (["--start-method=fork"], "--start-method fork is for --run-path"),
         (["--monitor-interval=0"], "give seconds above 0"),
-        (["--signals-to-handle=SIGTERM,SIGNONE"], "has 'SIGNONE', which is no signal"),
+        (["--signals-to-handle=SIGTERM,SIGNONE"], "has 'SIGNONE', which is no signal that this"),
+        (["--signals-to-handle=SIGTERM,SIGKILL"], "has 'SIGKILL', which is no signal that this"),
+        (["--signals-to-handle=SIG_DFL"], "has 'SIG_DFL', which is no signal that this"),
         (["--event-log-handler=x"], "--event-log-handler x is unknown: known are console"),
         (["--duplicate-stdout-filters=a"], "add --tee 1"),
         (["--duplicate-stderr-filters=a", "--tee=1"], "add --tee 2"),
@@ -98,6 +109,14 @@ def test_a_job_of_one_node_needs_no_endpoint(argv: list[str]) -> None:
         (["--nproc-per-node=many"], "Unsupported nproc_per_node value: many"),
         (["--no-python", "-m"], "Don't use both"),
         (["--rdzv-conf=x"], "rendezvous configuration"),
+        (["--rdzv-conf=joint_timeout=1"], "did you mean join_timeout"),
+        (["--rdzv-conf=join_timeout=soon"], "join_timeout='soon'"),
+        (["--rdzv-conf=secret_file=/no/such/file"], "give a file that you may read"),
+        (["--rdzv-conf=max_restarts=3"], "give --max-restarts"),
+        (["--nnodes=2", "--rdzv-endpoint=host:port"], "give host:port"),
+        (["--nproc-per-node=0"], "--nproc-per-node 0 are no workers"),
+        (["--log-dir=/proc/none"], "/proc/none"),
+        (["--tee=\u00b2"], "does not match"),
         (["--shutdown-timeout=-1"], "shutdown_timeout must be non-negative"),
         (["--no-such-option"], "trystate run --help says more"),
     ],
@@ -164,6 +183,49 @@ def test_the_exit_code_is_torchruns(
     assert codes[0] == codes[1] == (1 if script else 0)
 
 
+def test_a_worker_sees_what_it_sees_under_torchrun(tmp_path: Path) -> None:
+    """Variables, descriptors, signals and log files."""
+    script = """
+import json, os, pathlib, signal, sys
+seen = {**os.environ, "argv": sys.argv, "flags": str(sys.flags), "path": sys.path[0]}
+seen["leads"] = os.getsid(0) == os.getpid()
+seen["descriptors"] = sorted(os.listdir("/proc/self/fd"))
+seen["signals"] = [str(signal.getsignal(number)) for number in (1, 2, 13, 15)]
+print(json.dumps(seen))
+"""
+    found: dict[str, dict[str, dict[str, object]]] = {}
+    for program in ("torchrun", "trystate run"):
+        assert ends(tmp_path, program, script, None, "--nproc-per-node=2", "--redirects=3", f"--log-dir={program}") == 0
+        files = {path.relative_to(tmp_path / program) for path in (tmp_path / program).rglob("*.log")}
+        found[program] = {str(Path(*path.parts[1:])): read(tmp_path / program / path) for path in files}
+    theirs, ours = found.values()
+    assert theirs.keys() == ours.keys()
+    assert len(ours) == 4
+    for name in ours:
+        differ = {key for key in {*theirs[name], *ours[name]} if theirs[name].get(key) != ours[name].get(key)}
+        assert differ <= {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}, name
+
+
+def read(path: Path) -> dict[str, object]:
+    lines = path.read_text().splitlines()
+    said: dict[str, object] = json.loads(lines[0]) if lines else {}
+    return said
+
+
+def test_what_happens_is_logged_from_the_level_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for level, said in (("WARNING", False), ("INFO", True)):
+        monkeypatch.setenv("LOGLEVEL", level)
+        argv = [sys.executable, "-m", "trystate", "run", "--standalone", "--no-python", "true"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0
+        lines = done.stderr
+        events = [
+            json.loads(line[line.index("{") :]) for line in lines.splitlines() if "trystate.rendezvous: {" in line
+        ]
+        assert ("joined" in [one["event"] for one in events]) is said
+        assert ("round 0: rank 0 of 1" in lines) is said
+
+
 def test_what_a_worker_recorded_is_shown(tmp_path: Path) -> None:
     script = """
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -191,6 +253,29 @@ def config(name: str) -> LaunchConfig:
 
 def test_a_function_returns_its_results_by_rank() -> None:
     assert launch(config("square"), square, [3]) == {0: 9, 1: 9}
+
+
+def test_a_store_that_has_come_back_empty_when_a_round_begins_is_another_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round was complete, and what the keep-alive has read since then is nothing at all."""
+    read: Any = DynamicRendezvousHandler.state
+    seen = iter([None])
+    monkeypatch.setattr(DynamicRendezvousHandler, "state", property(lambda self: next(seen, read.fget(self))))
+    assert launch(config("empty"), square, [3]) == {0: 9, 1: 9}
+
+
+def test_an_agent_whose_workers_do_not_die_leaves_and_starts_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "left_behind", lambda *_: [4711])
+    wedged = config("wedged")
+    wedged.max_restarts = 3
+    with pytest.raises(WorkersLost, match="or do not die: it leaves, the others go on"):
+        launch(wedged, square, [-3])
+
+
+def test_a_configuration_for_another_rendezvous_is_refused() -> None:
+    other = config("other")
+    other.rdzv_backend = "c10d"
+    with pytest.raises(UsageError, match="rdzv_backend='c10d': this agent has 'trystate' alone"):
+        launch(other, square, [3])
 
 
 def handler(**counted: int) -> DynamicRendezvousHandler:

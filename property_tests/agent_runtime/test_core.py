@@ -20,7 +20,7 @@ from trystate.property_tests.mutations import mutants
 
 TABLE = """
              CURRENT   NEWCOMERS   REPLACED   EXPELLED   LAPSED    CLOSED
-HEALTHY      GO_ON     REJOIN      REJOIN     REJOIN     REJOIN    END
+HEALTHY      GO_ON     GO_ON       REJOIN     REJOIN     REJOIN    END
 SUCCEEDED    REPORT    REPORT      REJOIN     REJOIN     REPORT    END
 FAILED       RESTART   RESTART     REJOIN     REJOIN     RESTART   END
 UNHEALTHY    LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
@@ -28,13 +28,12 @@ UNKNOWN      LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
 INIT         LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
 STOPPED      LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
 """
-FLAGS = ("signalled", "reported", "finishing", "cut_off")
+FLAGS = ("signalled", "reported", "cut_off")
 # Which flag makes which entry another one; the first that applies counts.
 BUT: tuple[tuple[str, Callable[[View], bool], Order], ...] = (
     ("signalled", lambda v: True, Order.LEAVE),
     ("cut_off", lambda v: v.workers is W.SUCCEEDED and v.standing is Standing.LAPSED, Order.GIVE_UP),
     ("reported", lambda v: tabled(v) is Order.REPORT, Order.GO_ON),
-    ("finishing", lambda v: v.workers is W.HEALTHY and v.standing is Standing.NEWCOMERS, Order.GO_ON),
 )
 VERDICTS = [
     (None, W.FAILED),
@@ -69,11 +68,11 @@ def wrong() -> list[Any]:
 
 
 def test_it_decides_as_the_table_says_in_every_view() -> None:
-    assert len(list(views())) == 7 * 6 * 16
+    assert len(list(views())) == 7 * 6 * 8
     assert wrong() == []
 
 
-FUNCTIONS = (core.decide, core._after_success, core._while_they_run, ending, may_finish)
+FUNCTIONS = (core.decide, core._after_success, ending, may_finish)
 MUTANTS = [found for f in FUNCTIONS for found in mutants(f, ("Order.GO_ON", "Order.END"))]
 MUTANTS += list(mutants(ending, ("WorkerState.FAILED", "WorkerState.SUCCEEDED")))
 MUTANTS += list(mutants(may_finish, ("Standing.CURRENT", "Standing.LAPSED")))

@@ -53,7 +53,9 @@ def test_the_command_lines_for_supervisors_are_right(monkeypatch: pytest.MonkeyP
     lines = command_lines()
     assert len(lines) == 3
     for line in lines:
-        config, _, args = configured(shlex.split(line.replace("per-node gpu", "per-node 1")))
+        config, _, args = configured(
+            shlex.split(line.replace("per-node gpu", "per-node 1").replace("$(hostname)", "host"))
+        )
         assert args == ["-u", "train.py"]
         assert config.min_nodes == 2 < config.max_nodes
         assert config.max_restarts == 10

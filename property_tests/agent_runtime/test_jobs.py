@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="the agent is torch's")
 from trystate.property_tests.agent_runtime.jobs import BEAT, CONF, Agent, Job, Server, alive, eventually
 
 WINDOW = 3 * BEAT
+SOON = 12.0  # seconds: what happens at once does so by then on a busy machine, and what waits for a timeout does not
 
 
 def ended(*agents: Agent, seconds: float = 30.0) -> list[int]:
@@ -66,28 +67,13 @@ def test_workers_that_fail_at_once_on_both_nodes_spend_one_restart(tmp_path: Pat
 def test_a_failure_without_restarts_left_ends_both_agents_with_a_reason(tmp_path: Path) -> None:
     with Job(tmp_path, nodes="2", max_restarts=0) as job:
         a, b = job.two()
-        began = time.monotonic()
         b.do("fail always")
-        assert ended(b, a, seconds=10) == [1, 1]
-        assert time.monotonic() - began < 5, "at once, and not after a timeout"
+        assert ended(b, a, seconds=SOON) == [1, 1], "at once, and not after a timeout"
         assert "worker.py FAILED" in b.said
         assert "exitcode  : 7" in b.said
         assert "the job has failed, though no worker of this node has: closed by" in a.said
         assert "its workers failed, and no restart is left" in a.said
         gone(job)
-
-
-def test_who_has_finished_comes_back_when_the_other_fails(tmp_path: Path) -> None:
-    """With torch's agent the first one to finish is lost, and closes the rendezvous for the one that restarts."""
-    with Job(tmp_path, nodes="2", max_restarts=1) as job:
-        a, b = job.two()
-        a.do("succeed")
-        eventually("a is in the exit barrier", lambda: len(job.state.done) == 1)
-        b.do("fail once")
-        b.runs(2, world_size=2)
-        a.runs(2, world_size=2)
-        b.do("succeed")
-        assert ended(a, b) == [0, 0]
 
 
 def test_a_new_node_is_taken_in_without_spending_a_restart(tmp_path: Path) -> None:
@@ -115,32 +101,41 @@ def test_a_killed_agent_leaves_no_orphans_and_the_other_goes_on(tmp_path: Path) 
 
 
 def test_ctrl_c_scales_down_at_once(tmp_path: Path) -> None:
-    conf = CONF.replace(f"keep_alive_interval={BEAT}", "keep_alive_interval=3")
+    conf = CONF.replace(f"keep_alive_interval={BEAT}", "keep_alive_interval=10")
     with Job(tmp_path, nodes="1:2", max_restarts=1, conf=conf) as job:
         a, b = job.two()
         began = time.monotonic()
         b.signal(signal.SIGINT)
         a.runs(2, world_size=1)
-        assert time.monotonic() - began < 5, "it said that it leaves: nobody waits 9 s for its heartbeats"
-        assert b.ends(5) == 1
+        assert time.monotonic() - began < SOON, "it said that it leaves: nobody waits 30 s for its heartbeats"
+        assert b.ends(SOON) == 1
         assert "the agent got SIGINT" in b.said
         a.do("succeed")
         assert a.ends() == 0
 
 
-def test_workers_that_fail_because_a_node_leaves_spend_nothing(tmp_path: Path) -> None:
+def test_workers_that_fail_because_a_node_leaves_spend_nothing_beside_its_departure(tmp_path: Path) -> None:
     """The workers of a fail when the first one of b is gone, and the second one lives on for a second."""
-    with Job(tmp_path, nodes="1:2", max_restarts=0) as job:
+    with Job(tmp_path, nodes="1:2", max_restarts=1) as job:
         a, b = job.agent("a"), job.agent("b", "--nproc-per-node=2")
         a.runs(world_size=3)
         b.runs(2, world_size=3)
         a.do("together")
         b.signal(signal.SIGTERM)
         a.runs(2, world_size=1)
-        assert b.ends(5) == 1
-        assert job.state.spent == 0
+        assert b.ends(SOON) == 1
+        assert job.state.spent == 1
         a.do("succeed")
         assert a.ends() == 0
+
+
+def test_a_node_that_leaves_when_no_restart_is_left_ends_the_job_with_a_reason(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="1:2", max_restarts=0) as job:
+        a, b = job.two()
+        b.signal(signal.SIGTERM)
+        assert ended(a, b, seconds=SOON) == [1, 1]
+        assert "a member left, and no restart is left" in a.said
+        gone(job)
 
 
 def test_workers_that_fail_because_a_node_comes_spend_nothing(tmp_path: Path) -> None:
@@ -157,28 +152,12 @@ def test_workers_that_fail_because_a_node_comes_spend_nothing(tmp_path: Path) ->
         assert ended(a, b, c) == [0, 0, 0]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_an_agent_in_the_exit_barrier(tmp_path: Path, number: signal.Signals) -> None:
-    """torch's is still there after 20 s."""
-    with Job(tmp_path, nodes="2") as job:
-        a, b = job.two()
-        a.do("succeed")
-        eventually("a is in the exit barrier", lambda: len(job.state.done) == 1)
-        began = time.monotonic()
-        a.signal(number)
-        assert a.ends(3) == 1
-        assert time.monotonic() - began < 3
-        b.do("succeed")
-        assert b.ends() == 0, "what a has reported counts"
-        assert len(b.began) == 1
-
-
 def test_a_signal_ends_an_agent_that_waits_for_others(tmp_path: Path) -> None:
     with Job(tmp_path, nodes="2") as job:
         a = job.agent("a")
         eventually("a waits", lambda: len(job.state.participants) == 1)
         a.signal(signal.SIGTERM)
-        assert a.ends(4) == 1
+        assert a.ends(SOON) == 1
 
 
 def test_a_worker_that_ignores_the_signal_is_killed_after_the_shutdown_timeout(tmp_path: Path) -> None:
@@ -186,9 +165,9 @@ def test_a_worker_that_ignores_the_signal_is_killed_after_the_shutdown_timeout(t
         a = job.agent("a", "--shutdown-timeout=1")
         a.runs()
         a.do("ignore")
-        eventually("it ignores SIGTERM", (tmp_path / "ignores").exists)
+        eventually("it ignores SIGTERM", lambda: any(tmp_path.glob("ignores.*")))
         a.signal(signal.SIGTERM)
-        assert a.ends(4) == 1
+        assert a.ends(SOON) == 1
         gone(job)
 
 
@@ -200,7 +179,7 @@ def test_what_happens_in_the_rendezvous_is_not_looked_for_but_heard(tmp_path: Pa
         job.agent("b", "--monitor-interval=60").runs(world_size=2)
         a.runs(2, world_size=2)
         with job.server.stopped():
-            eventually("the leases end", lambda: not any(alive(pid) for pid in job.workers), WINDOW + 2)
+            eventually("the leases end", lambda: not any(alive(pid) for pid in job.workers), WINDOW + SOON)
 
 
 def test_a_store_that_is_away_within_the_lease_kills_nobody(tmp_path: Path) -> None:
@@ -225,12 +204,27 @@ def test_a_store_that_is_away_for_longer_stops_the_workers_in_time_and_they_begi
         a, b = job.two()
         pids = job.workers
         with job.server.stopped():
-            eventually("the leases end", lambda: not any(alive(pid) for pid in pids), WINDOW + 2)
+            eventually("the leases end", lambda: not any(alive(pid) for pid in pids), WINDOW + SOON)
         a.runs(2, world_size=2)
         b.runs(2, world_size=2)
         a.do("succeed")
         b.do("succeed")
         assert ended(a, b) == [0, 0]
+
+
+def test_workers_that_do_not_want_to_end_are_killed_when_the_lease_ends(tmp_path: Path) -> None:
+    """A node that is cut off loses its peers: one worker fails, and the other ones are told to end, and take long."""
+    with Job(tmp_path, nodes="1", max_restarts=1) as job:
+        a = job.agent("a", "--nproc-per-node=2", "--shutdown-timeout=20")
+        a.runs(2)
+        a.do("ignore")
+        eventually("they ignore SIGTERM", lambda: len(list(tmp_path.glob("ignores.*"))) == 2)
+        first, second = job.workers
+        with job.server.stopped():
+            os.kill(first, signal.SIGKILL)
+            eventually("the other one is killed", lambda: not alive(second), WINDOW + SOON)
+        a.do("succeed")
+        assert a.ends() == 0
 
 
 def test_success_survives_a_store_that_is_away(tmp_path: Path) -> None:
@@ -244,18 +238,6 @@ def test_success_survives_a_store_that_is_away(tmp_path: Path) -> None:
             time.sleep(WINDOW + 0.5)
         assert ended(a, b) == [0, 0]
         assert len(job.workers) == 2
-
-
-def test_a_spare_ends_with_the_verdict_of_the_job(tmp_path: Path) -> None:
-    """torch's gets no result at all, and fails with AttributeError."""
-    with Job(tmp_path, nodes="1") as job:
-        a = job.agent("a")
-        a.runs()
-        b = job.agent("b")
-        eventually("b is a spare", lambda: len(job.state.spares) == 1)
-        a.do("succeed")
-        assert ended(a, b) == [0, 0]
-        assert b.began == []
 
 
 def test_a_node_that_comes_when_all_is_over_is_told_so(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the errors of the rendezvous are torch's as well")
 
+from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Write
 from trystate.impl.rendezvous.errors import RendezvousClosedError
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
@@ -79,12 +80,48 @@ def test_a_failure_spends_a_restart_once_for_all_members() -> None:
     assert (job.room.seen.spent, job.room.seen.round, job.room.seen.complete) == (1, 1, True)
 
 
-def test_a_failure_spends_nothing_where_a_node_waits() -> None:
-    """Others have stopped their workers for it, maybe, and a worker fails when it loses a peer."""
+def beat(job: Job, number: int) -> None:
+    """One look at the state by the keep-alive of a member whose workers run."""
+    engine = job.engines[number]
+    engine.makes_room = True
+    job.room.steps(engine.keep_alive(job.joined[number])).close()
+
+
+def test_a_member_makes_room_before_any_workers_are_stopped_and_that_spends_nothing() -> None:
+    """Workers that lose a peer fail: by then the round is over."""
     job = Job(waits=True, max_restarts=0)
-    assert job.standing(0) is Standing.NEWCOMERS
+    beat(job, 0)
+    assert [job.standing(k) for k in (0, 1)] == [Standing.REPLACED, Standing.REPLACED]
+    assert not job.room.seen.complete, "both are expected"
+    beat(job, 1)
+    for engine in reversed(job.engines):
+        job.room.steps(engine.join(60, failed=True))
+    state = job.room.seen
+    assert (state.spent, state.round, state.complete, len(state.participants)) == (0, 1, True, 3)
+
+
+def test_a_failure_spends_a_restart_also_where_a_node_waits() -> None:
+    job = Job(waits=True)
     job.room.steps(job.engines[0].join(60, failed=True))
+    assert job.room.seen.spent == 1
+
+
+def test_a_failure_spends_nothing_when_the_lease_is_over() -> None:
+    """The leases of others may have been over before: then they have stopped their workers, and these failed for it."""
+    job = Job(max_restarts=0)
+    job.room.now += job.settings.lease
+    job.room.steps(job.engines[0].join(60, failed=True)).close()
     assert (job.room.seen.spent, job.room.seen.round, job.room.seen.closed) == (0, 1, None)
+
+
+def test_nobody_makes_room_for_nobody_or_when_a_member_has_succeeded() -> None:
+    job = Job()
+    beat(job, 0)
+    assert job.standing(0) is Standing.CURRENT
+    job = Job(waits=True)
+    job.room.steps(job.engines[1].done(job.joined[1]))
+    beat(job, 0)
+    assert job.standing(0) is Standing.NEWCOMERS
 
 
 def test_a_failure_without_restarts_left_fails_the_job() -> None:
@@ -138,11 +175,9 @@ def test_who_has_reported_and_is_silent_is_not_expelled() -> None:
 
 
 def test_notice_ends_the_round_and_nobody_begins_the_next_one_before_that_node_has_left() -> None:
-    job = Job(2, max_restarts=0)
-    job.settings = Settings(2, 3, max_restarts=0)
+    job = Job(2)
     leaving, staying = job.engines
     third = job.engine()
-    third.settings = staying.settings
     assert job.room.steps(leaving.give_notice(job.joined[0])) is True
     assert job.room.steps(leaving.give_notice(job.joined[0])) is False, "it is given once"
     assert (job.standing(0), job.standing(1)) == (Standing.REPLACED, Standing.REPLACED)
@@ -150,7 +185,6 @@ def test_notice_ends_the_round_and_nobody_begins_the_next_one_before_that_node_h
     waiting = job.room.steps(staying.join(60, failed=True))
     other = job.room.steps(third.join(60))
     assert not job.room.seen.complete, "the workers of the first may run on"
-    assert job.room.seen.spent == 0
     assert job.room.steps(leaving.leave()) is True
     for generator in (waiting, other):
         job.room.now += 0.01
@@ -158,6 +192,60 @@ def test_notice_ends_the_round_and_nobody_begins_the_next_one_before_that_node_h
     job.room.steps(staying.join(60))
     assert job.room.seen.complete
     assert {p.node.token for p in job.room.seen.participants} == {staying.token, third.token}
+    assert job.room.seen.spent == 1, "the notice; the workers that lost a peer and the leaving itself spend nothing"
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_member_that_leaves_spends_one_restart(noticed: bool) -> None:
+    job = Job(3)
+    if noticed:
+        job.room.steps(job.engines[0].give_notice(job.joined[0]))
+    job.room.steps(job.engines[0].leave())
+    assert (job.room.seen.spent, job.room.seen.round, job.room.seen.closed) == (1, 1, None)
+    assert job.room.seen.find(job.engines[0].token) is None
+    for engine in job.engines[1:]:  # these are too few: no round is complete
+        job.room.steps(engine.join(60, failed=True)).close()
+    job.room.steps(job.engines[1].leave())
+    assert (job.room.seen.spent, job.room.seen.round, job.room.seen.closed) == (1, 1, None)
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_member_that_leaves_without_a_restart_left_fails_the_job(noticed: bool) -> None:
+    job = Job(max_restarts=0)
+    if noticed:
+        job.room.steps(job.engines[0].give_notice(job.joined[0]))
+    assert job.room.steps(job.engines[0].leave()) is True
+    closed = job.room.seen.closed
+    assert closed is not None
+    assert (closed.by, closed.reason) == ("n0_1_0", "a member left, and no restart is left")
+    assert (closed.verdict, job.room.seen.spent, job.standing(1)) == ("failed", 0, Standing.CLOSED)
+    assert job.room.seen.find(job.engines[0].token) is None
+    assert job.room.steps(job.engines[1].leave()) is True
+    assert job.room.seen.closed == closed, "what is closed stays so"
+
+
+def test_departures_are_not_counted_where_restarts_are_not() -> None:
+    job = Job(max_restarts=-1)
+    job.room.steps(job.engines[0].leave())
+    assert (job.room.seen.spent, job.room.seen.round, job.room.seen.closed) == (0, 1, None)
+
+
+def test_a_heartbeat_whose_answer_is_lost_is_not_written_again_after_an_expulsion() -> None:
+    """To whoever did not look in between, the counter would have stood still all the time."""
+    job = Job()
+    silent, other = job.engines
+    job.room.now += job.settings.interval
+    beats = silent.keep_alive(job.joined[0])
+    next(beats)
+    write = beats.send(Seen(job.room.state, job.room.now))
+    assert isinstance(write, Write)
+    written = write.state.find(silent.token)
+    beats.send(Seen(job.room.state, job.room.now))  # it is taken for lost
+    assert written is not None
+    job.room.state = changes.expel(write.state, other.me, [silent.token])
+    job.room.steps(silent.join(60)).close()
+    again = job.room.seen.find(silent.token)
+    assert again is not None and again.beats > written.beats
 
 
 def test_notice_is_not_given_by_who_has_reported() -> None:

@@ -123,16 +123,21 @@ def test_a_system_without_proc_has_nothing_to_end(monkeypatch: pytest.MonkeyPatc
 def test_grandchildren_that_were_adopted_are_ended_and_reaped() -> None:
     program = """
 import os, subprocess, sys
-from trystate.impl.agent import leash
-from trystate.impl.agent.processes import end_what_is_left
-leash.adopt_orphans()
+from trystate.impl.agent import processes
+from trystate.impl.agent.processes import children, end_what_is_left
+orphans = processes.adopting_orphans()
+orphans.__enter__()
+mine = subprocess.Popen(["sleep", "66"], start_new_session=True)
+spared = children(os.getpid())
 subprocess.run(["sh", "-c", "setsid sleep 64 & setsid sleep 64 & :"], start_new_session=True)
 helper = subprocess.Popen(["sleep", "65"])
-killed = end_what_is_left(os.getpid())
+killed = end_what_is_left(os.getpid(), spared)
 assert len(killed) == 2, killed
 assert helper.poll() is None, "a helper of the agent goes on"
-helper.kill()
-helper.wait()
+assert mine.poll() is None, "and so does what this process had before"
+for process in (helper, mine):
+    process.kill()
+    process.wait()
 try:
     os.waitpid(-1, os.WNOHANG)
 except ChildProcessError:
@@ -141,6 +146,66 @@ except ChildProcessError:
     with started(sys.executable, "-c", program) as process:
         out, said = process.communicate(timeout=60)
         assert out == "none is left\n", said
+
+
+def test_orphans_that_end_are_reaped_meanwhile_and_only_those() -> None:
+    program = """
+import os, subprocess, time
+from trystate.impl.agent import processes
+def zombies():
+    found = []
+    for pid in processes.children(os.getpid()):
+        if open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z":
+            found.append(pid)
+    return sorted(found)
+def until(count):
+    ends = time.monotonic() + 20
+    while len(zombies()) != count:
+        assert time.monotonic() < ends, zombies()
+        time.sleep(0.01)
+with processes.adopting_orphans():
+    subprocess.run(["sh", "-c", "setsid sleep 0.3 & setsid sleep 0.3 & :"], start_new_session=True)
+    until(2)
+    processes.reap_adopted(os.getpid(), ())
+    assert zombies() == []
+    worker = subprocess.Popen(["true"], start_new_session=True)
+    until(1)
+    processes.reap_adopted(os.getpid(), {worker.pid})
+    assert zombies() == [worker.pid]
+    assert worker.wait() == 0
+    helper = subprocess.Popen(["false"])
+    until(1)
+    processes.reap_adopted(os.getpid(), ())
+    assert helper.wait() == 1
+subprocess.run(["sh", "-c", "setsid sleep 0.1 & :"], start_new_session=True)
+assert processes.children(os.getpid()) == frozenset(), "init has it again"
+print("well")
+"""
+    with started(sys.executable, "-c", program) as process:
+        out, said = process.communicate(timeout=60)
+        assert out == "well\n", said
+
+
+def test_who_takes_its_time_to_end_is_killed_when_there_is_none_left() -> None:
+    program = """
+import os, signal, subprocess, time
+from trystate.impl.agent.processes import killed_when
+worker = subprocess.Popen(["sleep", "67"], start_new_session=True)
+ends = time.monotonic() + 0.5
+with killed_when(lambda: time.monotonic() > ends, os.getpid()):
+    assert worker.wait(20) == -signal.SIGKILL
+assert time.monotonic() > ends
+worker = subprocess.Popen(["sleep", "67"], start_new_session=True)
+with killed_when(lambda: False, os.getpid()):
+    time.sleep(0.3)
+assert worker.poll() is None
+worker.kill()
+worker.wait()
+print("well")
+"""
+    with started(sys.executable, "-c", program) as process:
+        out, said = process.communicate(timeout=60)
+        assert out == "well\n", said
 
 
 # ---- signals

@@ -26,10 +26,12 @@ from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store import TCPStore
 
 PACKAGE = __name__.rpartition(".")[0]
-BEATS = "keep_alive_interval=0.3,keep_alive_max_attempt=3"  # a dead node is noticed after about a second
+# A dead node is noticed after about two seconds. A live one that a busy machine stops for so long loses its lease, and
+# rightly: its group begins again, with another master.
+BEATS = "keep_alive_interval=0.5,keep_alive_max_attempt=4"
 POLL_SECONDS = 0.02
 END_SECONDS = 10.0
-SECONDS = 60.0  # torch is imported for each agent, on a machine that may be busy
+SECONDS = 120.0  # torch is imported for each agent, on a machine that may be busy
 
 
 def free_port() -> int:
@@ -112,9 +114,8 @@ class Job:
         """Wait until `size` workers have taken a step of one group, after this time, and of this attempt if given."""
 
         def stepped() -> bool:
-            recent = [one for one in self.lines() if one["at"] > after and one["size"] == size]
-            members = {one["rank"] for one in recent if attempt is None or one["attempt"] == attempt}
-            return members == set(range(size))
+            recent = [one for one in self.lines() if one["at"] > after and attempt in (None, one["attempt"])]
+            return any(_whole(group, size) for group in _groups(recent))
 
         self.until(stepped, seconds)
 
@@ -127,8 +128,8 @@ class Job:
         """Wait until a group of this size has none of these workers, of which some may be orphans."""
 
         def renewed() -> bool:
-            others = {one["rank"] for one in self.lines() if one["size"] == size and one["pid"] not in before}
-            return others == set(range(size))
+            others = [one for one in self.lines() if one["pid"] not in before]
+            return any(_whole(group, size) for group in _groups(others))
 
         self.until(renewed)
 
@@ -157,6 +158,11 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+        if error is None:
+            check(self.lines())
+
+    def _end(self) -> None:
         for agent in self._agents:
             if agent.process.poll() is None:
                 agent.kill(signal.SIGTERM)  # it ends its workers
@@ -175,3 +181,40 @@ class Job:
             with contextlib.suppress(OSError):
                 if str(self.folder).encode() in Path(f"/proc/{path.stem}/cmdline").read_bytes():
                     yield int(path.stem)
+
+
+def _groups(lines: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """What the workers of each master said, which is that of one round alone, in the order of time."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in lines:
+        found.setdefault(one["master"], []).append(one)
+    return list(found.values())
+
+
+def _whole(group: list[dict[str, Any]], size: int) -> bool:
+    return {one["size"] for one in group} == {size} and {one["rank"] for one in group} == set(range(size))
+
+
+def check(lines: list[dict[str, Any]]) -> None:
+    """No two groups ran at once, the workers of each agreed, and each went on where the one before had stopped.
+
+    Where that was stopped between a step and its checkpoint, the step is done again.
+    """
+    before: dict[str, Any] | None = None  # what was said last
+    kept: dict[str, Any] | None = None  # what rank 0 said last, before it wrote a checkpoint
+    for group in _groups(lines):
+        assert len({one["size"] for one in group}) == 1, f"of different worlds: {group[-4:]}"
+        ranks = {(one["rank"], one["pid"]) for one in group}
+        assert len(ranks) == len({rank for rank, _ in ranks}), f"twice one rank: {ranks}"
+        assert before is None or before["at"] < group[0]["at"], f"two groups at once: {before}, {group[0]}"
+        firsts = [one for one in group if one["rank"] == 0]
+        if kept is not None and firsts:
+            _goes_on(kept, firsts[0])
+        before, kept = group[-1], firsts[-1] if firsts else kept
+
+
+def _goes_on(last: dict[str, Any], first: dict[str, Any]) -> None:
+    assert 0 <= first["step"] - last["step"] <= 1, f"it did not go on: {last}, {first}"
+    moved = [abs(a - b) for a, b in zip(last["weights"], first["weights"], strict=True)]
+    # A step moves a weight by 0.1, the learning rate, times 1 or the mean of the ranks.
+    assert max(moved, default=0.0) <= 0.1 * (1 + first["size"]), f"begun anew: {last}, {first}"

@@ -25,7 +25,8 @@ from trystate.impl.store import FileStore, HashStore, PrefixStore, TCPStore, TCP
 
 TorchStores: Any = dist  # torch's stub knows none of them
 SECONDS = 20.0
-QUICK: dict[str, Any] = {"last_call_timeout": 0.2, "keep_alive_interval": 0.2, "join_timeout": 10}
+# A thread that a busy machine stops for a second has lost its lease.
+QUICK: dict[str, Any] = {"last_call_timeout": 0.2, "keep_alive_interval": 0.4, "join_timeout": 10}
 
 STORES = (
     "ours in memory", "ours in a file", "ours on a server", "ours below a prefix", "torch's in memory",

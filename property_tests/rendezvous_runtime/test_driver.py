@@ -10,16 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from trystate.impl.rendezvous.driver import Interrupted, KeepAlive, run
+from trystate.impl.rendezvous.driver import KeepAlive, run
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write
 from trystate.impl.rendezvous.errors import (
+    Interrupted,
     RendezvousConnectionError,
     RendezvousStateError,
     RendezvousTimeoutError,
 )
 from trystate.impl.rendezvous.holder import StateHolder
-from trystate.impl.rendezvous.news import look
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store import HashStore, TCPStore, TCPStoreServer
 
@@ -55,6 +55,17 @@ def written(holder: StateHolder, **more: Any) -> Seen:
 # ---- the holder
 
 
+def test_a_lease_is_counted_on_a_clock_that_goes_on_while_the_machine_is_suspended(
+    store: HashStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = StateHolder(StoreBackend(store, "job"))
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: {time.CLOCK_BOOTTIME: 7200.0}.get(clock, 3600.0))
+    assert made.clock() == 7200.0
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME")
+    assert abs(made.clock() - time.monotonic()) < 60
+    made.close()
+
+
 def test_a_write_over_what_was_seen_is_won_and_over_anything_else_lost(store: HashStore, holder: StateHolder) -> None:
     other = StateHolder(StoreBackend(store, "job"))
     assert other.perform(Sync()).state is None
@@ -71,13 +82,16 @@ def test_the_state_is_decoded_once_for_the_same_bytes(holder: StateHolder) -> No
 
 
 def test_only_a_won_write_that_has_news_tells(store: HashStore, holder: StateHolder) -> None:
+    def told() -> list[bool]:
+        return [store.check([f"trystate/job/news/{number}"]) for number in range(3)]
+
     written(holder)
-    assert not store.check(["trystate/job/news"])
+    assert told() == [False, False, False]
     holder.perform(Write(state(version=1, news=1)))
-    assert look(store, "trystate/job/news") == b"1"
+    assert told() == [False, True, False]
     other = StateHolder(StoreBackend(store, "job"))
     assert not other.perform(Write(state(news=2))).won
-    assert look(store, "trystate/job/news") == b"1"
+    assert told() == [False, True, False]
     other.close()
 
 
@@ -96,8 +110,10 @@ def test_what_is_no_state_is_refused_and_left_as_it_is(store: HashStore, holder:
 def test_time_that_is_waited_is_time_that_passes(holder: StateHolder) -> None:
     before = time.monotonic()
     assert holder.perform(Sync(0.2)).now - before >= 0.2
-    holder.interrupt()
-    assert holder.perform(Sync(30.0)).now - before < 5.0
+    threading.Timer(0.1, holder.interrupt).start()
+    with pytest.raises(Interrupted):
+        holder.perform(Sync(30.0))
+    assert time.monotonic() - before < 5.0
 
 
 # ---- run

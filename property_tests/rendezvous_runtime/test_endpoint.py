@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters
-from trystate.impl.rendezvous.bootstrap import own_host
+from trystate.impl.rendezvous.bootstrap import Meeting, own_host
 from trystate.impl.rendezvous.endpoint import DEFAULT_PORT, Endpoint, is_here, meet
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
+from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
+from trystate.impl.store import TCPStoreServer
 from trystate.property_tests.rendezvous_runtime.jobs import free_port
+
+from . import nodes
+from .nodes import agreed, together
 
 
 def endpoint(where: str, **config: Any) -> Endpoint:
@@ -83,6 +88,7 @@ def test_what_is_no_endpoint_is_refused(where: str) -> None:
 def test_a_secret_keeps_out_who_does_not_know_it(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"0123456789abcdef")
+    secret.chmod(0o600)
     where = f"127.0.0.1:{free_port()}"
     first = endpoint(where, secret_file=str(secret))
     second = endpoint(where, secret_file=str(secret))
@@ -119,3 +125,36 @@ def test_a_node_gives_the_address_of_its_route_unless_it_is_told_one() -> None:
     assert own_host("node7.cluster", "127.0.0.1") == "node7.cluster"
     assert own_host(None, "127.0.0.1") == "127.0.0.1"
     assert own_host(None, "no-such-host.invalid") == socket.gethostname()
+
+
+def test_a_name_that_means_the_loopback_here_is_what_the_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many systems give a machine's own name an address of 127.0.0.0/8, which means another machine everywhere else."""
+    asked = socket.getaddrinfo
+
+    def getaddrinfo(host: str, *more: Any, **options: Any) -> Any:
+        return asked("127.0.0.1" if host == "node7.cluster" else host, *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    assert own_host(None, "node7.cluster") == "node7.cluster"
+    assert (own_host(None, "localhost"), own_host(None, "127.0.0.1")) == ("127.0.0.1", "127.0.0.1")
+    for host, everywhere in (("node7.cluster", True), ("localhost", False), ("127.0.0.1", False), ("192.0.2.7", True)):
+        meeting = Meeting(host, 1.0, 1.0)
+        meeting.promise()
+        assert meeting._listener is not None
+        assert (meeting._listener.getsockname()[0] in ("::", "0.0.0.0")) is everywhere, host
+        meeting.close()
+
+
+def test_a_secret_is_asked_of_every_connection(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"0123456789abcdef")
+    secret.chmod(0o600)
+    params: dict[str, Any] = {"secret_file": str(secret), **nodes.QUICK}
+    with TCPStoreServer(secret=secret.read_bytes()) as server:
+        where = f"127.0.0.1:{server.port}"
+        with DynamicRendezvousHandler.of(
+            RendezvousParameters("trystate", where, "job", 1, 1, "127.0.0.1", **params)
+        ) as alone:
+            agreed(together([alone.next_rendezvous]), 1)
+            time.sleep(3 * nodes.QUICK["keep_alive_interval"])
+            assert alone.num_nodes_waiting() == 0

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousHandler
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+from trystate.impl.rendezvous import bootstrap
+from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.errors import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -23,6 +25,8 @@ from trystate.impl.store import HashStore, TCPStore, TCPStoreServer
 
 from . import nodes
 from .nodes import agreed, handler, handlers, together, until
+
+WINDOW = 3 * nodes.QUICK["keep_alive_interval"]
 
 
 @pytest.fixture
@@ -127,7 +131,7 @@ def test_a_spare_disturbs_nobody_until_there_is_a_seat(store: HashStore) -> None
 def test_who_has_other_settings_is_refused_and_told_which(store: HashStore) -> None:
     with handlers(2, store, 2, 2) as found, handler(store, 2, 2, keep_alive_interval=7) as other:
         agreed(next_of(found), 2)
-        with pytest.raises(RendezvousSettingsError, match=r"interval is 0\.2, not 7"):
+        with pytest.raises(RendezvousSettingsError, match=r"interval is 0\.4, not 7"):
             other.next_rendezvous()
         assert [h.num_nodes_waiting() for h in found] == [0, 0]
 
@@ -210,7 +214,7 @@ def test_without_a_store_joining_ends_in_time_with_what_is_missing() -> None:
         began = time.monotonic()
         with pytest.raises(RendezvousConnectionError, match=f"127.0.0.1:{server.port}"):
             alone.next_rendezvous()
-        assert time.monotonic() - began < 8.0
+        assert time.monotonic() - began < 20.0
         assert not alone.shutdown()
 
 
@@ -220,7 +224,7 @@ def test_closing_a_store_that_is_gone_fails_in_time_and_says_so() -> None:
         server.close()
         began = time.monotonic()
         assert not alone.shutdown()
-        assert time.monotonic() - began < 10.0
+        assert time.monotonic() - began < 20.0
 
 
 def test_the_workers_may_bring_a_store_of_their_own(store: HashStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +236,25 @@ def test_the_workers_may_bring_a_store_of_their_own(store: HashStore, monkeypatc
         assert not found[0].use_agent_store
         info = infos[0].bootstrap_store_info
         nodes.TorchStores.TCPStore("127.0.0.1", info.master_port, is_master=True, wait_for_workers=False)
+
+
+def test_members_that_do_not_reach_their_master_say_so_in_time_and_leave(
+    store: HashStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them beat, so that nobody is expelled: a wrong address, or a closed port, must not hold them for ever."""
+    monkeypatch.setattr(bootstrap, "LATE_SECONDS", 0.1)
+    nowhere = {**nodes.QUICK, "join_timeout": 3}
+    with (
+        DynamicRendezvousHandler.from_store("job", store, 2, 2, "no-such-host.invalid", **nowhere) as one,
+        DynamicRendezvousHandler.from_store("job", store, 2, 2, "no-such-host.invalid", **nowhere) as two,
+    ):
+        found = next_of([one, two])
+        assert [type(error) for error in found] == [RendezvousTimeoutError] * 2
+        # Who is first has left: the other one may have begun to wait for a new round.
+        assert any("have not met at no-such-host.invalid:" in str(e) and "--local-addr" in str(e) for e in found)
+        assert any("still waiting: the members of round 0" in record.getMessage() for record in caplog.records)
+        state = decode(store.get("trystate/job/state"))
+        assert (list(state.listed()), state.closed) == ([], None)
 
 
 def test_a_member_that_dies_before_the_round_begins_holds_nobody_up(store: HashStore) -> None:
@@ -251,3 +274,56 @@ def test_a_member_that_dies_before_the_round_begins_holds_nobody_up(store: HashS
         over.set()
         hung.join(nodes.SECONDS)
         agreed(infos, 2)
+
+
+def test_an_outage_shorter_than_the_lease_is_not_noticed_and_a_longer_one_survived() -> None:
+    """torch's `num_nodes_waiting` raises in the agent's loop, which ends the agent."""
+    slow = {"keep_alive_interval": 0.5, "keep_alive_max_attempt": 4}
+    with (
+        TCPStoreServer() as server,
+        TCPStore("127.0.0.1", server.port) as store,
+        handler(store, 1, 1, **slow) as alone,
+    ):
+        agreed(together([alone.next_rendezvous]), 1)
+        server.close()
+        gone = time.monotonic()
+        while time.monotonic() - gone < 0.5:
+            assert alone.num_nodes_waiting() == 0
+            time.sleep(0.02)
+        until(lambda: alone.num_nodes_waiting() == 1)
+        assert time.monotonic() - gone < 2.0 + 8.0  # the window, and some patience with this machine
+        with TCPStoreServer(port=server.port):
+            agreed(together([alone.next_rendezvous]), 1)
+            alone.leave()
+
+
+@pytest.mark.parametrize("found", [b"\x80\x04\x95", b"", b'{"format":"trystate-rendezvous-0"}'])
+def test_a_state_that_cannot_be_read_does_not_end_the_heartbeats(found: bytes) -> None:
+    """torch's thread ends at the first state that it cannot unpickle, and says nothing."""
+    with HashStore() as store, handler(store, 1, 1, keep_alive_max_attempt=20) as alone:
+        agreed(together([alone.next_rendezvous]), 1)
+        good = store.get("trystate/job/state")
+        store.set("trystate/job/state", found)
+        time.sleep(WINDOW)
+        store.set("trystate/job/state", good)
+        until(lambda: store.get("trystate/job/state") != good)  # a heartbeat
+        assert alone.num_nodes_waiting() == 0
+
+
+def test_a_stalled_node_stops_before_the_others_begin_without_it() -> None:
+    """torch's members are removed and never told: two groups work at once."""
+    with HashStore() as store, handlers(2, store, 1, 2) as found:
+        fault = nodes.Fault()
+        found[1]._part.holder.backend = nodes.Broken(StoreBackend(store, "job"), fault)
+        agreed(together([h.next_rendezvous for h in found]), 2)
+        fault.thawed.clear()  # its requests hang from now on
+        stopped: list[float] = []
+        noticed: list[float] = []
+
+        def look(one: DynamicRendezvousHandler, when: list[float]) -> None:
+            until(lambda: one.num_nodes_waiting() > 0)
+            when.append(time.monotonic())
+
+        together([lambda: look(found[1], stopped), lambda: look(found[0], noticed)])
+        assert stopped[0] < noticed[0]
+        fault.thawed.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.errors import RendezvousError
 from trystate.impl.store import HashStore
 
-from . import nodes, test_defects, test_driver, test_handlers, test_options, test_store_backend
+from .. import test_agent_defects, test_rendezvous_defects
+from . import nodes, test_driver, test_handlers, test_options, test_store_backend
 
 Test = Callable[[], object]
 
@@ -42,6 +44,10 @@ def takes_any_option(self: Any, config: Any) -> None:
     self._config = config
 
 
+def waits_for_the_one_after(self: Any, known: int, seconds: float) -> None:
+    waits(self, known + 1, seconds)
+
+
 def shares_the_connection(store: Any) -> Any:
     return store
 
@@ -62,7 +68,7 @@ def serves_the_old_store_again(self: Any, joined: Any, current: Callable[[], boo
     return info
 
 
-begin = bootstrap.Meeting.begin
+begin, waits = bootstrap.Meeting.begin, news.Awaited.wait
 
 MUTANTS: dict[str, tuple[Any, str, Any, Test]] = {
     "a write over nothing counts as lost to what was there": (
@@ -98,14 +104,22 @@ MUTANTS: dict[str, tuple[Any, str, Any, Test]] = {
     ),
     "a round has the store of the round before": (
         bootstrap.Meeting, "begin", serves_the_old_store_again,
-        test_defects.test_a_round_never_sees_what_the_round_before_left,
+        lambda: test_agent_defects.test_the_workers_of_a_round_never_see_what_those_before_left("trystate"),
+    ),
+    "time is what the wall clock shows": (
+        handler, "StateHolder", lambda backend: holder.StateHolder(backend, lambda: time.time()),
+        lambda: test_rendezvous_defects.test_a_wall_clock_that_steps_back_stops_no_heartbeats("trystate"),
     ),
     "options may be misspelt": (
         options._Said, "__init__", takes_any_option,
         lambda: test_options.test_what_is_unknown_is_refused_with_what_was_meant("xyz", ""),
     ),
-    "what was told before the watch is not news": (
-        news, "look", lambda store, key: None, on_a_store(lambda store: told_before(store)),
+    "news is waited for that is told after the next one": (
+        news.Awaited, "wait", waits_for_the_one_after, on_a_store(lambda store: told_before(store)),
+    ),
+    "a wait goes on though somebody ends it": (
+        store_backend.StoreBackend, "interrupt", lambda self: self._ended.set(),
+        on_a_store(test_driver.test_a_thread_that_waits_stops_at_once),
     ),
     "all use one connection": (
         store_backend, "connection", shares_the_connection, lambda: closing_one_leaves_the_others(),
@@ -125,7 +139,7 @@ def tells(store: HashStore) -> None:
 
 def told_before(store: HashStore) -> None:
     one = store_backend.StoreBackend(store, "job")
-    store.set("trystate/job/news", "1")
+    one.tell(1)
     waited = nodes.together([lambda: one.wait(0, 60.0)], 1.0)
     one.close()
     assert waited == [None]
@@ -135,12 +149,12 @@ def closing_one_leaves_the_others() -> None:
     with HashStore() as store:
         one, two = store_backend.StoreBackend(store, "job"), store_backend.StoreBackend(store, "job")
         one.read(), two.read()
-        assert one._own is not two._own
+        assert one._own is not None and two._own is not None and one._own[0] is not two._own[0]
         one.close()
         two.close()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim that fails must not take its time."""
     monkeypatch.setattr(nodes, "SECONDS", 3.0)
@@ -149,6 +163,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes.together, "__defaults__", (3.0,))
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mistake_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,6 +16,13 @@ def options(run_id: str = "job", least: int = 2, most: int = 4, **config: Any) -
     return Options.of(RendezvousParameters("trystate", "host:1", run_id, least, most, "here", **config))
 
 
+def secret_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
+    path = folder / "secret"
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
 def config(name: str, value: object) -> dict[str, Any]:
     return {name: value}
 
@@ -28,8 +35,7 @@ def test_without_options_the_defaults_are_torchs() -> None:
 
 
 def test_every_option_is_taken_as_text_and_as_a_number(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"s3cret\n")
+    secret = secret_file(tmp_path, b"0123456789abcdef\n")
     found = options(
         last_call_timeout="2.5", rescale_timeout=1, join_timeout="60", close_timeout=3.5, keep_alive_interval="0.25",
         keep_alive_max_attempt="4", read_timeout="7", store_type="FILE", is_host="yes", secret_file=str(secret),
@@ -37,7 +43,7 @@ def test_every_option_is_taken_as_text_and_as_a_number(tmp_path: Path) -> None:
     )  # fmt: skip
     assert found.settings == Settings(2, 4, last_call=2.5, rescale_call=1.0, interval=0.25, attempts=4)
     assert (found.join_timeout, found.close_timeout, found.read_timeout) == (60.0, 3.5, 7.0)
-    assert (found.store_type, found.is_host, found.secret, found.local_id) == ("file", True, b"s3cret", 3)
+    assert (found.store_type, found.is_host, found.secret, found.local_id) == ("file", True, b"0123456789abcdef", 3)
 
 
 def test_timeout_is_the_join_timeout_unless_that_is_given() -> None:
@@ -70,14 +76,14 @@ def test_what_is_unknown_is_refused_with_what_was_meant(name: str, meant: str) -
         ("close_timeout", True, "seconds"),
         ("read_timeout", "", "seconds"),
         ("keep_alive_interval", 0, "seconds"),
-        ("keep_alive_max_attempt", 1, "from 2"),
+        ("keep_alive_max_attempt", 2, "from 3"),
         ("keep_alive_max_attempt", "2.5", "whole number"),
         ("keep_alive_max_attempt", 2.5, "whole number"),
         ("store_type", "etcd", "tcp, file or memory"),
         ("is_host", "maybe", "1 or 0"),
         ("is_host", 2, "1 or 0"),
         ("local_id", -1, "from 0"),
-        ("secret_file", "/no/such/file", "name a file"),
+        ("secret_file", "/no/such/file", "give a file that you may read"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name_and_the_remedy(name: str, value: object, remedy: str) -> None:
@@ -87,9 +93,26 @@ def test_a_wrong_value_is_refused_with_its_name_and_the_remedy(name: str, value:
     assert remedy in str(raised.value)
 
 
-def test_an_empty_secret_and_an_empty_name_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(b"\n")
-    with pytest.raises(RendezvousSettingsError, match="it is empty"):
-        options(secret_file=str(tmp_path / "secret"))
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        (b"\n", 0o600, "is empty"),
+        (b"s3cret", 0o600, "has 6 bytes < 16"),
+        (bytes(5000), 0o600, "has more than 4096 bytes"),
+        (b"0123456789abcdef", 0o604, "is open to every user"),
+    ],
+)
+def test_a_secret_that_protects_nothing_is_refused(content: bytes, mode: int, said: str, tmp_path: Path) -> None:
+    with pytest.raises(RendezvousSettingsError, match=said):
+        options(secret_file=str(secret_file(tmp_path, content, mode)))
+
+
+def test_a_secret_is_not_shown_with_the_other_options(tmp_path: Path) -> None:
+    found = options(secret_file=str(secret_file(tmp_path, b"0123456789abcdef")))
+    assert found.secret == b"0123456789abcdef"
+    assert "0123456789abcdef" not in repr(found)
+
+
+def test_an_empty_name_is_refused() -> None:
     with pytest.raises(RendezvousSettingsError, match="--rdzv-id"):
         options(run_id="")

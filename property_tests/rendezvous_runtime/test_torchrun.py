@@ -6,8 +6,10 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
-from trystate.property_tests.rendezvous_runtime.jobs import Job, free_port
+import pytest
+from trystate.property_tests.rendezvous_runtime.jobs import Job, check, free_port
 
 RESTARTS = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 3
 
@@ -29,7 +31,7 @@ def test_nodes_that_come_are_taken_in_and_one_that_is_killed_is_missed(tmp_path:
     with Job(tmp_path) as job:
         agents = []
         for size in (1, 2, 3):
-            agents.append(job.agent("1:3"))
+            agents.append(job.agent("1:3", restarts=9, train=True))
             job.until_size(size)
         agents[2].kill()
         job.until_size(2, after=time.monotonic())
@@ -115,9 +117,9 @@ def test_when_the_endpoint_dies_with_its_owner_and_comes_back_all_meet_again(tmp
 
 def test_when_the_endpoint_dies_for_good_the_others_say_what_is_missing(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
-        owner = job.agent("1:2", conf="join_timeout=2")
+        owner = job.agent("1:2", conf="join_timeout=5")
         job.until_size(1)
-        other = job.agent("1:2", conf="join_timeout=2")
+        other = job.agent("1:2", conf="join_timeout=5")
         job.until_size(2)
         owner.kill()
         assert other.ended() != 0
@@ -151,7 +153,7 @@ def test_an_agent_that_waits_for_the_others_ends_when_it_is_told_to(tmp_path: Pa
         time.sleep(0.5)
         assert waiting.process.poll() is None
         waiting.kill(signal.SIGTERM)
-        assert waiting.ended(10.0) != 0
+        assert waiting.ended(20.0) != 0
 
 
 def test_every_restart_begins_on_a_store_of_its_own(tmp_path: Path) -> None:
@@ -165,3 +167,31 @@ def test_every_restart_begins_on_a_store_of_its_own(tmp_path: Path) -> None:
         job.stop()
         assert agent.ended() == 0, agent.text()
         assert len({one["master"] for one in job.lines()}) == RESTARTS + 1
+
+
+# ---- what is claimed of the workers of every job above, by what they say
+
+
+def line(at: float, master: str, rank: int, size: int, step: int, **more: Any) -> dict[str, Any]:
+    pid = {"A": 10, "B": 20}[master] + rank
+    return {"at": at, "master": master, "rank": rank, "size": size, "step": step, "pid": pid, "weights": [0.1 * step],
+            **more}  # fmt: skip
+
+
+GOOD = [line(n, "A", n % 2, 2, 10 + n // 2) for n in range(4)] + [line(9, "B", 0, 1, 12), line(10, "B", 0, 1, 13)]
+
+
+def test_jobs_are_judged_by_what_their_workers_say() -> None:
+    check(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "said"),
+    [
+        (1, {"size": 3}, "different worlds"), (3, {"rank": 0}, "twice one rank"), (3, {"at": 11}, "two groups at once"),
+        (4, {"step": 0}, "did not go on"), (4, {"step": 15}, "did not go on"), (4, {"weights": [-2.0]}, "begun anew"),
+    ],
+)  # fmt: skip
+def test_a_job_that_went_wrong_is_noticed(place: int, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        check([one if number != place else {**one, **change} for number, one in enumerate(GOOD)])

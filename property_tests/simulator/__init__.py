@@ -1,10 +1,16 @@
-"""Many nodes that run the real engine in one thread under virtual time: a seed decides everything that happens.
+"""Many nodes in one thread under virtual time, with the real engine and the agent's decisions: a seed decides the rest.
 
     python -m trystate.property_tests.simulator --seeds 2000
     python -m trystate.property_tests.simulator --seed 17 --log
+    python -m trystate.property_tests.simulator --handlers torch --seeds 200
+    python -m trystate.property_tests.simulator --crowd 1000
 
 `moments` is the clock and its tasks, `store` what the nodes share and how their messages fare, `schedule` what goes
 wrong and when, `nodes` the agents, `monitors` the properties of the model on a run, `swarm` runs and shrinks, `mutants`
 is broken on purpose; `edges` takes the steps of the model one by one, `following` looks for a run in the model, and
-`conformance` does both for `trystate verify`; `torchs` is torch in the same worlds.
+`conformance` does both for `trystate verify`.
+
+Real handlers run there as well, ours and torch's own: `surroundings` puts simulated `threads` and `servers` in the
+place of the world that their modules know, `agents` is torch's agent around one, `outcomes` what agents are promised,
+`handlers` runs and shrinks, `torchs` makes torch's, `broken_handlers` is broken on purpose.
 """

@@ -2,7 +2,8 @@
 
 The model's states that a run could be in are kept as a set. A write, a return, a start of workers or a fault must be a
 step from one of them; time, and what a node does without a trace, may happen in between. An empty set names the event.
-Rule: messages take no time here, so that a write happens while its node is as the model has it.
+Rule: messages take no time here, so that a write happens while its node is as the model has it. The model's agent stops
+its workers for a node that waits before it replaces the round, as torchrun's does, and nobody leaves after the closing.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
+from unittest import mock
 
-from trystate.impl.rendezvous.engine import Engine
+from torch.distributed.elastic.agent.server.api import WorkerState
+from trystate.impl.agent import core
+from trystate.impl.agent.core import Order, View
+from trystate.impl.rendezvous.engine import Engine, Standing
 from trystate.impl.rendezvous.state import Settings, State
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.language.sorts import ordinal
@@ -21,18 +27,18 @@ from trystate.model.rendezvous.vocabulary import Membership, Place
 
 from ..paths import explore_graph
 from .monitors import Event
-from .nodes import EngineFactory
 from .schedule import DRIFT_MAX, NO_RETURN, Fault, Host, Schedule
 from .swarm import run
 
 SILENT = (
     "heartbeat_ages", "heartbeat_expires", "last_call_passes", "go_on_to_join", "restart_for_a_change",
-    "lose_the_lease", "join_deadline_passes", "store_returns", "go",
+    "lose_the_lease", "join_deadline_passes", "store_returns", "job_ends", "go",
 )  # fmt: skip
 WRITES = ("take_seat", "wait_for_the_next", "become_spare", "complete_round", "replace", "withdraw", "beat", "expel",
           "close")  # fmt: skip
-FAULTS = {"worker_failure": "worker_fails", "outage": "store_stops", "job_end": "job_ends"}
-KINDS = ("worker_failure", "crash", "outage", "job_end")
+FAULTS = {"worker_failure": "worker_fails", "outage": "store_stops"}
+KINDS = ("worker_failure", "crash", "outage", "success")
+MODELLED = ("worker_failure", "crash", "outage", "job_end")
 FAULT_SECONDS = 8.0
 
 
@@ -68,7 +74,9 @@ class Atlas:
     """The graph of the model, as a run is followed on it."""
 
     def __init__(self, low: int) -> None:
-        model = Rendezvous(node=2, min_nodes=low, max_nodes=2, rounds=1, edition=Edition.TRYSTATE, faults=sorted(KINDS))
+        model = Rendezvous(
+            node=2, min_nodes=low, max_nodes=2, rounds=1, edition=Edition.TRYSTATE, faults=sorted(MODELLED)
+        )
         explored = explore_graph(model)
         instances = [(i.transition.name, i.indices) for i in Interpreter(model).kernel.instances]
         graph, positions = explored.graph, model.positions
@@ -137,9 +145,23 @@ def followed(map_: Atlas, states: frozenset[int], event: Event) -> frozenset[int
     return None
 
 
-def follow(schedule: Schedule, engine: EngineFactory = Engine) -> Followed:
+class Staying(Engine):
+    """An engine that leaves it to its agent to replace the round for a node that waits."""
+
+    makes_room = property(lambda self: False, lambda self, wanted: None)
+
+
+def stopping_first(view: View, decide: Any = core.decide) -> Order:
+    """The agent of the model."""
+    waits = view.standing is Standing.NEWCOMERS and view.workers is WorkerState.HEALTHY
+    order: Order = decide(view)
+    return Order.REJOIN if waits and order is Order.GO_ON else order
+
+
+def follow(schedule: Schedule, engine: type[Engine] = Engine) -> Followed:
     """Let a schedule of two nodes happen, and follow it."""
-    done = run(schedule, engine)
+    with mock.patch.object(core, "decide", stopping_first):
+        done = run(schedule, type("Engine", (Staying, engine), {}))
     map_ = atlas(schedule.hosts[0].settings.min_nodes)
     states, steps = map_.initial, 0
     for event in done.log:
@@ -149,6 +171,8 @@ def follow(schedule: Schedule, engine: EngineFactory = Engine) -> Followed:
         if not after:
             return Followed(schedule.seed, steps, f"the model has no such step: {event}")
         states, steps = after, steps + 1
+        if event.state is not None and event.state.closed is not None:
+            break
     return Followed(schedule.seed, steps, str(done.violation or ""))
 
 

@@ -5,19 +5,25 @@ Time is true time here: what no node can know, a monitor does. Workers of a host
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from trystate.impl.rendezvous.engine import Joined
 from trystate.impl.rendezvous.state import State
+from trystate.model.agent.vocabulary import Ending
 from trystate.model.errors import TrystateError
 from trystate.model.rendezvous.vocabulary import Action, Place
 
 from .moments import Time
-from .nodes import Process
+from .nodes import KILL_SECONDS, Process
 from .schedule import Fault
 
-ACTIVE = (Place.JOINING, Place.RETURNING, Place.RUNNING, Place.EXITING)
+ACTIVE = (Place.JOINING, Place.RETURNING, Place.RUNNING, Place.DONE, Place.EXITING)
+# What a failure may come from that spends a restart. Others stop their workers for a round that is over, or a newcomer.
+LOSSES = ("worker_failure", "crash", "signal", "LAPSED")
+VERDICTS = {Ending.SUCCEEDED: "succeeded", Ending.FAILED: "failed"}
+Life = tuple[str, int]  # a life of the store, and a round
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,36 +61,74 @@ class Monitors:
         self._time = time
         self.processes: dict[str, Process] = {}
         self.log: list[Event] = []
-        self._worlds: dict[tuple[str, int], tuple[object, ...]] = {}
-        self._writers: dict[int, str] = {}
+        self._worlds: dict[Life, tuple[object, ...]] = {}
+        self._writers: dict[tuple[str, int], str] = {}
         self._beat: dict[str, float] = {}  # when a node last wrote
+        self._worked: set[tuple[Life, str]] = set()  # whose workers have succeeded, in which round
+        self._life = ""  # of the state that the store holds
+        self._emptied = -math.inf  # when it lost its contents
+        self._outages: list[tuple[float, float]] = []
 
     def say(self, who: str, what: str, state: State | None = None) -> None:
         self.log.append(Event(self._time.now, who, what, state))
 
     def strikes(self, fault: Fault) -> None:
         self.log.append(Event(self._time.now, "", str(fault)[8:], fault=fault))
+        if fault.kind == "wipe":
+            self._life, self._emptied = "", self._time.now
+        if fault.kind == "outage":
+            self._outages.append((fault.at, fault.at + fault.seconds))
 
     # ---- told by the store
 
     def wrote(self, before: State | None, after: State, who: str) -> None:
         self.say(who, f"writes version {after.version}: ", after)
-        self._writers[after.version] = who
-        self._beat[who] = self._time.now
-        _shape(after)
+        self._writers[after.life, after.version] = who
+        self._beat[who], self._life = self._time.now, after.life
+        _shape(before, after)
         if before is not None:
             _kept(before, after)
+            self._spending(before, after, self.processes[who])
             self._closing(before, after, who)
             self._removals(before, after, who)
         self._settings(after)
         self._runners(after)
 
+    def _spending(self, before: State, after: State, writer: Process) -> None:
+        """Failures and departures spend the restarts of the job, and only they; each round at most one."""
+        if not any(before.listed()):
+            return  # whoever comes begins another job
+        members = {p.node.token for p in before.participants} if before.complete and before.closed is None else set()
+        gone = members - {p.node.token for p in after.listed()}
+        fails = after.closed is not None and before.closed is None and after.closed.verdict == "failed"
+        if fails or after.round != before.round:
+            left = writer.signalled and writer.token in members
+            failed = writer.restarting and writer.token in members and writer.leased
+            lost = bool(gone) or left or failed
+            spent = int(lost and before.restarts_left and after.settings.max_restarts >= 0)
+            enough = after.spent == before.spent + spent and fails >= (lost and not before.restarts_left)
+            demand(enough or not lost, "losses_spend", writer.token, before, after)
+        if fails or after.spent != before.spent:
+            silent = fails and any(not self.processes[token].leased for token in members)
+            left, failed = writer.signalled, writer.restarting and writer.cause in LOSSES
+            genuine = gone or silent or ((left or failed) and writer.token in members)
+            demand(genuine, "coming_spends_nothing", writer.token, writer.cause, before, after)
+
     def _closing(self, before: State, after: State, who: str) -> None:
         if after.closed is None or before.closed is not None:
             return
         member = any(p.node.token == who for p in (*before.participants, *before.expected))
-        place = self.processes[who].place
-        demand(member and place is Place.DONE, "closing_is_earned", who, place, before)
+        gone = any(not self.processes[p.node.token].leased for p in before.participants)
+        demand(member or (gone and before.find(who) is not None), "closing_is_earned", who, before)
+        verdict, agreed = after.closed.verdict, after.settings
+        demand(after.closed.reason and verdict in ("succeeded", "failed"), "closing_says_why", who, after.closed)
+        if verdict == "succeeded":
+            life = (after.life, after.round)
+            lazy = [p.node.token for p in before.participants if (life, p.node.token) not in self._worked]
+            demand(before.complete and not lazy, "success_is_everybodys", who, after, *lazy)
+        else:
+            left = agreed.max_restarts < 0 or after.spent < agreed.max_restarts
+            demand(not left, "restarts_left_are_used", who, after, after.spent)
 
     def _removals(self, before: State, after: State, who: str) -> None:
         """Whoever is taken off a list by another: its lease is over, and it is not one that could beat."""
@@ -94,9 +138,16 @@ class Monitors:
             held = since * gone.host.rate < gone.host.settings.lease
             demand(not held, "leases_end_first", f"{who} expelled {gone.token} too early, after", since)
             window = gone.host.settings.window + 2 * gone.host.settings.interval
-            calm = self._time.now - gone.computer.disturbed_until > window
-            stays = not (gone.up and calm and gone.place in ACTIVE)
+            stays = not (gone.up and gone.place in ACTIVE and self._calm(gone) > window)
             demand(stays, "live_nodes_stay", f"{who} expelled {gone.token}, which could beat all the time")
+
+    def _calm(self, process: Process) -> float:
+        """For how long a node could beat. Of two attempts an outage may take one, and the next is too late."""
+        since = process.computer.disturbed_until
+        if process.host.settings.attempts <= 2:
+            since = max(since, *(end for _, end in self._outages), 0.0)
+        now = self._time.now
+        return now - since - sum(max(0.0, min(end, now) - max(at, since)) for at, end in self._outages)
 
     def _settings(self, after: State) -> None:
         for p in after.listed():
@@ -106,13 +157,23 @@ class Monitors:
     def _runners(self, after: State) -> None:
         """Whoever runs is listed in its round, or expected in the next one, or its lease is over."""
         for process in self.processes.values():
-            if not process.runs or process.joined is None or not process.leased or after.closed is not None:
+            joined = process.joined
+            if not process.runs or joined is None or not process.leased or after.closed is not None:
                 continue
-            current = process.joined.state.round == after.round
+            if joined.state.life != after.life:
+                self._outlived(process)
+                continue
+            current = joined.state.round == after.round
             among = after.participants if current else after.expected
             listed = any(p.node.token == process.token for p in among)
             name = "who_runs_has_a_lease" if current else "the_replaced_are_expected"
-            demand(listed, name, process.token, process.joined.state, after)
+            demand(listed, name, process.token, joined.state, after)
+
+    def _outlived(self, process: Process) -> None:
+        """A store that is empty knows of nobody: those of before stop at the end of their leases."""
+        since = (self._time.now - self._emptied) * process.host.rate
+        ends = process.host.settings.lease + KILL_SECONDS * process.host.rate
+        demand(since <= ends, "the_removed_are_told", process.token, "still runs", since)
 
     # ---- told by the nodes
 
@@ -123,7 +184,7 @@ class Monitors:
     def noted(self, process: Process, action: Action, state: State, won: bool) -> None:
         if not won:
             return self.say(process.token, f"{action.name} was lost")
-        writer = self._writers.get(state.version, "nobody")
+        writer = self._writers.get((state.life, state.version), "nobody")
         demand(writer == process.token, "no_lost_write_is_won", process.token, writer, state)
 
     def returned(self, process: Process, joined: Joined) -> None:
@@ -135,31 +196,52 @@ class Monitors:
         demand(state.complete, "agree_on_world", process.token, state)
         mine = members[joined.rank][0]
         demand(mine == process.token, "agree_on_world", process.token, joined.rank, mine)
-        later = process.joined is None or process.joined.state.round < state.round
-        demand(later, "rounds_only_advance", process.token, state)
+        before = process.joined.state if process.joined is not None else None
+        later = before is None or before.life != state.life or before.round < state.round
+        demand(later, "a_restart_is_a_new_round", process.token, state)
         demand(joined.master == state.participants[0], "agree_on_master", joined.master, state)
 
     def starts(self, process: Process) -> None:
         """Workers start, or a host comes back with them: nobody runs in another round."""
-        running = sorted((p.joined.state.round, p.token) for p in self.processes.values() if p.runs and p.joined)
-        self.say(process.token, f"{'runs' if process.workers else 'has no workers'}")
-        demand(len({r for r, _ in running}) <= 1, "never_two_groups", *running)
+        self.say(process.token, f"{'runs' if process.running else 'has no workers'}")
+        lives = set()
+        for p in self.processes.values():
+            if p.runs and p.closed is None and p.joined is not None:
+                if p.joined.state.life == self._life:
+                    lives.add((p.joined.state.life, p.joined.state.round))
+                else:
+                    self._outlived(p)
+        demand(len(lives) <= 1, "one_group_in_the_job", *sorted(lives))
+
+    def worked(self, process: Process) -> None:
+        assert process.joined is not None  # it has run
+        state = process.joined.state
+        self._worked.add(((state.life, state.round), process.token))
+        self.say(process.token, "has succeeded")
 
     def ends(self, process: Process, why: str) -> None:
         self.say(process.token, why)
+        patient = process.ending is not Ending.CUT_OFF or process.lapsed >= process.host.join_seconds
+        demand(patient, "outages_are_survived", process.token, process.lapsed)
+        if process.ending in VERDICTS:
+            closed = process.closed
+            said = closed is not None and closed.verdict == VERDICTS[process.ending]
+            demand(said, "one_verdict", process.token, why, closed)
 
 
-def _shape(state: State) -> None:
-    """What holds in every state of the store."""
+def _shape(before: State | None, state: State) -> None:
+    """What holds in every state of the store; a complete round is looked at once, for it stays as it is."""
     members = [p.node for p in state.participants]
     tokens = [p.node.token for p in state.listed()]
     low, high = state.settings.min_nodes, state.settings.max_nodes
     demand(len(tokens) == len(set(tokens)), "lists_are_disjoint", state)
     demand(len(members) + len(state.expected) <= high, "seats_are_kept", state)
-    if state.complete:
+    spent, most = state.spent, state.settings.max_restarts
+    demand(spent <= most if most >= 0 else spent == 0, "restarts_are_limited", state, spent)
+    if state.complete and (before is None or not before.complete or before.round != state.round):
         demand(members == sorted(members, key=lambda node: node.order), "ranks_are_ordered", state)
         demand(len(members) >= low, "at_least_min", state)
-        demand(not state.expected, "the_complete_expect_nobody", state)
+    demand(not (state.complete and state.expected), "the_complete_expect_nobody", state)
 
 
 def _kept(before: State, after: State) -> None:
@@ -167,7 +249,7 @@ def _kept(before: State, after: State) -> None:
     demand(after.version == before.version + 1, "versions_increase", before.version, after.version)
     demand(after.life == before.life, "one_life", before.life, after.life)
     demand(after.news >= before.news, "news_increase", before.news, after.news)
-    demand(before.closed is None or after.closed == before.closed, "closed_stays_closed", after)
+    demand(before.closed is None or after.closed == before.closed, "the_verdict_is_final", before, after)
     same = after.settings == before.settings or not any(before.listed())
     demand(same, "settings_stay", before.settings, after.settings)
     if after.round == before.round:
@@ -190,33 +272,44 @@ def shown(state: State) -> str:
 def unrest(state: State | None, processes: Mapping[str, Process]) -> Iterator[tuple[str, str]]:
     """What keeps a run from being at rest, once nothing disturbs it any more: name of a property, what is missing."""
     up = [p for p in processes.values() if p.up]
+    if not up:
+        return
+    for p in up:
+        if p.signalled:
+            yield "signals_are_obeyed", f"{p.token} got a signal, and is {p.place.name}"
     if state is None:
-        if up:
-            yield "enough_nodes_complete_a_round", "nobody has written anything"
+        yield "enough_nodes_complete_a_round", "nobody has written anything"
         return
     if state.closed is not None:
         for p in up:
-            if p.place is Place.JOINING:
-                yield "closing_reaches_everyone", f"{p.token} still joins"
+            yield "the_verdict_reaches_everybody", f"{p.token} is {p.place.name}: {shown(state)}"
         return
     member = {p.node.token for p in state.participants}
     trying = [p for p in up if p.place in ACTIVE and p.host.settings == state.settings]
     if len(trying) >= state.settings.min_nodes and not state.complete:
         yield "enough_nodes_complete_a_round", f"{len(trying)} nodes try: {shown(state)}"
+    yield from _unlisted(state, processes)
+    for p in up:
+        current = p.joined is not None and (p.joined.state.life, p.joined.state.round) == (state.life, state.round)
+        waits = p.place is Place.DONE and p.token in state.done
+        if p.token in member and state.complete and not (current and (waits or p.place is Place.RUNNING)):
+            yield "full_rounds_come_to_rest", f"{p.token} is {p.place.name}: {shown(state)}"
+        if p.place in (Place.RUNNING, Place.DONE) and p.token not in member:
+            yield "the_removed_are_told", f"{p.token} runs, and is no member: {shown(state)}"
+        if p.host.work < math.inf and state.complete and p.token in member:
+            yield "everybody_ends", f"{p.token} is {p.place.name}: {shown(state)}"
+        if p.place is Place.JOINING and state.find(p.token) is None:
+            yield "everybody_is_listed", f"{p.token} joins, and is in no list: {shown(state)}"
+    if state.complete and not state.done and len(state.participants) < state.settings.max_nodes and state.spares:
+        yield "spares_fill_seats", shown(state)
+
+
+def _unlisted(state: State, processes: Mapping[str, Process]) -> Iterator[tuple[str, str]]:
+    """Who should have come, or gone. Who has reported success may be gone, and after that nobody makes room."""
     for one in state.listed():
-        if up and not processes[one.node.token].up:
+        if not processes[one.node.token].up and one.node.token not in state.done:
             yield "departures_are_noticed", f"{one.node.token} is gone: {shown(state)}"
-    for one in state.waiting:
+    for one in state.waiting if not state.done else ():
         yield "the_waiting_are_answered", f"{one.node.token} waits: {shown(state)}"
     for one in state.expected:
         yield "the_expected_come_or_go", f"{one.node.token} is expected: {shown(state)}"
-    for p in up:
-        running = p.place is Place.RUNNING and p.joined is not None and p.joined.state.round == state.round
-        if p.token in member and state.complete and not running:
-            yield "full_rounds_come_to_rest", f"{p.token} is {p.place.name}: {shown(state)}"
-        if p.place is Place.RUNNING and p.token not in member:
-            yield "the_removed_are_told", f"{p.token} runs, and is no member: {shown(state)}"
-        if p.place is Place.JOINING and state.find(p.token) is None:
-            yield "everybody_is_listed", f"{p.token} joins, and is in no list: {shown(state)}"
-    if state.complete and len(state.participants) < state.settings.max_nodes and state.spares:
-        yield "spares_fill_seats", shown(state)

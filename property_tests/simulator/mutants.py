@@ -11,16 +11,20 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from torch.distributed.elastic.agent.server.api import WorkerState
+from trystate.impl.agent import core
+from trystate.impl.agent.core import Order
 from trystate.impl.rendezvous import changes, engine, operators, state, watching
-from trystate.impl.rendezvous.engine import Effect, Engine, Seen, Write
+from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Write
 from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import Closed, Participant, Settings, State
 from trystate.model.rendezvous.vocabulary import Action, Membership
 
+from .following import Staying, stopping_first
 from .schedule import draw
 from .swarm import Run, run
 
-SEEDS = 100
+SEEDS = 300
 Mutant = Callable[[], AbstractContextManager[Any]]
 
 
@@ -92,6 +96,54 @@ def _same_version(seen: State, writer: str, *, news: bool) -> State:
     if not seen.complete and len(seen.participants) == seen.settings.max_nodes:
         seen, news = changes._completed(seen), True
     return replace(seen, writer=writer, news=seen.news + news)
+
+
+def _agents(decide: Callable[[core.View, Order], Order]) -> Mutant:
+    """The decisions of the agent, looked at again."""
+    asked = core.decide
+    return patched(core, "decide", lambda view: decide(view, asked(view)))
+
+
+def _hasty_end(view: core.View, order: Order) -> Order:
+    done = view.workers is WorkerState.SUCCEEDED
+    return Order.GIVE_UP if done and view.standing is Standing.LAPSED else order
+
+
+def _waiting_on(view: core.View, order: Order) -> Order:
+    return Order.GO_ON if view.workers is WorkerState.SUCCEEDED and order is Order.REJOIN else order
+
+
+@contextmanager
+def _stopping_first() -> Iterator[type[Engine]]:
+    with mock.patch.object(core, "decide", stopping_first):
+        yield Staying
+
+
+_notice, _withdrawn, _done = changes.give_notice, changes.withdraw, changes.mark_done
+
+
+def _first_success(seen: State, me: Participant) -> State:
+    closed = Closed(str(me.node), "its workers have succeeded", "succeeded")
+    return replace(_done(seen, me), closed=closed, news=seen.news + 1)
+
+
+def _never_over(seen: State, me: Participant) -> State:
+    return replace(_done(seen, me), closed=None)
+
+
+def _reopened(seen: State, me: Participant) -> State:
+    return replace(_withdrawn(seen, me), closed=None)
+
+
+def _unsaid(seen: State, me: Participant, loss: str) -> State:
+    return replace(seen, closed=Closed(str(me.node), loss))
+
+
+class Trusting(Engine):
+    """Takes an empty store for one that nobody has written to since."""
+
+    def standing(self, joined: Joined, state: State | None, now: float) -> Standing:
+        return super().standing(joined, state, now) if state is not None else Standing.CURRENT
 
 
 def _emptied(seen: State) -> State:
@@ -196,15 +248,35 @@ MUTANTS: Mapping[str, Mutant] = {
     "seats are not kept for the expected": patched(
         State, "seats", property(lambda self: self.settings.max_nodes - len(self.participants))
     ),
+    "restarts are not limited": patched(State, "restarts_left", True),
+    "no restart is ever left": patched(State, "restarts_left", property(lambda self: self.settings.max_restarts < 0)),
+    "losses spend nothing": patched(changes, "_spent", lambda seen: seen),
+    "leaving spends nothing": changing("give_notice", lambda seen, me, leaving: _notice(seen, me, False)),
+    "making room spends": changing("give_notice", lambda seen, me, leaving: _notice(seen, me, True)),
+    "stops its workers before it makes room": _stopping_first,
+    "makes room for nobody": lambda: _engine(Staying),
+    "closes without a verdict": patched(changes, "_failed", _unsaid),
+    "who leaves opens what is closed": changing("withdraw", _reopened),
+    "the first success is that of all": changing("mark_done", _first_success),
+    "the last success closes nothing": changing("mark_done", _never_over),
+    "every end is a success": patched(core, "ending", lambda closed: WorkerState.SUCCEEDED),
+    "does not report its success": _agents(lambda v, order: Order.GO_ON if order is Order.REPORT else order),
+    "stays in the exit barrier": _agents(_waiting_on),
+    "ends when the store is away": _agents(_hasty_end),
+    "does not hear the verdict": _agents(lambda v, order: Order.GO_ON if order is Order.END else order),
+    "does not hear signals": _agents(lambda v, order: Order.GO_ON if order is Order.LEAVE else order),
+    "goes on without a lease": _agents(lambda v, o: Order.GO_ON if v.standing is Standing.LAPSED else o),
+    "stops gently without a lease": patched(core, "may_finish", lambda standing: True),
+    "goes on when the store is empty": lambda: _engine(Trusting),
     "expels after an interval": patched(
         Settings, "window", property(lambda self: self.interval * 1.05)
     ),
 }  # fmt: skip
 
 
-def caught(mutant: Mutant, seeds: int = SEEDS) -> Run | None:
-    """The first run in which a monitor sees that something is wrong."""
+def caught(mutant: Mutant, seeds: int = SEEDS, on: str = "") -> Run | None:
+    """The first run in which a monitor sees that something is wrong; `on`: that of this property."""
     with mutant() as kind:
         made = kind if isinstance(kind, type) else Engine
         runs = (run(draw(seed), made) for seed in range(seeds))
-        return next((one for one in runs if one.fails), None)
+        return next((one for one in runs if one.fails and on in ("", one.fails)), None)

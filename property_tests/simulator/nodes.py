@@ -1,16 +1,22 @@
-"""A simulated node: the real engine, and an agent that joins, runs workers, and does what an elastic agent must.
+"""A simulated node: the real engine, and the real decisions of the agent, with workers that succeed, fail and stop.
 
-What an agent owes the protocol: it stops its workers before it joins again, and at once when its lease is over, also
-in the middle of stopping them gently. Workers of a host that stands still do not run, as in the model.
+`Process` does what `impl/agent/local.py` and the handler below it do, in the same order: it asks `impl/agent/core.py`
+what comes next. What it owes the protocol besides: workers that take their time to stop are killed when the lease is
+over. Workers of a host that stands still do not run, as in the model.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections.abc import Callable, Generator
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
+from torch.distributed.elastic.agent.server.api import WorkerState
+from trystate.impl.agent import core
+from trystate.impl.agent.core import Order, View
 from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync
 from trystate.impl.rendezvous.errors import (
     RendezvousClosedError,
@@ -18,7 +24,8 @@ from trystate.impl.rendezvous.errors import (
     RendezvousSettingsError,
     RendezvousTimeoutError,
 )
-from trystate.impl.rendezvous.state import Node, Participant, State
+from trystate.impl.rendezvous.state import Closed, Node, Participant, State
+from trystate.model.agent.vocabulary import Ending
 from trystate.model.rendezvous.vocabulary import Action, Place
 
 from .moments import Signal, Task, Time
@@ -27,9 +34,12 @@ from .store import Line, Link, Store
 
 KILL_SECONDS = 0.25  # what killing workers takes at most
 START_SECONDS = 0.1  # from the return of next_rendezvous to the start of the workers, at most
+LOOK_SECONDS = 0.1  # from the end of a worker to its agent's notice, at most
+TIED_SECONDS = 0.5  # from the end of a worker to the failure of those that work with it, at most
 RETRY_SECONDS = 0.2  # between two tries to reach the store, at most
-LEAVE_SECONDS = 2.0  # how long a process that was told to end tries to say so
-OVER = (Standing.EXPELLED, Standing.LAPSED)
+NOTICE_SECONDS, LEAVE_SECONDS = 1.0, 3.0  # how long a process that ends tries to say so, before and after its workers
+BEGUN = (Standing.CURRENT, Standing.NEWCOMERS)
+IN_A_ROUND = (Place.RETURNING, Place.RUNNING, Place.DONE, Place.EXITING)
 EngineFactory = Callable[..., Engine]
 T = TypeVar("T")
 
@@ -41,6 +51,7 @@ class Witness(Protocol):
     def noted(self, process: Process, action: Action, state: State, won: bool) -> None: ...
     def returned(self, process: Process, joined: Joined) -> None: ...
     def starts(self, process: Process) -> None: ...
+    def worked(self, process: Process) -> None: ...
     def ends(self, process: Process, why: str) -> None: ...
 
 
@@ -48,13 +59,15 @@ class Computer:
     """A host: its clock, its way to the store, and the process that runs on it."""
 
     def __init__(
-        self, host: Host, schedule: Schedule, time: Time, store: Store, witness: Witness, engine: EngineFactory
+        self, host: Host, schedule: Schedule, time: Time, store: Store, witness: Witness, engine: EngineFactory,
+        others: dict[int, Computer],
     ) -> None:  # fmt: skip
         self.host, self.time, self.store, self.witness, self.engine = host, time, store, witness, engine
         self.rng = random.Random(f"{schedule.seed} {host.number}")
         self.link = Link(time, self.rng, deaf=host.deaf, prompt=schedule.prompt)
         self.frozen_until = self.disturbed_until = 0.0
         self.processes: list[Process] = []
+        self._tied, self._others = schedule.tied, others
         time.at(host.start, self.boot)
 
     def clock(self) -> float:
@@ -95,18 +108,27 @@ class Computer:
             if fault.seconds < NO_RETURN:
                 self.time.after(fault.seconds, self.boot)
         elif fault.kind == "leave":
-            process.leave()
-        elif fault.kind in ("worker_failure", "job_end") and process.place is Place.RUNNING and not self.frozen:
-            process.signal.set(fault.kind)
+            self.time.at(self.frozen_until, process.leave)
+        elif fault.kind == "worker_failure" and not self.frozen:
+            process.fail(fault.kind)
+        elif fault.kind == "success" and not self.frozen:
+            process.succeed()
 
     def _thaw(self) -> None:
         """Who comes back after its lease begins by stopping its workers; nothing of it has run before that."""
         if not self.frozen and self.processes:
             self.processes[-1].come_back()
 
+    def peers_fail(self, of: Joined, cause: str) -> None:
+        """Workers of this host have stopped before their end: those that work with them fail soon."""
+        for computer in self._others.values() if self._tied else ():
+            if computer is not self and computer.processes and computer.processes[-1].joined is not None:
+                fails = partial(computer.processes[-1].fail, cause, of.state)
+                self.time.after(self.rng.uniform(0.0, TIED_SECONDS), fails)
+
 
 class Process:
-    """One process of a node: an agent, and a thread that beats while the workers run."""
+    """One process of a node: an agent, and a thread that beats while it is in a round."""
 
     def __init__(self, computer: Computer, number: int) -> None:
         self.computer, self.host, self.time = computer, computer.host, computer.time
@@ -117,11 +139,19 @@ class Process:
             me, self.host.settings, draw=computer.rng.random, life=f"life of {self.name}",
             note=lambda action, state, won: computer.witness.noted(self, action, state, won),
         )  # fmt: skip
-        self.up, self.workers = True, False
+        self.up, self.running, self.workers = True, False, WorkerState.INIT
         self.place = Place.JOINING
         self.joined: Joined | None = None
+        self.restarting = self.signalled = False  # it joins because its workers failed; it was told to end
+        self.cause = ""  # why its workers failed
+        self.ending: Ending = Ending.NONE
+        self.closed: Closed | None = None  # as it has heard
+        self._state: State | None = None  # as the thread that beats saw it last
+        self.lapsed = 0.0  # for how long there has been no lease, by its own clock
+        self._lapsed: float | None = None
+        self._late = False  # it has stood still for longer than its lease, and its workers do not go on
         self._tasks: list[Task] = []
-        self.signal = Signal(self.time)
+        self._signal = Signal(self.time)
         computer.witness.begins(self)
         self._thread(self._live)
 
@@ -135,82 +165,139 @@ class Process:
 
     @property
     def runs(self) -> bool:
-        return self.workers and self.up and not self.computer.frozen
+        return self.running and self.up and not self.computer.frozen
 
     # ---- the agent
 
     def _live(self) -> None:
-        try:
-            while (joined := self._drive(self.engine.join(self.host.join_seconds))) and self._use(joined):
-                self.place = Place.JOINING
-        except (RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError) as error:
-            self._end(f"{type(error).__name__}: {error}")
+        self.ending, why = self._rounds()
+        self.place = Place.FAILED
+        self._say_farewell(why)
 
-    def _use(self, joined: Joined) -> bool:
-        """Run workers in the round that was joined. False: the job is over."""
+    def _rounds(self) -> tuple[Ending, str]:
+        """One round after the other, until it is over; how this ends, and why."""
+        state = self._drive(_look())
+        late, order = state is not None and state.closed is not None, Order.REJOIN
+        while order in (Order.REJOIN, Order.RESTART):
+            self.restarting = order is Order.RESTART
+            try:
+                order = self._round() if not self.signalled else Order.LEAVE
+            except RendezvousTimeoutError as error:
+                return Ending.TIMED_OUT, f"RendezvousTimeoutError: {error}"
+            except RendezvousSettingsError as error:
+                return Ending.NONE, f"RendezvousSettingsError: {error}"
+            except RendezvousClosedError as error:
+                if late:
+                    return Ending.CLOSED, f"RendezvousClosedError: {error}"
+                order = Order.END
+        if order is Order.LEAVE:
+            return Ending.SIGNALLED, "left"
+        if order is Order.GIVE_UP:
+            return Ending.CUT_OFF, "gives up: the store is away"
+        succeeded = core.ending(self.closed) is WorkerState.SUCCEEDED
+        return (Ending.SUCCEEDED, "ends with success") if succeeded else (Ending.FAILED, "ends with a failure")
+
+    def _round(self) -> Order:
+        """Join a round, and look after it until it is over, and its workers are stopped; the order that ended it."""
+        self.place, self.engine.makes_room = Place.JOINING, False
+        joined = self._drive(self.engine.join(self.host.join_seconds, failed=self.restarting))
         self.computer.witness.returned(self, joined)
-        self.place, self.joined = Place.RETURNING, joined
+        self.place, self.joined, self._state = Place.RETURNING, joined, joined.state
+        self.restarting, self._late, self._signal = False, False, Signal(self.time)
         beats = self._thread(lambda: self._beat(joined))
         self.time.sleep(self._draw(START_SECONDS))
-        if self.leased:
-            self.place, self.workers = Place.RUNNING, True
-            self.computer.witness.starts(self)
-            if self._watch() == "job_end":
-                self._finish()
-                return False
+        order = Order.REJOIN
+        if self._standing() in BEGUN:
+            self._start(joined)
+            order = self._watch(joined)
+            if order is Order.LEAVE:
+                self._give_notice(joined)
+            self._stop("signal" if order is Order.LEAVE else self._standing().name)
         beats.end()
-        return True
+        return order
 
-    def _watch(self) -> object:
-        """Until something ends the round; then the workers are stopped. Says what it was."""
-        what = self._wait(math.inf)
-        if what != "job_end":
-            self.place = Place.EXITING
-            gentle = what in (Standing.NEWCOMERS, Standing.REPLACED)
-            stopped = self.time.now + self._draw(self.host.stop_seconds if gentle else KILL_SECONDS)
-            while gentle and self.time.now < stopped and self._wait(stopped - self.time.now) not in (None, *OVER):
-                pass
-            self.time.sleep(min(max(0.0, stopped - self.time.now), self._draw(KILL_SECONDS)))
-        self.workers, self.signal = False, Signal(self.time)
-        return what
+    def _start(self, joined: Joined) -> None:
+        self.place, self.running, self.workers = Place.RUNNING, True, WorkerState.HEALTHY
+        self.computer.witness.starts(self)
+        if self.host.work < math.inf:
+            self.time.after(self.host.work, lambda: self.succeed() if self.joined is joined else None)
 
-    def _wait(self, seconds: float) -> object:
-        """What happens within some seconds; the end of the lease, at the latest. After the closing nothing matters."""
-        until = self.time.now + seconds
-        while (left := until - self.time.now) > 0:
-            if not self.leased:
-                return Standing.LAPSED
-            lease = self.engine.lease.next_beat - self.engine.settings.interval + self.engine.settings.lease
-            what = self.signal.wait(min(left, max(0.0, lease - self.computer.clock()) / self.host.rate + 1e-6))
-            if what is Standing.CLOSED:
-                return self._outlast()
-            if what not in (None, Standing.CURRENT):
-                return what
-        return None
+    def _watch(self, joined: Joined) -> Order:
+        """The agent's loop, until its order is to do something else."""
+        reported, self._lapsed = False, None
+        while True:
+            self.engine.makes_room = self.workers is WorkerState.HEALTHY
+            order = core.decide(self._view(reported))
+            if order is Order.REPORT:
+                reported = self._report(joined)
+            if order not in (Order.REPORT, Order.GO_ON):
+                return order
+            self._wait(math.inf if order is Order.GO_ON else self._draw(RETRY_SECONDS))
 
-    def _outlast(self) -> object:
-        """Nobody is expelled from a closed rendezvous, and no round follows: the job goes on to its end."""
-        while (what := self.signal.wait(1e6)) not in ("worker_failure", "job_end"):
-            pass
-        return what
+    def _view(self, reported: bool) -> View:
+        standing, now = self._standing(), self.computer.clock()
+        if standing is not Standing.LAPSED:
+            self._lapsed = None
+        elif self._lapsed is None:
+            self._lapsed = now
+        self.lapsed = now - self._lapsed if self._lapsed is not None else 0.0
+        return View(self.workers, standing, self.signalled, reported, cut_off=self.lapsed >= self.host.join_seconds)
 
-    def _finish(self) -> None:
-        """The job is over: a member closes the rendezvous."""
-        self.place = Place.DONE
-        self._drive(self.engine.close("the job is over"))
-        self._end("job over")
+    def _standing(self) -> Standing:
+        assert self.joined is not None
+        standing = self.engine.standing(self.joined, self._state, self.computer.clock())
+        return Standing.LAPSED if self._late and standing in BEGUN else standing
+
+    def _report(self, joined: Joined) -> bool:
+        with contextlib.suppress(RendezvousConnectionError):
+            self._drive(self.engine.done(joined), NOTICE_SECONDS)
+            state = self._drive(_look(), NOTICE_SECONDS)
+            return state is not None and self.token in state.done
+        return False
+
+    def _wait(self, seconds: float) -> None:
+        """Until something happens, or the lease ends, or so many seconds have passed."""
+        standing = self._standing()
+        if standing in (*BEGUN, Standing.REPLACED):
+            settings, lease = self.engine.settings, self.engine.lease
+            ends = lease.next_beat - settings.interval + settings.lease
+            seconds = min(seconds, max(0.0, ends - self.computer.clock()) / self.host.rate + 1e-6)
+        elif standing is Standing.LAPSED:
+            seconds = min(seconds, self.engine.settings.interval)
+        self._signal.wait(seconds)
+
+    def _stop(self, cause: str) -> None:
+        """Stop the workers: at once if other nodes may run already, or as soon as they may."""
+        self.engine.makes_room = False
+        if not self.running:
+            return
+        self.place = Place.EXITING
+        gentle = core.may_finish(self._standing())
+        ends = self.time.now + self._draw(self.host.stop_seconds if gentle else KILL_SECONDS)
+        while gentle and self.time.now < ends:
+            self._wait(ends - self.time.now)
+            gentle = core.may_finish(self._standing())
+        self.time.sleep(min(max(0.0, ends - self.time.now), self._draw(KILL_SECONDS)))
+        self._stopped(self.cause if self.workers is WorkerState.FAILED else cause)
+
+    def _stopped(self, cause: str) -> None:
+        if self.running and self.joined is not None:
+            self.running = False
+            self.computer.peers_fail(self.joined, cause)
 
     def _beat(self, joined: Joined) -> None:
-        beats = self.engine.keep_alive(joined)
-        line = self._line()
-        seen: Any = None
-        signal = self.signal
-        while True:
-            try:
-                seen = self._reach(line, beats.send(seen))
-            except StopIteration as end:
-                return signal.set(end.value)
-            signal.set(self.engine.standing(joined, seen.state, seen.now))
+        """The thread of the heartbeats, which goes on without a lease as well."""
+        beats = self.engine.keep_alive(joined, until=(Standing.EXPELLED, Standing.CLOSED))
+        line, signal, known = self._line(), self._signal, Standing.CURRENT
+        effect: Effect = next(beats)
+        with contextlib.suppress(StopIteration):
+            while True:
+                seen = self._reach(line, effect, math.inf)
+                self._state = seen.state
+                if (standing := self._standing()) is not known:
+                    known = standing
+                    signal.set(True)
+                effect = beats.send(seen)
 
     # ---- its threads, and their way to the store
 
@@ -222,60 +309,113 @@ class Process:
     def _line(self) -> Line:
         return Line(self.computer.store, self.computer.link, self.computer.clock, self.host.rate, self.token)
 
-    def _drive(self, generator: Generator[Effect, Seen, T]) -> T:
-        line = self._line()
-        seen: Any = None
-        while True:
-            try:
-                effect = generator.send(seen)
-            except StopIteration as end:
-                value: T = end.value
-                return value
-            seen = self._reach(line, effect)
+    def _drive(self, steps: Generator[Effect, Seen, T], patience: float = math.inf) -> T:
+        """Carry out what a generator yields. Raises RendezvousConnectionError: the store was away for longer."""
+        line, seen = self._line(), None
+        try:
+            while True:
+                effect = next(steps) if seen is None else steps.send(seen)
+                seen = self._reach(line, effect, patience)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
-    def _reach(self, line: Line, effect: Effect) -> Seen:
-        """Carry out an effect, for as long as it takes to reach the store."""
+    def _reach(self, line: Line, effect: Effect, patience: float) -> Seen:
+        """Carry out an effect, for as long as it takes to reach the store, or as there is patience."""
+        ends = self.time.now + patience
         while True:
             try:
-                return line.perform(effect)
+                seen = line.perform(effect)
             except RendezvousConnectionError:
+                if self.time.now >= ends:
+                    raise
                 self.time.sleep(self._draw(RETRY_SECONDS))
                 effect = Sync() if isinstance(effect, Sync) else effect  # a write is tried again as it was
+            else:
+                if seen.state is not None and seen.state.closed is not None:
+                    self.closed = seen.state.closed
+                return seen
 
     def _draw(self, most: float) -> float:
         return self.computer.rng.uniform(0.0, most)
 
     # ---- what happens to it
 
+    def fail(self, cause: str, of: State | None = None) -> None:
+        """A worker fails; `of`: if its workers are still those of this round."""
+        if not self.running or self.workers is not WorkerState.HEALTHY or self.joined is None:
+            return
+        if of is not None and (of.life, of.round) != (self.joined.state.life, self.joined.state.round):
+            return
+        if self.computer.frozen:
+            return self.time.at(self.computer.frozen_until, lambda: self.fail(cause, of))
+        self.workers, self.cause = WorkerState.FAILED, cause
+        self.computer.peers_fail(self.joined, cause)
+        self._notice()
+
+    def succeed(self) -> None:
+        """All workers end by themselves."""
+        if not self.running or self.workers is not WorkerState.HEALTHY or self.place is not Place.RUNNING:
+            return
+        if self.computer.frozen:
+            return self.time.at(self.computer.frozen_until, self.succeed)
+        self.running, self.workers, self.place = False, WorkerState.SUCCEEDED, Place.DONE
+        self.computer.witness.worked(self)
+        self._notice()
+
+    def _notice(self) -> None:
+        signal = self._signal
+        self.time.after(self._draw(LOOK_SECONDS), lambda: signal.set(True))
+
     def come_back(self) -> None:
-        if not self.leased:
-            self.workers = False
+        if self.running and not self.leased:
+            self._stopped("LAPSED")
+            self._late = True
+            self._signal.set(True)
         self.computer.witness.starts(self)
 
     def leave(self) -> None:
-        """Somebody ends the process: it stops its workers, and takes itself off the list if it can."""
-        self._halt()
-        self.place = Place.FAILED
-        self._thread(self._depart)
-        self.time.after(LEAVE_SECONDS, self.die)
+        """SIGTERM: it says so, stops its workers, and takes itself off the list if it can."""
+        if not self.up or self.signalled or self.place is Place.FAILED:
+            return
+        self.signalled = True
+        if self.place in (Place.JOINING, Place.RETURNING):  # what it waits for is interrupted
+            self._tasks[0].end()
+            self._thread(self._depart)
+        else:
+            self._signal.set(True)
 
     def _depart(self) -> None:
-        self._drive(self.engine.leave())
-        self._end("left")
+        self.ending = Ending.SIGNALLED
+        if self.joined is not None:
+            self._give_notice(self.joined)
+        self.place = Place.FAILED
+        for task in self._tasks[1:-1]:
+            task.end()
+        self._say_farewell("left")
+
+    def _give_notice(self, joined: Joined) -> None:
+        with contextlib.suppress(RendezvousConnectionError):
+            self._drive(self.engine.give_notice(joined), NOTICE_SECONDS)
+
+    def _say_farewell(self, why: str) -> None:
+        with contextlib.suppress(RendezvousConnectionError):
+            self._drive(self.engine.leave(), LEAVE_SECONDS)
+        self._end(why)
 
     def die(self) -> None:
         """The process is gone, with its workers."""
         if self.up:
+            self.ending = Ending.KILLED
             self._end("died")
-            self._halt()
-
-    def _halt(self) -> None:
-        self.workers = False
-        for task in self._tasks:
-            task.end()
 
     def _end(self, why: str) -> None:
-        self.up, self.workers, self.place = False, False, Place.LEFT
-        for task in self._tasks[1:]:
+        self._stopped("crash")
+        self.up, self.place = False, Place.LEFT
+        for task in self._tasks:
             task.end()
         self.computer.witness.ends(self, why)
+
+
+def _look() -> Generator[Effect, Seen, State | None]:
+    return (yield Sync()).state

@@ -5,6 +5,7 @@ Rule: a schedule is plain data. One with a fault less is a schedule as well, whi
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,15 +14,18 @@ from trystate.impl.rendezvous.state import Settings
 
 DRIFT_MAX = 0.01  # how much faster or slower than true time a monotonic clock may run
 FAULT_SECONDS = 14.0  # faults begin before this moment
-KINDS = ("crash", "stall", "stall_in_write", "cut", "outage", "loss", "slow", "worker_failure", "job_end", "leave")
-WEIGHTS = (8, 6, 4, 8, 4, 8, 6, 12, 1, 2)
+KINDS = (
+    "crash", "stall", "stall_in_write", "cut", "outage", "wipe", "loss", "slow", "worker_failure", "success", "leave",
+)  # fmt: skip
+WEIGHTS = (8, 6, 4, 8, 4, 2, 8, 6, 12, 2, 4)
+OF_THE_STORE = ("outage", "wipe")  # which loses its contents
 LASTING = ("stall", "stall_in_write", "cut", "outage", "loss", "slow")
 NO_RETURN = 1e9  # a crashed node that is not started again
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something happens to a node (`outage`: to the store) for `seconds`; after them a crashed one is started again."""
+    """Something happens to a node or to the store, for `seconds`; after them a crashed node is started again."""
 
     at: float
     kind: str
@@ -29,7 +33,7 @@ class Fault:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        who = "the store" if self.kind == "outage" else f"node {self.node}"
+        who = "the store" if self.kind in OF_THE_STORE else f"node {self.node}"
         span = "; started again after" if self.kind == "crash" else " for"
         lasts = f"{span} {self.seconds:.2f} s" if 0 < self.seconds < NO_RETURN else ""
         return f"{self.at:7.3f} {who}: {self.kind.replace('_', ' ')}{lasts}"
@@ -47,12 +51,15 @@ class Host:
     join_seconds: float
     stop_seconds: float  # what stopping the workers takes at most
     deaf: bool  # no news reach it: it looks as often as it must
+    work: float = math.inf  # how long its workers run in a round until they succeed
 
     def __str__(self) -> str:
         s = self.settings
+        restarts = f", max restarts {s.max_restarts}" if s.max_restarts >= 0 else ""
+        work = f", works for {self.work:.1f} s" if self.work < math.inf else ""
         return (
-            f"{self.start:7.3f} node {self.number} starts: {s.min_nodes}:{s.max_nodes}, join timeout "
-            f"{self.join_seconds:g} s, clock {self.clock:.0f} x {self.rate:.4f}{', deaf' if self.deaf else ''}"
+            f"{self.start:7.3f} node {self.number} starts: {s.min_nodes}:{s.max_nodes}{restarts}, join timeout "
+            f"{self.join_seconds:g} s, clock {self.clock:.0f} x {self.rate:.4f}{', deaf' if self.deaf else ''}{work}"
         )
 
 
@@ -62,6 +69,7 @@ class Schedule:
     hosts: tuple[Host, ...]
     faults: tuple[Fault, ...]
     prompt: bool = False  # messages take no time
+    tied: bool = False  # workers fail when those that they work with stop before their end
 
     @property
     def calm(self) -> float:
@@ -74,12 +82,14 @@ class Schedule:
         yield from sorted([*map(str, self.hosts), *map(str, self.faults)])
 
     def smaller(self) -> Iterator[Schedule]:
-        """The same with a node less, with a fault less, or with nothing special about a node."""
+        """The same with a node less, with a fault less, with workers on their own, or with a node like any other."""
         for host in self.hosts:
             left = tuple(h for h in self.hosts if h is not host)
             yield replace(self, hosts=left, faults=tuple(f for f in self.faults if f.node != host.number))
         for fault in self.faults:
             yield replace(self, faults=tuple(f for f in self.faults if f is not fault))
+        if self.tied:
+            yield replace(self, tied=False)
         for host in self.hosts:
             plain = replace(host, clock=0.0, rate=1.0, deaf=False)
             if plain != host:
@@ -95,15 +105,16 @@ def draw(seed: int, nodes: int | None = None) -> Schedule:
     low = rng.randint(1, min(high, count // 2 + 1))
     settings = Settings(
         low, high, last_call=rng.uniform(0.0, 2.0), rescale_call=rng.choice((0.0, rng.uniform(0.0, 1.0))), interval=1.0,
-        attempts=rng.randint(2, 4),
+        attempts=rng.randint(2, 4), max_restarts=rng.choice((-1, -1, -1, -1, 0, 1, 2, 3)),
     )  # fmt: skip
-    hosts = tuple(_host(rng, number, settings) for number in range(count))
+    work = rng.uniform(1.0, 2 * FAULT_SECONDS) if rng.random() < 0.3 else math.inf
+    hosts = tuple(_host(rng, number, settings, work) for number in range(count))
     faults = tuple(sorted((_fault(rng, count) for _ in range(rng.randint(0, 2 * count))), key=lambda f: f.at))
-    return Schedule(seed, hosts, faults)
+    return Schedule(seed, hosts, faults, tied=rng.random() < 0.5)
 
 
-def _host(rng: random.Random, number: int, settings: Settings) -> Host:
-    start = rng.uniform(0.0, 0.2) if number == 0 or rng.random() < 0.7 else rng.uniform(0.2, FAULT_SECONDS)
+def _host(rng: random.Random, number: int, settings: Settings, work: float) -> Host:
+    start = rng.uniform(0.0, 0.2) if number == 0 or rng.random() < 0.5 else rng.uniform(0.2, FAULT_SECONDS)
     if start > 0.1 and rng.random() < 0.1:
         low = settings.min_nodes + 1
         settings = rng.choice((
@@ -114,7 +125,7 @@ def _host(rng: random.Random, number: int, settings: Settings) -> Host:
     return Host(
         number, start, settings, clock=rng.uniform(0.0, 1e6), rate=1.0 + rng.uniform(-DRIFT_MAX, DRIFT_MAX),
         join_seconds=rng.uniform(1.0, 10.0) if rng.random() < 0.1 else 1_000.0,
-        stop_seconds=rng.choice((0.1, 1.0, 6.0)), deaf=rng.random() < 0.15,
+        stop_seconds=rng.choice((0.1, 1.0, 6.0)), deaf=rng.random() < 0.15, work=work * rng.uniform(0.9, 1.1),
     )  # fmt: skip
 
 
@@ -125,4 +136,4 @@ def _fault(rng: random.Random, nodes: int) -> Fault:
         seconds = rng.choice((rng.uniform(0.0, 1.0), rng.uniform(0.0, 6.0)))
     elif kind == "crash":
         seconds = rng.uniform(0.0, 4.0) if rng.random() < 0.6 else NO_RETURN
-    return Fault(rng.uniform(0.0, FAULT_SECONDS), kind, -1 if kind == "outage" else rng.randrange(nodes), seconds)
+    return Fault(rng.uniform(0.0, FAULT_SECONDS), kind, -1 if kind in OF_THE_STORE else rng.randrange(nodes), seconds)

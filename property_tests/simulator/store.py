@@ -1,13 +1,13 @@
 """The store that simulated nodes share, and how their messages to it fare: delayed, lost, or answered in vain.
 
 Rule: a request that was sent may arrive whatever has become of its sender, also after that gave up waiting for it.
+States are kept as they are, for no two writers write the same; some are encoded and decoded, as a real store's are.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import lru_cache
 
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.engine import Effect, Seen, Sync
@@ -21,8 +21,9 @@ FAST_SECONDS, SLOW_SECONDS = 0.004, 1.5  # one way, at most
 LOSS = 0.5  # of the answers, where answers get lost
 ROUND_TRIP = "the store did not answer"
 
+ENCODED = 16  # every so many versions: it takes longer than all else
+
 Wrote = Callable[[State | None, State, str], None]
-decoded = lru_cache(maxsize=4096)(decode)  # the same bytes are the same state: decoding is most of the time of a run
 
 
 class Store:
@@ -30,21 +31,25 @@ class Store:
 
     def __init__(self, time: Time, wrote: Wrote) -> None:
         self.time = time
-        self.data: bytes | None = None
+        self.state: State | None = None
         self.down_until = 0.0
+        self.start = 0  # how often it has begun anew, without its contents
         self._wrote = wrote
         self._told = 0
         self._ears: list[tuple[int, Callable[[], None]]] = []
 
-    @property
-    def state(self) -> State | None:
-        return decoded(self.data) if self.data is not None else None
+    def write(self, state: State, over: State | None, who: str) -> State | None:
+        if self.state is over or self.state == over:
+            before, self.state = self.state, state
+            self._wrote(before, state, who)
+        return self.state
 
-    def write(self, data: bytes, over: bytes | None, who: str) -> bytes | None:
-        if self.data == over:
-            before, self.data = self.state, data
-            self._wrote(before, decoded(data), who)
-        return self.data
+    def wipe(self) -> None:
+        """It starts again, empty: whatever is on its way to it is lost, and whoever waits is told."""
+        self.state, self._told, self.start = None, 0, self.start + 1
+        ears, self._ears = self._ears, []
+        for _, call in ears:
+            call()
 
     def tell(self, news: int) -> None:
         self._told = max(self._told, news)
@@ -89,7 +94,7 @@ class Line:
     def __init__(self, store: Store, link: Link, clock: Callable[[], float], rate: float, who: str) -> None:
         self._store, self._link = store, link
         self._clock, self._rate, self._who = clock, rate, who
-        self._data: bytes | None = None  # what the store held when it was last heard of
+        self._state: State | None = None  # what the store held when it was last heard of
 
     def perform(self, effect: Effect) -> Seen:
         """Carry out an effect.
@@ -99,17 +104,19 @@ class Line:
         """
         if isinstance(effect, Sync):
             self._pause(effect)
-            self._data = self._ask(lambda: self._store.data)
-            return Seen(decoded(self._data) if self._data is not None else None, self._clock())
-        data, over = encode(effect.state), self._data
+            self._state = self._ask(lambda: self._store.state)
+            return Seen(self._state, self._clock())
+        state, over = effect.state, self._state
+        if state.version % ENCODED == 1:
+            state = decode(encode(state))
         if self._link.trap is not None:
             self._link.time.after(0.0, self._link.trap)
             self._link.trap = None
-        self._data = self._ask(lambda: self._store.write(data, over, self._who))
-        won = self._data == data
+        self._state = self._ask(lambda: self._store.write(state, over, self._who))
+        won = self._state == state
         if won:
-            self._tell(effect.state.news)
-        return Seen(decoded(self._data) if self._data is not None else None, self._clock(), won)
+            self._tell(state.news)
+        return Seen(self._state, self._clock(), won)
 
     def _pause(self, sync: Sync) -> None:
         if sync.seconds <= 0 and sync.news is None:
@@ -122,17 +129,24 @@ class Line:
         self._link.time.wait()
 
     def _tell(self, news: int) -> None:
-        if self._link.reaches(self._store):
-            self._link.time.after(self._link.delay(), lambda: self._store.tell(news))
+        start = self._store.start
 
-    def _ask(self, request: Callable[[], bytes | None]) -> bytes | None:
+        def arrive() -> None:
+            if self._store.start == start:
+                self._store.tell(news)
+
+        if self._link.reaches(self._store):
+            self._link.time.after(self._link.delay(), arrive)
+
+    def _ask(self, request: Callable[[], State | None]) -> State | None:
         """A request on its way, and its answer on its way back."""
         link, time = self._link, self._link.time
         there, back = link.delay(), link.delay()
-        answers: list[bytes | None] = []
+        answers: list[State | None] = []
+        start = self._store.start
 
         def arrive() -> None:
-            if link.reaches(self._store):
+            if link.reaches(self._store) and self._store.start == start:
                 answers.append(request())
 
         time.after(there, arrive)

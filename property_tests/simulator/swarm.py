@@ -45,10 +45,11 @@ class World:
         self.time = Time()
         self.monitors = Monitors(self.time)
         self.store = Store(self.time, self.monitors.wrote)
-        self.computers = {
-            host.number: Computer(host, schedule, self.time, self.store, self.monitors, engine)
-            for host in schedule.hosts
-        }
+        self.computers: dict[int, Computer] = {}
+        for host in schedule.hosts:
+            self.computers[host.number] = Computer(
+                host, schedule, self.time, self.store, self.monitors, engine, self.computers
+            )
         for fault in schedule.faults:
             self.time.at(fault.at, partial(self.begin, fault))
 
@@ -56,6 +57,8 @@ class World:
         self.monitors.strikes(fault)
         if fault.kind == "outage":
             self.store.down_until = max(self.store.down_until, self.time.now + fault.seconds)
+        elif fault.kind == "wipe":
+            self.store.wipe()
         else:
             self.computers[fault.node].suffer(fault)
 

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 from types import SimpleNamespace, TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store, TCPStore
@@ -106,6 +106,15 @@ class SteeredBackend(C10dRendezvousBackend):
         if self._gate is not None:
             self._gate.open()
 
+    @contextmanager
+    def cut(self) -> Iterator[None]:
+        """In here no call of this node reaches the store."""
+        self._dead = True
+        try:
+            yield
+        finally:
+            self._dead = False
+
     def get_state(self) -> tuple[bytes, Any] | None:
         self._pass("get")
         reply = super().get_state()
@@ -125,7 +134,7 @@ class SteeredBackend(C10dRendezvousBackend):
             if not gate.opened.wait(WAIT_S_MAX):
                 raise RendezvousConnectionError("the gate was never opened")
         if self._dead:
-            raise RendezvousConnectionError("this node is dead")
+            raise RendezvousConnectionError("this node is dead, or cut off")
 
 
 class Call(Generic[T]):
@@ -177,24 +186,31 @@ class Node:
         self.settings = settings
         store = _client(port, settings.store_s)
         self.backend = SteeredBackend(store, RUN_ID)
-        self.handler = dynamic_rendezvous.DynamicRendezvousHandler.from_backend(
+        self.handler = self._handler(store, number)
+        self.descriptor = self._descriptor()
+        self.calls: list[Call[Any]] = []
+
+    def _handler(self, store: Store, number: int) -> dynamic_rendezvous.DynamicRendezvousHandler:
+        made: dynamic_rendezvous.DynamicRendezvousHandler = dynamic_rendezvous.DynamicRendezvousHandler.from_backend(
             RUN_ID,
             store,
             self.backend,
-            settings.min_nodes,
-            settings.max_nodes,
+            self.settings.min_nodes,
+            self.settings.max_nodes,
             local_addr=f"127.0.0.{number}",  # ranks follow the sort order of the addresses
             timeout=dynamic_rendezvous.RendezvousTimeout(
-                join=timedelta(seconds=settings.join_s),
-                last_call=timedelta(seconds=settings.last_call_s),
-                close=timedelta(seconds=settings.store_s),
-                heartbeat=timedelta(seconds=settings.store_s),
+                join=timedelta(seconds=self.settings.join_s),
+                last_call=timedelta(seconds=self.settings.last_call_s),
+                close=timedelta(seconds=self.settings.store_s),
+                heartbeat=timedelta(seconds=self.settings.store_s),
             ),
-            keep_alive_interval=settings.beat_s,
-            keep_alive_max_attempt=settings.beats_missed_max,
+            keep_alive_interval=self.settings.beat_s,
+            keep_alive_max_attempt=self.settings.beats_missed_max,
         )
-        self.descriptor = self.handler._this_node
-        self.calls: list[Call[Any]] = []
+        return made
+
+    def _descriptor(self) -> Any:
+        return self.handler._this_node
 
     def __str__(self) -> str:
         return self.name
@@ -214,7 +230,10 @@ class Node:
         bootstrap = info.bootstrap_store_info
         assert bootstrap is not None
         master = f"{bootstrap.master_addr}:{bootstrap.master_port}"
-        return Seat(self.name, self.handler._state_holder.state.round, info.rank, info.world_size, master)
+        return Seat(self.name, self._round(), info.rank, info.world_size, master)
+
+    def _round(self) -> int:
+        return self.handler._state_holder.state.round
 
     def nodes_waiting(self) -> int:
         waiting: Call[int] = self.call(self.handler.num_nodes_waiting)
@@ -269,6 +288,8 @@ class Cluster:
         share_store: False sets the documented opt-out, with which rank 0 publishes a master every round.
     """
 
+    kind: ClassVar[type[Node]] = Node
+
     def __init__(self, say: Say, *, share_store: bool = True) -> None:
         self.say = say
         self._share_store = share_store
@@ -278,11 +299,11 @@ class Cluster:
     def __enter__(self) -> Self:
         with ExitStack() as undo:
             undo.enter_context(_environment(SHARING_OFF, None if self._share_store else "1"))
-            undo.enter_context(_replaced("dist", SimpleNamespace(**vars(dist) | {"TCPStore": _server})))
+            undo.enter_context(replaced("dist", SimpleNamespace(**vars(dist) | {"TCPStore": _server})))
             # A dead node's failed heartbeats are expected; torch would print each of them.
             undo.enter_context(_logging_to(logging.NullHandler(), dynamic_rendezvous.logger.level))
             self._server = _server("127.0.0.1", 0, timeout=timedelta(seconds=WAIT_S_MAX))
-            self._observer = C10dRendezvousBackend(_client(self._server.port, WAIT_S_MAX), RUN_ID)
+            self.observer = C10dRendezvousBackend(_client(self._server.port, WAIT_S_MAX), RUN_ID)
             self._undo = undo.pop_all()
         return self
 
@@ -297,12 +318,12 @@ class Cluster:
         finally:
             self._nodes.clear()
             self._undo.close()
-            del self._observer, self._server
+            del self.observer, self._server
             gc.collect()  # the stores' sockets and threads end with their last reference
 
     def node(self, name: str, number: int, settings: Settings) -> Node:
         """A new process at address 127.0.0.`number`."""
-        node = Node(name, number, self._server.port, settings)
+        node = self.kind(name, number, self._server.port, settings)
         self._nodes.append(node)
         return node
 
@@ -316,7 +337,7 @@ class Cluster:
 
     def raw(self) -> bytes:
         """The bytes under the rendezvous key, without looking at them."""
-        found = self._observer.get_state()
+        found = self.observer.get_state()
         return b"" if found is None else found[0]
 
     def peek(self) -> Peek:
@@ -353,7 +374,7 @@ class Cluster:
         """Adds `seconds` to the wall clock that this one node reads from now on."""
         if self._clocks is None:
             self._clocks = {}
-            self._undo.enter_context(_replaced("datetime", _clock_per_node(self._clocks)))
+            self._undo.enter_context(replaced("datetime", _clock_per_node(self._clocks)))
         self._clocks[str(node.descriptor.local_id)] = timedelta(seconds=seconds)
 
 
@@ -438,7 +459,7 @@ def _clock_per_node(offsets: Mapping[str, timedelta]) -> type[datetime]:
 
 
 @contextmanager
-def _replaced(name: str, value: object) -> Iterator[None]:
+def replaced(name: str, value: object) -> Iterator[None]:
     """Replaces one global name of dynamic_rendezvous.py."""
     before = getattr(dynamic_rendezvous, name)
     setattr(dynamic_rendezvous, name, value)

@@ -1,0 +1,155 @@
+"""What agents are promised, whatever their handler: the properties of the model as they show outside of a handler.
+
+Rule: only a `Side` looks into a handler. Two groups may overlap for as long as an agent takes to look
+and to kill its workers; everything that takes longer than that, nobody would have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch.distributed.elastic.rendezvous import RendezvousClosedError, RendezvousGracefulExitError
+from torch.distributed.elastic.rendezvous.api import RendezvousError
+from trystate.impl.store.errors import ConnectionLost, StoreTimeout
+from trystate.model.rendezvous.vocabulary import Place
+
+from .agents import Agent, Returned, Side
+from .moments import Time
+from .monitors import Event, Violation
+from .schedule import Fault
+
+OVERLAP_SECONDS = 1.0  # of two groups: an agent looks ten times a second, and kills its workers in a quarter of one
+CATCH_UP_SECONDS = 0.75  # from the end of a disturbance until what it held up has been tried again
+REST_SECONDS = 4.0  # without a new round: torch's nodes that restart for ever take less for one
+CLOSED = (RendezvousClosedError, RendezvousGracefulExitError)
+
+
+class Outcomes:
+    """What has been seen in a run so far, and what should not have been."""
+
+    def __init__(self, time: Time, side: Side) -> None:
+        self._time, self._overlap = time, OVERLAP_SECONDS + side.looks
+        self.agents: list[Agent] = []
+        self.log: list[Event] = []
+        self.violations: dict[str, Violation] = {}  # the first one of each property
+        self.earned = False  # workers of a member have succeeded: whoever closes the rendezvous may
+        self.over = False
+        self.disturbed_until = 0.0  # of the store, or of everybody
+        self._rounds: dict[object, dict[int, Agent]] = {}
+        self._apart: float | None = None  # since when there are two groups
+        self._lapsed: dict[Agent, float] = {}  # since when who runs has no lease
+        self._moved = 0.0  # when somebody last came, went or joined a round
+
+    def say(self, who: str, what: str) -> None:
+        self.log.append(Event(self._time.now, who, what))
+
+    def demand(self, holds: object, name: str, seen: str) -> None:
+        if not holds and name not in self.violations:
+            self.violations[name] = Violation(name, seen)
+            self.say("", f"violated: {name}: {seen}")
+
+    def strikes(self, fault: Fault) -> None:
+        self.log.append(Event(self._time.now, "", str(fault)[8:], fault=fault))
+        if fault.kind == "outage":
+            self.disturbed_until = max(self.disturbed_until, self._time.now + fault.seconds)
+
+    # ---- told by the agents
+
+    def begins(self, agent: Agent) -> None:
+        self.agents.append(agent)
+        self._moved = self._time.now
+        self.say(agent.name, "starts to join")
+
+    def returned(self, agent: Agent, told: Returned) -> None:
+        host, port = told.master
+        self.say(agent.name, f"returns: round {told.round}, rank {told.rank} of {told.world}, master {host}:{port}")
+        self._moved = self._time.now
+        self.demand(
+            0 <= told.rank < told.world, "ranks_are_dense", f"{agent.name} has rank {told.rank} of {told.world}"
+        )
+        ranks = self._rounds.setdefault(told.round, {})
+        other = ranks.setdefault(told.rank, agent)
+        self.demand(other is agent, "agree_on_world", f"{agent.name} and {other.name} have rank {told.rank}")
+        for one in ranks.values():
+            if one.told is None or one.told.round != told.round:
+                continue
+            worlds = f"{one.name} has a world of {one.told.world}, {agent.name} one of {told.world}"
+            self.demand(one.told.world == told.world, "agree_on_world", worlds)
+            masters = f"{one.name} has master {one.told.master}, {agent.name} {told.master}"
+            self.demand(one.told.master == told.master, "agree_on_master", masters)
+
+    def runs(self, agent: Agent) -> None:
+        self.say(agent.name, "runs" if agent.workers else "has no workers")
+        self.look()
+
+    def restarts(self, agent: Agent, why: str) -> None:
+        self.say(agent.name, f"restarts: {why}")
+        quiet = self._time.now - max(self.disturbed_until, agent.node.disturbed_until)
+        kept = agent.leased or self.over or quiet < agent.settings.interval + CATCH_UP_SECONDS
+        self.demand(kept, "live_nodes_stay", f"{agent.name} has lost its lease, and could beat for {quiet:.1f} s")
+
+    def succeeds(self, agent: Agent) -> None:
+        self.say(agent.name, "'s workers have succeeded")
+        self.earned = True
+
+    def ends(self, agent: Agent, error: Exception | None) -> None:
+        self.say(agent.name, f"ends: {type(error).__name__}: {error}" if error is not None else "ends")
+        self._moved = self._time.now
+        known = error is None or isinstance(error, RendezvousError | StoreTimeout | ConnectionLost)
+        self.demand(known, "failures_are_explained", f"{agent.name} ends with {type(error).__name__}: {error}")
+        met = not isinstance(error, StoreTimeout)
+        self.demand(met, "members_learn_the_master", f"{agent.name} is in a round, and waits in vain: {error}")
+        if isinstance(error, CLOSED):
+            self.demand(self.earned, "closing_is_earned", f"{agent.name} finds the rendezvous closed")
+
+    def lost(self, agent: Agent, error: Exception) -> None:
+        self.demand(False, "threads_go_on", f"a thread of {agent.name} has died of {type(error).__name__}: {error}")
+
+    # ---- asked now and then
+
+    def closed(self) -> None:
+        """The shared state says that the rendezvous is closed."""
+        self.over = True
+        self.demand(
+            self.earned, "closing_is_earned", "the rendezvous is closed, and no member's workers have succeeded"
+        )
+
+    def look(self) -> None:
+        """Whether two groups run, or somebody who may be no member any more."""
+        running = [one for one in self.agents if one.runs and one.told is not None]
+        lapsed = [] if self.over else [one for one in running if not one.leased]
+        self._lapsed = {one: self._lapsed.get(one, self._time.now) for one in lapsed}
+        for one, since in self._lapsed.items():
+            long = self._time.now - since
+            self.demand(long <= self._overlap, "who_runs_has_a_lease", f"{one.name} runs without for {long:.1f} s")
+        groups = sorted((str(one.told.round), one.name) for one in running if one.told is not None)
+        if len({number for number, _ in groups}) <= 1:
+            self._apart = None
+            return
+        self._apart = self._time.now if self._apart is None else self._apart
+        long = self._time.now - self._apart
+        told = ", ".join(f"{name} in round {number}" for number, name in groups)
+        self.demand(long <= self._overlap, "never_two_groups", f"for {long:.1f} s: {told}")
+
+    def unrest(self) -> Iterator[tuple[str, str]]:
+        """What keeps a run from being at rest, once nothing disturbs it any more: a property, and what is missing."""
+        up = [one for one in self.agents if one.up]
+        if self.over or not up:
+            for one in up:
+                if one.place is Place.JOINING:
+                    yield "closing_reaches_everyone", f"{one.name} still joins"
+            return
+        if self._time.now - self._moved < REST_SECONDS:
+            yield "full_rounds_come_to_rest", "somebody has just come, gone or joined a round"
+        low, high = max(one.settings.min_nodes for one in up), min(one.settings.max_nodes for one in up)
+        running = [one for one in up if one.runs]
+        if len(up) >= low and not running:
+            yield "enough_nodes_complete_a_round", f"{len(up)} nodes try, nobody runs"
+        for one in running:
+            members = self._rounds[one.told.round].values() if one.told is not None else ()
+            for member in members:
+                if not member.up:
+                    yield "departures_are_noticed", f"{member.name} is gone, {one.name} runs in a round with it"
+        if running and len(running) < min(high, len(up)):
+            idle = ", ".join(one.name for one in up if one not in running)
+            yield "the_waiting_are_answered", f"{len(running)} run, there are seats for {high}; {idle} wait"

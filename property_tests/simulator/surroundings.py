@@ -1,0 +1,118 @@
+"""What real handlers take from the world, made virtual: threads, clocks, chance, sockets, and the process they are in.
+
+Rule: classes stay as they are. What is replaced are the names by which their modules know the world, all of them here:
+`virtual` puts the simulated process whose thread runs in the place of this one, for our rendezvous and for torch's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import datetime
+import logging
+import os
+import random
+import secrets
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend as torch_backend
+import torch.distributed.elastic.rendezvous.dynamic_rendezvous as torch_rendezvous
+from trystate.impl.rendezvous import bootstrap, handler, holder
+from trystate.impl.rendezvous.encoding import decode
+from trystate.impl.rendezvous.holder import StateHolder
+
+from .servers import Connected, Listener, Prefixed, Served, TorchServed
+from .threads import RUNNING, Event, Lock, Thread, current, living
+
+NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+PACKAGES = ("trystate.impl.rendezvous.", "torch.distributed.elastic.rendezvous.")
+
+
+class Today(datetime.datetime):
+    """The wall clocks of all nodes agree: what torch makes of skewed ones is another story."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return NOW + datetime.timedelta(seconds=living().time.now)
+
+
+def monotonic() -> float:
+    process = current()
+    return process.machine.clock() if process is not None else 0.0
+
+
+def sleep(seconds: float) -> None:
+    Event().wait(seconds)
+
+
+def unregister(call: Callable[[], object]) -> None:
+    process = current()
+    if process is not None and call in process.at_exit:
+        process.at_exit.remove(call)
+
+
+def _rng() -> random.Random:
+    return living().machine.rng
+
+
+def _pid() -> int:
+    process = current()
+    return process.pid if process is not None else 0
+
+
+def _host() -> str:
+    return living().name.partition(".")[0]
+
+
+# By what it is, and not by what a module calls it: a new import of any of these is replaced as well.
+WORLD: dict[Any, Any] = {
+    threading: SimpleNamespace(Event=Event, Lock=Lock, Thread=Thread, current_thread=RUNNING.get),
+    threading.Event: Event,
+    threading.Thread: Thread,
+    time: SimpleNamespace(monotonic=monotonic, time=monotonic, sleep=sleep),
+    datetime.datetime: Today,
+    random: SimpleNamespace(random=lambda: _rng().random(), uniform=lambda low, high: _rng().uniform(low, high)),
+    secrets: SimpleNamespace(token_hex=lambda size: _rng().randbytes(size).hex()),
+    uuid: SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=_rng().randbytes(16).hex())),
+    atexit: SimpleNamespace(register=lambda call: living().at_exit.append(call), unregister=unregister),
+    os: SimpleNamespace(getpid=_pid, getenv=lambda name, default=None: default),
+    socket: SimpleNamespace(gethostname=_host, getfqdn=_host),
+}  # fmt: skip
+
+SOCKETS: dict[ModuleType, dict[str, Any]] = {
+    holder: {"decode": lru_cache(maxsize=64)(decode)},  # the same bytes are the same state, for all of a crowd
+    handler: {"StateHolder": lambda backend: StateHolder(backend, monotonic)},  # its default was bound before
+    bootstrap: {"listen": Listener, "TCPStoreServer": Served, "TCPStore": Connected, "PrefixStore": Prefixed},
+    torch_rendezvous: {
+        "dist": SimpleNamespace(PrefixStore=Prefixed, TCPStore=TorchServed),
+        "construct_and_record_rdzv_event": lambda **event: None,
+        "get_method_name": lambda depth=2: "",  # walks the stack and its sources, for the event
+    },
+}
+
+
+@contextlib.contextmanager
+def virtual() -> Iterator[None]:
+    """The rendezvous, ours and torch's, sees simulated processes while the block runs."""
+    assert torch_backend  # both packages are loaded
+    silent = logging.root.manager.disable
+    replaced = {id(real): (real, virtual) for real, virtual in WORLD.items()}
+    with contextlib.ExitStack() as stack:
+        stack.callback(logging.disable, silent)
+        logging.disable()  # what a crowd says about its troubles; what it does is in the log of the run
+        for name, module in [*sys.modules.items()]:
+            if name.startswith(PACKAGES):
+                names = {key: replaced[id(value)][1] for key, value in vars(module).items() if id(value) in replaced}
+                names |= SOCKETS.get(module, {})
+                if names:
+                    stack.enter_context(mock.patch.multiple(module, **names))
+        yield
