@@ -135,10 +135,10 @@ class Repaired(Local):
 
     @transition(each="node", editions=TRYSTATE, cite="elastic-node-change 2.3.1")
     def make_room(self, s: S, node: Expr) -> None:
-        """A node waits, and nobody is done yet: an agent whose workers run replaces the round, which spends nothing."""
+        """A node waits for a seat, nobody is done: who runs workers replaces the round, which spends nothing."""
         self.acts(s, node, L.MONITORING)
         s.when(self.is_open(s), s.current[node], s.workers[node] == W.HEALTHY, s.succeeded.count() == 0)
-        s.when(named("num_nodes_waiting > 0", s.member.count(M.WAITING) > 0))
+        s.when(named("num_nodes_waiting > 0", (s.member.count(M.WAITING) > 0) & self.seats(s)))
         self.replace_round(s, True)
         self.move_up(s, True)
 

@@ -148,6 +148,7 @@ _SEED_RUNS = (
     _run(SEED, "2 2:2", "crash", idle=NO_WAITING, R4=WORLD, R14=GONE + LEARN),
     _run(SEED, "2 2:2", "stall", R6=TOLD + WAIT + LEARN, R4=WORLD),
     _run(SEED, "2 2:2", "outage", R7=REST_FOR_EVER + TOLD + WAIT + LEARN, R4=WORLD),
+    _run(SEED, "2 2:2", "partition", R6=TOLD + WAIT + LEARN, R4=WORLD),
     _run(SEED, "2 2:2", "clock_skew", idle=NO_WAITING, R5=WORLD + EXPELLED + TOLD),
     _run(SEED, "2 2:2", "clock_step", R13=EXPELLED + WORLD + TOLD + LEARN),
     _run(SEED, "2 2:2", "other_expiry", R12=EXPELLED + WORLD + TOLD + LEARN + WAIT),
