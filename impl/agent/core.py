@@ -48,11 +48,12 @@ def decide(view: View) -> Order:
         return Order.REJOIN  # if the workers failed, that is a consequence, and whoever replaced the round has paid
     if view.workers is WorkerState.SUCCEEDED:
         return _after_success(view)
+    if view.workers in (WorkerState.FAILED, WorkerState.HEALTHY) and view.standing is Standing.LAPSED:
+        return Order.REJOIN  # if they failed, maybe for want of those that others stopped at the end of their leases
     if view.workers is WorkerState.FAILED:
         return Order.RESTART
     if view.workers is WorkerState.HEALTHY:
-        # For a node that waits the keep-alive replaces the round before any workers are stopped.
-        return Order.REJOIN if view.standing is Standing.LAPSED else Order.GO_ON
+        return Order.GO_ON  # for a node that waits the keep-alive replaces the round before any workers are stopped
     return Order.LEAVE  # stuck in the kernel, or lost: new ones would fight with them for the devices of this node
 
 

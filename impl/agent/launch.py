@@ -33,6 +33,8 @@ class JobFailed(TrystateError, RuntimeError):
 def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> dict[int, Any]:
     """Run the job's workers on this node until the job is over; what they returned, by global rank.
 
+    Children in sessions of their own that this process starts meanwhile are taken for what workers left, and ended.
+
     Raises:
         UsageError: `config` is for another rendezvous than trystate's.
         ChildFailedError: workers of this node failed, and so did the job.

@@ -21,7 +21,7 @@ from .leash import prctl
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
 PROC = Path("/proc")
 LOOK_SECONDS = 0.1  # between two looks at whether there is no time left
-END_SECONDS = 2.0  # a killed process that is not gone by then is stuck in the kernel, and nobody can end it
+END_SECONDS = 10.0  # a killed process that is not gone by then is stuck in the kernel, and nobody can end it
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from .watching import Lease, Observer
 
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
 BACKOFF_ATTEMPTS = 8  # how many may succeed in the first span
+BACKOFF_DOUBLINGS = 16  # by then it is the longest: where every write is lost, the numbers stay numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +190,12 @@ class Engine:
         """The operators in their order: expel the silent, replace the round for who waits, beat.
 
         Workers that lose a peer fail: so that this spends nothing, the round is over before any are stopped for a node
-        that waits. Once a member has succeeded the job is about to end: nobody restarts for a node that waits.
+        that waits. Once a member has succeeded the job is about to end: nobody restarts for a node that waits. Nor for
+        one that finds no seat: it becomes a spare, and if it is silent, each new round would begin to watch it anew.
         """
         state, action = view.state, operators.expel(view)
-        if action is Action.FINISH and self.makes_room and state is not None and state.waiting and not state.done:
+        wanted = state is not None and state.waiting and state.seats > 0 and not state.done
+        if action is Action.FINISH and self.makes_room and wanted:
             action = operators.exit_(view)
         return operators.keep_alive(view) if action is Action.FINISH else action
 
@@ -336,7 +339,7 @@ class Engine:
         How many they are is a guess that doubles with what is lost; who take seats are no more than there are seats.
         The unit is what an attempt takes, from reading to writing: in that time another one succeeds.
         """
-        attempts = BACKOFF_ATTEMPTS * 2**lost
+        attempts = BACKOFF_ATTEMPTS * 2 ** min(lost, BACKOFF_DOUBLINGS)
         if action is Action.ADD_TO_PARTICIPANTS:
             taken = len(view.state.participants) if view.state is not None else 0
             attempts = min(attempts, view.settings.max_nodes - taken)

@@ -141,11 +141,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             raise
 
     def num_nodes_waiting(self) -> int:
-        """How many nodes wait for the next round, at least 1 if this one is over; touches no store, never fails."""
+        """How many nodes wait for a seat that is there, at least 1 if this round is over; no store, never fails."""
         standing, state = self._standing(), self._part.seen
         if standing in (Standing.REPLACED, Standing.EXPELLED, Standing.LAPSED):
             return 1
-        return len(state.waiting) if standing is Standing.NEWCOMERS and state is not None else 0
+        return min(len(state.waiting), state.seats) if standing is Standing.NEWCOMERS and state is not None else 0
 
     def is_closed(self) -> bool:
         """Whether the rendezvous is closed. Raises RendezvousConnectionError."""

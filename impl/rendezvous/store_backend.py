@@ -15,6 +15,7 @@ from typing import Any
 import torch.distributed as dist
 from trystate.model.errors import TrystateError
 
+from ..store.errors import StoreClosed
 from ..store.tcp import TCPStore
 from .errors import RendezvousConnectionError, RendezvousError
 from .news import News, listen, look
@@ -33,6 +34,7 @@ class StoreBackend:
         self._state_key, self._news_key = f"trystate/{run_id}/state", f"trystate/{run_id}/news"
         self._lock = threading.Lock()  # of what follows, against `interrupt`
         self._own: tuple[Any, News] | None = None  # our connection, and how to hear on it
+        self._ends = 0  # how often it was ended
         self._ended = threading.Event()
 
     def read(self) -> bytes | None:
@@ -78,11 +80,7 @@ class StoreBackend:
     def _connected(self) -> Iterator[tuple[Any, News]]:
         """Our connection; what goes wrong with it is a RendezvousConnectionError, and its end."""
         try:
-            own = self._own
-            if own is None:
-                store = connection(self._origin)
-                own = self._own = store, listen(store, self._news_key, self._ended)
-            yield own
+            yield self._own or self._connect()
         except RendezvousError:
             raise
         except (dist.DistError, TrystateError, RuntimeError, ValueError, OSError) as error:
@@ -92,17 +90,36 @@ class StoreBackend:
                 "see whether whoever serves it still runs"
             ) from error
 
+    def _connect(self) -> tuple[Any, News]:
+        ends = self._ends
+        store = connection(self._origin)
+        own = store, listen(store, self._news_key, self._ended)
+        with self._lock:
+            if ends == self._ends:
+                self._own = own
+                return own
+        self._let_go(store)  # nobody else knows of it
+        raise StoreClosed("the connection was ended while it was made")
+
     def _disconnect(self) -> None:
         with self._lock:
             own, self._own = self._own, None
-        if own is not None and own[0] is not self._origin and hasattr(own[0], "close"):
-            own[0].close()
+            self._ends += 1
+        if own is not None:
+            self._let_go(own[0])
+
+    def _let_go(self, store: Any) -> None:
+        while store is not None and store is not self._origin:
+            if hasattr(store, "close"):
+                store.close()
+                return
+            store = getattr(store, "underlying_store", None)  # a prefix of torch's keeps one of ours open
 
 
 def connection(store: Any) -> Any:
     """Another connection to the same data, whose operations take at most OPERATION_SECONDS each.
 
-    A client of a TCP server becomes one of ours, which watches and may be ended while it waits; it may find another
+    A client of a TCP server becomes one of ours, which may be ended while it waits; it may find another
     server there than the first one was, a restarted one.
     """
     seconds = min(store.timeout, timedelta(seconds=OPERATION_SECONDS))
