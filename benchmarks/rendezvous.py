@@ -289,7 +289,7 @@ PARTS: dict[str, Callable[[bool, int], None]] = {
     "rounds": on_both(rounds, ((2, 3),), ((2, 4, 8, 16, 32, 64),)),
     "last-call": on_both(last_calls, ((2,),), ((2, 4, 8, 16, 32, 64),)),
     "newcomer": on_both(newcomers, ((2,), ()), ((2, 8, 32), (2,))),
-    "death": on_both(deaths, ((2,), 2, ()), ((3, 8, 32), 3, (3,))),
+    "death": on_both(deaths, ((2,), 3, ()), ((3, 8, 32), 3, (3,))),
     "simulated": lambda quick, times: simulated((2, 16) if quick else (16, 64, 250, 1_000)),
 }
 

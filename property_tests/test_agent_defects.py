@@ -23,8 +23,8 @@ from torch.distributed.rendezvous import rendezvous as meet
 from trystate.impl import rendezvous
 from trystate.impl.rendezvous.errors import RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.property_tests.agent_runtime.jobs import CONF, CONTEXT, Agent, Job, alive, crash, eventually
 
-from .agent_runtime.jobs import CONF, CONTEXT, Agent, Job, alive, eventually
 from .rendezvous_runtime.jobs import free_port
 from .rendezvous_runtime.sides import (
     RUN_ID,
@@ -36,6 +36,7 @@ from .rendezvous_runtime.sides import (
     happens,
     limit,
     outage,
+    patience,
     seats,
 )
 from .store_defects import Timed, defective, sound
@@ -109,7 +110,7 @@ def test_an_outage_that_is_shorter_than_the_window_is_nothing_to_an_agent(librar
                 assert [one.result for one in asked] == [0, 0]
                 time.sleep(0.05)
         written = a.backend.writes_won
-        claim("A beats again", lambda: a.backend.writes_won > written, 5.0)
+        claim("A beats again", lambda: a.backend.writes_won > written, patience(library, 5.0))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -125,7 +126,7 @@ def test_a_state_that_cannot_be_read_ends_no_heartbeats(library: str) -> None:
         happens(lambda: a.backend.reads > reads + 1 or not a.alive)
         overwritten(cluster, good)
         written = a.backend.writes_won
-        claim("A beats", lambda: a.backend.writes_won > written, 3.0)
+        claim("A beats", lambda: a.backend.writes_won > written, patience(library, 3.0))
 
 
 def overwritten(cluster: Cluster, data: bytes) -> bytes:
@@ -171,7 +172,7 @@ def test_the_timeout_that_was_given_is_kept(library: str) -> None:
         node = cluster.node("A", 1, Settings(2, 2))
         node.handler = made(library, node.backend, timeout=1)
         call = node.join()
-        claim("it gives up", lambda: not call.running, 2.0 if library == "torch" else 10.0)
+        claim("it gives up", lambda: not call.running, patience(library, 2.0))
         assert "Timeout" in type(call.error).__name__
 
 
@@ -211,14 +212,6 @@ def test_the_workers_of_a_round_never_see_what_those_before_left(library: str) -
 
 
 SCHEME = {"torch": "", "trystate": "trystate-"}
-
-
-def crash(url: str) -> None:
-    """A worker that leaves its address, and dies."""
-    rendezvous.register()
-    store, _, _ = next(meet(url, timeout=timedelta(seconds=20)))
-    store.set("address", "of a run that crashed")
-    os._exit(1)
 
 
 @both("the next run joins it")

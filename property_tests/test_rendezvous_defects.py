@@ -15,7 +15,18 @@ from collections.abc import Mapping
 import pytest
 
 from . import test_agent_defects
-from .rendezvous_runtime.sides import Cluster, Node, Settings, agreed, claim, cluster_of, happens, limit, seats
+from .rendezvous_runtime.sides import (
+    Cluster,
+    Node,
+    Settings,
+    agreed,
+    claim,
+    cluster_of,
+    happens,
+    limit,
+    patience,
+    seats,
+)
 from .store_defects import defective, sound
 from .torch_rendezvous.scenarios.nodes import require
 
@@ -132,7 +143,7 @@ def test_who_was_removed_knows_it_before_the_others_begin_without_it(library: st
         agreed(seats(b.join(), other), 2)
         began = time.monotonic()
         pause.open()
-        happens(lambda: learnt, 2.0)
+        happens(lambda: learnt, patience(library, 2.0))
         over.set()
         assert learnt, "A reaches the store again, and does not learn that it is out"
         assert learnt[0] <= began
@@ -165,7 +176,7 @@ def test_a_pause_of_the_store_ends_no_heartbeats_and_makes_no_second_group(libra
         happens(lambda: {"C", "D"} == cluster.peek().redundant or not any(call.running for call in newcomers))
         assert any(call.running for call in newcomers) or all(node.nodes_waiting() for node in members), "two groups"
         for node, before in zip(members, written, strict=True):
-            claim(f"{node} beats", lambda: node.backend.writes_won > before, 3.0)  # noqa: B023 (called at once)
+            claim(f"{node} beats", lambda: node.backend.writes_won > before, patience(library, 3.0))  # noqa: B023
 
 
 @both("a spare that was about to get a seat stays on the wait list for good: the agents restart for ever")
@@ -184,7 +195,7 @@ def test_a_full_round_comes_to_rest_after_a_restart_beside_a_spare(library: str)
         looks = spare.backend.reads
         pause.open()
         require(happens(lambda: spare.backend.reads > looks), "the spare has looked")
-        claim("nobody waits", lambda: [a.nodes_waiting(), b.nodes_waiting()] == [0, 0], 2.0)
+        claim("nobody waits", lambda: [a.nodes_waiting(), b.nodes_waiting()] == [0, 0], patience(library, 2.0))
 
 
 @both("it clears the deadline when it goes, by its own min_nodes: the others wait without one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,10 @@ from trystate.impl.rendezvous.engine import (
     BACKOFF_ATTEMPTS,
     BACKOFF_SECONDS_MAX,
     BACKOFF_SECONDS_MIN,
+    Effect,
+    Engine,
     Joined,
+    Seen,
     Standing,
     Sync,
     Write,
@@ -224,11 +228,12 @@ def test_who_takes_no_seat_has_as_many_rivals_as_may_be() -> None:
     """Spares may be more than there are seats."""
     stage, _, _ = group(0, 1, agreed=settings(2, 2))
     actor = stage.start(stage.engine(5, settings(2, 2), 1.0).join(600.0))
-    for lost in range(3):
+    for lost in range(1100):
         actor.steps_to(Write)
         stage.state = replace(state_of(stage), version=state_of(stage).version + 1)
         actor.step()
-        assert waits(actor.effect).seconds == BACKOFF_SECONDS_MIN * BACKOFF_ATTEMPTS * 2**lost
+        span = BACKOFF_SECONDS_MIN * BACKOFF_ATTEMPTS * 2 ** min(lost, 20)  # 2**1100 is no float
+        assert waits(actor.effect).seconds == min(BACKOFF_SECONDS_MAX, span)
         actor.step()
 
 
@@ -316,6 +321,33 @@ def test_the_heartbeats_end_when_the_membership_does(lost: str) -> None:
         stage.now += joined.state.settings.lease
     stage.run(INTERVAL)
     assert actor.result is Standing[lost.upper()]
+
+
+def works(engine: Engine, begun: list[int]) -> Generator[Effect, Seen, None]:
+    """An agent whose workers run, and stop at once when their round is over."""
+    while True:
+        engine.makes_room = False
+        joined = yield from engine.join(600.0)
+        begun.append(joined.state.round)
+        engine.makes_room = True
+        yield from engine.keep_alive(joined, until=(Standing.REPLACED, Standing.EXPELLED))
+
+
+def test_a_node_that_dies_waiting_without_a_seat_does_not_make_the_others_restart_for_ever() -> None:
+    """Rounds shorter than the window would never see it silent."""
+    stage, agreed, begun = Stage(), settings(1, 2, last_call=0.0), [list[int](), list[int]()]
+    stage.start(works(stage.engine(0, agreed), begun[0]))
+    stage.run()
+    alive = stage.start(works(stage.engine(1, agreed), begun[1]))
+    dies = stage.start(stage.engine(2, agreed).join(600.0))
+    for newcomer in (alive, dies):  # both see the one seat, before the member sees either
+        newcomer.steps_to(Write)
+        newcomer.step()
+    assert tokens(state_of(stage).waiting) == ["token-1", "token-2"]
+    stage.drop(dies)
+    stage.run(100.0)
+    assert begun == [[0, 1], [1]]
+    assert state_of(stage).complete and state_of(stage).find("token-2") is None
 
 
 # ---- leaving, closing, done

@@ -84,10 +84,12 @@ def test_every_property_of_the_agent_is_violated_by_something_broken() -> None:
     )  # fmt: skip
     assert set(properties) <= {broken(name) for name in MUTANTS}
     assert caught(MUTANTS["goes on without a lease"], on="one_group_in_the_job")
+    assert caught(MUTANTS["closes when it is late"], on="closing_is_earned")
 
 
-def test_the_engine_as_it_is_is_not_caught() -> None:
-    assert sweep(SAMPLE) is None
+def test_members_that_do_not_agree_are_caught_as_such() -> None:
+    assert broken("every member is rank 0") == "agree_on_world"
+    assert broken("every member is the master") == "agree_on_master"
 
 
 def test_a_failing_run_is_made_small_and_says_how_to_see_it_again() -> None:

@@ -69,7 +69,7 @@ def _runs(checked: list[Checked], width: int) -> Table:
         "system", "edition", "sizes", "faults", "engine", "states")  # fmt: skip
     table = Table(title="Runs", title_justify="left", box=SIMPLE_HEAD)
     for head in heads:
-        table.add_column(head, justify="right" if head == "states" else "left", no_wrap=True)
+        table.add_column(head, justify="right" if head == "states" else "left", no_wrap=narrow or head != "faults")
     table.add_column("verdicts")
     for c in checked:
         system, seen = c.report.system, c.report.exploration

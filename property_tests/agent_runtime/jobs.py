@@ -34,9 +34,8 @@ CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,las
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["trystate.running", "trystate.impl.agent.launch", "torch.distributed.run"])
 
-# A worker: notes that it runs, then does what the file `do.<agent>` says: go on, succeed, fail once, always,
-# once at a given time, or, as collectives do, when a peer is gone;
-# or ignore SIGTERM.
+# A worker: notes that it runs, then does what the file `do.<agent>` says: go on, succeed, ignore SIGTERM, or fail:
+# once, always, once at a given time, or, as collectives do, when a peer is gone.
 WORKER = """
 import os, pathlib, signal, sys, time
 here, agent = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -133,6 +132,17 @@ def _torchrun(exit_barrier_seconds: float, argv: list[str]) -> None:
     begun = functools.partialmethod(began, exit_barrier_timeout=exit_barrier_seconds)
     setattr(LocalElasticAgent, "__init__", begun)  # noqa: B010 (mypy: a method is not assigned to)
     torchrun(argv)
+
+
+def crash(url: str) -> None:
+    """In a child: a worker that leaves its address at an init method, and dies."""
+    from torch.distributed.rendezvous import rendezvous as meet
+    from trystate.impl.rendezvous import register
+
+    register()
+    store, _, _ = next(meet(url, timeout=timedelta(seconds=20)))
+    store.set("address", "of a run that crashed")
+    os._exit(1)
 
 
 class Program:

@@ -22,7 +22,7 @@ TABLE = """
              CURRENT   NEWCOMERS   REPLACED   EXPELLED   LAPSED    CLOSED
 HEALTHY      GO_ON     GO_ON       REJOIN     REJOIN     REJOIN    END
 SUCCEEDED    REPORT    REPORT      REJOIN     REJOIN     REPORT    END
-FAILED       RESTART   RESTART     REJOIN     REJOIN     RESTART   END
+FAILED       RESTART   RESTART     REJOIN     REJOIN     REJOIN    END
 UNHEALTHY    LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
 UNKNOWN      LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
 INIT         LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
@@ -95,7 +95,7 @@ def test_no_worker_runs_on_in_a_round_that_may_be_over() -> None:
 
 def test_a_restart_is_spent_only_by_a_failure_in_a_round_that_is_not_over() -> None:
     spending = {(v.workers, v.standing) for v in views() if core.decide(v) is Order.RESTART}
-    assert spending == {(W.FAILED, s) for s in (Standing.CURRENT, Standing.NEWCOMERS, Standing.LAPSED)}
+    assert spending == {(W.FAILED, s) for s in (Standing.CURRENT, Standing.NEWCOMERS)}
 
 
 def test_nobody_waits_without_an_end() -> None:

@@ -22,7 +22,7 @@ def ended(*agents: Agent, seconds: float = 30.0) -> list[int]:
 
 
 def gone(job: Job) -> None:
-    eventually("no worker is left", lambda: not any(alive(pid) for pid in job.workers), 5)
+    eventually("no worker is left", lambda: not any(alive(pid) for pid in job.workers), SOON)
 
 
 def test_two_agents_succeed_together(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_killed_agent_leaves_no_orphans_and_the_other_goes_on(tmp_path: Path) 
         a, b = job.two()
         orphan = b.began[0].pid
         b.kill()
-        eventually("its worker dies with it", lambda: not alive(orphan), 1)
+        eventually("its worker dies with it", lambda: not alive(orphan), SOON)
         a.runs(2, world_size=1)
         a.do("succeed")
         assert a.ends() == 0
@@ -234,7 +234,7 @@ def test_success_survives_a_store_that_is_away(tmp_path: Path) -> None:
         with job.server.stopped():
             a.do("succeed")
             b.do("succeed")
-            eventually("both have finished", lambda: not any(alive(pid) for pid in job.workers), 5)
+            eventually("both have finished", lambda: not any(alive(pid) for pid in job.workers), SOON)
             time.sleep(WINDOW + 0.5)
         assert ended(a, b) == [0, 0]
         assert len(job.workers) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -122,6 +123,13 @@ def test_nobody_makes_room_for_nobody_or_when_a_member_has_succeeded() -> None:
     job.room.steps(job.engines[1].done(job.joined[1]))
     beat(job, 0)
     assert job.standing(0) is Standing.NEWCOMERS
+
+
+def test_nobody_makes_room_for_a_node_that_finds_no_seat() -> None:
+    job = Job(waits=True)
+    job.room.state = replace(job.room.seen, settings=replace(job.settings, max_nodes=2))
+    beat(job, 0)
+    assert (job.room.seen.round, job.room.seen.complete) == (0, True)
 
 
 def test_a_failure_without_restarts_left_fails_the_job() -> None:

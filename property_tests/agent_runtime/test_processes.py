@@ -55,7 +55,7 @@ time.sleep(60)
         child = int(parent.stdout.readline())
         eventually("it sleeps", lambda: b"sleep" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0])
         parent.kill()
-        eventually("it dies as well", lambda: not alive(child), 2)
+        eventually("it dies as well", lambda: not alive(child))
 
 
 def test_a_process_whose_parent_is_gone_already_does_not_begin() -> None:

@@ -5,7 +5,7 @@ torch's are in test/distributed/elastic/agent/server/test/local_elastic_agent_te
 | torch's test | here |
 | --- | --- |
 | test_run_happy_function, test_run_function_with_return_value | `test_a_function_returns_its_results_by_rank` |
-| test_simple_dist_sum, test_run_distributed_sum_homogeneous | `test_two_nodes_train_together_and_end_well` |
+| test_simple_dist_sum, test_run_distributed_sum_homogeneous | the first job of docs/deploy.md, run by `test_docs.py` |
 | test_workers_drift_success | `test_two_agents_succeed_together` |
 | test_workers_drift_fail | `test_who_has_finished_comes_back_when_the_other_fails`: the barrier ends with the job |
 | test_shutdown_called | test_processes.py, and that no worker is left after the jobs of test_jobs.py |

@@ -33,7 +33,7 @@ from ..torch_rendezvous.scenarios.nodes import (
 from ..torch_rendezvous.scenarios.observation import Seat, disagree_on_master, disagree_on_world
 
 __all__ = ["RUN_ID", "Call", "Cluster", "Node", "Settings", "agreed", "claim", "cluster_of", "happens", "limit",
-           "outage", "seats"]  # fmt: skip
+           "outage", "patience", "seats"]  # fmt: skip
 
 
 DELAY = 0.2  # seconds for one of torch's: its handlers look five times as often, which can only help them
@@ -171,6 +171,11 @@ def happens(holds: Callable[[], object], within_s: float = WAIT_S_MAX) -> bool:
 def limit(library: str, ours_s: float) -> float:
     """Seconds to wait for what must not happen: in torch's, where it does, as long as it takes."""
     return ours_s if library == "trystate" else WAIT_S_MAX
+
+
+def patience(library: str, torchs_s: float) -> float:
+    """Seconds to wait for what must happen: torch's, where it does not, are not waited for so long."""
+    return torchs_s if library == "torch" else WAIT_S_MAX
 
 
 def claim(what: str, holds: Callable[[], object], within_s: float = WAIT_S_MAX) -> None:

@@ -182,7 +182,7 @@ def test_who_leaves_is_missed_at_once(store: HashStore) -> None:
     with handlers(2, store, 1, 2, keep_alive_interval=30) as found:
         agreed(next_of(found), 2)
         found[1].leave()
-        until(lambda: found[0].num_nodes_waiting() > 0, 3.0)
+        until(lambda: found[0].num_nodes_waiting() > 0)
         agreed(next_of(found[:1]), 1)
 
 
@@ -191,7 +191,7 @@ def test_a_handler_that_is_forgotten_leaves(store: HashStore) -> None:
         other = handler(store, 1, 2, keep_alive_interval=30)
         agreed(next_of([kept, other]), 2)
         del other
-        until(lambda: kept.num_nodes_waiting() > 0, 5.0)
+        until(lambda: kept.num_nodes_waiting() > 0)
 
 
 def test_a_write_whose_answer_is_lost_happens_once(store: HashStore) -> None:

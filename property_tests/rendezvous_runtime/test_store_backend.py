@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from trystate.impl.rendezvous import store_backend
 from trystate.impl.rendezvous.backends import Backend
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
-from trystate.impl.rendezvous.store_backend import StoreBackend
+from trystate.impl.rendezvous.store_backend import OPERATION_SECONDS, StoreBackend, connection
 from trystate.impl.store import HashStore, TCPStore, TCPStoreServer
+from trystate.impl.store.errors import StoreClosed
 
 from . import nodes
 
@@ -25,7 +28,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
 def test_what_is_written_is_read_and_nothing_is_overwritten_unseen(backend: Backend) -> None:
     began = time.monotonic()
     assert backend.read() is None
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < OPERATION_SECONDS
     assert backend.write(b"one", None) == b"one"
     other = backend.clone()
     assert other.write(b"two", None) == b"one"
@@ -122,7 +125,7 @@ def test_a_server_that_is_gone_is_named_and_one_that_comes_back_is_found() -> No
             backend.close()
 
 
-def test_watches_that_are_lost_end_the_wait() -> None:
+def test_a_server_that_dies_ends_the_wait() -> None:
     with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
         backend = StoreBackend(store, "job")
         threading.Timer(0.3, server.close).start()
@@ -146,6 +149,52 @@ def test_news_of_a_life_that_is_over_is_not_news() -> None:
             backend.wait(1, 0.3)
             assert time.monotonic() - began > 0.25
             backend.close()
+
+
+def test_a_connection_that_is_made_while_the_backend_is_closed_is_closed_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+    made: list[TCPStore] = []
+
+    def slowly(store: TCPStore) -> TCPStore:
+        begun.set()
+        goes_on.wait(20.0)
+        made.append(connection(store))
+        return made[-1]
+
+    monkeypatch.setattr(store_backend, "connection", slowly)
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
+        backend = StoreBackend(store, "job")
+
+        def closes() -> None:
+            begun.wait(20.0)
+            backend.close()
+            goes_on.set()
+
+        found, _ = nodes.together([backend.read, closes])
+        assert isinstance(found, RendezvousConnectionError)
+        with pytest.raises(StoreClosed):
+            made[0].num_keys()
+        assert backend.read() is None, "who goes on connects anew"
+        backend.close()
+
+
+def test_a_prefix_of_torchs_does_not_keep_our_connection_open() -> None:
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
+        backend = StoreBackend(nodes.TorchStores.PrefixStore("p", store), "job")
+        before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        for _ in range(5):
+            other = backend.clone()
+            assert other.read() is None
+            other.close()
+        assert before == 0 or len(os.listdir("/proc/self/fd")) < before + 5
+        backend.read()
+        threading.Timer(0.2, backend.interrupt).start()
+        began = time.monotonic()
+        backend.wait(0, 5.0)
+        assert time.monotonic() - began < 4.0
+        assert store.num_keys() >= 0, "the origin is its owner's to close"
 
 
 def test_a_closed_backend_says_so_or_connects_anew_but_never_hangs(backend: Backend) -> None:

@@ -5,7 +5,6 @@ Rule: both have the same network, the same agent and the same faults; a seed dec
 
 from __future__ import annotations
 
-import gc
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -26,13 +25,13 @@ from .outcomes import Outcomes
 from .schedule import Fault, Host, Schedule, draw
 from .servers import Network, Server
 from .surroundings import virtual
+from .swarm import tidily
 from .torchs import TORCH
 
 LOOK_SECONDS = 0.25  # between two looks at whether there are two groups
 REST_SECONDS = 1.0  # a run is over when nothing has been wrong for so long
 SETTLE_SECONDS = 60.0  # after the last fault: whatever is wrong then is a violation
 SHRINK_RUNS_MAX = 400
-COLLECT_RUNS = 20
 
 
 # ---- ours
@@ -172,19 +171,8 @@ def shrink(failed: Run, name: str = "") -> Run:
 
 
 def sweep(seeds: Iterable[int], side: Side = OURS, nodes: int | None = None, *, on: bool = False) -> Iterator[Run]:
-    """The runs of these seeds. Garbage is collected now and then: it costs a third of the time."""
-    collecting = gc.isenabled()
-    gc.freeze()  # what was there before is not looked through each time
-    gc.disable()
-    try:
-        for done, seed in enumerate(seeds):
-            yield run(usual(seed, nodes), side, on=on)
-            if done % COLLECT_RUNS == 0:
-                gc.collect()
-    finally:
-        gc.unfreeze()
-        if collecting:
-            gc.enable()
+    """The runs of these seeds."""
+    return (run(usual(seed, nodes), side, on=on) for seed in tidily(seeds, 20))
 
 
 def found(runs: Iterable[Run]) -> dict[str, list[int]]:

@@ -88,8 +88,8 @@ class Monitors:
         _shape(before, after)
         if before is not None:
             _kept(before, after)
-            self._spending(before, after, self.processes[who])
             self._closing(before, after, who)
+            self._spending(before, after, self.processes[who])
             self._removals(before, after, who)
         self._settings(after)
         self._runners(after)
@@ -192,6 +192,8 @@ class Monitors:
         self.say(process.token, f"returns: round {state.round}, rank {joined.rank} of {joined.world_size}")
         members = tuple((p.node.token, p.host, p.port) for p in state.participants)
         known = self._worlds.setdefault((state.life, state.round), members)
+        master = (joined.master.node.token, joined.master.host, joined.master.port)
+        demand(known[0] == master, "agree_on_master", process.token, known[0], master)
         demand(known == members, "agree_on_world", process.token, known, members)
         demand(state.complete, "agree_on_world", process.token, state)
         mine = members[joined.rank][0]
@@ -199,7 +201,6 @@ class Monitors:
         before = process.joined.state if process.joined is not None else None
         later = before is None or before.life != state.life or before.round < state.round
         demand(later, "a_restart_is_a_new_round", process.token, state)
-        demand(joined.master == state.participants[0], "agree_on_master", joined.master, state)
 
     def starts(self, process: Process) -> None:
         """Workers start, or a host comes back with them: nobody runs in another round."""

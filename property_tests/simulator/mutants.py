@@ -81,7 +81,7 @@ def _dropped(seen: State, me: Participant, silent: Any) -> State:
 
 def _slammed(seen: State, me: Participant) -> State:
     gone = changes._without(seen, {me.node.token})
-    return changes._next(replace(gone, closed=Closed(str(me.node), "too late")), me.node.token, news=True)
+    return changes._next(replace(gone, closed=Closed(str(me.node), "too late", "failed")), me.node.token, news=True)
 
 
 def _unordered(seen: State, me: Participant) -> State:
@@ -176,6 +176,14 @@ class Meddled(Engine):
             return after
 
 
+class Vain(Engine):
+    """Takes itself for rank 0."""
+
+    def _ends(self, action: Action, view: View, seconds: float) -> Joined | None:
+        joined = super()._ends(action, view, seconds)
+        return replace(joined, rank=0) if joined is not None else None
+
+
 class Believing(Meddled):
     """Takes every write for won."""
 
@@ -236,6 +244,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "expels without replacing the round": changing("expel", _dropped),
     "closes when it is late": changing("withdraw", _slammed),
     "ranks in the order of arrival": changing("mark_complete", _unordered),
+    "every member is rank 0": lambda: _engine(Vain),
+    "every member is the master": patched(Joined, "master", property(lambda self: self.state.participants[self.rank])),
     "a heartbeat that does not count": changing("keep_alive", _unbeaten),
     "a round is replaced by an empty one": patched(changes, "_replaced", _emptied),
     "versions stand still": patched(changes, "_next", _same_version),

@@ -39,7 +39,6 @@ TIED_SECONDS = 0.5  # from the end of a worker to the failure of those that work
 RETRY_SECONDS = 0.2  # between two tries to reach the store, at most
 NOTICE_SECONDS, LEAVE_SECONDS = 1.0, 3.0  # how long a process that ends tries to say so, before and after its workers
 BEGUN = (Standing.CURRENT, Standing.NEWCOMERS)
-IN_A_ROUND = (Place.RETURNING, Place.RUNNING, Place.DONE, Place.EXITING)
 EngineFactory = Callable[..., Engine]
 T = TypeVar("T")
 

@@ -19,7 +19,6 @@ from .store import Store
 REST_SECONDS = 3.0  # a run is over when nothing has been wrong for so long
 SETTLE_SECONDS = 60.0  # after the last fault: whatever is wrong then is a violation
 SHRINK_RUNS_MAX = 400
-COLLECT_RUNS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +105,22 @@ def shrink(failed: Run, engine: EngineFactory = Engine) -> Run:
 
 
 def sweep(seeds: Iterable[int], nodes: int | None = None) -> Run | None:
-    """The first run that fails, of these seeds. Garbage is collected now and then: it costs a third of the time."""
+    """The first run that fails, of these seeds."""
+    runs = (run(draw(seed, nodes)) for seed in tidily(seeds, 50))
+    return next((one for one in runs if one.fails), None)
+
+
+def tidily(seeds: Iterable[int], runs: int) -> Iterator[int]:
+    """These seeds, while garbage is collected after so many of them alone: it costs a third of the time."""
     collecting = gc.isenabled()
     gc.freeze()  # what was there before is not looked through each time
     gc.disable()
     try:
         for done, seed in enumerate(seeds):
-            if (one := run(draw(seed, nodes))).fails:
-                return one
-            if done % COLLECT_RUNS == 0:
+            yield seed
+            if done % runs == 0:
                 gc.collect()
     finally:
         gc.unfreeze()
         if collecting:
             gc.enable()
-    return None
