@@ -1,7 +1,7 @@
 """The repaired rendezvous holds every property in every planned size; its counts are pinned.
 
-Rule: what takes longer than a few seconds is explored by `trystate verify` and by docs/generate.py, which pins it in
-docs/verdicts.md; under HYPOTHESIS_PROFILE=nightly here as well, with what is too large for either.
+Rule: what takes longer than a few seconds is explored by `trystate verify`, and pinned in docs/verdicts.md; under
+HYPOTHESIS_PROFILE=nightly here as well, with what is too large for that.
 """
 
 from __future__ import annotations

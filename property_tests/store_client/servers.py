@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 
-from ..torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer
+from ..torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer, freeze
 
 _MAKE: Mapping[str, type[Server]] = {"ours": OurServer, "libuv": TorchServer, "legacy": TorchLegacyServer}
 KINDS = tuple(_MAKE)
@@ -33,7 +33,7 @@ def serving(kind: str) -> Iterator[Served]:
 @contextlib.contextmanager
 def frozen(server: Served) -> Iterator[None]:
     """The server does nothing at all, and its connections stay open, until the block ends."""
-    freeze(server)
+    freeze(server.pid)
     try:
         yield
     finally:
@@ -44,9 +44,3 @@ def kill(server: Served) -> None:
     """Returns when it is over, and the kernel has closed its connections."""
     os.kill(server.pid, signal.SIGKILL)
     os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
-
-
-def freeze(server: Served) -> None:
-    """Returns when all its threads have stopped."""
-    os.kill(server.pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, server.pid, os.WSTOPPED)

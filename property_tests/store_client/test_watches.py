@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from trystate.impl.store import ConnectionLost, TCPStore
 
+from ..torch_store.server import freeze
 from .common import HOST, until, within
-from .servers import Served, freeze, frozen, kill, serving
+from .servers import Served, frozen, kill, serving
 
 
 def test_every_change_is_told_once_and_in_order(ours: TCPStore, key: str) -> None:
@@ -99,7 +100,7 @@ def test_a_watch_is_told_that_its_server_is_lost(end: str) -> None:
         if end == "killed":
             kill(server)
         else:
-            freeze(server)
+            freeze(server.pid)
         until(lambda: watch.lost)
         until(lambda: len(told) == 2)
     assert isinstance(told[1], ConnectionLost)

@@ -31,6 +31,12 @@ sys.stdin.read()
 """
 
 
+def freeze(pid: int) -> None:
+    """Stop a child; returns when all its threads have stopped, which is some time after the signal."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+
 class Server(AbstractContextManager["Server"]):
     """A server on a free port of 127.0.0.1, and the clients that are under test with it."""
 
@@ -45,7 +51,7 @@ class Server(AbstractContextManager["Server"]):
 
     def freeze(self) -> None:
         """Stop the process: its sockets stay open and nothing is answered."""
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
