@@ -35,15 +35,16 @@ def check(
     limits = limits or Limits()
     kernel = Kernel(system)
     reason = f"{engine}, as asked"
+    wanted = list(watches(kernel))
     searcher: Engine | None = None
+    exploration: Exploration | None = None
     if engine == "auto":
-        choice = choose(kernel, symmetry)
-        engine, reason = choice.engine, choice.reason
-        if choice.looked is not None:
-            searcher = choice.looked.again(limits, report)
+        choice = choose(kernel, symmetry, wanted, limits, report)
+        engine, reason, searcher, exploration = choice.engine, choice.reason, choice.searcher, choice.seen
     if searcher is None:
         searcher = make_engine(engine, kernel, limits, report, symmetry)
-    exploration = searcher.explore(list(watches(kernel)))
+    if exploration is None:
+        exploration = searcher.explore(wanted)
     _refuse_broken(kernel, exploration)
     verdicts = [_verdict(kernel, searcher, exploration, p, symmetry) for p in [*system.properties, deadlock(system)]]
     fired = {t.name for t in system.transitions for k in exploration.found if k.startswith(f"fired {t.name} ")}

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .kernel import Kernel, Limits
+from .engine import Report
+from .kernel import Exploration, Kernel, Limits, Watch
 
 if TYPE_CHECKING:
     from .explicit import ExplicitEngine
@@ -18,30 +19,33 @@ EXPLICIT_STATES_MAX = 150_000_000  # 24 to 48 bytes each; decision diagrams only
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An engine, why, and the explicit engine that took the look, if one did."""
+    """An engine, and why; and what is left of the look: the engine itself, and what it saw if that was everything."""
 
     engine: str
     reason: str
-    looked: ExplicitEngine | None = None
+    searcher: ExplicitEngine | None = None
+    seen: Exploration | None = None
 
 
-def choose(kernel: Kernel, symmetry: bool) -> Choice:
-    """The engine for this system."""
+def choose(kernel: Kernel, symmetry: bool, watches: Sequence[Watch], limits: Limits, report: Report) -> Choice:
+    """The engine for this system; what a look completes need not be explored again."""
     if symmetry:
         return Choice("explicit", "explicit: symmetry was asked for")
     from .explicit import ExplicitEngine
 
-    engine = ExplicitEngine(kernel, LOOK)
-    seen = engine.explore([])
+    look = Limits(min(LOOK.states, limits.states), limits.memory_bytes, min(LOOK.seconds, limits.seconds))
+    engine = ExplicitEngine(kernel, look)
+    seen = engine.explore(watches)
     if seen.complete:
-        return Choice("explicit", f"explicit: {seen.distinct:,} states", engine)
+        engine.limits, engine.report = limits, report
+        return Choice("explicit", f"explicit: {seen.distinct:,} states", engine, seen)
     states = project(seen.distinct, [len(level) for level in engine.levels])
     guess = f"about {states:.0e} states"
-    if states <= EXPLICIT_STATES_MAX:
-        return Choice("explicit", f"explicit: {guess}", engine)
-    if importlib.util.find_spec("dd") is None:
-        return Choice("explicit", f"explicit: {guess}, and the extra 'symbolic' is not installed", engine)
-    return Choice("symbolic", f"symbolic: {guess}")
+    if states > EXPLICIT_STATES_MAX:
+        if importlib.util.find_spec("dd") is not None:
+            return Choice("symbolic", f"symbolic: {guess}")
+        guess += ", and the extra 'symbolic' is not installed"
+    return Choice("explicit", f"explicit: {guess}", engine.again(limits, report))
 
 
 def project(distinct: int, sizes: Sequence[int]) -> int:

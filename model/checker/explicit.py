@@ -182,7 +182,7 @@ class ExplicitEngine:
             raise UsageError("liveness is not decided under symmetry: explore without it")
         if self.stopped:
             raise UsageError(f"liveness is decided on all states: explore completely first ({self.stopped})")
-        region = fair_region(self._graph, ~self._where(goal, binding), self._fair)
+        region = fair_region(self._graph, ~self._where(goal, binding))
         starts = np.flatnonzero(region & self._where(premise, binding))
         if not len(starts):
             return None
@@ -190,7 +190,7 @@ class ExplicitEngine:
         words = self.layout.words_of(self._states, start)
         end = int(self._depths[start]), words
         stem = self._concrete(self._trails.trails([end])[end])
-        run, began = fair_run(self._graph, region, self._fair, start)
+        run, began = fair_run(self._graph, region, start)
         states = tuple(self.layout.unpack(self.layout.words_of(self._states, node)) for _, node in run)
         path = Path(stem.states + states, stem.steps + tuple(number for number, _ in run))
         return Lasso(path, len(stem.steps) + began)
@@ -208,10 +208,6 @@ class ExplicitEngine:
             raise UsageError(f"the graph has all states: explore completely first ({self.stopped})")
         initial, _ = self.layout.find(self.levels[0], self._states)
         return Explored(self.layout, self._states, self._graph, tuple(initial.tolist()))
-
-    @cached_property
-    def _fair(self) -> list[int]:
-        return [step.instance.number for step in self.steps if step.instance.fair and step.possible]
 
     @cached_property
     def _states(self) -> Keys:

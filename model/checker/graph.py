@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ class Graph:
         self, layout: Layout, steps: Sequence[Step], states: Keys, tick: Callable[[int, int], None]
     ) -> None:  # fmt: skip
         self.size = len(states)
+        self.fair = [step.instance.number for step in steps if step.instance.fair and step.possible]
         pieces: dict[int, tuple[list[Nodes], list[Nodes]]] = {s.instance.number: ([], []) for s in steps}
         edges = 0
         for start in range(0, self.size, CHUNK):
@@ -71,13 +73,21 @@ class Graph:
         """The origins of every edge into the nodes, with repetitions."""
         return self.before[_spans(self.first_before, nodes)[0]]
 
-    def resting(self, fair: Sequence[int]) -> Mask:
+    @cached_property
+    def resting(self) -> Mask:
         """The nodes from which nothing that must happen can."""
         out = np.ones(self.size, np.bool_)
-        for number in fair:
+        for number in self.fair:
             if number in self.origins:
                 out[self.origins[number]] = False
         return out
+
+    def taken(self, number: int, within: Mask) -> tuple[Nodes, Nodes] | None:
+        """The edges of a step from nodes of `within`: origins and targets; None if there are none."""
+        if number not in self.origins:
+            return None
+        chosen = within[self.origins[number]]
+        return (self.origins[number][chosen], self.targets[number][chosen]) if chosen.any() else None
 
     def satisfied(self, number: int, region: Mask) -> Mask:
         """The nodes of the region where a fair step is disabled, or stays in the region."""
@@ -167,55 +177,57 @@ def _spans(offsets: NDArray[np.int64], nodes: Rows) -> tuple[Rows, Rows]:
     return np.repeat(skipped, counts) + np.arange(counts.sum()), counts
 
 
-def fair_region(graph: Graph, avoid: Mask, fair: Sequence[int]) -> Mask:
+def fair_region(graph: Graph, avoid: Mask) -> Mask:
     """The nodes of `avoid` from which a weakly fair run stays in it for ever.
 
     A run may rest where no fair step is enabled. As in the reference engine, whatever visits or can take
     each fair step again and again within the region is fair.
     """
-    resting = graph.resting(fair)
-    region = _peel(graph, avoid, resting)
     # Whoever can reach a place of rest satisfies every fair step there: acyclic graphs need no more.
-    sure = graph.reaching(region & resting, region)
-    while not np.array_equal(sure, region):
-        size = int(region.sum())
-        for number in fair:
-            good = graph.satisfied(number, region) | sure
-            if not np.array_equal(good, region):
+    to_rest = graph.reaching(avoid & graph.resting, avoid)
+    region = _endless(graph, avoid & ~to_rest)
+    steps = [step for step in (graph.taken(number, region) for number in graph.fair) if step is not None]
+    size = -1
+    while size != (size := int(region.sum())):
+        for origins, targets in steps:
+            leaving = origins[region[origins] & ~region[targets]]
+            if len(leaving):
+                good = region.copy()
+                good[leaving] = False
                 region = graph.reaching(good, region)
-        if int(region.sum()) == size:
-            break
-    return region
+    return region | to_rest
 
 
-def _peel(graph: Graph, avoid: Mask, resting: Mask) -> Mask:
-    """Drop, again and again, nodes with no way on in the region and no right to rest."""
-    region = avoid.copy()
-    inside = region[graph.after]
-    degree = np.add.reduceat(np.append(inside, False).astype(np.int32), graph.first_after[:-1])
-    degree[np.diff(graph.first_after) == 0] = 0
-    frontier = np.flatnonzero(region & ~resting & (degree == 0))
+def _endless(graph: Graph, region: Mask) -> Mask:
+    """Drop, again and again, the nodes with no way on in the region."""
+    region = region.copy()
+    nodes = np.flatnonzero(region)
+    edges, counts = _spans(graph.first_after, nodes)
+    inside = np.concatenate([[0], np.cumsum(region[graph.after[edges]])])
+    degree = np.zeros(graph.size, np.int64)
+    degree[nodes] = np.diff(inside[np.concatenate([[0], np.cumsum(counts)])])
+    frontier = nodes[degree[nodes] == 0]
     while len(frontier):
         region[frontier] = False
         origins, lost = np.unique(graph.predecessors(frontier), return_counts=True)
-        degree[origins] -= lost.astype(np.int32)
-        frontier = origins[region[origins] & ~resting[origins] & (degree[origins] == 0)].astype(np.intp)
+        degree[origins] -= lost
+        frontier = origins[region[origins] & (degree[origins] == 0)].astype(np.intp)
     return region
 
 
-def fair_run(graph: Graph, region: Mask, fair: Sequence[int], start: int) -> tuple[Route, int]:
+def fair_run(graph: Graph, region: Mask, start: int) -> tuple[Route, int]:
     """A run in the region from `start`, and after how many of its steps it begins to repeat for ever.
 
     In the loop every fair step is taken, or disabled, at least once; a loop of no steps is a rest.
     """
-    to_rest = graph.route(start, region & graph.resting(fair), region)
+    to_rest = graph.route(start, region & graph.resting, region)
     if to_rest is not None:
         return to_rest, len(to_rest)
     run: Route = []
     here = start
     while True:
         anchor, began = here, len(run)
-        here = _round(graph, region, fair, here, run)
+        here = _round(graph, region, here, run)
         home = np.zeros(graph.size, np.bool_)
         home[anchor] = True
         back = graph.route(here, home, region)
@@ -223,9 +235,9 @@ def fair_run(graph: Graph, region: Mask, fair: Sequence[int], start: int) -> tup
             return run + back, began
 
 
-def _round(graph: Graph, region: Mask, fair: Sequence[int], here: int, run: Route) -> int:
+def _round(graph: Graph, region: Mask, here: int, run: Route) -> int:
     """Extend the run until each fair step has been disabled or taken once; returns where it ends."""
-    pending = set(fair) & _enabled(graph, here)
+    pending = set(graph.fair) & _enabled(graph, here)
     while pending:
         number = min(pending)
         route = graph.route(here, graph.satisfied(number, region), region)
