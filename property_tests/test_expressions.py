@@ -34,7 +34,7 @@ from trystate.model.language import (
     ord_,
 )
 from trystate.model.language.expressions import FALSE, TRUE, const, lift, rebuild, substitute, variable
-from trystate.model.language.quantifiers import expand, free_variables
+from trystate.model.language.quantifiers import expand
 from trystate.model.language.sorts import index_sort
 
 from .lines import blamed
@@ -232,7 +232,7 @@ def test_membership_by_in_is_refused_and_isin_is_the_remedy() -> None:
 
 def test_quantifiers_bind_every_index_of_their_generator() -> None:
     tree = any_(S.knows[j, k] & (j != k) for j in S.node for k in S.node)
-    assert free_variables(tree) == frozenset()
+    assert tree.free == frozenset()
     assert holds(tree, knows_0_1=1)
     assert not holds(tree, knows_0_0=1)
     unrolled = expand(tree, {})
@@ -242,9 +242,9 @@ def test_quantifiers_bind_every_index_of_their_generator() -> None:
 def test_a_quantifier_leaves_the_indices_of_the_outer_one_free() -> None:
     for j in S.node:
         inner = any_(S.knows[j, k] for k in S.node)
-        assert free_variables(inner) == {j}
+        assert inner.free == {j}
         outer = all_(x for x in [inner])
-        assert free_variables(outer) == {j}
+        assert outer.free == {j}
 
 
 def test_nested_quantifiers_over_one_index_do_not_capture_each_other() -> None:
@@ -262,7 +262,7 @@ def test_counting_counts_members_even_where_the_condition_ignores_them() -> None
     assert expand(count(S.lamp for _ in S.node), {}) is as_int(S.lamp) + as_int(S.lamp)
     for j in S.node:
         inner = count(S.seen[j] for _ in S.node)
-        assert free_variables(inner) == {j}
+        assert inner.free == {j}
         assert substitute(inner, {j: const(0, NODE)}) is count(S.seen[0] for _ in S.node)
 
 

@@ -32,12 +32,13 @@ Value = "Expr | bool | int | enum.Enum"
 class Expr:
     """One node of an expression tree; immutable and interned."""
 
-    __slots__ = ("__weakref__", "args", "op", "serial", "sort")
+    __slots__ = ("__weakref__", "_free", "args", "op", "serial", "sort")
 
     op: str
     args: tuple[Any, ...]
     sort: Sort
     serial: int
+    _free: frozenset[Expr]
 
     def __new__(cls, op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
         key = (op, sort, *(("e", x.serial) if isinstance(x, Expr) else x for x in args))
@@ -47,6 +48,17 @@ class Expr:
             found.op, found.args, found.sort, found.serial = op, args, sort, next(_serials)
             _interned[key] = found
         return found
+
+    @property
+    def free(self) -> frozenset[Expr]:
+        """The variables in it that no quantifier in it binds."""
+        try:
+            return self._free
+        except AttributeError:
+            inner = frozenset[Expr]().union(*(x.free for x in self.args if isinstance(x, Expr)))
+            bound = self.args[:1] if self.op in ("any", "count") else ()
+            self._free = frozenset((self,)) if self.op == "var" else inner.difference(bound)
+            return self._free
 
     def __hash__(self) -> int:
         return self.serial
@@ -303,7 +315,13 @@ def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
 
 def substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr] | None = None) -> Expr:
     """Replace variables (or whole reads) by expressions. Share `memo` between calls with one mapping."""
-    memo = {} if memo is None else memo
+    variables = all(key.op == "var" for key in mapping)
+    return _substitute(expr, mapping, {} if memo is None else memo, variables)
+
+
+def _substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr], variables: bool) -> Expr:
+    if variables and expr.free.isdisjoint(mapping):
+        return expr
     found = memo.get(expr)
     if found is None:
         if expr in mapping:
@@ -311,7 +329,7 @@ def substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr] | N
         elif expr.op in ("const", "var"):
             found = expr
         else:
-            args = tuple(substitute(x, mapping, memo) if isinstance(x, Expr) else x for x in expr.args)
+            args = tuple(_substitute(x, mapping, memo, variables) if isinstance(x, Expr) else x for x in expr.args)
             same = all(x is y for x, y in zip(args, expr.args, strict=True))
             found = expr if same else rebuild(expr, args)
         memo[expr] = found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import source
 from .expressions import Expr, lift, variable
-from .quantifiers import free_variables, is_loop_variable
+from .quantifiers import is_loop_variable
 from .state import SymbolicState
 
 if TYPE_CHECKING:
@@ -162,6 +162,6 @@ def _condition(name: str, at: str, value: Any) -> Expr:
     expr = lift(value)
     if expr.sort.kind != "bool":
         source.refuse(f"{name} returned {expr}, which is not a condition", at=at)
-    if any(is_loop_variable(v) for v in free_variables(expr)):
+    if any(is_loop_variable(v) for v in expr.free):
         source.refuse(f"{name}: a loop index is left over, close it with all_() or any_()", at=at)
     return expr

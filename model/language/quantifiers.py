@@ -47,14 +47,6 @@ def is_loop_variable(expr: Expr) -> bool:
     return expr.op == "var" and "#" in expr.args[0]
 
 
-def free_variables(expr: Expr) -> frozenset[Expr]:
-    """The variables that no quantifier in the tree binds."""
-    if expr.op == "var":
-        return frozenset((expr,))
-    inner = frozenset[Expr]().union(*(free_variables(x) for x in expr.args if isinstance(x, Expr)))
-    return inner - {expr.args[0]} if expr.op in ("any", "count") else inner
-
-
 def _depth(expr: Expr) -> int:
     inner = max((_depth(x) for x in expr.args if isinstance(x, Expr)), default=0)
     return inner + 1 if expr.op in ("any", "count") else inner
@@ -74,7 +66,7 @@ def _bound(op: str, values: Iterable[Any]) -> Expr:
         body = lift(value)
         if body.sort.kind != "bool":
             source.refuse(f"{op} wants conditions, but {body} is of sort {body.sort.name}")
-        mine = [v for v in _open if v not in outer and (op == "count" or v in free_variables(body))]
+        mine = [v for v in _open if v not in outer and (op == "count" or v in body.free)]
         if op == "count" and len(mine) > 1:
             source.refuse("count() goes over one index: nest any_() inside it for more")
         for v in reversed(mine):
@@ -120,4 +112,4 @@ def expand(expr: Expr, memo: dict[Expr, Expr]) -> Expr:
     return found
 
 
-__all__ = ["FALSE", "IndexSet", "all_", "and_", "any_", "count", "expand", "free_variables", "is_loop_variable"]
+__all__ = ["FALSE", "IndexSet", "all_", "and_", "any_", "count", "expand", "is_loop_variable"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import source
 from .expressions import Expr, and_, const, equal, ite, lift, read, substitute
 from .fields import Slot
-from .quantifiers import IndexSet, count, free_variables, is_loop_variable
+from .quantifiers import IndexSet, count, is_loop_variable
 from .sequences import view_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class SymbolicState:
             expr = lift(condition)
             if expr.sort.kind != "bool":
                 source.refuse(f"when() wants a condition, but {expr} is of sort {expr.sort.name}")
-            if any(is_loop_variable(v) for v in free_variables(expr)):
+            if any(is_loop_variable(v) for v in expr.free):
                 source.refuse("when() inside a loop over an index: say all_(...) or any_(... for j in s.node)")
             self._guard.append(expr)
 
@@ -152,7 +152,7 @@ def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: A
     if len({*loops}) < sum(is_loop_variable(i) for i in indices):
         source.refuse(f"{slot.name}: one loop index stands twice, write to the diagonal with an index of its own")
     expr = substitute(expr, dict(loops))
-    if any(is_loop_variable(v) for v in free_variables(expr)):
+    if any(is_loop_variable(v) for v in expr.free):
         source.refuse(f"the loop index escapes into {slot.name}: use count(), any_() or all_() for a total")
     here = and_(*(equal(p, i) for i, p in zip(indices, places, strict=True) if i not in loops))
     old = state._bodies.get(slot.name, slot.identity())

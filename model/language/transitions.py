@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import source
 from .expressions import Expr, and_, variable
-from .quantifiers import free_variables, is_loop_variable
+from .quantifiers import is_loop_variable
 from .state import SymbolicState, Write
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def trace(system: System, name: str, rule: Rule) -> Transition:
         setattr(state, left, getattr(state, left) - 1)
     effects = {f: body for f, body in state._bodies.items() if body is not system.slots[f].identity()}
     for write in state._writes.values():
-        if any(is_loop_variable(v) for v in free_variables(write.value)):
+        if any(is_loop_variable(v) for v in write.value.free):
             source.refuse(f"{name}: a loop index escapes into {write.field}", at=write.line)
     doc = (rule.body.__doc__ or "").strip().split("\n")[0]
     arcs = tuple(a for a in rule.arcs if not a.editions or system.edition in a.editions)
