@@ -147,14 +147,16 @@ class Replayed:
 
 
 def replay_every_edge(
-    system: System, subject: Subject, *, refusals: bool = False, stop_after: int = 5,
+    system: System, subject: Subject, *, refusals: bool = False, repeats: bool = True, stop_after: int = 5,
     report: Callable[[str], None] = lambda _: None,
 ) -> Replayed:  # fmt: skip
     """Take every edge of the system's graph on the subject, comparing what can be seen after each step.
 
-    With `refusals`, in each state every disabled step that can be tried is tried once, and must be refused.
+    With `refusals`, in each state every disabled step that can be tried is tried once, and must be refused. Without
+    `repeats`, a step that was compared before is compared again only at the end of a walk: what went wrong unseen this
+    time shows at the next new step. A subject whose `observe` tells what happened since it was last asked needs them.
     """
-    replay = _Replay(system, subject, refusals)
+    replay = _Replay(system, subject, refusals, repeats)
     walks = 0
     disagreements: list[str] = []
     for walk in replay.cover.walks():
@@ -173,15 +175,16 @@ def replay_every_edge(
 class _Replay:
     """The model's graph and the subject, side by side."""
 
-    def __init__(self, system: System, subject: Subject, refusals: bool) -> None:
+    def __init__(self, system: System, subject: Subject, refusals: bool, repeats: bool) -> None:
         self.explored = explore_graph(system)
         self.cover = _Cover(self.explored)
-        self.system, self.subject, self.refusals = system, subject, refusals
+        self.system, self.subject, self.refusals, self._repeats = system, subject, refusals, repeats
         self.interpreter = Interpreter(system)
         self.steps = self.refused = 0
         self._state = cache(self.explored.state)
-        self._careful = False  # look after each refused step, not after all of a state's
+        self._careful = False  # look after each step, and each refused one, not after all of a state's
         self._instances = self.interpreter.kernel.instances
+        self._compared: set[tuple[int, int, int]] = set()  # as _last
         self._tried: set[int] = set()  # the states in which every refusal has been tried
         self._trail: list[str] = []
         self._last: tuple[int, int, int] | None = None  # the state before the last step, its number, the state after
@@ -196,10 +199,12 @@ class _Replay:
         here = walk.start
         self.subject.reset()
         self._arrive(here)
-        for number, after in zip(walk.steps, walk.states, strict=True):
+        for left, number, after in zip(range(len(walk.steps))[::-1], walk.steps, walk.states, strict=True):
             self._last = (here, number, after)
             self._take(self._instances[number])
-            self._arrive(after)
+            if self._repeats or self._careful or not left or self._last not in self._compared:
+                self._arrive(after)
+                self._compared.add(self._last)
             here = after
             self.steps += 1
 

@@ -53,7 +53,7 @@ TestSteps.settings = settings(max_examples=100 if NIGHTLY else 15, stateful_step
 
 def disagreements(size: str = "2 1:2", *faults: str) -> Replayed:
     model = system(size, faults)
-    return replay_every_edge(model, EngineSteps(model), refusals=True, stop_after=1)
+    return replay_every_edge(model, EngineSteps(model), refusals=True, repeats=False, stop_after=1)
 
 
 def beating(view: View) -> Action:

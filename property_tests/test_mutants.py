@@ -144,7 +144,7 @@ EXECUTOR_MISTAKES = (
 def edges_disagree(cls: type[Holders], min_nodes: int, faults: tuple[str, ...]) -> bool:
     system = cls(node=2, min_nodes=min_nodes, max_nodes=2, rounds=2, edition="torch", faults=faults)
     with TorchHolders(system) as subject:
-        return bool(replay_every_edge(system, subject, refusals=True, stop_after=1).disagreements)
+        return bool(replay_every_edge(system, subject, refusals=True, repeats=False, stop_after=1).disagreements)
 
 
 @named(EXECUTOR_MISTAKES)

@@ -54,7 +54,7 @@ def replay(slices: tuple[Slice, ...], report: Report) -> Outcome:
     for one in slices:
         model = system(*one)
         report(f"replaying {model.label}")
-        replayed = replay_every_edge(model, EngineSteps(model), refusals=True, report=report)
+        replayed = replay_every_edge(model, EngineSteps(model), refusals=True, repeats=False, report=report)
         edges += replayed.edges
         disagreements += [f"{model.label}: {text}" for text in replayed.disagreements]
     return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began)

@@ -45,7 +45,7 @@ def every_edge(report: Report) -> Outcome:
     started = time.perf_counter()
     system = Holders(node=2, min_nodes=2, max_nodes=2, rounds=2, edition=Edition.TORCH)
     with TorchHolders(system) as subject:
-        replayed = replay_every_edge(system, subject, refusals=True, report=report)
+        replayed = replay_every_edge(system, subject, refusals=True, repeats=False, report=report)
     return Outcome(replayed.edges, "edges", replayed.disagreements, time.perf_counter() - started)
 
 
