@@ -9,6 +9,9 @@ from hypothesis import HealthCheck, settings
 # torch's clients and servers look up the names of their peers; a name server that does not answer costs 5 s and more
 # each time. The C library reads this once, when the first name is looked up.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+# What torch's C++ warns of names both ends of a socket, and looks the names up: a call that ends at its timeout would
+# end a second or two after it. Only what is printed is looked up.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 SLOW = [HealthCheck.too_slow]  # building and exploring a system takes longer than drawing it
 

@@ -27,9 +27,9 @@ from trystate.property_tests.agent_runtime.jobs import Agent, Job
 
 SAYS = """
 import json, os, pathlib
-path = pathlib.Path(__file__).parent / f"said.{os.getpid()}"
-path.with_suffix(".new").write_text(json.dumps(dict(os.environ)))
-path.with_suffix(".new").rename(path)
+folder, pid = pathlib.Path(__file__).parent, os.getpid()
+(folder / f"new.{pid}").write_text(json.dumps(dict(os.environ)))
+(folder / f"new.{pid}").rename(folder / f"said.{pid}")
 """
 
 
