@@ -88,15 +88,13 @@ class Handle:
 
     def _call(self, operation: Operation, timeout: timedelta) -> Result:
         store: Any = self.store
+        store.set_timeout(timeout)  # of a write too: that of a look before it may be a few milliseconds
         match operation:
             case ref.Get(key):
-                store.set_timeout(timeout)
                 return _bytes(store.get(key))
             case ref.MultiGet(keys):
-                store.set_timeout(timeout)
                 return tuple(_bytes(v) for v in store.multi_get(list(keys)))
             case ref.QueuePop(key, block):
-                store.set_timeout(timeout)
                 return _bytes(store.queue_pop(key, block))
             case ref.Wait(keys):
                 store.wait(list(keys), timeout)
