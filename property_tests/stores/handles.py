@@ -88,7 +88,8 @@ class Handle:
 
     def _call(self, operation: Operation, timeout: timedelta) -> Result:
         store: Any = self.store
-        store.set_timeout(timeout)  # of a write too: that of a look before it may be a few milliseconds
+        may_block = isinstance(operation, ref.Get | ref.MultiGet | ref.QueuePop | ref.Wait | ref.Barrier)
+        store.set_timeout(timeout if may_block else AMPLE)  # what follows a brief look has its own time
         match operation:
             case ref.Get(key):
                 return _bytes(store.get(key))
