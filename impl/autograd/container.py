@@ -1,0 +1,239 @@
+"""All contexts of one worker: what begins and ends them, and what other workers say of them. No I/O, no locks.
+
+Source: seed "distributed autograd contexts", 3 and 4. What torch's container does not keep: which contexts are over, so
+that a call that comes late never brings one back (property S6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from trystate.model.autograd.vocabulary import Mode
+
+from . import messages
+from .effects import Answer, Effect, Request, Watch
+from .errors import AutogradError, ContextError, ContextReleasedError, PassError, PassRunningError, StalePassError
+from .ids import Ids, count_of, worker_of
+from .messages import CLEAN, Clean
+from .part import Begin, LocalPass, Observe
+from .records import Asker, Context, Recv, Send
+from .tombstones import Tombstones
+from .work import Edge, Node
+
+MAX_CONTEXTS = 65_536  # that are open here at once
+
+
+class Container:
+    """One worker's contexts. Its methods are called under one lock; what they return is done after it was let go."""
+
+    def __init__(self, me: int, workers: int, add: Callable[[Any, Any], Any]) -> None:
+        self.me = me
+        self.observe: Observe | None = None
+        self._others = [worker for worker in range(workers) if worker != me]
+        self._add = add  # two gradients
+        self.contexts: dict[int, Context] = {}
+        self.dead = Tombstones()
+        self._context_ids, self._message_ids, self._pass_ids = Ids(me), Ids(me), Ids(me)
+        self._mine: dict[int, None] = {}  # open contexts that began here, oldest first
+
+    @property
+    def last_id(self) -> int:
+        """The largest context or message id that this worker may give out."""
+        return self._context_ids.last
+
+    # Contexts.
+
+    def create(self) -> Context:
+        """A new context, whose creator is this worker."""
+        context = self._open(self._context_ids.take())
+        self._mine[context.number] = None
+        return context
+
+    def get(self, number: int) -> Context:
+        """An open context.
+
+        Raises:
+            ContextError: there is none here.
+        """
+        context = self.contexts.get(number)
+        if context is None:
+            over = ": it was left" if number in self.dead else ""
+            raise ContextError(f"Could not find autograd context with id: {number}{over}")
+        return context
+
+    def _open(self, number: int) -> Context:
+        if len(self.contexts) >= MAX_CONTEXTS:
+            raise AutogradError(f"{MAX_CONTEXTS} contexts are open on worker {self.me}: leave some first")
+        context = self.contexts[number] = Context(number)
+        return context
+
+    def heard(self, number: int) -> Context | None:
+        """The context of a call that has arrived, which begins here if it is new; None if it is over."""
+        context = self.contexts.get(number)
+        if context is None and number not in self.dead:
+            context = self._open(number)
+        return context
+
+    def release(self, number: int) -> list[Effect]:
+        """Leave a context: it is over here, and everywhere that it was heard of from here."""
+        return self._bury(self.get(number))
+
+    def _bury(self, context: Context, told_by: int | None = None, low: int | None = None) -> list[Effect]:
+        number = context.number
+        del self.contexts[number]
+        self._mine.pop(number, None)
+        self.dead.bury(number)
+        context.released = True
+        effects: list[Effect] = []
+        part: LocalPass | None = context.part
+        if part is not None and not part.is_over:
+            error = ContextReleasedError(f"context {number} was left while a backward pass ran in it", (self.me,))
+            effects += part.fail(error)
+        clean = Clean(number, self._low_water(number) if low is None else low)
+        told = sorted(context.known - {told_by})
+        context.sends, context.recvs, context.gradients = {}, {}, {}
+        context.by_node.clear()
+        return effects + [Request(peer, CLEAN, clean, (), self._cleaned, None) for peer in told]
+
+    def _low_water(self, number: int) -> int:
+        """All contexts of the same creator that are older than this are over; only the creator knows of any."""
+        if worker_of(number) != self.me:
+            return number - count_of(number)
+        oldest = next(iter(self._mine), None)
+        return self._context_ids.next if oldest is None else oldest
+
+    @staticmethod
+    def _cleaned(answer: bytes | BaseException) -> list[Effect]:
+        """Who was lost has nothing that is to be cleaned."""
+        return []
+
+    def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
+        """CLEAN: a context is over, and so are its creator's older ones."""
+        effects: list[Effect] = [Answer(asker, b"")]
+        over = [n for n in self.contexts if worker_of(n) == worker_of(clean.context) and n < clean.low]
+        for number in sorted({clean.context, *over} & self.contexts.keys()):
+            effects += self._bury(self.contexts[number], asker.peer, clean.low)
+        self.dead.bury(clean.context)
+        self.dead.below(clean.low)
+        return effects
+
+    # Forward.
+
+    def sent(self, context: Context, peer: int, edges: Sequence[Edge], what: str, call: bool = True) -> int:
+        """Tensors leave for `peer`; the id of the message, whose send leads to `edges`, or NO_MESSAGE without any.
+
+        `call`: it is no answer, so that the peer may hear of the context by it.
+        """
+        if call and peer != self.me:
+            context.known.add(peer)
+        if not edges:
+            return messages.NO_MESSAGE
+        message = self._message_ids.take()
+        context.sends[message] = Send(message, peer, tuple(edges), what)
+        return message
+
+    def received(self, context: Context, peer: int, message: int, node: Node) -> None:
+        """Tensors have arrived that `node` stands for."""
+        if message in context.recvs:
+            raise AutogradError(f"message {message:#x} from worker {peer} has arrived before")
+        context.recvs[message] = context.by_node[node] = Recv(message, peer, node)
+
+    # Backward.
+
+    def begin(
+        self, context: Context, roots: Begin, mode: Mode, retain: bool, deadline: float
+    ) -> tuple[LocalPass, list[Effect]]:
+        """A pass from roots of this worker.
+
+        Raises:
+            PassRunningError: there is one in this context.
+        """
+        part: LocalPass | None = context.part
+        if part is not None and not part.is_over:
+            raise PassRunningError(
+                f"a backward pass of worker {part.root} runs in context {context.number}: wait for it, or use two contexts",
+                (self.me,),
+            )
+        part = self._part(context, self._pass_ids.take(), mode, retain, deadline, roots)
+        return part, part.begin()
+
+    def part_for(
+        self, number: int, context_number: int, mode: Mode, retain: bool, deadline: float
+    ) -> tuple[LocalPass | PassError, list[Effect]]:
+        """The part here of a pass that a message speaks of, which may begin by it; or why it is refused."""
+        context = self.contexts.get(context_number)
+        if context is None:
+            if context_number in self.dead:
+                return ContextReleasedError(f"context {context_number} was left", (self.me,)), []
+            return PassError(f"Could not find autograd context with id: {context_number}", (self.me,)), []
+        part: LocalPass | None = context.part
+        if part is not None and part.number == number:
+            return part.error.through(self.me) if part.error is not None else part, []
+        root = worker_of(number)
+        if number <= context.ended.get(root, -1):
+            return StalePassError(f"the pass {number:#x} is over", (self.me,)), []
+        effects: list[Effect] = []
+        if part is not None and not part.is_over:
+            if part.root != root:
+                error = f"a backward pass of worker {part.root} runs in context {context_number}: wait for it"
+                return PassRunningError(error, (self.me,)), []
+            effects = part.fail(StalePassError("its root has begun a later pass", (self.me,)))
+        part = self._part(context, number, mode, retain, deadline)
+        return part, [*effects, Watch(part)]
+
+    def _part(
+        self, context: Context, number: int, mode: Mode, retain: bool, deadline: float, roots: Begin | None = None
+    ) -> LocalPass:
+        self.merge(context)
+        ended, root = context.ended, worker_of(number)
+        ended[root] = max(ended.get(root, -1), number - 1)
+        part = LocalPass(self.me, context, number, mode, retain, deadline, roots, self._others, self.observe)
+        context.part = part
+        return part
+
+    def cancel(self, cancel: messages.Cancel, asker: Asker) -> list[Effect]:
+        """CANCEL: a pass is over, whether or not it has come here."""
+        context = self.contexts.get(cancel.context)
+        if context is None:
+            return [Answer(asker, b"")]
+        part: LocalPass | None = context.part
+        if part is not None and part.number == cancel.number:
+            return part.cancel(cancel, asker)
+        root = worker_of(cancel.number)
+        context.ended[root] = max(context.ended.get(root, -1), cancel.number)
+        return [Answer(asker, b"")]
+
+    def merge(self, context: Context) -> dict[Any, Any]:
+        """The gradients of a context, with those of the last pass, if that is over and was not cancelled.
+
+        A part cannot know by itself that the pass has succeeded elsewhere too. It has, if this is called: by a pass
+        that comes after it, or by who asks for the gradients, which both come after the root's `backward()`.
+        """
+        part: LocalPass | None = context.part
+        if part is not None and part.gradients and part.is_over:
+            for tensor, gradient in part.gradients.items():
+                before = context.gradients.get(tensor)
+                context.gradients[tensor] = gradient if before is None else self._add(before, gradient)
+            part.gradients = {}
+        if part is not None and part.is_over and not part.error and not part.retain:
+            for message in part.arrived & context.sends.keys():
+                del context.sends[message]
+            for message in part.shipped.keys() & context.recvs.keys():
+                del context.by_node[context.recvs.pop(message).node]
+        return context.gradients
+
+    def lost(self, peer: int, reason: str) -> list[Effect]:
+        """A worker is no longer there: neither are its contexts, nor the passes that it takes part in."""
+        effects: list[Effect] = []
+        for context in list(self.contexts.values()):
+            if worker_of(context.number) == peer:
+                effects += self._bury(context, peer)
+            elif context.part is not None:
+                effects += context.part.lost(peer, reason)
+        return effects
+
+    def passes(self) -> Iterable[LocalPass]:
+        """The parts that run or wait."""
+        return [c.part for c in self.contexts.values() if c.part is not None and not c.part.is_over]
+

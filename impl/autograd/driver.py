@@ -1,0 +1,293 @@
+"""The protocol on a real worker: its lock, its threads, its clock, and RPC."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from time import monotonic
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+from trystate.model.autograd.vocabulary import Mode
+
+from ..rpc.agent import Agent
+from ..rpc.agent import Answer as Answered
+from ..rpc.deadlines import Deadlines
+from ..rpc.errors import RpcError
+from ..rpc.flags import Flag
+from . import messages
+from .container import Container
+from .effects import Answer, Effect, Request, Run, Watch
+from .errors import PassError
+from .messages import BACKWARD, CANCEL, CLEAN, MARK, NO_MESSAGE, Forward
+from .observer import Event, Observer
+from .part import Begin, LocalPass
+from .records import Asker, Context, Recv
+from .running import Runner
+from .torch_graph import TorchGraph, add, attach_recv, edge_of
+
+CANCEL_SECONDS = 5.0  # for the answers to what ends a pass or a context
+TRACEBACK_CHARACTERS = 4_000  # of an error that travels
+
+
+class _Current(threading.local):
+    number: int | None = None
+
+
+class Driver:
+    """Distributed autograd of one agent. It is the agent's interceptor."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.observer: Observer | None = None
+        self.current = _Current()  # the context that this thread is in
+        self._lock = threading.Lock()
+        self._over: dict[LocalPass, Flag] = {}
+        self._watched: WeakValueDictionary[int, LocalPass] = WeakValueDictionary()
+        self._deadlines = Deadlines(f"autograd {agent.name}", self._is_over, self._expired)
+        self.container = Container(agent.me, len(agent.workers), add)
+        agent.interceptor = self
+        for kind, take in ((BACKWARD, self._backward), (MARK, self._mark), (CANCEL, self._cancel), (CLEAN, self._clean)):
+            agent.handle(kind, partial(self._handle, take))
+
+    def observe(self, observer: Observer | None) -> None:
+        """Tell `observer` of everything that happens from now on; None to tell nobody."""
+        self.observer = observer
+        self.container.observe = self._observed if observer is not None else None
+
+    def _observed(self, kind: str, part: LocalPass, **detail: Any) -> None:
+        if self.observer is not None:
+            self.observer(Event(kind, self.agent.me, part.context.number, part.number, detail))
+
+    # Doing what the protocol wants.
+
+    @contextmanager
+    def locked(self) -> Iterator[list[Effect]]:
+        """Append effects to what this gives: they are done after the lock was let go."""
+        effects: list[Effect] = []
+        with self._lock:
+            yield effects
+        self._perform(effects)
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Answer):
+                effect.asker.answer(effect.body)
+            elif isinstance(effect, Request):
+                self._request(effect)
+            elif isinstance(effect, Run):
+                self.agent.later(partial(self.run, effect.part))
+            elif isinstance(effect, Watch):
+                self._watched[effect.part.number] = effect.part
+                self._deadlines.add(effect.part.number, effect.part.deadline)
+            else:
+                self._over[effect.part].set()
+
+    def _request(self, request: Request) -> None:
+        seconds = CANCEL_SECONDS if request.deadline is None else max(request.deadline - monotonic(), 0.0)
+        message = request.message
+        if request.kind in (BACKWARD, MARK):
+            message = message._replace(budget=seconds)
+        done = partial(self._done, request.done)
+        try:
+            self.agent.request(request.to, request.kind, message.pack(), request.gradients, seconds, done)
+        except RpcError as error:
+            self.agent.later(partial(done, error))
+
+    def _done(self, done: Callable[[bytes | BaseException], list[Effect]], answer: Answered | BaseException) -> None:
+        with self._lock:
+            effects = done(answer if isinstance(answer, BaseException) else answer.body)
+        self._perform(effects)
+
+    def run(self, part: LocalPass) -> None:
+        """Run what there is to run for a part; only as `Run` says, or at once after `begin`."""
+        if part.runner is None:
+            part.runner = Runner(part, TorchGraph(part.context.number, part.context.by_node), part.context.by_node)
+        runner: Runner = part.runner
+        ship = partial(self._ship, part)
+        while True:
+            with self._lock:
+                item, effects = part.next()
+            self._perform(effects)
+            if item is None:
+                return
+            try:
+                recvs = runner.begin(item)
+                if recvs is None:
+                    runner.run(ship)
+                else:
+                    with self.locked() as effects:
+                        effects += part.spread(recvs)
+            except BaseException as error:
+                with self.locked() as effects:
+                    effects += part.fail(self._raised(error))
+                if not isinstance(error, Exception):
+                    raise
+
+    def _ship(self, part: LocalPass, recv: Recv, gradients: Sequence[Any | None]) -> None:
+        with self._lock:
+            effects = part.ship(recv, gradients)
+        self._perform(effects)
+
+    def _raised(self, error: BaseException) -> PassError:
+        if isinstance(error, PassError):
+            return error
+        plain = type(error) in (Exception, RuntimeError)
+        text = str(error) if plain else f"{type(error).__name__}: {error}"
+        where = "".join(traceback.format_exception(error))[-TRACEBACK_CHARACTERS:]
+        told = PassError(f"{text}\n\nOn worker {self.agent.name!r}:\n{where}", (self.agent.me,))
+        told.__cause__ = error
+        return told
+
+    def _is_over(self, number: int) -> bool:
+        part = self._watched.get(number)
+        return part is None or part.is_over
+
+    def _expired(self, number: int) -> None:
+        part = self._watched.get(number)
+        if part is not None:
+            with self.locked() as effects:
+                effects += part.expire()
+
+    # What other workers ask.
+
+    def _handle(
+        self,
+        take: Callable[[bytes, Sequence[Any | None], Asker], list[Effect]],
+        peer: int,
+        body: bytes,
+        tensors: list[Tensor | None],
+        answer: Callable[..., None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        asker = Asker(peer, answer)
+        with self._lock:
+            effects = take(body, tensors, asker)
+        self._perform(effects)
+
+    def _backward(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
+        said = messages.Backward.unpack(body)
+        part, effects = self._part(said.number, said.context, said.mode, said.retain, said.budget)
+        if isinstance(part, PassError):
+            return [Answer(asker, messages.failed(part))]
+        return effects + part.arrive(said.message, gradients, asker)
+
+    def _mark(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
+        said = messages.Mark.unpack(body)
+        part, effects = self._part(said.number, said.context, Mode.SMART, said.retain, said.budget)
+        if isinstance(part, PassError):
+            return [Answer(asker, messages.failed(part))]
+        return effects + part.mark(said.messages, asker)
+
+    def _part(
+        self, number: int, context: int, mode: Mode, retain: bool, budget: float
+    ) -> tuple[LocalPass | PassError, list[Effect]]:
+        return self.container.part_for(number, context, mode, retain, monotonic() + budget)
+
+    def _cancel(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
+        return self.container.cancel(messages.Cancel.unpack(body), asker)
+
+    def _clean(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
+        return self.container.clean(messages.Clean.unpack(body), asker)
+
+    # The agent's interceptor: what travels beside calls.
+
+    def outgoing(self, to: int, tensors: Sequence[Tensor], what: str) -> bytes:
+        return self._leaving(to, tensors, f"{what} on {self.agent.workers[to].name} (its arguments)", True)
+
+    def answer_metadata(self, to: int, tensors: Sequence[Tensor], what: str) -> bytes:
+        return self._leaving(to, tensors, f"{what} on {self.agent.name} (its result)", False)
+
+    def _leaving(self, to: int, tensors: Sequence[Tensor], what: str, call: bool) -> bytes:
+        number = self.current.number
+        if number is None:
+            return b""
+        records = torch.is_grad_enabled()
+        needs = tuple([records and tensor.requires_grad for tensor in tensors])
+        edges = [edge_of(tensor) for tensor, need in zip(tensors, needs, strict=True) if need]
+        with self._lock:
+            context = self.container.contexts.get(number)
+            if context is None:
+                return b""  # it was left: what is under way goes on without
+            message = self.container.sent(context, to, edges, what, call)
+        return Forward(number, message, needs).pack()
+
+    def incoming(self, peer: int, metadata: bytes, tensors: list[Tensor]) -> AbstractContextManager[None]:
+        forward = Forward.unpack(metadata)
+        with self._lock:
+            context = self.container.heard(forward.context)
+        if context is None:
+            return nullcontext()
+        self._arrived(context, peer, forward, tensors)
+        return Scope(self.current, forward.context)
+
+    def answered(self, peer: int, metadata: bytes, tensors: list[Tensor]) -> None:
+        forward = Forward.unpack(metadata)
+        with self._lock:
+            context = self.container.contexts.get(forward.context)
+        if context is not None:
+            self._arrived(context, peer, forward, tensors)
+
+    def _arrived(self, context: Context, peer: int, forward: Forward, tensors: list[Tensor]) -> None:
+        if forward.message == NO_MESSAGE:
+            return
+        wanting = [tensor for tensor, need in zip(tensors, forward.needs, strict=True) if need]
+        node = attach_recv(forward.context, peer, wanting)
+        with self._lock:
+            self.container.received(context, peer, forward.message, node)
+
+    def peer_lost(self, peer: int, reason: str) -> None:
+        with self.locked() as effects:
+            effects += self.container.lost(peer, reason)
+
+    # A pass.
+
+    def backward(self, number: int, roots: Sequence[Tensor], retain: bool, mode: Mode, seconds: float) -> None:
+        """A pass from roots that are scalars with a history, to its end. Raises PassError."""
+        begin = Begin([edge_of(root) for root in roots], [torch.ones_like(root) for root in roots])
+        deadline, flag = monotonic() + seconds, Flag()
+        with self._lock:
+            context = self.container.get(number)
+            part, _ = self.container.begin(context, begin, mode, retain, deadline)
+            self._over[part] = flag
+        try:
+            self.run(part)
+            peers = part.peers
+            if not self.agent.wait(flag, deadline - monotonic(), next(iter(peers)) if len(peers) == 1 else None):
+                with self.locked() as effects:
+                    effects += part.expire()
+                flag.wait(CANCEL_SECONDS)
+        finally:
+            with self.locked() as effects:
+                del self._over[part]
+                if not part.is_over:  # this thread was interrupted
+                    effects += part.fail(PassError("the call of backward() was interrupted", (self.agent.me,)))
+        if part.error is not None:
+            raise part.error
+
+    def gradients(self, number: int) -> dict[Tensor, Tensor]:
+        with self._lock:
+            return dict(self.container.merge(self.container.get(number)))
+
+    def close(self) -> None:
+        self._deadlines.close()
+
+
+class Scope:
+    """The context of a call, for the thread that runs it."""
+
+    __slots__ = ("_before", "_current", "_number")
+
+    def __init__(self, current: _Current, number: int) -> None:
+        self._current, self._number = current, number
+
+    def __enter__(self) -> None:
+        self._before, self._current.number = self._current.number, self._number
+
+    def __exit__(self, *_: object) -> None:
+        self._current.number = self._before

@@ -1,0 +1,165 @@
+"""What workers tell each other in a backward pass and after it, and its bytes. Tensors travel beside them.
+
+Each is a request with one answer: BACKWARD and MARK are answered DONE or FAILED, CANCEL and CLEAN are taken note of.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import NamedTuple
+
+from trystate.model.autograd.vocabulary import Failure, Mode
+
+from .errors import BY_FAILURE, AutogradError, PassError
+
+# Kinds of requests of the agent, of those that are free: see `impl/rpc/agent.py`.
+BACKWARD, MARK, CANCEL, CLEAN = range(64, 68)
+
+MAX_TEXT = 65_536  # characters of an error that travels; what is longer is cut
+MAX_MARKS = 1 << 20  # sends that one MARK may name
+MAX_NAMES = 64  # calls without a gradient that one answer names
+
+_BACKWARD = struct.Struct("!QQQd??")
+_MARK = struct.Struct("!QQd?I")
+_PASS = struct.Struct("!QQ?")
+_CLEAN = struct.Struct("!QQ")
+_DONE = struct.Struct("!?q")
+_FORWARD = struct.Struct("!QQH")
+NO_MESSAGE = (1 << 64) - 1  # the last id of worker 65535: given to no message, since no such worker makes so many
+
+
+class Backward(NamedTuple):
+    """The gradients for the send of a message; `budget` is what is left of the pass's time, in seconds."""
+
+    context: int
+    number: int  # of the pass: its root worker, and how many passes that had begun before
+    message: int
+    budget: float
+    retain: bool
+    smart: bool
+
+    def pack(self) -> bytes:
+        return _BACKWARD.pack(*self)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Backward:
+        return cls(*_parse(_BACKWARD, body))
+
+    @property
+    def mode(self) -> Mode:
+        return Mode.SMART if self.smart else Mode.FAST
+
+
+class Mark(NamedTuple):
+    """These sends take part in a SMART pass."""
+
+    context: int
+    number: int
+    budget: float
+    retain: bool
+    messages: tuple[int, ...]
+
+    def pack(self) -> bytes:
+        head = _MARK.pack(self.context, self.number, self.budget, self.retain, len(self.messages))
+        return head + struct.pack(f"!{len(self.messages)}Q", *self.messages)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Mark:
+        context, number, budget, retain, count = _parse(_MARK, body, exact=False)
+        if count > MAX_MARKS or len(body) != _MARK.size + 8 * count:
+            raise AutogradError(f"a MARK of {len(body)} bytes with {count} messages: at most {MAX_MARKS}, 8 bytes each")
+        return cls(context, number, budget, retain, struct.unpack_from(f"!{count}Q", body, _MARK.size))
+
+
+class Cancel(NamedTuple):
+    """The pass is over, and why; `ask`: name the calls that got no gradient."""
+
+    context: int
+    number: int
+    ask: bool
+    reason: str
+
+    def pack(self) -> bytes:
+        return _PASS.pack(self.context, self.number, self.ask) + self.reason[:MAX_TEXT].encode()
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Cancel:
+        return cls(*_parse(_PASS, body, exact=False), reason=body[_PASS.size :].decode(errors="replace"))
+
+
+class Clean(NamedTuple):
+    """A context is over, and so are all of its creator's that are older than `low`."""
+
+    context: int
+    low: int
+
+    def pack(self) -> bytes:
+        return _CLEAN.pack(*self)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Clean:
+        return cls(*_parse(_CLEAN, body))
+
+
+class Unused(NamedTuple):
+    """The sends of a part that got no gradient: its message, and what was called; and the recvs that shipped none."""
+
+    missing: dict[int, str]
+    blocked: frozenset[int]
+
+    def pack(self) -> bytes:
+        missing = dict(list(self.missing.items())[:MAX_NAMES])
+        return json.dumps([missing, sorted(self.blocked)[: MAX_NAMES * 16]]).encode()
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Unused:
+        if not body:
+            return cls({}, frozenset())
+        missing, blocked = json.loads(body)
+        return cls({int(k): str(v) for k, v in missing.items()}, frozenset(int(k) for k in blocked))
+
+
+class Forward(NamedTuple):
+    """What travels beside a call, or its answer, inside a context: see seed "distributed autograd contexts", 4.4."""
+
+    context: int
+    message: int  # NO_MESSAGE: no tensor requires a gradient
+    needs: tuple[bool, ...]  # which tensors do
+
+    def pack(self) -> bytes:
+        bits = sum(1 << at for at, need in enumerate(self.needs) if need)
+        return _FORWARD.pack(self.context, self.message, len(self.needs)) + bits.to_bytes((len(self.needs) + 7) // 8)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> Forward:
+        context, message, count = _parse(_FORWARD, body, exact=False)
+        if len(body) != _FORWARD.size + (count + 7) // 8:
+            raise AutogradError(f"metadata of {len(body)} bytes for {count} tensors: {_FORWARD.size} and a bit for each")
+        bits = int.from_bytes(body[_FORWARD.size :])
+        return cls(context, message, tuple(bool(bits >> at & 1) for at in range(count)))
+
+
+def done(change: int) -> bytes:
+    """An answer: by how many the sends without a gradient have changed, at the answerer and below it."""
+    return _DONE.pack(True, change)
+
+
+def failed(error: PassError) -> bytes:
+    """An answer: the pass has failed, or was refused."""
+    told = [error.failure.name, list(error.workers), error.text[:MAX_TEXT]]
+    return b"\0" + json.dumps(told).encode()
+
+
+def unpack_outcome(body: bytes) -> tuple[int, PassError | None]:
+    """What `done` or `failed` made."""
+    if body[:1] != b"\0":
+        return _parse(_DONE, body)[1], None
+    failure, workers, text = json.loads(body[1:])
+    return 0, BY_FAILURE[Failure[failure]](str(text), tuple(map(int, workers)))
+
+
+def _parse(form: struct.Struct, body: bytes, exact: bool = True) -> tuple[int, ...]:
+    if len(body) != form.size if exact else len(body) < form.size:
+        raise AutogradError(f"a message of {len(body)} bytes where {form.size} are due")
+    return form.unpack_from(body)

@@ -1,0 +1,31 @@
+"""What can be seen of passes while they run: for tests, monitors and pictures. Nothing is paid for it unless it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened in a context, at this worker.
+
+    | `kind` | when | `detail` |
+    | --- | --- | --- |
+    | `state` | a worker's part of a pass changes | `state`: of `vocabulary.Part` |
+    | `counted` | dependencies are counted | `counts`: of each node, before anything has run |
+    | `ran` | nodes have run | `nodes`, in an order in which they may have |
+    | `told` | a message leaves | `to`, `message` |
+    | `heard` | a message arrives | `peer`, `message` |
+    | `answered` | an answer arrives | `peer`, `message`: what it answers, `outcome` |
+    """
+
+    kind: str
+    worker: int
+    context: int
+    number: int  # of the pass
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+Observer = Callable[[Event], None]

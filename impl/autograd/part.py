@@ -1,0 +1,356 @@
+"""One worker's part of a backward pass: who asked, what is still missing, what was asked of others. No I/O, no locks.
+
+Termination is found as by Dijkstra and Scholten (Information Processing Letters 11, 1980), over *all* gradients and marks: a
+part that is idle becomes *engaged* by a request, which it answers when it has nothing more to run and its own requests
+are answered; any other request it answers at once. So the root has its last answer exactly when nothing moves any more,
+wherever that is; and since each answer says by how many the sends without a gradient have changed, it knows then
+whether all have got one. torch keeps this account for the first request of each worker only, waits for all its sends,
+and so for ever if a call was not used (facts R6, R7; property L1).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from trystate.model.autograd.vocabulary import Mode
+from trystate.model.autograd.vocabulary import Part as State
+
+from . import messages
+from .effects import Answer, Effect, Over, Request, Run
+from .errors import FreedError, PassError, PassPeerLostError, PassTimeoutError, UnusedSendError
+from .ids import worker_of
+from .messages import BACKWARD, CANCEL, MARK, Unused
+from .records import Asker, Context, Recv, Send
+from .work import Edge, Work
+
+SHOWN_CALLS = 10  # that an error names
+
+Gradients = Sequence[Any | None]
+Observe = Callable[..., None]
+
+
+class Begin(NamedTuple):
+    """To run: the roots, and their gradients."""
+
+    edges: Sequence[Edge]
+    gradients: Gradients
+
+
+class Arrived(NamedTuple):
+    """To run: gradients for a send."""
+
+    send: Send
+    gradients: Gradients
+
+
+class Marked(NamedTuple):
+    """To walk from: the roots, or sends that take part."""
+
+    edges: Sequence[Edge]
+
+
+Item = Begin | Arrived | Marked
+
+
+class LocalPass:
+    """A part. Its methods are called under one lock; what they return is done after it was let go."""
+
+    def __init__(
+        self,
+        me: int,
+        context: Context,
+        number: int,
+        mode: Mode,
+        retain: bool,
+        deadline: float,
+        roots: Begin | None = None,
+        others: Sequence[int] = (),
+        observe: Observe | None = None,
+    ) -> None:
+        self.me, self.context, self.number, self.mode = me, context, number, mode
+        self.retain, self.deadline, self.roots, self.observe = retain, deadline, roots, observe
+        self.root = worker_of(number)
+        self.state = State.IDLE
+        self.error: PassError | None = None
+        self.counted = dict(context.sends) if mode is Mode.FAST else {}  # the sends that take part
+        self.expected = dict(self.counted)  # those of them without a gradient
+        self.arrived: set[int] = set()
+        self.shipped: dict[int, Recv] = {}
+        self.gradients: dict[Any, Any] = {}  # of this pass; the context's once it is known to have succeeded
+        self.work: Work | None = None  # these two belong to who runs
+        self.walked: set[Any] = set()
+        self.running = False
+        self.runner: Any = None  # the driver's
+        self._inbox: deque[Item] = deque()
+        self._asker: Asker | None = None  # the parent: whom it owes the answer that it has come to rest
+        self._by: int | tuple[int, ...] | None = None  # what it asked
+        self._said: dict[int | tuple[int, ...], int] = {}  # what was answered to those that engaged it
+        self._engaged = False
+        self._open = 0  # own requests without an answer
+        self._owed = len(self.expected)  # the change of sends without gradient that nobody was told, here and below
+        self._total = 0  # at the root: of all that is told
+        self._sent: set[int] = set()
+        self._others = others  # all workers but this one, who are told of a failure
+        self._cancels = 0
+        self._unused = Unused({}, frozenset())
+        self._over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it neither runs nor waits."""
+        return self.state in (State.DONE, State.FAILED, State.CANCELLED)
+
+    @property
+    def peers(self) -> frozenset[int]:
+        """Whom it has sent to."""
+        return frozenset(self._sent)
+
+    # What begins it, and comes in.
+
+    def begin(self) -> list[Effect]:
+        """At the root."""
+        assert self.roots is not None
+        self._engaged = True
+        return self._put(Marked(self.roots.edges) if self.mode is Mode.SMART else self.roots)
+
+    def arrive(self, message: int, gradients: Gradients, asker: Asker) -> list[Effect]:
+        """BACKWARD: the gradients for a send."""
+        if message in self.arrived:
+            return self._again(message, asker)
+        send = self.expected.pop(message, None)
+        if send is None:
+            return self._refuse(self._unexpected(message), asker)
+        if len(gradients) != len(send.edges):
+            text = f"{len(gradients)} gradients came for {len(send.edges)} tensors"
+            return self._refuse(self._error(PassError, text), asker)
+        self.arrived.add(message)
+        self._owed -= 1
+        return [*self._engage(message, asker), *self._put(Arrived(send, gradients))]
+
+    def mark(self, sends: tuple[int, ...], asker: Asker) -> list[Effect]:
+        """MARK: these sends take part."""
+        new: list[Edge] = []
+        for message in sends:
+            if message not in self.counted:
+                send = self.context.sends.get(message)
+                if send is None:
+                    return self._refuse(self._unexpected(message), asker)
+                self.counted[message] = self.expected[message] = send
+                self._owed += 1
+                new += send.edges
+        if not new:
+            return self._again(sends, asker)
+        return [*self._engage(sends, asker), *self._put(Marked(new))]
+
+    def _refuse(self, error: PassError, asker: Asker) -> list[Effect]:
+        return [Answer(asker, messages.failed(error)), *self.fail(error)]
+
+    def _engage(self, what: int | tuple[int, ...], asker: Asker) -> list[Effect]:
+        if self._engaged:
+            return [Answer(asker, messages.done(0))]
+        self._engaged, self._asker, self._by = True, asker, what
+        return []
+
+    def _again(self, what: int | tuple[int, ...], asker: Asker) -> list[Effect]:
+        """A request has come twice: it has one answer, which it must not get before it is due."""
+        due = self._asker is not None and self._by == what
+        return [] if due else [Answer(asker, messages.done(self._said.get(what, 0)))]
+
+    # Who runs.
+
+    def _put(self, item: Item) -> list[Effect]:
+        self._inbox.append(item)
+        if self.running:
+            return []
+        self.running = True
+        self._enter(State.RUNNING)
+        return [Run(self)]
+
+    def next(self) -> tuple[Item | None, list[Effect]]:
+        """What is to be run next; None ends the run."""
+        if self._inbox and not self.is_over:
+            return self._inbox.popleft(), []
+        self.running = False
+        return None, self._cancelled() if self.is_over else self._settle()
+
+    def ship(self, recv: Recv, gradients: Gradients) -> list[Effect]:
+        """A recv has its gradients: they go to its peer."""
+        if self.is_over:
+            return []
+        self.shipped[recv.message] = recv
+        smart = self.mode is Mode.SMART
+        message = messages.Backward(self.context.number, self.number, recv.message, 0.0, self.retain, smart)
+        return [self._ask(recv.peer, BACKWARD, message, gradients)]
+
+    def spread(self, recvs: Iterable[Recv]) -> list[Effect]:
+        """The wave of marks has come to these recvs: it goes on at their peers, one message for each."""
+        if self.is_over:
+            return []
+        by_peer: dict[int, list[int]] = {}
+        for recv in recvs:
+            by_peer.setdefault(recv.peer, []).append(recv.message)
+        context, number, retain = self.context.number, self.number, self.retain
+        return [
+            self._ask(peer, MARK, messages.Mark(context, number, 0.0, retain, tuple(sorted(marked))), ())
+            for peer, marked in by_peer.items()
+        ]
+
+    def _ask(self, peer: int, kind: int, message: Any, gradients: Gradients) -> Request:
+        self._open += 1
+        self._sent.add(peer)
+        return Request(peer, kind, message, gradients, self.answered, self.deadline)
+
+    def answered(self, answer: bytes | BaseException) -> list[Effect]:
+        """The answer to a request of its own, or why there is none."""
+        self._open -= 1
+        if self.is_over:
+            return []
+        if isinstance(answer, BaseException):
+            kind = PassTimeoutError if isinstance(answer, TimeoutError) else PassPeerLostError
+            return self.fail(self._error(kind, str(answer)))
+        change, error = messages.unpack_outcome(answer)
+        if error is not None:
+            return self.fail(error)
+        self._owed += change
+        return self._settle()
+
+    # How it ends.
+
+    def _settle(self) -> list[Effect]:
+        if not self._engaged or self.running or self._open:
+            if self._engaged and not self.running:
+                self._enter(State.DRAINING)
+            return []
+        change, self._owed = self._owed, 0
+        if self.roots is not None:
+            return self._quiet(change)
+        self._engaged = False
+        asker, self._asker = self._asker, None
+        assert asker is not None and self._by is not None
+        self._said[self._by] = change
+        if self.expected:
+            self._enter(State.PASSIVE)
+        else:
+            self._finish()
+        return [Answer(asker, messages.done(change))]
+
+    def _finish(self) -> None:
+        self.work, self.walked = None, set()
+        self._enter(State.DONE)
+
+    def _quiet(self, change: int) -> list[Effect]:
+        """At the root: nothing moves any more, anywhere."""
+        self._total += change
+        if self.mode is Mode.SMART and self.work is None:
+            assert self.roots is not None
+            return self._put(self.roots)  # the wave of marks has died out
+        if self._total:
+            return self.fail(self._error(UnusedSendError, ""))
+        self._engaged = False
+        self._finish()
+        return [Over(self)]
+
+    def fail(self, error: PassError) -> list[Effect]:
+        """It is over, with an error: everything is dropped, and its parent is told; the root tells all workers.
+
+        The root cannot know whom the pass has reached, least of all when one of them died: where it has not come, that it
+        is over is all that is kept.
+        """
+        if self.state in (State.FAILED, State.CANCELLED):
+            return []
+        ask = isinstance(error, UnusedSendError)
+        if ask:
+            self._unused = self._without_gradient()
+        self.error = error
+        self._enter(State.FAILED)
+        self.gradients, self.work, self.walked = {}, None, set()
+        self._inbox.clear()
+        ended = self.context.ended
+        ended[self.root] = max(ended.get(self.root, -1), self.number)
+        if self.roots is not None:
+            cancel = messages.Cancel(self.context.number, self.number, ask, str(error))
+            self._cancels = len(self._others)
+            told = [Request(peer, CANCEL, cancel, (), self.cancelled, None) for peer in self._others]
+            return [*told, *self._cancelled()]
+        asker, self._asker = self._asker, None
+        return [Answer(asker, messages.failed(error.through(self.me)))] if asker is not None else []
+
+    def cancel(self, cancel: messages.Cancel, asker: Asker) -> list[Effect]:
+        """CANCEL: the root has failed."""
+        effects = self.fail((UnusedSendError if cancel.ask else PassError)(cancel.reason))
+        return [*effects, Answer(asker, self._unused.pack())]
+
+    def cancelled(self, answer: bytes | BaseException) -> list[Effect]:
+        """At the root, the answer to a CANCEL. Who gives none is lost."""
+        self._cancels -= 1
+        if isinstance(answer, bytes):
+            there = Unused.unpack(answer)
+            self._unused = Unused(self._unused.missing | there.missing, self._unused.blocked | there.blocked)
+        return self._cancelled()
+
+    def _cancelled(self) -> list[Effect]:
+        if self._cancels or self.running or self.state is not State.FAILED or self.roots is None:
+            return []
+        self._enter(State.CANCELLED)
+        if isinstance(self.error, UnusedSendError):
+            self.error = self._error(UnusedSendError, self._advice())
+        return [Over(self)]
+
+    def expire(self) -> list[Effect]:
+        """The deadline has come."""
+        if self.is_over:
+            return []
+        waits = _named([send.what for send in self.expected.values()])
+        what = f"waits for the gradients of {waits}" if self.expected else "waits for other workers"
+        return self.fail(self._error(PassTimeoutError, f"the backward pass was not over at its deadline: it {what}"))
+
+    def lost(self, peer: int, reason: str) -> list[Effect]:
+        """A worker is no longer there."""
+        concerned = (
+            peer == self.root
+            or peer in self._sent
+            or (self._asker is not None and self._asker.peer == peer)
+            or any(send.peer == peer for send in self.expected.values())
+        )
+        if self.is_over or not concerned:
+            return []
+        return self.fail(self._error(PassPeerLostError, f"worker {peer} was lost: {reason}"))
+
+    # In words.
+
+    def _enter(self, state: State) -> None:
+        if state is not self.state:
+            self.state = state
+            if self.observe is not None:
+                self.observe("state", self, state=state)
+
+    def _error(self, kind: type[PassError], text: str) -> PassError:
+        return kind(text, (self.me,))
+
+    def _unexpected(self, message: int) -> PassError:
+        if message in self.context.sends:
+            text = f"the call of message {message:#x} was made after the pass began, or was not marked for it"
+            return self._error(PassError, text)
+        text = f"no call has message {message:#x}: an earlier pass has freed its graph; that one needs retain_graph=True"
+        return self._error(FreedError, text)
+
+    def _without_gradient(self) -> Unused:
+        counts = self.work.counts if self.work is not None else {}
+        blocked = frozenset(recv.message for node, recv in self.context.by_node.items() if node in counts)
+        return Unused({message: send.what for message, send in self.expected.items()}, blocked)
+
+    def _advice(self) -> str:
+        missing, blocked = self._unused
+        unused = [what for message, what in sorted(missing.items()) if message not in blocked]
+        return (
+            f"FAST mode: these calls do not contribute to the roots, so that they get no gradient: "
+            f'{_named(unused)}; use mode="smart", or do not make them inside the context'
+        )
+
+
+def _named(calls: list[str]) -> str:
+    shown = ", ".join(calls[:SHOWN_CALLS])
+    return shown + (f" and {len(calls) - SHOWN_CALLS} more" if len(calls) > SHOWN_CALLS else "")
+

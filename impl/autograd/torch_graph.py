@@ -1,0 +1,204 @@
+"""torch's autograd graph as the local part of a distributed one: its send and recv functions, and how it is run.
+
+torch's engine runs the nodes: it runs their hooks, casts and un-broadcasts, and frees what is not retained.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from .errors import ContextError, GraphFreedError
+from .ids import worker_of
+from .records import Recv
+from .work import Edge, Node
+
+# The engine itself: `torch.autograd.grad` spends as much time again on checks that hold here by construction.
+_engine_run: Any = torch.autograd.Variable._execution_engine.run_backward
+_Accumulate: Any = torch._C._functions.AccumulateGrad
+_hooked = threading.RLock()  # while `.grad` is not what its owner has put there
+
+
+class RecvRpcBackward(Function):
+    """What received tensors are made by: a leaf of the local graph. Its gradients go back to their sender."""
+
+    @staticmethod
+    def forward(ctx: Any, origin: tuple[int, int], link: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.origin = origin
+        ctx.mark_dirty(*tensors)  # the very same tensors, no views of them: they can be changed in place
+        return tensors
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        context, peer = ctx.origin
+        raise ContextError(
+            f"a tensor that came from worker {peer} in context {context} has no local history: "
+            "call trystate.impl.autograd.backward(context_id, roots) inside that context"
+        )
+
+
+_Recv: Any = RecvRpcBackward._backward_cls  # type: ignore[attr-defined]
+
+
+def attach_recv(context: int, peer: int, tensors: Sequence[Tensor]) -> Node:
+    """Make tensors that have arrived require a gradient, which goes back to `peer`; the node that stands for them."""
+    link = torch.empty(0, requires_grad=True)  # what makes torch record the function at all
+    with torch.enable_grad():
+        RecvRpcBackward.apply(  # type: ignore[no-untyped-call]
+            (context, peer), link, *tensors
+        )
+    return tensors[0].grad_fn
+
+
+def add(one: Tensor, other: Tensor) -> Tensor:
+    """The sum of two gradients, of which either may be sparse; neither is changed."""
+    return other + one if one.is_sparse else one + other  # torch has no sparse + dense, but dense + sparse
+
+
+def edge_of(tensor: Tensor) -> Edge:
+    """Where a gradient of the tensor goes."""
+    edge = get_gradient_edge(tensor)
+    return edge.node, edge.output_nr
+
+
+class TorchGraph:
+    """The local graph of one context, for one pass. It implements `Engine`."""
+
+    def __init__(self, context: int, recvs: dict[Node, Recv]) -> None:
+        self._context, self._recvs = context, recvs
+        self._kept: set[int] = set()  # the memory of the gradients that are kept
+
+    def next_edges(self, node: Node) -> Sequence[Edge]:
+        edges: Sequence[Edge] = node.next_functions
+        return edges
+
+    def inputs_of(self, node: Node) -> int:
+        return len(node._input_metadata)
+
+    def is_leaf(self, node: Node) -> bool:
+        kind = type(node)
+        if kind is _Accumulate:
+            return True
+        if kind is not _Recv:
+            return False
+        if node not in self._recvs:
+            self._foreign(node)
+        return True
+
+    def _foreign(self, node: Node) -> None:
+        context, peer = node.origin
+        if context == self._context:
+            raise GraphFreedError(
+                f"what came from worker {peer} was used in an earlier pass, which has freed the graph there: "
+                "that one needs retain_graph=True"
+            )
+        raise ContextError(
+            f"the roots depend on what came from worker {peer} in context {context} (of worker {worker_of(context)}), "
+            f"which is not {self._context}: detach() it, or run all that belongs together in one context"
+        )
+
+    def add(self, one: Tensor, other: Tensor) -> Tensor:
+        return add(one, other)
+
+    def tolerates(self, node: Node) -> bool:
+        return type(node) is _Accumulate and not node.variable._backward_hooks
+
+    def run(self, node: Node, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        there = [(GradientEdge(node, at), one) for at, one in enumerate(gradients) if one is not None]
+        if not there:
+            return [None] * len(node.next_functions)
+        edges = tuple(edge for edge, _ in there)
+        # Asked for a node's own gradients, the engine runs its tensor hooks and not the node.
+        hooked = iter(_run(edges, tuple(one for _, one in there), edges, True))
+        inputs = [None if one is None else next(hooked) for one in gradients]
+        with torch.no_grad():
+            made = _apply(node, inputs)
+        return [_fitted(*edge, one) for edge, one in zip(node.next_functions, made, strict=True)]
+
+    def run_region(
+        self, starts: dict[Node, list[Tensor | None]], leaves: list[Node], retain: bool
+    ) -> list[list[Tensor | None]]:
+        roots = [
+            (GradientEdge(node, at), gradient)
+            for node, gradients in starts.items()
+            for at, gradient in enumerate(gradients)
+            if gradient is not None
+        ]
+        wanted = [[GradientEdge(node, at) for at in range(len(node._input_metadata))] for node in leaves]
+        if not roots or not leaves:
+            return [[None] * len(edges) for edges in wanted]
+        edges, gradients = zip(*roots, strict=True)
+        results = iter(_run(edges, gradients, tuple(edge for one in wanted for edge in one), retain))
+        return [[next(results) for _ in one] for one in wanted]
+
+    def keep(self, into: dict[Any, Any], node: Node, gradient: Tensor) -> None:
+        tensor = node.variable
+        into[tensor] = self._own(gradient) if tensor not in into else self.add(into[tensor], gradient)
+        for hook in (tensor._post_accumulate_grad_hooks or {}).values():
+            _call_hook(hook, tensor, into)
+
+    def _own(self, gradient: Tensor) -> Tensor:
+        """The gradient for one tensor alone: a copy where another's has the same memory, or where it has gaps."""
+        if gradient.layout is not torch.strided:
+            return gradient
+        memory = gradient.untyped_storage().data_ptr()
+        if memory in self._kept or not gradient.is_contiguous():
+            gradient = gradient.clone(memory_format=torch.contiguous_format)
+            memory = gradient.untyped_storage().data_ptr()
+        self._kept.add(memory)
+        return gradient
+
+
+def _run(
+    edges: tuple[GradientEdge, ...], gradients: tuple[Tensor, ...], wanted: tuple[GradientEdge, ...], retain: bool
+) -> Sequence[Tensor | None]:
+    results: Sequence[Tensor | None] = _engine_run(
+        edges, gradients, retain, False, wanted, allow_unreachable=True, accumulate_grad=False
+    )
+    return results
+
+
+def _apply(node: Node, inputs: list[Tensor | None]) -> Sequence[Tensor | None]:
+    if hasattr(node, "apply"):  # written in Python: it may not be prepared for gradients that are not defined
+        made = node.apply(*(_zeros(m) if g is None else g for g, m in zip(inputs, node._input_metadata, strict=True)))
+    else:
+        made = node(*inputs)
+    return made if isinstance(made, tuple) else (made,)
+
+
+def _zeros(of: Any) -> Tensor:
+    return torch.zeros(of.shape, dtype=of.dtype, device=of.device)
+
+
+def _fitted(node: Node | None, at: int, gradient: Tensor | None) -> Tensor | None:
+    """As the engine does between two nodes: the shape and type of what it is the gradient of."""
+    if node is None or gradient is None or gradient.is_sparse:
+        return gradient
+    meta = node._input_metadata[at]
+    if gradient.shape != meta.shape:
+        gradient = gradient.sum_to_size(meta.shape)
+    if gradient.dtype != meta.dtype:
+        gradient = gradient.real if gradient.is_complex() and not meta.dtype.is_complex else gradient
+        gradient = gradient.to(meta.dtype)
+    return gradient
+
+
+def _call_hook(hook: Any, tensor: Tensor, into: dict[Any, Any]) -> None:
+    """A post-accumulate-grad hook finds the context's gradient in `.grad`, and what it leaves there is the context's."""
+    with _hooked:
+        before, tensor.grad = tensor.grad, into[tensor]
+        try:
+            hook(tensor)
+            after = tensor.grad
+        finally:
+            tensor.grad = before
+    if after is None:
+        del into[tensor]
+    else:
+        into[tensor] = after

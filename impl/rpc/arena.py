@@ -1,0 +1,133 @@
+"""Shared memory between two workers of one machine: a sender's arena, and the receiver's window on it.
+
+The arena begins with a byte for each slot: 1 while the slot is used. The sender sets it before it announces the slot;
+the receiver clears it when the tensor that lies there dies. No message says so, and the memory is used again while it
+is still in the caches. Rule: a full arena is no error: what does not fit goes through the socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from .errors import FrameRefused
+from .tensors import CODES, array, elements, size, tensor_on
+
+SLOTS = 1024  # a larger number of tensors under way is rather a queue than a transport
+HEAD_BYTES = 4096  # of the arena: the bytes of the slots, and a page
+PAGE_BYTES = 4096
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # whoever maps it must not get SIGBUS
+
+
+class Arena:
+    """Memory of this process in which it lays tensors for one peer."""
+
+    def __init__(self, arena_bytes: int) -> None:
+        """Raises OSError where the system has no such memory."""
+        self.fd = os.memfd_create("trystate rpc", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.bytes = HEAD_BYTES + arena_bytes
+        os.ftruncate(self.fd, self.bytes)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, SEALS)
+        self._map = mmap.mmap(self.fd, self.bytes)
+        self._lock = threading.Lock()
+        self._used: list[tuple[int, int, int]] = []  # begin, end and slot, in the order of addresses
+        self._free = list(range(SLOTS - 1, -1, -1))
+
+    def lay(self, tensor: Tensor) -> tuple[int, int] | None:
+        """Copy a plain dense tensor into a slot: its number and place; None if there is no room."""
+        code, shape = CODES[tensor.dtype], tuple(tensor.shape)
+        found = self._reserve(-(-size(code, shape) // PAGE_BYTES) * PAGE_BYTES)
+        if found is not None:
+            # By this thread alone: torch's copy would wake its threads, and wait for the last of them.
+            np.copyto(array(self._map, code, shape, found[1]), elements(tensor))
+        return found
+
+    def take_back(self, slot: int) -> None:
+        """Free a slot that was never announced."""
+        self._map[slot] = 0
+
+    def close_descriptor(self) -> None:
+        """The peer has its own."""
+        os.close(self.fd)
+
+    def _reserve(self, wanted: int) -> tuple[int, int] | None:
+        with self._lock:
+            self._collect()
+            at, index = HEAD_BYTES, 0
+            for index, (begin, end, _) in enumerate(self._used):  # noqa: B007
+                if begin - at >= wanted:
+                    break
+                at = end
+            else:
+                index = len(self._used)
+            if not self._free or self.bytes - at < wanted:
+                return None
+            slot = self._free.pop()
+            self._used.insert(index, (at, at + wanted, slot))
+            self._map[slot] = 1
+            return slot, at
+
+    def _collect(self) -> None:
+        """Note which slots the peer has freed."""
+        used = []
+        for entry in self._used:
+            if self._map[entry[2]]:
+                used.append(entry)
+            else:
+                self._free.append(entry[2])
+        self._used = used
+
+
+class _Lease(weakref.ref["np.ndarray[Any, Any]"]):
+    """Tells when the tensor on a slot, and so the array below it, is gone."""
+
+    __slots__ = ("slot",)
+    slot: int
+
+
+class Window:
+    """The peer's arena, as this process sees it."""
+
+    def __init__(self, fd: int) -> None:
+        """Maps the arena and closes `fd`. Raises FrameRefused if it is no sealed memory of a sensible size."""
+        try:
+            self.bytes = os.fstat(fd).st_size
+            sealed = 0
+            with contextlib.suppress(OSError):
+                sealed = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+            if sealed & SEALS != SEALS or self.bytes <= HEAD_BYTES:
+                raise FrameRefused(f"the peer's shared memory has {self.bytes} bytes and the seals {sealed}")
+            self._map = mmap.mmap(fd, self.bytes)
+        finally:
+            os.close(fd)
+        self._leases: dict[int, _Lease] = {}
+
+    def tensor(self, slot: int, offset: int, code: int, shape: tuple[int, ...]) -> Tensor:
+        """The tensor in a slot, which is freed when the tensor dies. Raises FrameRefused for a slot that cannot be."""
+        nbytes = size(code, shape)
+        if not (slot < SLOTS and HEAD_BYTES <= offset <= self.bytes - nbytes) or offset % PAGE_BYTES or not nbytes:
+            raise FrameRefused(f"slot {slot} of {SLOTS} at {offset} with {nbytes} bytes is not in the {self.bytes} "
+                               "bytes of the shared memory")  # fmt: skip
+        memory = array(self._map, code, shape, offset)
+        lease = _Lease(memory, self._over)
+        lease.slot = slot
+        self._leases[slot] = lease
+        return tensor_on(memory, code)
+
+    def _over(self, lease: weakref.ref[Any]) -> None:
+        slot = lease.slot  # type: ignore[attr-defined]
+        self._leases.pop(slot, None)  # first: once it is free, the peer may use it again at once
+        self._map[slot] = 0
+
+
+def available() -> bool:
+    """Whether this system has such memory."""
+    return hasattr(os, "memfd_create")

@@ -1,0 +1,121 @@
+"""Who is where: what each worker says of itself in the store, and what it reads of the others.
+
+Rule: everything that another wrote is checked before it is used; who did not come is named.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import socket
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+from torch.distributed import Store  # type: ignore[attr-defined]
+from trystate.model.errors import UsageError
+
+from .errors import RpcError, RpcTimeout
+from .options import Options
+
+VERSION = 1
+NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+WORKER_MAX = (1 << 16) - 1  # a worker has 16 bits in the ids of others
+ENTRY_BYTES_MAX = 4096
+SHOWN_MAX = 8
+TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a worker says of itself."""
+
+    version: int
+    name: str
+    world_size: int
+    machine: str  # equal for two processes that can meet at an abstract socket
+    local: str  # its name there, "" if there is none
+    host: str
+    port: int
+    token: str  # worker 0's: that who connects has read this store
+
+
+def machine() -> str:
+    """This machine, and the network that this process sees of it: abstract sockets are a network's."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()} {os.stat('/proc/self/ns/net').st_ino} {os.getuid()}"
+    except OSError:
+        return ""
+
+
+def own_host(options: Options, store: Any) -> str:
+    """The address that others reach us at: that of the route to the store, unless the options say it."""
+    if options.host is not None:
+        return options.host
+    host = getattr(store, "host", None) or "127.0.0.1"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
+def check_worker(name: str, rank: int, world_size: int, limit: int) -> None:
+    """Raises UsageError."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise UsageError(f"a worker's name is {name!r}: 1 to 128 letters, digits, '-', '_', ':' and '.'")
+    if not 1 <= world_size <= min(limit, WORKER_MAX + 1):
+        raise UsageError(f"world_size is {world_size}: 1 to {min(limit, WORKER_MAX + 1)}; the limit is `workers`")
+    if not 0 <= rank < world_size:
+        raise UsageError(f"rank is {rank}: 0 to world_size - 1, which is {world_size - 1}")
+
+
+def publish(store: Store, rank: int, name: str, world_size: int, where: tuple[str, str, int], options: Options) -> None:
+    """Say who we are; `where` is the local name, host and port."""
+    token = secrets.token_hex(TOKEN_BYTES) if rank == 0 else ""
+    entry = Entry(VERSION, name, world_size, machine(), *where, token)
+    store.set(f"worker/{rank}", json.dumps(asdict(entry)))
+
+
+def gather(store: Store, world_size: int, deadline: float, seconds: float) -> list[Entry]:
+    """All workers' entries. Raises RpcTimeout naming who did not come, RpcError for what cannot be."""
+    keys = [f"worker/{rank}" for rank in range(world_size)]
+    left = max(deadline - monotonic(), 0.001)
+    try:
+        store.wait(keys, timedelta(seconds=left))
+    except RuntimeError as error:
+        missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
+        if not missing:
+            raise
+        shown = ", ".join(map(str, missing[:SHOWN_MAX])) + (" and more" if len(missing) > SHOWN_MAX else "")
+        raise RpcTimeout(f"{len(missing)} of {world_size} workers did not come within {seconds:g} s, of rank {shown}: "
+                         "see whether they run and use the same store, or raise init_timeout") from error  # fmt: skip
+    entries = [_entry(rank, bytes(store.get(key)), world_size) for rank, key in enumerate(keys)]
+    for rank, entry in enumerate(entries):
+        first = next(index for index, other in enumerate(entries) if other.name == entry.name)
+        if first != rank:
+            raise RpcError(f"the workers {first} and {rank} are both named {entry.name!r}: give each its own name")
+    return entries
+
+
+def _entry(rank: int, text: bytes, world_size: int) -> Entry:
+    try:
+        if len(text) > ENTRY_BYTES_MAX:
+            raise ValueError(f"{len(text)} bytes")
+        entry = Entry(**json.loads(text))
+        kinds = {name: type(value).__name__ for name, value in asdict(entry).items()}
+        if any(kinds[name] != kind for name, kind in Entry.__annotations__.items()) or not NAME.fullmatch(entry.name):
+            raise ValueError(f"fields of {kinds}")
+    except (ValueError, TypeError) as error:
+        raise RpcError(f"what worker {rank} wrote into the store is none of ours ({error}): does something else use "
+                       "these keys?") from None  # fmt: skip
+    if entry.version != VERSION or entry.world_size != world_size:
+        raise RpcError(f"worker {rank} has version {entry.version} and world_size {entry.world_size}, we have {VERSION}"
+                       f" and {world_size}: start all workers alike")  # fmt: skip
+    return entry

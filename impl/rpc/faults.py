@@ -1,0 +1,73 @@
+"""Exceptions on the wire: raised again at the caller, of their own type where that can be, with where they come from.
+
+Rule: nothing of a fault is run: its type is looked up among the classes that are loaded, its arguments stay behind.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import traceback
+
+from .errors import RemoteError
+
+TEXT_MAX = 1 << 14  # characters of an exception's text
+TRACE_MAX = 1 << 16  # of its traceback: the end of it
+WORKERS_MAX = 64
+
+
+def encoded(error: BaseException, worker: str) -> bytes:
+    """What happened on this worker."""
+    trace = "".join(traceback.format_exception(error))
+    kind = type(error)
+    original, text = f"{kind.__module__}:{kind.__qualname__}", _text(error)
+    workers: tuple[str, ...] = (worker,)
+    if isinstance(error, RemoteError):
+        original, workers = error.original, (*error.workers, worker)
+        text = error.said
+    said = {
+        "original": original, "text": text[:TEXT_MAX], "traceback": trace[-TRACE_MAX:],
+        "workers": workers[-WORKERS_MAX:],
+    }  # fmt: skip
+    return json.dumps(said).encode()
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as fault:
+        return f"(its text cannot be had: {type(fault).__name__})"
+
+
+def decoded(data: bytes, worker: str) -> RemoteError:
+    """The exception to raise here for what `worker` answered."""
+    try:
+        said = json.loads(data)
+        original, text, trace = str(said["original"]), str(said["text"]), str(said["traceback"])
+        workers = tuple(str(name) for name in said["workers"])
+    except (ValueError, TypeError, KeyError):
+        original, text, trace, workers = "", "it answered with an error that cannot be read", "", (worker,)
+    return made(original, text, trace, workers)
+
+
+def made(original: str, text: str, trace: str, workers: tuple[str, ...]) -> RemoteError:
+    kind = original.rpartition(":")[2]
+    error = _class(original)(f"on worker {workers[0]!r}: {kind}: {text}\n\nThere:\n{trace}")
+    error.original, error.remote_traceback, error.workers, error.said = original, trace, workers, text
+    return error
+
+
+@functools.lru_cache(maxsize=1024)
+def _class(original: str) -> type[RemoteError]:
+    """RemoteError, and the original type too if this process has it and the two go together."""
+    home, _, path = original.partition(":")
+    found: object = sys.modules.get(home)
+    for step in path.split("."):
+        found = getattr(found, step, None)
+    if not isinstance(found, type) or not issubclass(found, Exception) or issubclass(RemoteError, found):
+        return RemoteError
+    try:
+        return type(f"Remote{found.__name__}", (RemoteError, found), {"__module__": __name__})
+    except TypeError:  # their memory has not one layout
+        return RemoteError

@@ -1,0 +1,86 @@
+"""Something that one thread waits for and another sets, once: cheaper than an Event, and audible in a poll."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+
+
+class Bell:
+    """A descriptor that is readable after `ring()`."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, *, semaphore: bool = False) -> None:
+        mode = os.EFD_CLOEXEC | os.EFD_NONBLOCK | (os.EFD_SEMAPHORE if semaphore else 0)
+        self.fd = os.eventfd(0, mode)
+
+    def ring(self) -> None:
+        """Safe anywhere, in `__del__` too."""
+        os.eventfd_write(self.fd, 1)
+
+    def heard(self) -> bool:
+        """Take one ring away (all, if it is no semaphore); whether there was one."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return False
+        return True
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError, OSError):
+            os.close(self.fd)
+
+
+class _Own(threading.local):
+    bell: Bell | None = None
+
+
+_own = _Own()
+
+
+def own_bell() -> Bell:
+    """The calling thread's."""
+    bell = _own.bell
+    if bell is None:
+        bell = _own.bell = Bell()
+    return bell
+
+
+class Flag:
+    """One thread may wait for it. It may be set several times; the first counts."""
+
+    __slots__ = ("_bell", "_lock", "_reader", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._lock: threading.Lock | None = None
+        self._bell: Bell | None = None
+        self._reader = 0
+
+    def set(self) -> None:
+        self.is_set = True  # before the looks at who waits, who looks at it after having said that he waits
+        lock, bell = self._lock, self._bell
+        if lock is not None:
+            with contextlib.suppress(RuntimeError):  # set twice
+                lock.release()
+        if bell is not None and self._reader != threading.get_ident():
+            bell.ring()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it was set in time."""
+        if self.is_set:
+            return True
+        lock = threading.Lock()
+        lock.acquire()
+        self._lock = lock
+        if not self.is_set and seconds > 0:
+            lock.acquire(timeout=seconds)
+        return self.is_set
+
+    def listen(self) -> Bell:
+        """What is rung from now on when another thread than this one sets it."""
+        self._reader = threading.get_ident()
+        self._bell = own_bell()
+        return self._bell

@@ -1,0 +1,250 @@
+"""How two workers connect: the one of higher rank calls, both prove that they know the same key.
+
+The key is the token that worker 0 put into the store, with the secret of the options if there is one; the proofs are
+those of the stores. On one machine they meet at a socket without address or port, and give each other their arenas.
+Nobody listens any more when all are connected. Rule: no stranger can hold up a worker for longer than its turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import secrets
+import select
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError
+from time import monotonic
+from typing import Any
+
+from ..store.line import resolve
+from ..store.listening import listen, prepared
+from ..store.wire import NONCE_BYTES, client_proof, server_proof
+from . import arena as shared
+from .arena import Arena, Window
+from .connection import Connection
+from .directory import Entry, machine
+from .errors import FrameRefused, PeerLost, RpcError, RpcTimeout
+from .options import Options
+
+MAGIC = b"trysRPC1"
+HELLO = Struct(f"<8sI{NONCE_BYTES}s")  # the caller's rank and challenge
+REPLY = Struct(f"<8sI{NONCE_BYTES}s32s")  # the other's, and its proof
+PROOF = Struct("<32s?")  # the caller's proof, and whether an arena comes with it
+ACCEPTED = Struct("<?")  # whether an arena comes with it
+STRANGER_SECONDS = 5.0  # for one who has connected to say who it is
+BUFFER_BYTES = 1 << 22  # of a socket, as far as the system allows
+
+
+@dataclass
+class Listeners:
+    """Where this worker can be reached while all are connecting."""
+
+    tcp: socket.socket
+    local: socket.socket | None
+    name: str
+
+    @classmethod
+    def open(cls, host: str, backlog: int) -> Listeners:
+        """Raises UsageError if the host is not of this machine."""
+        tcp = listen(host, 0)
+        local, name = None, ""
+        if machine():
+            name = f"trystate-rpc-{secrets.token_hex(16)}"
+            local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            local.bind("\0" + name)
+            local.listen(backlog)
+        return cls(tcp, local, name)
+
+    def close(self) -> None:
+        self.tcp.close()
+        if self.local is not None:
+            self.local.close()
+
+
+class Meeting:
+    """One worker while it connects to all others."""
+
+    def __init__(self, me: int, entries: Sequence[Entry], options: Options, deadline: float) -> None:
+        self.me, self.entries, self.options, self.deadline = me, entries, options, deadline
+        self._key = bytes.fromhex(entries[0].token) + (options.secret or b"")
+        self._failed = ""  # what was wrong with the last who called
+
+    def connect(self, listeners: Listeners) -> dict[int, Connection]:
+        """A connection to each other worker. Raises RpcTimeout, PeerLost and RpcError."""
+        found: dict[int, Connection] = {}
+        try:
+            for peer in range(self.me):
+                found[peer] = self._call(peer)
+            while len(found) < len(self.entries) - 1:
+                peer, connection = self._answer(listeners, found)
+                found[peer] = connection
+        except BaseException:
+            for connection in found.values():
+                connection.release()
+            raise
+        return found
+
+    def alone(self) -> tuple[Connection, Connection]:
+        """Both ends of a connection to this worker itself."""
+        one, other = socket.socketpair()
+        limits = self.options.limits
+        return Connection(self.me, one, None, None, limits), Connection(self.me, other, None, None, limits)
+
+    # The caller's side.
+
+    def _call(self, peer: int) -> Connection:
+        entry = self.entries[peer]
+        try:
+            sock = self._reach(entry)
+        except OSError as error:
+            raise PeerLost(f"worker {entry.name!r} cannot be reached at {entry.host}:{entry.port} ({error}): see "
+                           "whether it runs, and what `host` its options give") from error  # fmt: skip
+        try:
+            return self._introduce(sock, peer)
+        except TimeoutError:
+            sock.close()
+            raise RpcTimeout(f"worker {entry.name!r} did not answer in time: see what it does, or raise init_timeout"
+                             ) from None  # fmt: skip
+        except OSError as error:
+            sock.close()
+            raise PeerLost(f"worker {entry.name!r} closed the connection while it was made ({error}): see its error, "
+                           "and whether all have the same secret") from error  # fmt: skip
+        except BaseException:
+            sock.close()
+            raise
+
+    def _reach(self, entry: Entry) -> socket.socket:
+        if entry.local and entry.machine == machine():
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            with contextlib.suppress(OSError):
+                sock.settimeout(self._left())
+                sock.connect("\0" + entry.local)
+                return sock
+            sock.close()
+        family, address = resolve(entry.host, entry.port, self._left())[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(self._left())
+            sock.connect(address)
+        except BaseException:
+            sock.close()
+            raise
+        blocking = sock.gettimeout()
+        prepared(sock)
+        sock.settimeout(blocking)
+        return sock
+
+    def _introduce(self, sock: socket.socket, peer: int) -> Connection:
+        mine = secrets.token_bytes(NONCE_BYTES)
+        sock.settimeout(self._left())
+        sock.sendall(HELLO.pack(MAGIC, self.me, mine))
+        magic, rank, theirs, proof = REPLY.unpack(_exactly(sock, REPLY.size))
+        key = self._pair(self.me, peer)
+        if magic != MAGIC or rank != peer or not hmac.compare_digest(proof, server_proof(key, theirs, mine)):
+            raise RpcError(f"who answers for worker {self.entries[peer].name!r} does not know the group's secret: give "
+                           "all workers the same `secret`")  # fmt: skip
+        arena = self._arena(sock)
+        _give(sock, PROOF.pack(client_proof(key, theirs, mine), arena is not None), arena)
+        (shares,), window = _take(sock, ACCEPTED)
+        return self._connection(peer, sock, arena, window if shares else None)
+
+    # The other side.
+
+    def _answer(self, listeners: Listeners, found: dict[int, Connection]) -> tuple[int, Connection]:
+        """The next who calls and is one of us."""
+        poll = select.poll()
+        by_fd = {listener.fileno(): listener for listener in (listeners.tcp, listeners.local) if listener is not None}
+        for fd in by_fd:
+            poll.register(fd, select.POLLIN)
+        while True:
+            left = self.deadline - monotonic()
+            ready = poll.poll(left * 1000) if left > 0 else []
+            if not ready:
+                self._nobody(found)
+            sock, _ = by_fd[ready[0][0]].accept()
+            try:
+                sock.settimeout(min(STRANGER_SECONDS, max(left, 0.001)))
+                return self._receive(sock, found)
+            except (OSError, StructError, RpcError) as error:
+                self._failed = str(error)
+                sock.close()
+
+    def _nobody(self, found: dict[int, Connection]) -> None:
+        missing = [e.name for rank, e in enumerate(self.entries) if rank > self.me and rank not in found]
+        also = f"; the last who tried: {self._failed}" if self._failed else ""
+        raise RpcTimeout(f"{len(missing)} workers did not connect in time ({', '.join(missing[:8])}): see their "
+                         f"errors, or raise init_timeout{also}")  # fmt: skip
+
+    def _receive(self, sock: socket.socket, found: dict[int, Connection]) -> tuple[int, Connection]:
+        magic, peer, theirs = HELLO.unpack(_exactly(sock, HELLO.size))
+        if magic != MAGIC or not self.me < peer < len(self.entries) or peer in found:
+            raise RpcError(f"a caller that says it is worker {peer}")
+        mine = secrets.token_bytes(NONCE_BYTES)
+        key = self._pair(peer, self.me)
+        sock.sendall(REPLY.pack(MAGIC, self.me, mine, server_proof(key, mine, theirs)))
+        (proof, shares), window = _take(sock, PROOF)
+        if not hmac.compare_digest(proof, client_proof(key, mine, theirs)):
+            raise RpcError(f"worker {self.entries[peer].name!r} does not know the group's secret")
+        arena = self._arena(sock)
+        _give(sock, ACCEPTED.pack(arena is not None), arena)
+        return peer, self._connection(peer, sock, arena, window if shares else None)
+
+    # Both.
+
+    def _left(self) -> float:
+        return max(self.deadline - monotonic(), 0.001)
+
+    def _pair(self, caller: int, called: int) -> bytes:
+        return hmac.digest(self._key, b"%d calls %d" % (caller, called), "sha256")
+
+    def _arena(self, sock: socket.socket) -> Arena | None:
+        if sock.family != socket.AF_UNIX or not self.options.arena_bytes or not shared.available():
+            return None
+        try:
+            return Arena(self.options.arena_bytes)
+        except OSError:  # no descriptor, or not allowed here: the socket does it
+            return None
+
+    def _connection(self, peer: int, sock: socket.socket, arena: Arena | None, window: int | None) -> Connection:
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            if sock.family == socket.AF_UNIX:
+                sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        mapped = None if window is None else Window(window)
+        return Connection(peer, sock, arena, mapped, self.options.limits)
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        more = sock.recv(count - len(data))
+        if not more:
+            raise ConnectionResetError("closed by the peer")
+        data += more
+    return data
+
+
+def _give(sock: socket.socket, data: bytes, arena: Arena | None) -> None:
+    if arena is None:
+        sock.sendall(data)
+        return
+    if socket.send_fds(sock, [data], [arena.fd]) != len(data):
+        raise FrameRefused("the socket took half of a greeting")
+    arena.close_descriptor()
+
+
+def _take(sock: socket.socket, what: Struct) -> tuple[tuple[Any, ...], int | None]:
+    """What was sent, and the descriptor that came with it. On TCP none can come."""
+    if sock.family != socket.AF_UNIX:
+        return what.unpack(_exactly(sock, what.size)), None
+    data, fds, _, _ = socket.recv_fds(sock, what.size, 1)
+    if not data:
+        raise ConnectionResetError("closed by the peer")
+    if len(data) < what.size:
+        data += _exactly(sock, what.size - len(data))
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return what.unpack(data), fds[0] if fds else None

@@ -1,0 +1,38 @@
+"""What a worker bounds, and why at that size: every number that a peer announces meets one of these first.
+
+Rule: each limit stands beside its reason, and is checked before memory is reserved for what it bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from trystate.model.errors import UsageError
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds of one worker. Sizes are in bytes, the rest are counts.
+
+    Raises `UsageError` for a limit that is not positive.
+    """
+
+    body_bytes: int = 64 * MIB  # of a frame beside its tensors: pickled arguments
+    metadata_bytes: int = MIB  # what an interceptor adds
+    tensors: int = 16 * KIB  # in one frame; the head counts them in 16 bits
+    tensor_bytes: int = 16 * GIB  # of all tensors in one frame that travel in it
+    dimensions: int = 64  # of one tensor: torch's own limit
+    name_bytes: int = KIB  # of a function
+    unsent_bytes: int = 4 * GIB  # waiting for one slow peer; beyond, requests to it fail
+    unanswered: int = 64 * KIB  # requests to one peer
+    threads: int = 256  # user functions that run, or wait for other workers, at the same time
+    workers: int = 4 * KIB  # each has a connection to each
+    rrefs: int = MIB  # values that one worker owns for others
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value > 0:
+                raise UsageError(f"the limit {field.name} is {value!r}: give a number above 0")

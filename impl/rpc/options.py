@@ -1,0 +1,64 @@
+"""What a worker can be told at `init_rpc`."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from trystate.model.errors import UsageError
+
+from .limits import MIB, Limits
+
+SECONDS_MAX = 1e7  # of a timeout: four months, and within what a lock can wait
+
+
+class Pickles(enum.Enum):
+    """What arguments and results may be."""
+
+    RESTRICTED = "plain data, tensors, RRefs, and the types of `Options.allowed`"
+    ANY = "whatever pickle can do: who may call this worker may run anything on it"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a worker takes part. Raises UsageError for a value that cannot be.
+
+    Args:
+        timeout: seconds, of every request that says nothing else; there is no "for ever".
+        init_timeout: seconds for all workers to come and be connected.
+        pickles: what is taken from other workers; `allowed` adds types to what is taken when restricted.
+        modules: those whose functions others may call here, with all below them; None: of any module.
+        secret: bytes that all workers must know, beside what the store tells them.
+        host: the address that workers on other machines reach this one at; by default the one that reaches the store.
+        arena_bytes: shared memory for the tensors to each worker of this machine; it is taken as it is used. 0: none.
+        shared_tensor_bytes: from this size on a tensor goes through shared memory.
+    """
+
+    timeout: float = 60.0  # torch's (rpc/constants.py)
+    init_timeout: float = 60.0
+    pickles: Pickles = Pickles.RESTRICTED
+    allowed: tuple[type, ...] = ()
+    modules: tuple[str, ...] | None = None
+    secret: bytes | None = field(default=None, repr=False)
+    host: str | None = None
+    arena_bytes: int = 512 * MIB
+    shared_tensor_bytes: int = 1 << 15
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "init_timeout"):
+            checked_seconds(getattr(self, name), name)
+        if self.secret is not None and (not isinstance(self.secret, bytes) or not self.secret):
+            raise UsageError("the secret must be bytes, and not empty; pass None for no secret")
+        if self.arena_bytes < 0 or self.shared_tensor_bytes < 1:
+            raise UsageError(
+                f"arena_bytes is {self.arena_bytes} and shared_tensor_bytes {self.shared_tensor_bytes}: "
+                "give 0 or more, and 1 or more"
+            )
+
+
+def checked_seconds(value: float, name: str) -> float:
+    """A timeout. Raises UsageError unless it is above 0 and not beyond what can be waited for."""
+    if not 0 < value <= SECONDS_MAX:
+        raise UsageError(f"{name} is {value!r}: give seconds above 0, at most {SECONDS_MAX:.0f}; no wait is for ever")
+    return float(value)

@@ -1,0 +1,222 @@
+"""Who holds what of whom: the values that this worker owns for others, and its handles of theirs.
+
+Each handle on another worker is a *fork* that the owner knows by its id. A value is kept while it has forks, or while
+this worker itself holds it. A handle that is passed on is kept by who passes it until the owner knows the new fork;
+frames of two workers arrive in order, so that the end of a fork never overtakes its beginning, nor a call that uses it.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import threading
+import weakref
+from collections.abc import Sequence
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch.futures import Future
+
+from .errors import FrameRefused, LimitExceeded, RRefGone
+from .frames import Kind
+
+if TYPE_CHECKING:
+    from .agent import Agent, Answer, Incoming
+
+Id = tuple[int, int]  # the worker that made it, and its counter
+FORK = Struct("<IQIQI")  # a reference's id, the fork's id, the owner
+NOTICE = Struct("<BIQIQ")  # what happened, a reference's id, the fork's id
+
+
+class Happened(enum.IntEnum):
+    """What a worker tells another of a fork."""
+
+    FORKED = 1  # to the owner: I hold it
+    ACCEPTED = 2  # to who passed it on: the owner knows that I hold it
+    DELETED = 3  # to the owner: I hold it no more
+
+
+class Fork(NamedTuple):
+    """One handle, as it is sent."""
+
+    reference: Id
+    fork: Id
+    owner: int
+
+    def packed(self) -> bytes:
+        return FORK.pack(*self.reference, *self.fork, self.owner)
+
+    @classmethod
+    def unpacked(cls, data: bytes, at: int) -> Fork:
+        a, b, c, d, owner = FORK.unpack_from(data, at)
+        return cls((a, b), (c, d), owner)
+
+
+class Owned:
+    """A value of this worker that others may hold."""
+
+    __slots__ = ("__weakref__", "forks", "future", "reference")
+
+    def __init__(self, reference: Id) -> None:
+        self.reference = reference
+        self.future: Future[Any] = Future()
+        self.forks: dict[Id, int] = {}  # and who holds each
+
+
+class Held:
+    """A handle of another worker's value; its end is the end of the fork."""
+
+    def __init__(self, references: References, fork: Fork) -> None:
+        self.reference, self.fork, self.owner = fork
+        self.confirmed = False
+        self.failed: BaseException | None = None  # why the value was never made, as far as is known here
+        self._references = references
+
+    def __del__(self) -> None:
+        self._references.dropped(self.owner, self.reference, self.fork)
+
+
+class References:
+    """The tables of one worker."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._shared: dict[Id, Owned] = {}  # what others hold
+        self._known: weakref.WeakValueDictionary[Id, Owned] = weakref.WeakValueDictionary()
+        self._passed: dict[Id, tuple[Held, int]] = {}  # forks that the owner does not know yet, and to whom they went
+        self._handles: weakref.WeakSet[Held] = weakref.WeakSet()
+        agent.serve(Kind.RREF, self._happened)
+        agent.on_peer_lost(self._peer_lost)
+
+    def counts(self) -> dict[str, int]:
+        """How many values others hold here, handles this worker has, and forks are being passed on."""
+        return {"owned": len(self._shared), "held": len(self._handles), "passed": len(self._passed)}
+
+    def new_id(self) -> Id:
+        return self.agent.me, next(self._numbers)
+
+    def own(self, reference: Id | None = None) -> Owned:
+        """A new value of this worker. Raises LimitExceeded."""
+        owned = Owned(reference or self.new_id())
+        with self._lock:
+            self._known[owned.reference] = owned
+        return owned
+
+    def owned(self, reference: Id) -> Owned:
+        """Raises RRefGone if this worker has it no more."""
+        found = self._known.get(reference)
+        if found is None:
+            raise RRefGone(f"worker {self.agent.name!r} does not have the value of RRef {reference} any more: keep an "
+                           "RRef to it as long as it is used")  # fmt: skip
+        return found
+
+    def created(self, fork: Fork, peer: int) -> Owned:
+        """The value that `peer` has this worker make, and holds. Raises LimitExceeded."""
+        if fork.reference[0] != peer or fork.reference in self._known:
+            raise FrameRefused(f"worker {peer} makes RRef {fork.reference}, which is not its to make")
+        owned = self.own(fork.reference)
+        self._share(owned, fork.fork, peer)
+        return owned
+
+    def hold(self, fork: Fork) -> Held:
+        held = Held(self, fork)
+        self._handles.add(held)
+        return held
+
+    # Passing on.
+
+    def fork(self, ref: Owned | Held, to: int) -> Fork:
+        """A handle for worker `to`. Raises LimitExceeded."""
+        fork = self.new_id()
+        if isinstance(ref, Owned):
+            self._share(ref, fork, to)
+            return Fork(ref.reference, fork, self.agent.me)
+        with self._lock:
+            self._passed[fork] = ref, to
+        return Fork(ref.reference, fork, ref.owner)
+
+    def withdraw(self, forks: Sequence[Fork]) -> None:
+        """They were not sent."""
+        for fork in forks:
+            with self._lock:
+                self._passed.pop(fork.fork, None)
+            self._unshare(fork.reference, fork.fork)
+
+    def join(self, fork: Fork, peer: int) -> Owned | Held:
+        """Take what `peer` has passed. Raises RRefGone."""
+        me = self.agent.me
+        if fork.owner == me:
+            owned = self.owned(fork.reference)
+            if peer != me or fork.fork in self._passed:
+                self._tell(peer, Happened.ACCEPTED, fork.reference, fork.fork)
+            self._unshare(fork.reference, fork.fork)  # it is at home
+            return owned
+        held = self.hold(fork)
+        held.confirmed = peer == fork.owner
+        if not held.confirmed:
+            self._tell(fork.owner, Happened.FORKED, fork.reference, fork.fork, partial(self._known_there, held, peer))
+        return held
+
+    def _known_there(self, held: Held, parent: int, result: Answer | BaseException) -> None:
+        if isinstance(result, BaseException):
+            held.failed = result
+        else:
+            held.confirmed = True
+        self._tell(parent, Happened.ACCEPTED, held.reference, held.fork)
+
+    def dropped(self, owner: int, reference: Id, fork: Id) -> None:
+        """A handle died, on any thread, in the middle of anything."""
+        if self.agent.closed is None:
+            self.agent.later(partial(self._tell, owner, Happened.DELETED, reference, fork))
+
+    # What workers tell each other.
+
+    def _tell(self, to: int, what: Happened, reference: Id, fork: Id, done: Any = None) -> None:
+        body = NOTICE.pack(what, *reference, *fork)
+        self.agent.request(to, Kind.RREF, body, (), self.agent.timeout, done or _told, what="a notice of an RRef")
+
+    def _happened(self, incoming: Incoming) -> None:
+        what, a, b, c, d = NOTICE.unpack(incoming.body)
+        if what == Happened.FORKED:
+            self._share(self.owned((a, b)), (c, d), incoming.peer)
+        elif what == Happened.ACCEPTED:
+            with self._lock:
+                self._passed.pop((c, d), None)
+        else:
+            self._unshare((a, b), (c, d))
+        incoming.answer(b"")
+
+    def _share(self, owned: Owned, fork: Id, holder: int) -> None:
+        limit = self.agent.options.limits.rrefs
+        with self._lock:
+            if len(self._shared) >= limit and owned.reference not in self._shared:
+                raise LimitExceeded(
+                    f"worker {self.agent.name!r} owns {limit} values that others hold: let go of some RRefs"
+                )
+            owned.forks[fork] = holder
+            self._shared[owned.reference] = owned
+
+    def _unshare(self, reference: Id, fork: Id) -> None:
+        with self._lock:
+            owned = self._shared.get(reference)
+            if owned is not None:
+                owned.forks.pop(fork, None)
+                if not owned.forks:
+                    del self._shared[reference]
+        # Outside of the lock the value may die, and do anything.
+
+    def _peer_lost(self, peer: int, reason: str) -> None:
+        with self._lock:
+            gone = [(owned.reference, fork) for owned in self._shared.values()
+                    for fork, holder in owned.forks.items() if holder == peer]  # fmt: skip
+            passed = [self._passed.pop(fork) for fork, (_, to) in list(self._passed.items()) if to == peer]
+        for reference, fork in gone:
+            self._unshare(reference, fork)
+        passed.clear()
+
+
+def _told(result: Answer | BaseException) -> None:
+    """If it was not, the worker is lost, and with it what it holds or owns."""

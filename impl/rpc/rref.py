@@ -1,0 +1,121 @@
+"""`RRef`: a value on the worker that owns it, as any worker may hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from . import current
+from .agent import WorkerInfo
+from .errors import RpcError, RpcTimeout
+from .flags import Flag
+from .invocations import FETCH, INVOKE, Invocations
+from .options import checked_seconds
+from .references import Held, Id, Owned
+
+T = TypeVar("T")
+
+
+class RRef(Generic[T]):
+    """A reference to a value on its owner; the value lives as long as anybody has one.
+
+    `RRef(value)` makes one of this worker's own; `remote()` makes one on another. It may be an argument or a result of
+    calls, and be passed on.
+    """
+
+    _ref: Owned | Held
+    _calls: Invocations
+
+    def __init__(self, value: T, type_hint: Any = None) -> None:
+        self._calls = current.calls()
+        self._ref = self._calls.references.own()
+        self._ref.future.set_result(value)
+
+    @classmethod
+    def _of(cls, ref: Owned | Held, calls: Invocations) -> RRef[T]:
+        made = cls.__new__(cls)
+        made._ref, made._calls = ref, calls
+        return made
+
+    @property
+    def id(self) -> Id:
+        """The same for all RRefs to one value: the worker that made it, and its counter there."""
+        return self._ref.reference
+
+    def is_owner(self) -> bool:
+        return isinstance(self._ref, Owned)
+
+    def owner(self) -> WorkerInfo:
+        agent = self._calls.agent
+        return agent.workers[self._ref.owner if isinstance(self._ref, Held) else agent.me]
+
+    def owner_name(self) -> str:
+        return self.owner().name
+
+    def confirmed_by_owner(self) -> bool:
+        """Whether the owner is known to know of this RRef."""
+        return isinstance(self._ref, Owned) or self._ref.confirmed
+
+    def to_here(self, timeout: float | None = None) -> T:
+        """A copy of the value (the value itself, at its owner), as soon as there is one.
+
+        Raises what the function raised that was to make it; RpcTimeout; PeerLost if the owner is lost.
+        """
+        if isinstance(self._ref, Owned):
+            return self._value(timeout)
+        if self._ref.failed is not None:
+            raise self._ref.failed
+        return self._calls.sync(self._ref.owner, FETCH, self._ref.reference, None, timeout)  # type: ignore[no-any-return]
+
+    def local_value(self) -> T:
+        """The value, at its owner; it waits until there is one, for as long as a call may take."""
+        if isinstance(self._ref, Held):
+            raise RpcError(f"local_value() is the owner's, worker {self.owner_name()!r}: call to_here() for a copy")
+        return self._value(None)
+
+    def _value(self, timeout: float | None) -> T:
+        assert isinstance(self._ref, Owned)
+        future = self._ref.future
+        if not future.done():
+            agent = self._calls.agent
+            seconds = agent.timeout if timeout is None else checked_seconds(timeout, "timeout")
+            flag = Flag()
+            future.add_done_callback(lambda _: flag.set())
+            if not agent.wait(flag, seconds):
+                raise RpcTimeout(f"there was no value for {self!r} within {seconds:g} s: see what its function does")
+        return future.value()  # type: ignore[no-any-return]
+
+    def rpc_sync(self, timeout: float | None = None) -> Any:
+        """A proxy: `rref.rpc_sync().method(...)` calls the method of the value at its owner, and waits."""
+        return Proxy(self, self._calls.sync, timeout)
+
+    def rpc_async(self, timeout: float | None = None) -> Any:
+        """The same, but each method returns a future."""
+        return Proxy(self, partial(self._calls.begin, keep=self), timeout)
+
+    def remote(self, timeout: float | None = None) -> Any:
+        """The same, but each method returns an RRef to its result."""
+        return Proxy(self, partial(self._calls.remote, keep=self), timeout)
+
+    def __reduce__(self) -> Any:
+        raise RpcError("an RRef is pickled only as an argument or a result of a call: elsewhere nobody would count it")
+
+    def __repr__(self) -> str:
+        return f"<RRef {self.id[0]}.{self.id[1]} on {self.owner_name()}>"
+
+
+class Proxy:
+    """The methods of an RRef's value."""
+
+    def __init__(self, rref: RRef[Any], how: Callable[..., Any], timeout: float | None) -> None:
+        self._rref, self._how, self._timeout = rref, how, timeout
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        rref = self._rref
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            where = rref.owner().id
+            return self._how(where, INVOKE, (*rref.id, method, args, kwargs), None, self._timeout)
+
+        return call

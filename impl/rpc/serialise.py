@@ -1,0 +1,153 @@
+"""Arguments and results as bytes, beside the tensors and RRefs in them, which go their own way.
+
+Rule: what a restricted worker would not take is refused where it is sent, by name; and again where it arrives, since
+who sends may be another one. A call whose arguments are only tensors has no pickle at all.
+"""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import datetime
+import io
+import pickle
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.serialization import _get_layout
+
+from .errors import NotAllowed, RpcError
+from .options import Options, Pickles
+
+PROTOCOL = 5
+# None of them makes more of what it is given than was sent: so no range, and no bytes of a length.
+_HOMES: dict[Any, tuple[str, ...]] = {
+    builtins: (
+        "bool", "complex", "dict", "float", "frozenset", "int", "list", "set", "slice", "str", "tuple",
+    ),
+    collections: ("Counter", "OrderedDict", "defaultdict", "deque"),
+    datetime: ("date", "datetime", "time", "timedelta", "timezone"),
+    torch: ("Size", "device"),
+}  # fmt: skip
+PLAIN_TYPES = {home.__name__: {name: getattr(home, name) for name in names} for home, names in _HOMES.items()}
+PLAIN_TYPES["torch.serialization"] = {"_get_layout": _get_layout}  # what a torch.layout is pickled as
+PLAIN_CLASSES = {kind for kinds in PLAIN_TYPES.values() for kind in kinds.values()}
+TORCH_VALUES = (torch.dtype, torch.layout, torch.memory_format)  # found by name in `torch`
+
+
+class References(Protocol):
+    """What is sent beside the pickle like a tensor: RRefs."""
+
+    def is_reference(self, value: object) -> bool: ...
+
+
+class Serialiser:
+    """For one worker: what it takes, and how it takes it."""
+
+    def __init__(self, options: Options, references: References) -> None:
+        self.references = references
+        self.restricted = options.pickles is Pickles.RESTRICTED
+        self.allowed = {(kind.__module__, kind.__qualname__): kind for kind in options.allowed}
+        self.classes = PLAIN_CLASSES | set(options.allowed)
+
+    def packed(self, value: object) -> tuple[bytes, list[Tensor], list[Any]]:
+        """The pickle, the tensors, the references. Raises NotAllowed for what pickle, or the restriction, refuses."""
+        stream = io.BytesIO()
+        pickler = _Pickler(stream, self)
+        try:
+            pickler.dump(value)
+        except RecursionError as error:
+            raise NotAllowed("the arguments are nested too deeply to be pickled: send something flatter") from error
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            if isinstance(error, RpcError):
+                raise
+            raise NotAllowed(f"the arguments cannot be pickled: {error}") from error
+        return stream.getvalue(), pickler.tensors, pickler.references
+
+    def unpacked(self, data: bytes, tensors: Sequence[Tensor | None], references: Sequence[Any]) -> Any:
+        """The value. Raises NotAllowed if it has something in it that is not taken, or is no pickle."""
+        unpickler = _Unpickler(io.BytesIO(data), self, tensors, references)
+        try:
+            return unpickler.load()
+        except RpcError:
+            raise
+        except Exception as error:  # pickle raises anything at all for bytes that are none
+            if not self.restricted and not isinstance(error, (pickle.UnpicklingError, EOFError)):
+                raise
+            raise NotAllowed(f"{len(data)} bytes are no pickle that can be read: {error!r}") from error
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, stream: io.BytesIO, serialiser: Serialiser) -> None:
+        super().__init__(stream, PROTOCOL)
+        self.tensors: list[Tensor] = []
+        self.references: list[Any] = []
+        self._known: dict[int, int] = {}  # a tensor that occurs twice arrives as one
+        self._serialiser, self._is_reference = serialiser, serialiser.references.is_reference
+
+    def persistent_id(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            index = self._known.get(id(value))
+            if index is None:
+                index = self._known[id(value)] = len(self.tensors)
+                self.tensors.append(value)
+            return (index, value.requires_grad) if isinstance(value, Parameter) else index
+        if self._is_reference(value):
+            self.references.append(value)
+            return (len(self.references) - 1,)
+        return None
+
+    def reducer_override(self, value: Any) -> Any:
+        """Called for all that is no plain data."""
+        serialiser = self._serialiser
+        if not serialiser.restricted or isinstance(value, TORCH_VALUES) or type(value) in serialiser.classes:
+            return NotImplemented
+        if value is _get_layout or (isinstance(value, type) and value in serialiser.classes):
+            return NotImplemented
+        if isinstance(value, BaseException):
+            return NotImplemented if type(value) in serialiser.classes else _refuse(type(value))
+        return _refuse(value if isinstance(value, type) else type(value))
+
+
+def _refuse(kind: type) -> Any:
+    raise NotAllowed(f"a {kind.__module__}.{kind.__qualname__} is not sent: give Options(allowed=({kind.__name__},)), "
+                     "or pickles=Pickles.ANY, on all workers; or send plain data and tensors")  # fmt: skip
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(
+        self, stream: io.BytesIO, serialiser: Serialiser, tensors: Sequence[Tensor | None], references: Sequence[Any]
+    ) -> None:
+        super().__init__(stream)
+        self._serialiser, self._tensors, self._references = serialiser, tensors, references
+
+    def persistent_load(self, what: Any) -> Any:
+        if type(what) is int:
+            return _of(self._tensors, what)
+        if type(what) is not tuple or not 1 <= len(what) <= 2:
+            raise NotAllowed(f"a reference {what!r}: the peer is no worker of this version")
+        if len(what) == 1:
+            return _of(self._references, what[0])
+        tensor = _of(self._tensors, what[0])
+        # In a graph it stands for the sender's parameter; else it is one of ours.
+        return tensor if tensor.grad_fn is not None else Parameter(tensor, bool(what[1]))
+
+    def find_class(self, module: str, name: str) -> Any:
+        if not self._serialiser.restricted:
+            return super().find_class(module, name)
+        found = PLAIN_TYPES.get(module, {}).get(name) or self._serialiser.allowed.get((module, name))
+        if found is not None:
+            return found
+        if module == "torch" and isinstance(found := getattr(torch, name, None), TORCH_VALUES):
+            return found
+        raise NotAllowed(f"a {module}.{name} is not taken: give Options(allowed=({name},)), or pickles=Pickles.ANY, on "
+                         "all workers; or send plain data and tensors")  # fmt: skip
+
+
+def _of(things: Sequence[Any], index: Any) -> Any:
+    if type(index) is not int or not 0 <= index < len(things) or things[index] is None:
+        raise NotAllowed(f"number {index!r} of {len(things)}: the peer is no worker of this version")
+    return things[index]

@@ -1,0 +1,80 @@
+"""Tensors as bytes and back, without a copy where their memory allows it.
+
+Rule: what is not a dense tensor of this machine's main memory is either taken apart into such, or refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import LimitExceeded, NotAllowed
+
+# The code of a dtype is its place: only append.
+DTYPES: tuple[torch.dtype, ...] = (
+    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
+    torch.complex32, torch.complex64, torch.complex128, torch.bool, torch.bfloat16, torch.uint16, torch.uint32,
+    torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+)  # fmt: skip
+CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
+# numpy's type of the same code; where it has none, an integer of that size, and torch's name for that.
+NUMPY: tuple[np.dtype[Any], ...] = tuple(
+    np.dtype(name)
+    for name in (
+        "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "i4", "c8", "c16", "?", "i2", "u2", "u4", "u8",
+        "u1", "u1", "u1", "u1",
+    )
+)  # fmt: skip
+STAND_INS: dict[torch.dtype, torch.dtype] = {
+    torch.complex32: torch.int32,
+    torch.bfloat16: torch.int16,
+    **dict.fromkeys(DTYPES[16:], torch.uint8),
+}
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The tensor without its graph, its memory as its elements say. Raises NotAllowed if it is none that can travel."""
+    if tensor.device.type != "cpu":
+        raise NotAllowed(f"a tensor on {tensor.device} cannot be sent: move it with .cpu() first")
+    if tensor.layout is torch.sparse_coo:
+        return tensor.detach()
+    if tensor.layout is not torch.strided or tensor.dtype not in CODES:
+        raise NotAllowed(f"a tensor of {tensor.layout} and {tensor.dtype} cannot be sent: send what it is made of")
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.is_conj():
+        tensor = tensor.resolve_conj()
+    return tensor.resolve_neg() if tensor.is_neg() else tensor
+
+
+def elements(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """The memory of a `plain`, dense tensor."""
+    stand_in = STAND_INS.get(tensor.dtype)
+    return tensor.numpy() if stand_in is None else tensor.view(stand_in).numpy()
+
+
+def array(buffer: Any, code: int, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
+    """The memory of a tensor in a buffer."""
+    return np.ndarray(shape, NUMPY[code], buffer, offset)
+
+
+def tensor_on(memory: np.ndarray[Any, Any], code: int) -> Tensor:
+    """The tensor in an `array`, which it keeps alive."""
+    tensor, dtype = torch.from_numpy(memory), DTYPES[code]
+    return tensor.view(dtype) if dtype in STAND_INS else tensor
+
+
+def size(code: int, shape: tuple[int, ...]) -> int:
+    """In bytes."""
+    count: int = DTYPES[code].itemsize
+    for dimension in shape:
+        count *= dimension
+    return count
+
+
+def check_count(tensors: int, limit: int) -> None:
+    if tensors > limit:
+        raise LimitExceeded(f"{tensors} tensors in one frame > {limit}: send them in several calls, or stack them")
