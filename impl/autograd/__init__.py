@@ -1,10 +1,10 @@
 """Distributed autograd over `trystate.impl.rpc`: contexts, FAST and SMART backward passes, an optimizer.
 
-    from trystate.impl import autograd, rpc
-    with autograd.context() as context_id:
-        loss = rpc.rpc_sync("worker1", torch.add, args=(a, b)).sum()
-        autograd.backward(context_id, [loss])
-        gradients = autograd.get_gradients(context_id)
+from trystate.impl import autograd, rpc
+with autograd.context() as context_id:
+    loss = rpc.rpc_sync("worker1", torch.add, args=(a, b)).sum()
+    autograd.backward(context_id, [loss])
+    gradients = autograd.get_gradients(context_id)
 """
 
 from .api import backward, context, get_gradients, observe

@@ -1,4 +1,4 @@
-"""What a program calls: `context`, `backward`, `get_gradients`. torch's names and error texts, so that one import changes.
+"""What a program calls: `context`, `backward`, `get_gradients`; torch's names, arguments and error texts.
 
 Source: seed "distributed autograd design"; torch/distributed/autograd/__init__.py.
 """
@@ -42,8 +42,8 @@ def driver() -> Driver:
 class context:
     """A distributed forward pass and its backward passes: `with context() as context_id:`.
 
-    What a call inside it sends or returns is recorded, on all workers that it comes to, until it is left. One at a time in
-    each thread; a function that is called by RPC is in its caller's.
+    What a call inside it sends or returns is recorded, on all workers that it comes to, until it is left. A thread is
+    in one at a time; a function that is called by RPC is in its caller's.
 
     Raises:
         AutogradError: this thread is in one already.
@@ -112,9 +112,8 @@ def backward(
     They are added to those that `get_gradients` gives on each worker, never to `.grad`. It returns when all is quiet
     everywhere, at the latest after `timeout` seconds (by default that of RPC) and a little for cancelling.
 
-    `mode`: "fast" needs every tensor that was sent or returned inside the context, and required a gradient, to contribute
-    to the roots, else it fails and names the calls; "smart" asks first which of them do, which takes a message more for
-    each.
+    `mode`: "fast" needs every tensor that was sent or returned inside the context, and requires a gradient, to
+    contribute to the roots, else it fails and names calls; "smart" first marks those that do, by more messages.
 
     Raises:
         ContextError: there is no such context here.

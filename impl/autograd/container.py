@@ -27,6 +27,8 @@ MAX_CONTEXTS = 65_536  # that are open here at once
 class Container:
     """One worker's contexts. Its methods are called under one lock; what they return is done after it was let go."""
 
+    part_class = LocalPass
+
     def __init__(self, me: int, workers: int, add: Callable[[Any, Any], Any]) -> None:
         self.me = me
         self.observe: Observe | None = None
@@ -152,7 +154,7 @@ class Container:
         part: LocalPass | None = context.part
         if part is not None and not part.is_over:
             raise PassRunningError(
-                f"a backward pass of worker {part.root} runs in context {context.number}: wait for it, or use two contexts",
+                f"a backward pass of worker {part.root} runs in context {context.number}: wait for it, or use another",
                 (self.me,),
             )
         part = self._part(context, self._pass_ids.take(), mode, retain, deadline, roots)
@@ -188,7 +190,7 @@ class Container:
         self.merge(context)
         ended, root = context.ended, worker_of(number)
         ended[root] = max(ended.get(root, -1), number - 1)
-        part = LocalPass(self.me, context, number, mode, retain, deadline, roots, self._others, self.observe)
+        part = self.part_class(self.me, context, number, mode, retain, deadline, roots, self._others, self.observe)
         context.part = part
         return part
 
@@ -236,4 +238,3 @@ class Container:
     def passes(self) -> Iterable[LocalPass]:
         """The parts that run or wait."""
         return [c.part for c in self.contexts.values() if c.part is not None and not c.part.is_over]
-

@@ -52,7 +52,12 @@ class Driver:
         self._deadlines = Deadlines(f"autograd {agent.name}", self._is_over, self._expired)
         self.container = Container(agent.me, len(agent.workers), add)
         agent.interceptor = self
-        for kind, take in ((BACKWARD, self._backward), (MARK, self._mark), (CANCEL, self._cancel), (CLEAN, self._clean)):
+        for kind, take in (
+            (BACKWARD, self._backward),
+            (MARK, self._mark),
+            (CANCEL, self._cancel),
+            (CLEAN, self._clean),
+        ):
             agent.handle(kind, partial(self._handle, take))
 
     def observe(self, observer: Observer | None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trystate.model.autograd.vocabulary import Failure, Mode
 
@@ -44,7 +44,8 @@ class Backward(NamedTuple):
 
     @classmethod
     def unpack(cls, body: bytes) -> Backward:
-        return cls(*_parse(_BACKWARD, body))
+        context, number, message, budget, retain, smart = _parse(_BACKWARD, body)
+        return cls(context, number, message, budget, retain, smart)
 
     @property
     def mode(self) -> Mode:
@@ -85,7 +86,8 @@ class Cancel(NamedTuple):
 
     @classmethod
     def unpack(cls, body: bytes) -> Cancel:
-        return cls(*_parse(_PASS, body, exact=False), reason=body[_PASS.size :].decode(errors="replace"))
+        context, number, ask = _parse(_PASS, body, exact=False)
+        return cls(context, number, ask, body[_PASS.size :].decode(errors="replace"))
 
 
 class Clean(NamedTuple):
@@ -99,7 +101,8 @@ class Clean(NamedTuple):
 
     @classmethod
     def unpack(cls, body: bytes) -> Clean:
-        return cls(*_parse(_CLEAN, body))
+        context, low = _parse(_CLEAN, body)
+        return cls(context, low)
 
 
 class Unused(NamedTuple):
@@ -135,7 +138,9 @@ class Forward(NamedTuple):
     def unpack(cls, body: bytes) -> Forward:
         context, message, count = _parse(_FORWARD, body, exact=False)
         if len(body) != _FORWARD.size + (count + 7) // 8:
-            raise AutogradError(f"metadata of {len(body)} bytes for {count} tensors: {_FORWARD.size} and a bit for each")
+            raise AutogradError(
+                f"metadata of {len(body)} bytes for {count} tensors: {_FORWARD.size} and a bit for each"
+            )
         bits = int.from_bytes(body[_FORWARD.size :])
         return cls(context, message, tuple(bool(bits >> at & 1) for at in range(count)))
 
@@ -159,7 +164,7 @@ def unpack_outcome(body: bytes) -> tuple[int, PassError | None]:
     return 0, BY_FAILURE[Failure[failure]](str(text), tuple(map(int, workers)))
 
 
-def _parse(form: struct.Struct, body: bytes, exact: bool = True) -> tuple[int, ...]:
+def _parse(form: struct.Struct, body: bytes, exact: bool = True) -> tuple[Any, ...]:
     if len(body) != form.size if exact else len(body) < form.size:
         raise AutogradError(f"a message of {len(body)} bytes where {form.size} are due")
     return form.unpack_from(body)

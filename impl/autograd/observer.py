@@ -1,4 +1,4 @@
-"""What can be seen of passes while they run: for tests, monitors and pictures. Nothing is paid for it unless it is used."""
+"""What can be seen of passes while they run: for tests, monitors and pictures. Who does not look pays nothing."""
 
 from __future__ import annotations
 

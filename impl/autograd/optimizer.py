@@ -29,7 +29,9 @@ LOCK_SECONDS = 60.0  # to wait for the steps of others
 class LocalOptimizer:
     """An optimizer of parameters of this worker. `DistributedOptimizer` makes it, and calls it by RPC."""
 
-    def __init__(self, kind: type[Optimizer], params: Sequence[RRef[Tensor]], args: tuple[Any, ...], kwargs: Any) -> None:
+    def __init__(
+        self, kind: type[Optimizer], params: Sequence[RRef[Tensor]], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         self._params = [param.local_value() for param in params]
         self._optimizer = kind(self._params, *args, **kwargs)
 
@@ -87,7 +89,7 @@ class DistributedOptimizer:
             by_owner.setdefault(param.owner().id, []).append(param)
         if not by_owner:
             raise UsageError("there are no parameters: give RRefs to those that are to be optimized")
-        name = name_of(kind)
+        name = name_of(kind)  # type: ignore[arg-type]
         made = [rpc_async(owner, _make, (name, mine, args, kwargs)) for owner, mine in by_owner.items()]
         self._optimizers: list[RRef[LocalOptimizer]] = _all(made)
 
@@ -111,5 +113,3 @@ def _all(futures: list[Future[Any]]) -> list[Any]:
     if errors:
         raise errors[0]
     return results
-
-

@@ -1,11 +1,11 @@
 """One worker's part of a backward pass: who asked, what is still missing, what was asked of others. No I/O, no locks.
 
-Termination is found as by Dijkstra and Scholten (Information Processing Letters 11, 1980), over *all* gradients and marks: a
-part that is idle becomes *engaged* by a request, which it answers when it has nothing more to run and its own requests
-are answered; any other request it answers at once. So the root has its last answer exactly when nothing moves any more,
-wherever that is; and since each answer says by how many the sends without a gradient have changed, it knows then
-whether all have got one. torch keeps this account for the first request of each worker only, waits for all its sends,
-and so for ever if a call was not used (facts R6, R7; property L1).
+Termination is found as by Dijkstra and Scholten (Information Processing Letters 11, 1980), over *all* gradients and
+marks: a part that is idle becomes *engaged* by a request, which it answers when it has nothing more to run and its own
+requests are answered; any other request it answers at once. So the root has its last answer exactly when nothing moves
+any more, wherever that is; and since each answer says by how many the sends without a gradient have changed, it knows
+then whether all have got one. torch keeps this account for the first request of each worker only (dist_engine.cpp), waits
+for all its sends, and so for ever if a call was not used.
 """
 
 from __future__ import annotations
@@ -255,8 +255,8 @@ class LocalPass:
     def fail(self, error: PassError) -> list[Effect]:
         """It is over, with an error: everything is dropped, and its parent is told; the root tells all workers.
 
-        The root cannot know whom the pass has reached, least of all when one of them died: where it has not come, that it
-        is over is all that is kept.
+        The root cannot know whom the pass has reached, least of all when one of them died. Where it has not come, only
+        that it is over is kept.
         """
         if self.state in (State.FAILED, State.CANCELLED):
             return []
@@ -333,7 +333,7 @@ class LocalPass:
         if message in self.context.sends:
             text = f"the call of message {message:#x} was made after the pass began, or was not marked for it"
             return self._error(PassError, text)
-        text = f"no call has message {message:#x}: an earlier pass has freed its graph; that one needs retain_graph=True"
+        text = f"no call has message {message:#x}: an earlier pass freed its graph; that one needs retain_graph=True"
         return self._error(FreedError, text)
 
     def _without_gradient(self) -> Unused:
@@ -345,12 +345,11 @@ class LocalPass:
         missing, blocked = self._unused
         unused = [what for message, what in sorted(missing.items()) if message not in blocked]
         return (
-            f"FAST mode: these calls do not contribute to the roots, so that they get no gradient: "
-            f'{_named(unused)}; use mode="smart", or do not make them inside the context'
+            f"FAST mode: no gradient came for {_named(unused or list(missing.values()))}, because a call of this "
+            'context does not contribute to the roots; use mode="smart", or make it outside of the context'
         )
 
 
 def _named(calls: list[str]) -> str:
     shown = ", ".join(calls[:SHOWN_CALLS])
     return shown + (f" and {len(calls) - SHOWN_CALLS} more" if len(calls) > SHOWN_CALLS else "")
-

@@ -2,7 +2,7 @@
 
 torch's engine runs a region at once if it is closed: if no node in it feeds one that still waits for another worker.
 A node that does is run by itself, since an engine call that is asked for the gradient of such a node would run it, on a
-part of its gradient, wherever it lies on the way to another (facts, engine "cut").
+part of its gradient, wherever it lies on the way to another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from .part import Begin, Item, LocalPass, Marked
 from .records import Recv
 from .work import Edge, LocalGraph, Node, Work
-
 
 Ship = Callable[[Recv, Sequence[Any | None]], None]
 

@@ -56,6 +56,6 @@ class Tombstones:
             begin, end = min(begin, begins[first]), max(end, ends[after - 1])
         elif len(begins) >= self._limit:
             raise AutogradError(
-                f"worker {worker} keeps more than {self._limit} contexts open between contexts that are over: leave them"
+                f"worker {worker} has more than {self._limit} contexts open between others that are over: leave them"
             )
         begins[first:after], ends[first:after] = [begin], [end]

@@ -21,7 +21,7 @@ from .work import Edge, Node
 
 # The engine itself: `torch.autograd.grad` spends as much time again on checks that hold here by construction.
 _engine_run: Any = torch.autograd.Variable._execution_engine.run_backward
-_Accumulate: Any = torch._C._functions.AccumulateGrad
+_Accumulate: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 _hooked = threading.RLock()  # while `.grad` is not what its owner has put there
 
 
@@ -43,16 +43,14 @@ class RecvRpcBackward(Function):
         )
 
 
-_Recv: Any = RecvRpcBackward._backward_cls  # type: ignore[attr-defined]
+_Recv: Any = RecvRpcBackward._backward_cls
 
 
 def attach_recv(context: int, peer: int, tensors: Sequence[Tensor]) -> Node:
     """Make tensors that have arrived require a gradient, which goes back to `peer`; the node that stands for them."""
     link = torch.empty(0, requires_grad=True)  # what makes torch record the function at all
     with torch.enable_grad():
-        RecvRpcBackward.apply(  # type: ignore[no-untyped-call]
-            (context, peer), link, *tensors
-        )
+        RecvRpcBackward.apply((context, peer), link, *tensors)
     return tensors[0].grad_fn
 
 
@@ -63,6 +61,9 @@ def add(one: Tensor, other: Tensor) -> Tensor:
 
 def edge_of(tensor: Tensor) -> Edge:
     """Where a gradient of the tensor goes."""
+    if tensor.is_sparse and tensor.is_leaf:  # torch asks a view, and a sparse tensor has none
+        node, output_nr = tensor.clone().grad_fn.next_functions[0]  # type: ignore[union-attr]
+        return node, output_nr
     edge = get_gradient_edge(tensor)
     return edge.node, edge.output_nr
 
@@ -119,7 +120,7 @@ class TorchGraph:
         inputs = [None if one is None else next(hooked) for one in gradients]
         with torch.no_grad():
             made = _apply(node, inputs)
-        return [_fitted(*edge, one) for edge, one in zip(node.next_functions, made, strict=True)]
+        return [_fitted(to, at, one) for (to, at), one in zip(node.next_functions, made, strict=True)]
 
     def run_region(
         self, starts: dict[Node, list[Tensor | None]], leaves: list[Node], retain: bool
@@ -190,7 +191,7 @@ def _fitted(node: Node | None, at: int, gradient: Tensor | None) -> Tensor | Non
 
 
 def _call_hook(hook: Any, tensor: Tensor, into: dict[Any, Any]) -> None:
-    """A post-accumulate-grad hook finds the context's gradient in `.grad`, and what it leaves there is the context's."""
+    """A post-accumulate-grad hook finds the gradient in `.grad`, and what it leaves there is the context's."""
     with _hooked:
         before, tensor.grad = tensor.grad, into[tensor]
         try:

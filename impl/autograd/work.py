@@ -1,6 +1,7 @@
 """What a pass runs on one worker: dependency counts, gradients that wait for others, nodes that are ready.
 
-Source: seed "distributed autograd design", FAST mode, points 1 to 3; facts R3 and R5. No locks: one thread at a time.
+Source: seed "distributed autograd design", FAST mode, points 1 to 3; torch: dist_engine.cpp, computeDependencies. No
+locks: one thread at a time.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ class Work:
     def rest(self, tolerates: Callable[[Node], bool]) -> tuple[list[Node], list[Node], dict[Node, int]]:
         """What will run without anything more arriving: nodes that lead to one that waits, and all others.
 
-        Both in an order in which they may run. Leaves that `tolerates` names do not mind a part of their gradient. Last,
-        how many gradients each node gets from those.
+        Both in an order in which they may run. A leaf that `tolerates` accepts does not mind a part of its gradient.
+        Last, how many gradients each node gets from those.
         """
         order, got = list(self.ready), dict[Node, int]()
         next_edges, is_leaf, counts = self.graph.next_edges, self.graph.is_leaf, self.counts

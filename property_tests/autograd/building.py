@@ -1,0 +1,282 @@
+"""Random programs: drawn by hypothesis, or from a seed.
+
+A program is run while it is built, on plain autograd with all workers in one process, so that each step is one that
+works: shapes and dtypes fit, and what needs a gradient is known. Unless UNUSED is asked for, whatever is left over at
+the end of a block goes into its result, so that each call leads to a root.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from .operations import IN_PLACE, OPERATIONS, ROWS, SIDE, Feature
+from .programs import AfterHook, Block, Call, Change, Do, Hook, Leaf, Pass, Program, Step
+from .running import Tensors, sent
+
+Choose = Callable[[int], int]  # of n: 0 to n - 1
+NAMES = 3  # of parameters of a worker, for each kind
+SHAPES = ((SIDE, SIDE), (SIDE,), (SIDE, 1), (1, SIDE), ())
+CALLS_MAX = 24  # made by a program; blocks call blocks that call blocks
+
+
+@dataclass(frozen=True)
+class Options:
+    """What programs are drawn; `counted` ones have whole numbers only, and their gradients count paths."""
+
+    workers: int = 3
+    features: frozenset[Feature] = frozenset()
+    depth: int = 2  # of calls within calls
+    steps: int = 6  # of a block
+    counted: bool = False
+
+
+@dataclass
+class Draft:
+    """A block that is being written, and the values that it has when it is run."""
+
+    worker: int
+    takes: int
+    depth: int  # of calls that it may still make
+    values: list[Tensor]
+    steps: list[Step] = field(default_factory=list)
+    used: set[int] = field(default_factory=set)  # values that lead to another
+    fresh: set[int] = field(default_factory=set)  # values that may be changed in place
+
+    @property
+    def left_over(self) -> list[int]:
+        return [k for k, v in enumerate(self.values) if k not in self.used and v.requires_grad]
+
+    def use(self, *values: int) -> None:
+        self.used.update(values)
+        self.fresh.difference_update(values)
+
+
+class Builder:
+    def __init__(self, choose: Choose, options: Options) -> None:
+        self._choose = choose
+        self._options = options
+        self._features = options.features
+        self._blocks: list[Block | None] = []
+        self._signatures: dict[int, list[tuple[object, ...]]] = {}  # of blocks that are finished
+        self._calls = 0
+        self._leaves: dict[tuple[int, str], Leaf] = {}
+        self._machine = Tensors(Program(options.workers, (), ()), self._remote)
+
+    def _remote(self, block: int, operands: Sequence[Tensor]) -> list[Tensor]:
+        self._calls += 1
+        found = self._blocks[block]
+        assert found is not None, "a block that is not finished is not called"
+        return sent(found.run(sent(operands), self._machine))
+
+    def _maybe(self, feature: Feature, one_in: int = 2) -> bool:
+        return feature in self._features and not self._choose(one_in)
+
+    def _pick(self, things: Sequence[int]) -> int:
+        return things[self._choose(len(things))]
+
+    # ---- a program
+
+    def program(self) -> Program:
+        options = self._options
+        self._blocks.append(None)
+        main = Draft(0, 0, options.depth, [])
+        passes = []
+        self._leaf(main)
+        self._body(main, 2 * options.steps)
+        if self._maybe(Feature.SEVERAL_PASSES):
+            passes.append(self._pass(main, retain=True))
+            if self._choose(2):
+                self._body(main, options.steps)
+                self._leaf(main)
+        passes.append(self._pass(main))
+        if self._maybe(Feature.SEVERAL_PASSES):
+            passes[-1] = Pass(passes[-1].steps, passes[-1].roots, retain=True)
+            passes.append(Pass(passes[-1].steps, passes[-1].roots[::-1]))
+        self._blocks[0] = Block(0, tuple(main.steps), ())
+        blocks = tuple(block for block in self._blocks if block is not None)
+        return Program(options.workers, blocks, tuple(passes), frozenset(f.name for f in self._features))
+
+    def _pass(self, main: Draft, retain: bool = False) -> Pass:
+        left = self._kept(main)
+        if not left:
+            self._leaf(main)
+            left = main.left_over[-1:]
+        several = min(len(left), 1 + (self._choose(3) if Feature.SEVERAL_ROOTS in self._features else 0))
+        roots = []
+        for group in range(several):
+            self._do(main, "total" if self._options.counted else "root", left[group::several])
+            roots.append(len(main.values) - 1)
+        return Pass(len(main.steps), tuple(roots), retain)
+
+    def _kept(self, draft: Draft) -> list[int]:
+        """What is left over, without what is to be unused."""
+        return [k for k in draft.left_over if not self._maybe(Feature.UNUSED, 3)]
+
+    # ---- a block
+
+    def _block(self, worker: int, taken: list[Tensor], depth: int) -> int:
+        number = len(self._blocks)
+        self._blocks.append(None)
+        signature = _signature(taken)
+        draft = Draft(worker, len(taken), depth, taken)
+        self._body(draft, self._options.steps)
+        left = self._kept(draft)
+        first = left.pop() if left else self._pick(range(len(draft.values)))
+        if left:
+            self._do(draft, "total" if self._options.counted else "mix", [first, *left])
+            first = len(draft.values) - 1
+        gives = [first]
+        if self._maybe(Feature.SEVERAL_RESULTS):
+            gives.append(self._pick(range(len(draft.values))))
+        self._blocks[number] = Block(worker, tuple(draft.steps), tuple(gives))
+        self._signatures[number] = signature
+        return number
+
+    def _body(self, draft: Draft, steps_max: int) -> None:
+        kinds = [self._do_something, self._do_something, self._leaf]
+        if draft.depth:
+            kinds += [self._call, self._call]
+        if Feature.IN_PLACE in self._features:
+            kinds.append(self._change)
+        if self._features & {Feature.HOOKS, Feature.CLAMPS, Feature.AFTER_HOOKS}:
+            kinds.append(self._hook)
+        for _ in range(1 + self._choose(steps_max)):
+            kinds[self._choose(len(kinds))](draft)
+
+    def _take(self, draft: Draft, step: Step) -> None:
+        step.take(draft.values, draft.worker, self._machine)
+        draft.steps.append(step)
+
+    def _leaf(self, draft: Draft) -> None:
+        kind = ("square", "table", "other")[self._choose(3)]
+        name = f"{kind}{self._choose(NAMES)}"
+        key = draft.worker, name
+        if key not in self._leaves:
+            self._leaves[key] = Leaf(name, self._shape(kind), self._dtype())
+        self._take(draft, self._leaves[key])
+
+    def _shape(self, kind: str) -> tuple[int, ...]:
+        if self._options.counted:
+            return ()
+        if kind == "table" and self._features & {Feature.EMBEDDING, Feature.SPARSE}:
+            return (ROWS, SIDE)
+        if kind == "other" and Feature.BROADCAST in self._features:
+            return SHAPES[self._choose(len(SHAPES))]
+        return (SIDE, SIDE)
+
+    def _dtype(self) -> str:
+        dtypes = ["float64"]
+        if Feature.DTYPES in self._features:
+            dtypes += ["float32", "bfloat16"]
+        if Feature.COMPLEX in self._features:
+            dtypes += ["complex64", "complex128"]
+        return dtypes[self._choose(len(dtypes))]
+
+    def _do(self, draft: Draft, operation: str, operands: Sequence[int]) -> None:
+        self._take(draft, Do(operation, tuple(operands)))
+        if operation == "detach":
+            return
+        draft.use(*operands)
+        if operation in OPERATIONS and OPERATIONS[operation].fresh:
+            draft.fresh.add(len(draft.values) - 1)
+
+    def _do_something(self, draft: Draft) -> None:
+        names = ["add"] if self._options.counted else list(OPERATIONS)
+        names = [n for n in names if OPERATIONS[n].feature in {None, *self._features}]
+        operation = names[self._choose(len(names))]
+        takes, accepts = OPERATIONS[operation].takes, OPERATIONS[operation].accepts
+        pairs = itertools.product(range(len(draft.values)), repeat=takes)
+        possible = [pair for pair in pairs if accepts(*(draft.values[k] for k in pair))]
+        if possible:
+            self._do(draft, operation, possible[self._choose(len(possible))])
+
+    def _call(self, draft: Draft) -> None:
+        if self._calls >= CALLS_MAX or not draft.values:
+            return
+        known = [(block, found) for block in self._signatures if (found := self._fitting(draft, block))]
+        if known and self._choose(2):
+            block, groups = known[self._choose(len(known))]
+            operands = [self._pick(group) for group in groups]
+        else:
+            others = [w for w in range(self._options.workers) if self._reaches(draft.worker, w)]
+            to = self._pick(others)
+            operands = [self._pick(range(len(draft.values))) for _ in range(1 + self._choose(3))]
+            block = self._block(to, sent([draft.values[k] for k in operands]), draft.depth - 1)
+        before = len(draft.values)
+        self._take(draft, Call(block, tuple(operands)))
+        draft.use(*operands)
+        made = range(before, len(draft.values))
+        draft.used.update(k for k in made if k > before and draft.values[before].requires_grad and self._choose(2))
+        if self._worker_of(block) != draft.worker:
+            draft.fresh.update(made)
+
+    def _reaches(self, here: int, there: int) -> bool:
+        return here != there or Feature.SELF_CALLS in self._features
+
+    def _worker_of(self, block: int) -> int:
+        found = self._blocks[block]
+        assert found is not None
+        return found.worker
+
+    def _fitting(self, draft: Draft, block: int) -> list[list[int]]:
+        """For each thing that a finished block takes the values that would do; nothing if it cannot be called."""
+        if not self._reaches(draft.worker, self._worker_of(block)):
+            return []
+        signatures = [_signature([value])[0] for value in draft.values]
+        groups = [[k for k, s in enumerate(signatures) if s == wanted] for wanted in self._signatures[block]]
+        return groups if all(groups) else []
+
+    def _change(self, draft: Draft) -> None:
+        candidates = sorted(k for k in draft.fresh if draft.values[k].requires_grad)
+        if candidates and len(draft.values) > 1:
+            value = self._pick(candidates)
+            operand = self._pick([k for k in range(len(draft.values)) if k != value])
+            name = list(IN_PLACE)[self._choose(len(IN_PLACE))]
+            self._take(draft, Change(name, value, operand))
+            draft.fresh.discard(value)
+            draft.use(operand)
+
+    def _hook(self, draft: Draft) -> None:
+        kinds = [kind for kind, feature in HOOK_KINDS.items() if feature in self._features]
+        kind = kinds[self._choose(len(kinds))]
+        if kind == "after":
+            names = [step.name for step in draft.steps if isinstance(step, Leaf)]
+            if names:
+                self._take(draft, AfterHook(names[self._choose(len(names))]))
+            return
+        candidates = [k for k, v in enumerate(draft.values) if v.requires_grad and not v.is_complex()]
+        if candidates:
+            value = self._pick(candidates)
+            self._take(draft, Hook(kind, value))
+            draft.fresh.discard(value)
+
+
+HOOK_KINDS = {"double": Feature.HOOKS, "clamp": Feature.CLAMPS, "after": Feature.AFTER_HOOKS}
+
+
+def _signature(values: Sequence[Tensor]) -> list[tuple[object, ...]]:
+    return [(tuple(v.shape), v.dtype, v.requires_grad) for v in values]
+
+
+def random_program(seed: int, options: Options) -> Program:
+    """The program of a seed: the same on every machine."""
+    rng = random.Random(seed)
+    return Builder(rng.randrange, options).program()
+
+
+@st.composite
+def programs(draw: st.DrawFn, options: Options) -> Program:
+    """Programs for hypothesis, which shrink to short ones."""
+    return Builder(lambda n: draw(st.integers(0, n - 1)), options).program()
+
+
+def random_features(rng: random.Random, among: Sequence[Feature]) -> frozenset[Feature]:
+    """Some of them, few more often than many: a program that has everything has little of each."""
+    return frozenset(rng.sample(list(among), rng.choice([0, 1, 1, 2, 2, 3, 4, len(among)]) if among else 0))

@@ -1,0 +1,206 @@
+"""What programs are made of: operations on small tensors, each with what it takes, and hooks.
+
+Rule: values stay small (nothing grows faster than by a product of two), so that sums in another order stay close.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+SIDE = 4  # of a square
+INDICES = (1, 2, 2, 3)  # of rows that an embedding looks up
+ROWS = 6  # of an embedding
+
+
+class Feature(enum.Enum):
+    """What a program may hold beyond arithmetic on squares of float64, calls and shared parameters."""
+
+    BROADCAST = "operands of different shapes"
+    DTYPES = "float32, float64 and bfloat16 mixed"
+    COMPLEX = "complex numbers"
+    IN_PLACE = "operations in place, on views and on results of calls"
+    HOOKS = "hooks on tensors"
+    CLAMPS = "hooks that are not linear: right only on a complete gradient"
+    AFTER_HOOKS = "hooks on parameters, for after their gradient is accumulated"
+    SEVERAL_RESULTS = "functions of several results, not all of which are used"
+    CUSTOM = "torch.autograd.Function"
+    CHECKPOINT = "torch.utils.checkpoint"
+    EMBEDDING = "embedding"
+    SPARSE = "embedding with sparse gradients"
+    DETACHED = "values that need no gradient"
+    SELF_CALLS = "a worker that calls itself"
+    SEVERAL_ROOTS = "several roots"
+    SEVERAL_PASSES = "several passes over a graph that is retained"
+    UNUSED = "results of calls that lead to no root"
+
+
+class Cube(torch.autograd.Function):
+    """One result that needs a gradient, and one that has none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, k: float) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x)
+        sign = x.detach().sign() * k
+        ctx.mark_non_differentiable(sign)
+        return x**3, sign
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return grad * 3 * x * x, None
+
+
+class Fork(torch.autograd.Function):
+    """Two results; sees which of them got no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx: Any, first: Tensor | None, second: Tensor | None) -> Tensor | None:
+        parts = [g * k for g, k in ((first, 2), (second, 3)) if g is not None]
+        return sum(parts[1:], parts[0]) if parts else None
+
+
+def real(x: Tensor) -> Tensor:
+    return torch.view_as_real(x).sum(-1) if x.is_complex() else x
+
+
+def mix(first: Tensor, *rest: Tensor) -> Tensor:
+    """The first, and a little of all others."""
+    return first + sum(real(x).mean().to(first.dtype) * (0.5 + k) for k, x in enumerate(rest)) / 8
+
+
+def root(*values: Tensor) -> Tensor:
+    """One number, in which each value has another share."""
+    total: Any = sum(real(x).mean() * (1 + 0.5 * k) for k, x in enumerate(values))
+    return total  # type: ignore[no-any-return]
+
+
+def total(*values: Tensor) -> Tensor:
+    """The plain sum of numbers: its gradient is the number of paths."""
+    return sum(values[1:], values[0])
+
+
+def in_views(x: Tensor, y: Tensor) -> Tensor:
+    fresh = x * 1
+    fresh[:, 0].mul_(2)
+    fresh.add_(y.to(x.dtype))
+    return fresh.t()[1:3]
+
+
+def recomputed(x: Tensor, w: Tensor) -> Tensor:
+    return torch.utils.checkpoint.checkpoint(  # type: ignore[no-any-return]
+        lambda t: (t @ w).tanh(), x, use_reentrant=False
+    )
+
+
+def embedded(weight: Tensor, sparse: bool) -> Tensor:
+    return torch.nn.functional.embedding(torch.tensor(INDICES), weight, sparse=sparse)
+
+
+# ---- what they take
+
+
+def any_number(x: Tensor) -> bool:
+    return True
+
+
+def of_real(x: Tensor) -> bool:
+    return not x.is_complex()
+
+
+def of_float(x: Tensor) -> bool:
+    return x.dtype in (torch.float32, torch.float64)
+
+
+def of_matrix(x: Tensor) -> bool:
+    return x.ndim == 2
+
+
+def fit(x: Tensor, y: Tensor) -> bool:
+    """They broadcast; products of bfloat16 and complex numbers are not defined everywhere."""
+    if {x.is_complex(), y.is_complex()} == {True, False} and torch.bfloat16 in (x.dtype, y.dtype):
+        return False
+    return all(a == b or 1 in (a, b) for a, b in zip(reversed(x.shape), reversed(y.shape), strict=False))
+
+
+def multiply(x: Tensor, y: Tensor) -> bool:
+    return x.ndim == y.ndim == 2 and x.dtype == y.dtype and x.shape[1] == y.shape[0]
+
+
+def same_square(x: Tensor, y: Tensor) -> bool:
+    return of_real(x) and of_real(y) and x.shape == y.shape == (SIDE, SIDE)
+
+
+def can_halve(x: Tensor) -> bool:
+    return x.ndim == 2 and x.shape[0] == SIDE
+
+
+def is_table(x: Tensor) -> bool:
+    """Of an embedding; a leaf, since the gradient of what is no leaf cannot be sparse everywhere."""
+    return of_real(x) and x.shape == (ROWS, SIDE) and x.is_leaf
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`do` takes `takes` tensors of which `accepts` is true."""
+
+    do: Callable[..., Any]
+    takes: int
+    accepts: Callable[..., bool]
+    feature: Feature | None = None
+    fresh: bool = False  # the result is no view and is saved by nobody: it may be changed in place
+
+    def __call__(self, *operands: Tensor) -> tuple[Tensor, ...]:
+        found = self.do(*operands)
+        return tuple(found) if isinstance(found, tuple | list) else (found,)
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "tanh": Operation(torch.tanh, 1, any_number),
+    "sigmoid": Operation(torch.sigmoid, 1, of_real),
+    "sin": Operation(torch.sin, 1, any_number),
+    "scale": Operation(lambda x: x * 0.5, 1, any_number, fresh=True),
+    "transpose": Operation(torch.t, 1, of_matrix),
+    "row": Operation(lambda x: x[-1], 1, of_matrix, Feature.BROADCAST),
+    "cumsum": Operation(lambda x: x.cumsum(0), 1, lambda x: x.ndim > 0 and of_real(x)),
+    "add": Operation(torch.add, 2, fit, fresh=True),
+    "sub": Operation(torch.sub, 2, fit, fresh=True),
+    "mul": Operation(torch.mul, 2, fit, fresh=True),
+    "matmul": Operation(lambda x, y: x @ y / SIDE, 2, multiply, fresh=True),
+    "both": Operation(lambda x: (x * 2, x.sin()), 1, any_number, Feature.SEVERAL_RESULTS),
+    "halves": Operation(lambda x: x.chunk(2), 1, can_halve, Feature.SEVERAL_RESULTS),
+    "float64": Operation(torch.Tensor.double, 1, of_real, Feature.DTYPES),
+    "float32": Operation(torch.Tensor.float, 1, of_real, Feature.DTYPES),
+    "bfloat16": Operation(torch.Tensor.bfloat16, 1, of_real, Feature.DTYPES),
+    "complex": Operation(lambda x: x * (0.5 + 0.25j), 1, of_float, Feature.COMPLEX),
+    "parts": Operation(real, 1, torch.is_complex, Feature.COMPLEX),
+    "in_views": Operation(in_views, 2, same_square, Feature.IN_PLACE),
+    "cube": Operation(lambda x: Cube.apply(x, 2.0)[0], 1, of_real, Feature.CUSTOM),
+    "fork": Operation(Fork.apply, 1, any_number, Feature.CUSTOM),
+    "checkpoint": Operation(recomputed, 2, multiply, Feature.CHECKPOINT),
+    "embedding": Operation(lambda w: embedded(w, False), 1, is_table, Feature.EMBEDDING),
+    "sparse": Operation(lambda w: embedded(w, True), 1, is_table, Feature.SPARSE),
+    "detach": Operation(torch.detach, 1, any_number, Feature.DETACHED),
+}
+FOLDS: Mapping[str, Callable[..., Tensor]] = {"mix": mix, "root": root, "total": total}  # of any number of values
+IN_PLACE: Mapping[str, Callable[[Tensor, Tensor], object]] = {
+    "add_": lambda x, y: x.add_(real(y).mean().to(x.dtype)),
+    "mul_": lambda x, y: x.mul_(real(y).mean().to(x.dtype)),
+}
+HOOKS: Mapping[str, Callable[[Tensor | None], Tensor | None]] = {
+    "double": lambda g: None if g is None else g * 2,
+    "clamp": lambda g: None if g is None else g.clamp(-0.02, 0.02),
+}

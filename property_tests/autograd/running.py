@@ -1,0 +1,232 @@
+"""Runs programs: all workers in this process on plain autograd, or each in its own on a library for RPC.
+
+Rule: a call is the only thing that differs. Locally what is sent is copied, so that workers share nothing there either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .operations import FOLDS, HOOKS, IN_PLACE, OPERATIONS, Feature
+from .programs import Leaf, Machine, Program
+from .sides import SIDES, Side, worker
+from .worlds import Failed, World
+
+Key = tuple[int, str]  # a parameter: its worker and its name
+Remote = Callable[[int, Sequence[Tensor]], Sequence[Tensor]]  # of a block, and of what it takes
+SECONDS = 120.0  # for a batch of programs, on a busy machine
+TOLERANCES = {Feature.DTYPES: 0.1, Feature.COMPLEX: 1e-4}  # of the largest entry; bfloat16 has 8 bits
+
+
+class Tensors(Machine[Tensor]):
+    """Does the steps of a program, of one worker or of all."""
+
+    def __init__(self, program: Program, remote: Remote | None = None) -> None:
+        self.program = program
+        self.parameters: dict[Key, Tensor] = {}
+        self.accumulated: Counter[Key] = Counter()  # how often, of parameters with an after-hook
+        self._remote = remote or self._here
+
+    def _here(self, block: int, operands: Sequence[Tensor]) -> list[Tensor]:
+        return sent(self.program.blocks[block].run(sent(operands), self))
+
+    def leaf(self, worker: int, leaf: Leaf) -> Tensor:
+        key = worker, leaf.name
+        if key not in self.parameters:
+            self.parameters[key] = initial(key, leaf)
+        return self.parameters[key]
+
+    def do(self, worker: int, operation: str, operands: Sequence[Tensor]) -> Sequence[Tensor]:
+        if operation in FOLDS:
+            return [FOLDS[operation](*operands)]
+        return OPERATIONS[operation](*operands)
+
+    def change(self, worker: int, operation: str, value: Tensor, operand: Tensor) -> Tensor:
+        IN_PLACE[operation](value, operand)
+        return value
+
+    def call(self, worker: int, block: int, operands: Sequence[Tensor]) -> Sequence[Tensor]:
+        return self._remote(block, operands)
+
+    def hook(self, kind: str, value: Tensor) -> None:
+        value.register_hook(HOOKS[kind])
+
+    def after_hook(self, worker: int, name: str) -> None:
+        key = worker, name
+
+        def count(_: Tensor) -> None:
+            self.accumulated[key] += 1
+
+        self.parameters[key].register_post_accumulate_grad_hook(count)
+
+
+def sent(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """As they arrive elsewhere: copies, where a tensor that is there twice is so again."""
+    copies = {id(each): each.clone() for each in tensors}
+    return [copies[id(each)] for each in tensors]
+
+
+def initial(key: Key, leaf: Leaf) -> Tensor:
+    """What the parameter is in every process: between -1 and 1."""
+    seed = int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:6], "big")
+    dtype = getattr(torch, leaf.dtype)
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    numbers = torch.rand(leaf.shape, generator=torch.Generator().manual_seed(seed), dtype=wide) * 2 - 1
+    return numbers.to(dtype).requires_grad_()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program left: gradients (dense) of parameters that have one, the roots, how often hooks were called."""
+
+    gradients: Mapping[Key, Tensor]
+    roots: tuple[Tensor, ...]
+    accumulated: Mapping[Key, int]
+
+
+def run_locally(program: Program) -> Outcome:
+    """On plain autograd, all workers in this process."""
+    machine = Tensors(program)
+    roots: list[Tensor] = []
+    for each, retain in program.run(machine):
+        torch.autograd.backward(each, retain_graph=retain)
+        roots += (value.detach() for value in each)
+    grads = {key: dense(p.grad) for key, p in machine.parameters.items() if p.grad is not None}
+    return Outcome(grads, tuple(roots), dict(machine.accumulated))
+
+
+def dense(x: Tensor) -> Tensor:
+    return x.to_dense() if x.is_sparse else x
+
+
+def differences(program: Program, expected: Outcome, found: Outcome, zeros_are_none: bool = False) -> list[str]:
+    """What is not the same in two outcomes; `zeros_are_none` lets a gradient of zeros be none."""
+    share = max((TOLERANCES.get(Feature[name], 0.0) for name in program.notes), default=0.0) or 1e-9
+    roots = enumerate(zip(expected.roots, found.roots, strict=True))  # sums depend on how a tensor lies in memory
+    wrong = [f"root {k}: {a} and {b}" for k, (a, b) in roots if not _close(a, b, share)]
+    for key in sorted(expected.gradients.keys() | found.gradients.keys()):
+        pair = [outcome.gradients.get(key) for outcome in (expected, found)]
+        if zeros_are_none and all(each is None or not each.any() for each in pair):
+            continue
+        if not _close(*pair, share):
+            wrong.append(f"gradient of {key}: {pair[0]} and {pair[1]}")
+    if expected.accumulated != found.accumulated:
+        wrong.append(f"hooks called: {expected.accumulated} and {found.accumulated}")
+    return wrong
+
+
+def _close(a: Tensor | None, b: Tensor | None, share: float) -> bool:
+    if a is None or b is None:
+        return a is b
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    a, b = (each.to(torch.complex128 if a.is_complex() else torch.float64) for each in (a, b))
+    return torch.allclose(a, b, rtol=0, atol=share * max(1e-3, float(a.abs().max())), equal_nan=True)
+
+
+# ---- in real processes
+
+
+_machines: dict[int, Tensors] = {}  # of this process, by the number of a run
+
+
+def execute(run: int, block: int, *operands: Tensor) -> list[Tensor]:
+    """A block of a program that this process has learnt."""
+    machine = _machines[run]
+    return machine.program.blocks[block].run(list(operands), machine)
+
+
+def collected(run: int, context: int, side: str) -> tuple[dict[str, Tensor], dict[str, int]]:
+    """This worker's gradients in a context, and how often its hooks were called, by the names of parameters."""
+    machine = _machines[run]
+    grads = SIDES[side].autograd.get_gradients(context)
+    mine = {name: dense(grads[p]) for (_, name), p in machine.parameters.items() if p in grads}
+    return mine, {name: times for (_, name), times in machine.accumulated.items()}
+
+
+def join(rank: int, size: int, sides: Sequence[str], folder: str) -> None:
+    torch.set_num_threads(1)
+    for side in sides:
+        SIDES[side].start(rank, size, folder)
+
+
+def leave(rank: int, sides: Sequence[str]) -> None:
+    for side in sides:
+        SIDES[side].stop()
+
+
+def learn(rank: int, programs: Mapping[int, Program], side: str) -> None:
+    """Know these programs, by the numbers of their runs, and forget all others."""
+    _machines.clear()
+    rpc = SIDES[side].rpc
+    for run, program in programs.items():
+        _machines[run] = Tensors(program, _remote(rpc, run, program))
+
+
+def _remote(rpc: Any, run: int, program: Program) -> Remote:
+    def remote(block: int, operands: Sequence[Tensor]) -> Sequence[Tensor]:
+        to = worker(program.blocks[block].worker)
+        found: Sequence[Tensor] = rpc.rpc_sync(to, execute, args=(run, block, *operands))
+        return found
+
+    return remote
+
+
+def drive(rank: int, runs: Sequence[int], side: str, options: Mapping[str, Any]) -> list[Outcome | Failed]:
+    """Worker 0 runs its programs, one after another; `options` are of `backward`."""
+    return [] if rank else [_driven(run, SIDES[side], options) for run in runs]
+
+
+def _driven(run: int, side: Side, options: Mapping[str, Any]) -> Outcome | Failed:
+    machine = _machines[run]
+    roots: list[Tensor] = []
+    grads: dict[Key, Tensor] = {}
+    accumulated: dict[Key, int] = {}
+    try:
+        with side.autograd.context() as context:
+            for each, retain in machine.program.run(machine):
+                side.autograd.backward(context, each, retain_graph=retain, **options)
+                roots += (value.detach() for value in each)
+            for rank in range(machine.program.workers):
+                mine, counts = side.rpc.rpc_sync(worker(rank), collected, args=(run, context, side.name))
+                grads |= {(rank, name): grad for name, grad in mine.items()}
+                accumulated |= {(rank, name): times for name, times in counts.items()}
+    except Exception as error:
+        return Failed(type(error).__name__, str(error))
+    return Outcome(grads, tuple(roots), accumulated)
+
+
+class Runs:
+    """A world that runs programs on the libraries that it has joined."""
+
+    def __init__(self, world: World, folder: str, sides: Sequence[str]) -> None:
+        self._world = world
+        self._sides = sides
+        self._numbers = itertools.count()
+        world.do(join, world.size, sides, folder, seconds=SECONDS)
+
+    def run(self, programs: Sequence[Program], side: str, **options: Any) -> list[Outcome | Failed]:
+        numbered = {next(self._numbers): program for program in programs}
+        self._world.do(learn, numbered, side, seconds=SECONDS)
+        found: list[Outcome | Failed] = self._world.do(drive, list(numbered), side, options, seconds=SECONDS)[0]
+        return found
+
+    def close(self) -> None:
+        self._world.do(leave, self._sides, seconds=SECONDS)
+
+
+@contextlib.contextmanager
+def in_processes(size: int, folder: str, sides: Sequence[str]) -> Iterator[Runs]:
+    with World(size) as world:
+        runs = Runs(world, folder, sides)
+        yield runs
+        runs.close()

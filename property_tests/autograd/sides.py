@@ -1,0 +1,60 @@
+"""The two libraries that are compared, torch's and ours, under the same names: each process may use both at once."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RPC_SECONDS = 60.0  # of a request, on a busy machine
+
+
+def worker(rank: int) -> str:
+    return f"worker{rank}"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One library: modules that are imported when they are needed, and how its workers find each other."""
+
+    name: str
+    rpc_name: str
+    autograd_name: str
+    optimizer_name: str  # of the module that has DistributedOptimizer
+
+    @property
+    def rpc(self) -> Any:
+        return importlib.import_module(self.rpc_name)
+
+    @property
+    def autograd(self) -> Any:
+        return importlib.import_module(self.autograd_name)
+
+    @property
+    def optimizer(self) -> type[Any]:
+        made: type[Any] = importlib.import_module(self.optimizer_name).DistributedOptimizer
+        return made
+
+    @property
+    def is_ours(self) -> bool:
+        return self.name == "ours"
+
+    def start(self, rank: int, size: int, folder: str) -> None:
+        """Join a world of `size` workers that meet in `folder`, which is empty, or holds other worlds' files."""
+        self.rpc.init_rpc(worker(rank), rank=rank, world_size=size, **self._meeting(folder))
+
+    def _meeting(self, folder: str) -> dict[str, Any]:
+        method = f"file://{Path(folder) / self.name}"
+        if self.is_ours:
+            options = self.rpc.Options(timeout=RPC_SECONDS, pickles=self.rpc.Pickles.ANY)
+            return {"init_method": method, "options": options}
+        return {"rpc_backend_options": self.rpc.TensorPipeRpcBackendOptions(init_method=method, rpc_timeout=RPC_SECONDS)}
+
+    def stop(self, graceful: bool = True) -> None:
+        self.rpc.shutdown(graceful=graceful)
+
+
+TORCH = Side("torch", "torch.distributed.rpc", "torch.distributed.autograd", "torch.distributed.optim")
+OURS = Side("ours", "trystate.impl.rpc", "trystate.impl.autograd", "trystate.impl.autograd")
+SIDES = {side.name: side for side in (TORCH, OURS)}

@@ -1,0 +1,370 @@
+"""Our protocol under a schedule: any ready node may run next, any message arrive, be lost or come twice; workers die.
+
+The containers, parts and dependency counts are those of the runtime. What is simulated is what the driver does: RPC,
+time and threads. Gradients are integers: along each edge goes the sum of what came, so that the gradient of a parameter
+is the number of paths from the roots to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from trystate.impl.autograd import messages
+from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.effects import Answer, Effect, Over, Request, Run, Watch
+from trystate.impl.autograd.errors import PassError
+from trystate.impl.autograd.part import Begin, LocalPass
+from trystate.impl.autograd.records import Asker, Context, Recv
+from trystate.impl.autograd.running import Runner
+from trystate.model.autograd.vocabulary import Mode
+
+from .graphs import Edge, Graph, Kind
+
+DEADLINE = 1000.0
+MAX_STEPS = 200_000
+LIKELY = 0.1  # that a fault which may happen does, at a step
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How many of each may happen: a request or answer lost, or come twice; a worker that dies (never the root), a node
+    that raises, a deadline that has come for one worker, the context left while the pass runs. `mute`: the root is
+    frozen when it has failed, so that nobody hears its CANCEL."""
+
+    lost: int = 0
+    twice: int = 0
+    dies: int = 0
+    raises: int = 0
+    expires: int = 0
+    left: int = 0
+    mute: int = 0
+
+
+@dataclass(eq=False)
+class Letter:
+    """A request under way, then its answer."""
+
+    source: int
+    to: int
+    kind: int
+    body: bytes
+    gradients: Sequence[Any]
+    done: Callable[[bytes | BaseException], list[Effect]]
+    answer: bytes | None = None
+    ended: list[bool] = field(default_factory=list)  # not empty: has been answered; a copy shares it
+
+    def end(self, answer: bytes | BaseException) -> list[Effect]:
+        """The first answer counts."""
+        if self.ended:
+            return []
+        self.ended.append(True)
+        return self.done(answer)
+
+
+class PathCounts:
+    """A worker's part of a graph: integers, and every node adds up what it gets. It implements `Engine`."""
+
+    def __init__(self, graph: Graph, raises: Callable[[int], bool]) -> None:
+        self._graph, self._raises = graph, raises
+        self.ran: Counter[int] = Counter()
+
+    def next_edges(self, node: int) -> Sequence[Edge]:
+        return self._graph.nodes[node].edges
+
+    def inputs_of(self, node: int) -> int:
+        return self._graph.results(node)
+
+    def is_leaf(self, node: int) -> bool:
+        return self._graph.nodes[node].kind in (Kind.LEAF, Kind.RECV)
+
+    def add(self, one: int, other: int) -> int:
+        return one + other
+
+    def tolerates(self, node: int) -> bool:
+        return False
+
+    def run(self, node: int, gradients: Sequence[int | None]) -> Sequence[int | None]:
+        self.ran[node] += 1
+        if self._raises(node):
+            raise ArithmeticError(f"node {node}")
+        there = [each for each in gradients if each is not None]
+        return [sum(there) if there else None] * len(self.next_edges(node))
+
+    def run_region(self, starts: Any, leaves: list[int], retain: bool) -> list[list[int | None]]:
+        raise AssertionError("the simulator runs node by node")
+
+    def keep(self, into: dict[Any, Any], node: int, gradient: int) -> None:
+        self.ran[node] += 1
+        into[node] = into.get(node, 0) + gradient
+
+
+@dataclass(eq=False)
+class World:
+    """Workers with one context over a graph. `step` does one of the things that may happen next."""
+
+    graph: Graph
+    chance: Random
+    faults: Faults = field(default_factory=Faults)
+    make: Callable[..., Container] = Container
+
+    def __post_init__(self) -> None:
+        self.left = Counter({name: getattr(self.faults, name) for name in Faults.__dataclass_fields__})
+        self.containers = [self.make(me, self.graph.workers, lambda a, b: a + b) for me in range(self.graph.workers)]
+        self.dead: set[int] = set()
+        self.letters: list[Letter] = []
+        self.runs: list[tuple[LocalPass, Iterator[None]]] = []
+        self.watched: list[LocalPass] = []
+        self.over: list[LocalPass] = []
+        self.engines = [PathCounts(self.graph, self._raises) for _ in self.containers]
+        self.messages: dict[int, int] = {}  # of the graph, to those of the containers
+        self.context = self.containers[0].create().number
+        self.size = 0
+
+    def forward(self, until: int) -> None:
+        """Do the calls that make the nodes up to this one."""
+        made, self.size = range(self.size, until), until
+        for at in made:
+            node = self.graph.nodes[at]
+            here, context = self.containers[node.worker], self._context_at(node.worker)
+            if node.kind is Kind.SEND:
+                assert node.message is not None
+                peer = self.graph.nodes[self.graph.recv_of(at)].worker
+                self.messages[node.message] = here.sent(context, peer, node.edges, f"call {node.message}")
+                self.containers[peer].heard(self.context)
+            elif node.kind is Kind.RECV:
+                assert node.message is not None
+                sender = self.graph.nodes[self.graph.send_of(at)].worker
+                here.received(context, sender, self.messages[node.message], at)
+
+    def _context_at(self, worker: int) -> Context:
+        """The context, which came to a worker by a call without gradients if nothing else has brought it."""
+        if self.context not in self.containers[worker].contexts:
+            self.containers[0].get(self.context).known.add(worker)
+        found = self.containers[worker].heard(self.context)
+        assert found is not None
+        return found
+
+    def backward(self, number: int, mode: Mode, retain: bool = True) -> LocalPass:
+        """Begin a pass at worker 0; it goes on as `step` is called."""
+        roots = self.graph.roots[number]
+        here = self.containers[0]
+        begin = Begin(roots, [1] * len(roots))
+        part, effects = here.begin(here.get(self.context), begin, mode, retain, DEADLINE)
+        self._perform(0, effects)
+        return part
+
+    def gradients(self) -> dict[tuple[int, str], int]:
+        """What the parameters of all workers that live have got in the context."""
+        found = {}
+        for me, container in enumerate(self.containers):
+            if me not in self.dead and self.context in container.contexts:
+                for node, gradient in container.merge(container.get(self.context)).items():
+                    found[me, self.graph.nodes[node].name] = gradient
+        return found
+
+    def expected(self, number: int) -> dict[tuple[int, str], int]:
+        """What a pass gives them; a parameter that no path leads to gets no gradient, not one of 0."""
+        paths = self.graph.paths(number)
+        return {key: count for key, count in paths.items() if count and key[0] not in self.dead}
+
+    # What may happen next.
+
+    def until_quiet(self) -> None:
+        """Do whatever may happen, in some order, until nothing can; deadlines pass only then."""
+        for _ in range(MAX_STEPS):
+            if not self.step():
+                return
+        raise AssertionError(f"still busy after {MAX_STEPS} steps")
+
+    def until_over(self, part: LocalPass) -> None:
+        """The same, until the root has its result: some of what was sent may be under way still."""
+        for _ in range(MAX_STEPS):
+            if part in self.over or not self.step():
+                return
+        raise AssertionError(f"still busy after {MAX_STEPS} steps")
+
+    def step(self) -> bool:
+        """One of the things that may happen; False if there is none."""
+        moves: list[Callable[[], None]] = [lambda k=k: self._advance(k) for k in range(len(self.runs))]  # type: ignore[misc]
+        moves += [lambda letter=letter: self._deliver(letter) for letter in self.letters]  # type: ignore[misc]
+        faults = {
+            "lost": self._lose,
+            "twice": self._repeat,
+            "dies": self._kill,
+            "expires": self._expire,
+            "left": self._leave,
+        }
+        moves += [fault for name, fault in faults.items() if self.left[name] and self.chance.random() < LIKELY]
+        if moves:
+            self.chance.choice(moves)()
+            return True
+        waiting = [part for part in self.watched if not part.is_over]
+        if waiting:
+            self._pass_deadline(waiting[0])
+        return bool(waiting)
+
+    def _advance(self, k: int) -> None:
+        part, run = self.runs[k]
+        try:
+            next(run)
+        except StopIteration:
+            self.runs.remove((part, run))
+
+    def _deliver(self, letter: Letter) -> None:
+        self.letters.remove(letter)
+        if letter.answer is not None:
+            if letter.source not in self.dead:
+                self._perform(letter.source, letter.end(letter.answer))
+        elif letter.to in self.dead:
+            self._perform(letter.source, letter.end(ConnectionError(f"worker {letter.to} is lost")))
+        else:
+            self._take(letter)
+
+    def _take(self, letter: Letter) -> None:
+        here, answered = self.containers[letter.to], [False]
+
+        def answer(body: bytes) -> None:
+            if not answered[0] and letter.source not in self.dead:
+                answered[0] = True
+                reply = Letter(letter.source, letter.to, letter.kind, letter.body, (), letter.done, body, letter.ended)
+                self.letters.append(reply)
+
+        asker = Asker(letter.source, answer)
+        if letter.kind == messages.CANCEL:
+            effects = here.cancel(messages.Cancel.unpack(letter.body), asker)
+        elif letter.kind == messages.CLEAN:
+            effects = here.clean(messages.Clean.unpack(letter.body), asker)
+        else:
+            effects = self._part_of_it(here, letter, asker)
+        self._perform(letter.to, effects)
+
+    @staticmethod
+    def _part_of_it(here: Container, letter: Letter, asker: Asker) -> list[Effect]:
+        said: Any = (messages.Backward if letter.kind == messages.BACKWARD else messages.Mark).unpack(letter.body)
+        mode = said.mode if letter.kind == messages.BACKWARD else Mode.SMART
+        part, effects = here.part_for(said.number, said.context, mode, said.retain, DEADLINE)
+        if isinstance(part, PassError):
+            return [*effects, Answer(asker, messages.failed(part))]
+        if letter.kind == messages.BACKWARD:
+            return effects + part.arrive(said.message, letter.gradients, asker)
+        return effects + part.mark(said.messages, asker)
+
+    # Faults.
+
+    def _lose(self) -> None:
+        lost = [letter for letter in self.letters if letter.kind in (messages.BACKWARD, messages.MARK)]
+        if lost:
+            self.left["lost"] -= 1
+            letter = self.chance.choice(lost)
+            self.letters.remove(letter)
+            if letter.source not in self.dead:
+                self._perform(letter.source, letter.end(TimeoutError("no answer")))
+
+    def _repeat(self) -> None:
+        asked = [letter for letter in self.letters if letter.answer is None]
+        if asked:
+            self.left["twice"] -= 1
+            letter = self.chance.choice(asked)
+            again = Letter(letter.source, letter.to, letter.kind, letter.body, letter.gradients, letter.done,
+                           ended=letter.ended)  # fmt: skip
+            self.letters.append(again)
+
+    def _kill(self) -> None:
+        alive = [k for k in range(1, len(self.containers)) if k not in self.dead]
+        if alive:
+            self.left["dies"] -= 1
+            killed = self.chance.choice(alive)
+            self.dead.add(killed)
+            self.runs = [(part, run) for part, run in self.runs if part.me != killed]
+            self.watched = [part for part in self.watched if part.me != killed]
+            self.letters = [
+                letter for letter in self.letters if not (letter.answer is None and letter.source == killed)
+            ]
+            for k, container in enumerate(self.containers):
+                if k not in self.dead:
+                    self._perform(k, container.lost(killed, "killed"))
+
+    def _expire(self) -> None:
+        waiting = [part for part in self.watched if not part.is_over]
+        if waiting:
+            self.left["expires"] -= 1
+            self._pass_deadline(self.chance.choice(waiting))
+
+    def _pass_deadline(self, part: LocalPass) -> None:
+        self._perform(part.me, part.expire())
+
+    def _leave(self) -> None:
+        if self.letters:  # the pass is under way
+            self.left["left"] -= 1
+            self.release()
+
+    def release(self) -> None:
+        """Leave the context at its creator."""
+        self._perform(0, self.containers[0].release(self.context))
+
+    def _raises(self, node: int) -> bool:
+        if self.left["raises"] and self.chance.random() < LIKELY:
+            self.left["raises"] -= 1
+            return True
+        return False
+
+    # What the driver does.
+
+    def _perform(self, me: int, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if me in self.dead:
+                return
+            if isinstance(effect, Answer):
+                effect.asker.answer(effect.body)
+            elif isinstance(effect, Request):
+                body = effect.message.pack()
+                if effect.kind == messages.CANCEL and self.left["mute"]:
+                    self._perform(me, effect.done(TimeoutError("no answer")))
+                    continue
+                self.letters.append(Letter(me, effect.to, effect.kind, body, effect.gradients, effect.done))
+            elif isinstance(effect, Run):
+                self.runs.append((effect.part, self._run(effect.part)))
+            elif isinstance(effect, Watch):
+                self.watched.append(effect.part)
+            else:
+                assert isinstance(effect, Over)
+                self.over.append(effect.part)
+
+    def _run(self, part: LocalPass) -> Iterator[None]:
+        """Run a part node by node; whatever else happens may happen between two of them."""
+        engine = self.engines[part.me]
+        recvs: dict[Any, Recv] = part.context.by_node
+        runner = Runner(part, engine, recvs)
+        while True:
+            yield
+            item, effects = part.next()
+            self._perform(part.me, effects)
+            if item is None:
+                return
+            try:
+                reached = runner.begin(item)
+                if reached is not None:
+                    self._perform(part.me, part.spread(reached))
+                    continue
+                work = part.work
+                assert work is not None
+                while work.ready and not part.is_over:
+                    yield
+                    node = self.chance.choice(list(work.ready))
+                    gradients = work.take(node)
+                    if node in recvs:
+                        self._perform(part.me, part.ship(recvs[node], gradients))
+                    elif engine.is_leaf(node):
+                        if gradients[0] is not None:
+                            engine.keep(runner.gradients, node, gradients[0])
+                    else:
+                        work.give(engine.next_edges(node), engine.run(node, gradients))
+            except Exception as error:
+                told = (
+                    error if isinstance(error, PassError) else PassError(f"{type(error).__name__}: {error}", (part.me,))
+                )
+                self._perform(part.me, part.fail(told))
