@@ -58,8 +58,8 @@ def sequence_dot(system: System, run: Counterexample, title_text: str = "") -> s
     for step, boxes, y in zip(story.steps, rows, ys, strict=False):
         lines += _row(step, boxes, xs, y)
     if story.rests:
-        panel = _panel([font(RESTS, italic=True)], MUTED)
-        lines.append(f'  "rests" [{_at(sum(xs) / len(xs), ys[-1])}, label=<{panel}>];')
+        rests = panel([font(RESTS, italic=True)], MUTED)
+        lines.append(f'  "rests" [{at(sum(xs) / len(xs), ys[-1])}, label=<{rests}>];')
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -124,29 +124,32 @@ def _frame(story: Story, rows: list[list[Box]], xs: list[float], ys: list[float]
     begin = min(xs[b.column] - b.width / 2 for boxes in rows for b in boxes)
     end = max(xs[b.column] + b.width / 2 for boxes in rows for b in boxes)
     begin, end = min(begin, xs[0] - COLUMN_MIN / 2) - GAP, max(end, xs[-1] + COLUMN_MIN / 2) + GAP
-    size = f"width={_inches(end - begin)}, height={_inches(top - bottom)}, fixedsize=true"
+    size = f"width={inches(end - begin)}, height={inches(top - bottom)}, fixedsize=true"
     label = font(f"↻ {REPEATS}", size=11, bold=True)
     corner = f'<table border="0" cellborder="0" bgcolor="{PAPER}"><tr><td>{label}</td></tr></table>'
     return [
         f'  "loop" [shape=box, style=dashed, color="{MUTED}", penwidth=1.5, {size}, label="", '
-        f"{_at((begin + end) / 2, (top + bottom) / 2)}];",
-        f'  "loop label" [{_at(begin + COLUMN_MIN, top)}, label=<{corner}>];',
+        f"{at((begin + end) / 2, (top + bottom) / 2)}];",
+        f'  "loop label" [{at(begin + COLUMN_MIN, top)}, label=<{corner}>];',
     ]
 
 
 def _lifelines(story: Story, xs: list[float], bottom: float) -> list[str]:
-    lines = []
-    for k, (name, x) in enumerate(zip([*story.members, SHARED], xs, strict=True)):
-        head = (
-            f'<table border="1" style="rounded" cellborder="0" cellpadding="5" bgcolor="{HEAD}" '
-            f'color="{INK}"><tr><td>{font(name, size=11, bold=True)}</td></tr></table>'
-        )
-        lines += [
-            f'  "head {k}" [{_at(x, 0)}, label=<{head}>];',
-            f'  "end {k}" [{_at(x, bottom)}, shape=point, width=0.02, color="{MUTED}"];',
-            f'  "head {k}" -> "end {k}" [arrowhead=none, style=dashed, penwidth=0.8, color="{MUTED}"];',
-        ]
-    return lines
+    names = zip([*story.members, SHARED], xs, strict=True)
+    return [line for k, (name, x) in enumerate(names) for line in lifeline(k, name, x, bottom)]
+
+
+def lifeline(k: int, name: str, x: float, bottom: float) -> list[str]:
+    """The head of the k-th lifeline, and the line down to `bottom`."""
+    head = (
+        f'<table border="1" style="rounded" cellborder="0" cellpadding="5" bgcolor="{HEAD}" '
+        f'color="{INK}"><tr><td>{font(name, size=11, bold=True)}</td></tr></table>'
+    )
+    return [
+        f'  "head {k}" [{at(x, 0)}, label=<{head}>];',
+        f'  "end {k}" [{at(x, bottom)}, shape=point, width=0.02, color="{MUTED}"];',
+        f'  "head {k}" -> "end {k}" [arrowhead=none, style=dashed, penwidth=0.8, color="{MUTED}"];',
+    ]
 
 
 def _row(step: Step, boxes: list[Box], xs: list[float], y: float) -> list[str]:
@@ -154,8 +157,8 @@ def _row(step: Step, boxes: list[Box], xs: list[float], y: float) -> list[str]:
     lines = []
     for box in boxes:
         border = look.colour if box.acts else MUTED
-        panel = _panel(list(box.lines), border, look.line if box.acts else "solid")
-        lines.append(f'  "{step.number} {box.column}" [{_at(xs[box.column], y)}, label=<{panel}>];')
+        text = panel(list(box.lines), border, look.line if box.acts else "solid")
+        lines.append(f'  "{step.number} {box.column}" [{at(xs[box.column], y)}, label=<{text}>];')
     actor, *others = boxes
     for box in others:
         ends = f'"{step.number} {actor.column}" -> "{step.number} {box.column}"'
@@ -163,7 +166,8 @@ def _row(step: Step, boxes: list[Box], xs: list[float], y: float) -> list[str]:
     return lines
 
 
-def _panel(lines: list[str], border: str, line: str = "solid") -> str:
+def panel(lines: list[str], border: str, line: str = "solid") -> str:
+    """Lines of text in a box."""
     style = "" if line == "solid" else f' style="{line}"'
     return (
         f'<table border="1"{style} cellborder="0" cellspacing="0" cellpadding="3" bgcolor="{PAPER}" '
@@ -171,9 +175,10 @@ def _panel(lines: list[str], border: str, line: str = "solid") -> str:
     )
 
 
-def _at(x: float, y: float) -> str:
-    return f'pos="{_inches(x)},{_inches(y)}!"'
+def at(x: float, y: float) -> str:
+    """The attribute that puts a node there."""
+    return f'pos="{inches(x)},{inches(y)}!"'
 
 
-def _inches(points: float) -> str:
+def inches(points: float) -> str:
     return f"{points / POINTS_PER_INCH:.3f}"

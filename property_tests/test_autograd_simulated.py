@@ -129,7 +129,7 @@ def check_left(world: World) -> None:
     if 0 in had:
         world.release()
     world.until_quiet()
-    for me in had if not world.dead else ():  # who died may have been the only one who knew of somebody
+    for me in set(had) - world.dead:
         assert not world.containers[me].contexts, f"worker {me} has the context still"
         assert world.containers[me].heard(world.context) is None, f"worker {me} would take it up again"
 

@@ -8,6 +8,7 @@ with autograd.context() as context_id:
 """
 
 from .api import backward, context, get_gradients, observe
+from .observer import Event
 from .optimizer import DistributedOptimizer
 
-__all__ = ["DistributedOptimizer", "backward", "context", "get_gradients", "observe"]
+__all__ = ["DistributedOptimizer", "Event", "backward", "context", "get_gradients", "observe"]

@@ -7,6 +7,8 @@ that a call that comes late never brings one back (property S6).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from trystate.model.autograd.vocabulary import Mode
@@ -24,6 +26,16 @@ from .work import Edge, Node
 MAX_CONTEXTS = 65_536  # that are open here at once
 
 
+@dataclass(eq=False, slots=True)
+class _Telling:
+    """That a context is over goes on to others; who has said it is answered when they all have answered."""
+
+    clean: Clean
+    asker: Asker | None
+    told: set[int] = field(default_factory=set)
+    waits_for: set[int] = field(default_factory=set)
+
+
 class Container:
     """One worker's contexts. Its methods are called under one lock; what they return is done after it was let go."""
 
@@ -38,6 +50,8 @@ class Container:
         self.dead = Tombstones()
         self._context_ids, self._message_ids, self._pass_ids = Ids(me), Ids(me), Ids(me)
         self._mine: dict[int, None] = {}  # open contexts that began here, oldest first
+        self._gone: set[int] = set()  # workers that are lost
+        self._telling: dict[int, _Telling] = {}  # contexts that are over, of which not all others have heard
 
     @property
     def last_id(self) -> int:
@@ -73,7 +87,7 @@ class Container:
     def heard(self, number: int) -> Context | None:
         """The context of a call that has arrived, which begins here if it is new; None if it is over."""
         context = self.contexts.get(number)
-        if context is None and number not in self.dead:
+        if context is None and number not in self.dead and worker_of(number) not in self._gone:
             context = self._open(number)
         return context
 
@@ -81,7 +95,7 @@ class Container:
         """Leave a context: it is over here, and everywhere that it was heard of from here."""
         return self._bury(self.get(number))
 
-    def _bury(self, context: Context, told_by: int | None = None, low: int | None = None) -> list[Effect]:
+    def _bury(self, context: Context, told_by: Asker | None = None, low: int | None = None) -> list[Effect]:
         number = context.number
         del self.contexts[number]
         self._mine.pop(number, None)
@@ -93,10 +107,31 @@ class Container:
             error = ContextReleasedError(f"context {number} was left while a backward pass ran in it", (self.me,))
             effects += part.fail(error)
         clean = Clean(number, self._low_water(number) if low is None else low)
-        told = sorted(context.known - {told_by})
+        telling = self._telling[number] = _Telling(clean, told_by)
+        known = self._others if context.known & self._gone else sorted(context.known)
         context.sends, context.recvs, context.gradients = {}, {}, {}
         context.by_node.clear()
-        return effects + [Request(peer, CLEAN, clean, (), self._cleaned, None) for peer in told]
+        return [*effects, *self._tell(telling, known), *self._told(telling)]
+
+    def _tell(self, telling: _Telling, peers: Iterable[int]) -> list[Effect]:
+        """CLEAN to these, but to none twice, or to who has said it, or to who is lost."""
+        first = telling.asker.peer if telling.asker is not None else self.me
+        new = [peer for peer in peers if peer not in telling.told and peer != first and peer not in self._gone]
+        telling.told.update(new)
+        telling.waits_for.update(new)
+        return [Request(peer, CLEAN, telling.clean, (), partial(self._cleaned, telling, peer), None) for peer in new]
+
+    def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException) -> list[Effect]:
+        """An answer to CLEAN. Whoever gives none cannot pass it on, so that everybody is told."""
+        telling.waits_for.discard(peer)
+        effects = self._tell(telling, self._others) if isinstance(answer, BaseException) else []
+        return effects + self._told(telling)
+
+    def _told(self, telling: _Telling) -> list[Effect]:
+        """When all that were told have answered, so does this worker: who asked may die then without harm."""
+        if telling.waits_for or self._telling.pop(telling.clean.context, None) is None:
+            return []
+        return [Answer(telling.asker, b"")] if telling.asker is not None else []
 
     def _low_water(self, number: int) -> int:
         """All contexts of the same creator that are older than this are over; only the creator knows of any."""
@@ -105,17 +140,18 @@ class Container:
         oldest = next(iter(self._mine), None)
         return self._context_ids.next if oldest is None else oldest
 
-    @staticmethod
-    def _cleaned(answer: bytes | BaseException) -> list[Effect]:
-        """Who was lost has nothing that is to be cleaned."""
-        return []
-
     def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
         """CLEAN: a context is over, and so are its creator's older ones."""
-        effects: list[Effect] = [Answer(asker, b"")]
+        effects: list[Effect] = []
+        if clean.context in self.contexts:
+            effects += self._bury(self.contexts[clean.context], asker, clean.low)
+        else:
+            telling = self._telling.get(clean.context)
+            if telling is None or telling.asker is None or telling.asker.peer != asker.peer:
+                effects.append(Answer(asker, b""))  # at once: they may wait for each other
         over = [n for n in self.contexts if worker_of(n) == worker_of(clean.context) and n < clean.low]
-        for number in sorted({clean.context, *over} & self.contexts.keys()):
-            effects += self._bury(self.contexts[number], asker.peer, clean.low)
+        for number in sorted(over):
+            effects += self._bury(self.contexts[number], None, clean.low)
         self.dead.bury(clean.context)
         self.dead.below(clean.low)
         return effects
@@ -227,10 +263,11 @@ class Container:
 
     def lost(self, peer: int, reason: str) -> list[Effect]:
         """A worker is no longer there: neither are its contexts, nor the passes that it takes part in."""
+        self._gone.add(peer)
         effects: list[Effect] = []
         for context in list(self.contexts.values()):
             if worker_of(context.number) == peer:
-                effects += self._bury(context, peer)
+                effects += self._bury(context)
             elif context.part is not None:
                 effects += context.part.lost(peer, reason)
         return effects

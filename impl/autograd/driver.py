@@ -67,7 +67,13 @@ class Driver:
 
     def _observed(self, kind: str, part: LocalPass, **detail: Any) -> None:
         if self.observer is not None:
-            self.observer(Event(kind, self.agent.me, part.context.number, part.number, detail))
+            self.observer(Event(kind, self.agent.me, part.context.number, part.number, monotonic(), detail))
+
+    def _noticed(self, kind: str, message: Any, **detail: Any) -> None:
+        if self.observer is not None:
+            number = getattr(message, "number", None)
+            event = Event(kind, self.agent.me, message.context, number, monotonic(), {"message": message, **detail})
+            self.observer(event)
 
     # Doing what the protocol wants.
 
@@ -98,15 +104,18 @@ class Driver:
         message = request.message
         if request.kind in (BACKWARD, MARK):
             message = message._replace(budget=seconds)
-        done = partial(self._done, request.done)
+        done = partial(self._done, request)
+        self._noticed("told", message, to=request.to)
         try:
             self.agent.request(request.to, request.kind, message.pack(), request.gradients, seconds, done)
         except RpcError as error:
             self.agent.later(partial(done, error))
 
-    def _done(self, done: Callable[[bytes | BaseException], list[Effect]], answer: Answered | BaseException) -> None:
+    def _done(self, request: Request, answer: Answered | BaseException) -> None:
+        outcome = answer if isinstance(answer, BaseException) else answer.body
+        self._noticed("answered", request.message, peer=request.to, outcome=outcome)
         with self._lock:
-            effects = done(answer if isinstance(answer, BaseException) else answer.body)
+            effects = request.done(outcome)
         self._perform(effects)
 
     def run(self, part: LocalPass) -> None:
@@ -177,6 +186,7 @@ class Driver:
 
     def _backward(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
         said = messages.Backward.unpack(body)
+        self._noticed("heard", said, peer=asker.peer)
         part, effects = self._part(said.number, said.context, said.mode, said.retain, said.budget)
         if isinstance(part, PassError):
             return [Answer(asker, messages.failed(part))]
@@ -184,6 +194,7 @@ class Driver:
 
     def _mark(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
         said = messages.Mark.unpack(body)
+        self._noticed("heard", said, peer=asker.peer)
         part, effects = self._part(said.number, said.context, Mode.SMART, said.retain, said.budget)
         if isinstance(part, PassError):
             return [Answer(asker, messages.failed(part))]
@@ -195,10 +206,14 @@ class Driver:
         return self.container.part_for(number, context, mode, retain, monotonic() + budget)
 
     def _cancel(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
-        return self.container.cancel(messages.Cancel.unpack(body), asker)
+        said = messages.Cancel.unpack(body)
+        self._noticed("heard", said, peer=asker.peer)
+        return self.container.cancel(said, asker)
 
     def _clean(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
-        return self.container.clean(messages.Clean.unpack(body), asker)
+        said = messages.Clean.unpack(body)
+        self._noticed("heard", said, peer=asker.peer)
+        return self.container.clean(said, asker)
 
     # The agent's interceptor: what travels beside calls.
 

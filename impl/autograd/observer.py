@@ -18,13 +18,14 @@ class Event:
     | `ran` | nodes have run | `nodes`, in an order in which they may have |
     | `told` | a message leaves | `to`, `message` |
     | `heard` | a message arrives | `peer`, `message` |
-    | `answered` | an answer arrives | `peer`, `message`: what it answers, `outcome` |
+    | `answered` | an answer arrives | `peer`, `message`: what it answers, `outcome`: bytes, or an exception |
     """
 
     kind: str
     worker: int
     context: int
-    number: int  # of the pass
+    number: int | None  # of the pass; None for CLEAN, which is of a context
+    time: float  # s, of this machine's monotonic clock
     detail: dict[str, Any] = field(default_factory=dict)
 
 

@@ -4,8 +4,8 @@ Termination is found as by Dijkstra and Scholten (Information Processing Letters
 marks: a part that is idle becomes *engaged* by a request, which it answers when it has nothing more to run and its own
 requests are answered; any other request it answers at once. So the root has its last answer exactly when nothing moves
 any more, wherever that is; and since each answer says by how many the sends without a gradient have changed, it knows
-then whether all have got one. torch keeps this account for the first request of each worker only (dist_engine.cpp), waits
-for all its sends, and so for ever if a call was not used.
+then whether all have got one. torch keeps this account for the first request of each worker only (dist_engine.cpp): it
+waits for all its sends, and so for ever if a call was not used.
 """
 
 from __future__ import annotations

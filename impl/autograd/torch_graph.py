@@ -25,7 +25,7 @@ _Accumulate: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defin
 _hooked = threading.RLock()  # while `.grad` is not what its owner has put there
 
 
-class RecvRpcBackward(Function):
+class RecvRpc(Function):
     """What received tensors are made by: a leaf of the local graph. Its gradients go back to their sender."""
 
     @staticmethod
@@ -43,14 +43,14 @@ class RecvRpcBackward(Function):
         )
 
 
-_Recv: Any = RecvRpcBackward._backward_cls
+_Recv: Any = RecvRpc._backward_cls
 
 
 def attach_recv(context: int, peer: int, tensors: Sequence[Tensor]) -> Node:
     """Make tensors that have arrived require a gradient, which goes back to `peer`; the node that stands for them."""
     link = torch.empty(0, requires_grad=True)  # what makes torch record the function at all
     with torch.enable_grad():
-        RecvRpcBackward.apply((context, peer), link, *tensors)
+        RecvRpc.apply((context, peer), link, *tensors)
     return tensors[0].grad_fn
 
 
@@ -61,8 +61,9 @@ def add(one: Tensor, other: Tensor) -> Tensor:
 
 def edge_of(tensor: Tensor) -> Edge:
     """Where a gradient of the tensor goes."""
-    if tensor.is_sparse and tensor.is_leaf:  # torch asks a view, and a sparse tensor has none
-        node, output_nr = tensor.clone().grad_fn.next_functions[0]  # type: ignore[union-attr]
+    if tensor.is_sparse:  # torch's function takes a view, and there is none of a sparse tensor
+        with torch.enable_grad():
+            node, output_nr = tensor.clone().grad_fn.next_functions[0]  # type: ignore[union-attr]
         return node, output_nr
     edge = get_gradient_edge(tensor)
     return edge.node, edge.output_nr
@@ -114,13 +115,17 @@ class TorchGraph:
         there = [(GradientEdge(node, at), one) for at, one in enumerate(gradients) if one is not None]
         if not there:
             return [None] * len(node.next_functions)
-        edges = tuple(edge for edge, _ in there)
-        # Asked for a node's own gradients, the engine runs its tensor hooks and not the node.
-        hooked = iter(_run(edges, tuple(one for _, one in there), edges, True))
-        inputs = [None if one is None else next(hooked) for one in gradients]
-        with torch.no_grad():
-            made = _apply(node, inputs)
-        return [_fitted(to, at, one) for (to, at), one in zip(node.next_functions, made, strict=True)]
+        edges, defined = zip(*there, strict=True)
+        stop = _Stop()
+        handle = node.register_hook(stop)
+        try:
+            _engine_run(edges, defined, True, False, (), allow_unreachable=True, accumulate_grad=True)
+        except _Stop as stopped:
+            if stopped is not stop:
+                raise
+        finally:
+            handle.remove()
+        return stop.made
 
     def run_region(
         self, starts: dict[Node, list[Tensor | None]], leaves: list[Node], retain: bool
@@ -156,6 +161,16 @@ class TorchGraph:
         return gradient
 
 
+class _Stop(Exception):
+    """A hook that ends the engine's run right after its node: there is no way to ask for a single one."""
+
+    made: Sequence[Tensor | None] = ()
+
+    def __call__(self, made: Sequence[Tensor | None], _: object) -> None:
+        self.made = made
+        raise self
+
+
 def _run(
     edges: tuple[GradientEdge, ...], gradients: tuple[Tensor, ...], wanted: tuple[GradientEdge, ...], retain: bool
 ) -> Sequence[Tensor | None]:
@@ -163,31 +178,6 @@ def _run(
         edges, gradients, retain, False, wanted, allow_unreachable=True, accumulate_grad=False
     )
     return results
-
-
-def _apply(node: Node, inputs: list[Tensor | None]) -> Sequence[Tensor | None]:
-    if hasattr(node, "apply"):  # written in Python: it may not be prepared for gradients that are not defined
-        made = node.apply(*(_zeros(m) if g is None else g for g, m in zip(inputs, node._input_metadata, strict=True)))
-    else:
-        made = node(*inputs)
-    return made if isinstance(made, tuple) else (made,)
-
-
-def _zeros(of: Any) -> Tensor:
-    return torch.zeros(of.shape, dtype=of.dtype, device=of.device)
-
-
-def _fitted(node: Node | None, at: int, gradient: Tensor | None) -> Tensor | None:
-    """As the engine does between two nodes: the shape and type of what it is the gradient of."""
-    if node is None or gradient is None or gradient.is_sparse:
-        return gradient
-    meta = node._input_metadata[at]
-    if gradient.shape != meta.shape:
-        gradient = gradient.sum_to_size(meta.shape)
-    if gradient.dtype != meta.dtype:
-        gradient = gradient.real if gradient.is_complex() and not meta.dtype.is_complex else gradient
-        gradient = gradient.to(meta.dtype)
-    return gradient
 
 
 def _call_hook(hook: Any, tensor: Tensor, into: dict[Any, Any]) -> None:

@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import torch
 from hypothesis import strategies as st
 from torch import Tensor
 

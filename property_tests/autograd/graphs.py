@@ -74,7 +74,7 @@ class Graph:
         return [k for k in sends if k not in reached]
 
     def paths(self, number: int) -> dict[tuple[int, str], int]:
-        """How many paths lead from the roots of a pass to each parameter, by worker and name."""
+        """How many paths lead from the roots of a pass to each parameter that any leads to, by worker and name."""
         counts = Counter(self.roots[number])
         order = list(self._outermost_first(number))
         for node in order:
@@ -87,7 +87,7 @@ class Graph:
                 to_each = ((edge, sum(mine)) for edge in self.nodes[node].edges)
             for edge, count in to_each:
                 counts[edge] += count
-        leaves = [k for k in order if self.nodes[k].kind is Kind.LEAF]
+        leaves = [k for k in order if self.nodes[k].kind is Kind.LEAF and counts[k, 0]]
         return {(self.nodes[k].worker, self.nodes[k].name): counts[k, 0] for k in leaves}
 
     def results(self, node: int) -> int:

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from .operations import FOLDS, HOOKS, IN_PLACE, OPERATIONS, Feature
 from .programs import Leaf, Machine, Program
 from .sides import SIDES, Side, worker
-from .worlds import Failed, World
+from .worlds import Failed, Task, World
 
 Key = tuple[int, str]  # a parameter: its worker and its name
 Remote = Callable[[int, Sequence[Tensor]], Sequence[Tensor]]  # of a block, and of what it takes
@@ -181,9 +182,14 @@ def _remote(rpc: Any, run: int, program: Program) -> Remote:
     return remote
 
 
-def drive(rank: int, runs: Sequence[int], side: str, options: Mapping[str, Any]) -> list[Outcome | Failed]:
-    """Worker 0 runs its programs, one after another; `options` are of `backward`."""
-    return [] if rank else [_driven(run, SIDES[side], options) for run in runs]
+def drive(
+    rank: int, runs: Sequence[int], side: str, threads: int, options: Mapping[str, Any]
+) -> list[Outcome | Failed]:
+    """Worker 0 runs its programs, that many at a time; `options` are of `backward`."""
+    if rank:
+        return []
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda run: _driven(run, SIDES[side], options), runs))
 
 
 def _driven(run: int, side: Side, options: Mapping[str, Any]) -> Outcome | Failed:
@@ -214,11 +220,17 @@ class Runs:
         self._numbers = itertools.count()
         world.do(join, world.size, sides, folder, seconds=SECONDS)
 
-    def run(self, programs: Sequence[Program], side: str, **options: Any) -> list[Outcome | Failed]:
+    def run(self, programs: Sequence[Program], side: str, threads: int = 1, **options: Any) -> list[Outcome | Failed]:
+        """What each program left, or how it failed."""
         numbered = {next(self._numbers): program for program in programs}
         self._world.do(learn, numbered, side, seconds=SECONDS)
-        found: list[Outcome | Failed] = self._world.do(drive, list(numbered), side, options, seconds=SECONDS)[0]
+        found: list[Outcome | Failed] = self._world.do(drive, list(numbered), side, threads, options, seconds=SECONDS)[
+            0
+        ]
         return found
+
+    def everywhere(self, task: Task, *arguments: object) -> None:
+        self._world.do(task, *arguments, seconds=SECONDS)
 
     def close(self) -> None:
         self._world.do(leave, self._sides, seconds=SECONDS)

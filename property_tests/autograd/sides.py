@@ -49,7 +49,9 @@ class Side:
         if self.is_ours:
             options = self.rpc.Options(timeout=RPC_SECONDS, pickles=self.rpc.Pickles.ANY)
             return {"init_method": method, "options": options}
-        return {"rpc_backend_options": self.rpc.TensorPipeRpcBackendOptions(init_method=method, rpc_timeout=RPC_SECONDS)}
+        return {
+            "rpc_backend_options": self.rpc.TensorPipeRpcBackendOptions(init_method=method, rpc_timeout=RPC_SECONDS)
+        }
 
     def stop(self, graceful: bool = True) -> None:
         self.rpc.shutdown(graceful=graceful)

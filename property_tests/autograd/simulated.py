@@ -116,6 +116,7 @@ class World:
         self.containers = [self.make(me, self.graph.workers, lambda a, b: a + b) for me in range(self.graph.workers)]
         self.dead: set[int] = set()
         self.letters: list[Letter] = []
+        self.asked: list[Letter] = []  # all requests; those that are not answered fail when their worker dies
         self.runs: list[tuple[LocalPass, Iterator[None]]] = []
         self.watched: list[LocalPass] = []
         self.over: list[LocalPass] = []
@@ -287,6 +288,8 @@ class World:
             for k, container in enumerate(self.containers):
                 if k not in self.dead:
                     self._perform(k, container.lost(killed, "killed"))
+            for letter in [one for one in self.asked if one.to == killed and one.source not in self.dead]:
+                self._perform(letter.source, letter.end(ConnectionError("killed")))
 
     def _expire(self) -> None:
         waiting = [part for part in self.watched if not part.is_over]
@@ -298,7 +301,7 @@ class World:
         self._perform(part.me, part.expire())
 
     def _leave(self) -> None:
-        if self.letters:  # the pass is under way
+        if self.letters and self.context in self.containers[0].contexts:  # the pass is under way
             self.left["left"] -= 1
             self.release()
 
@@ -325,7 +328,9 @@ class World:
                 if effect.kind == messages.CANCEL and self.left["mute"]:
                     self._perform(me, effect.done(TimeoutError("no answer")))
                     continue
-                self.letters.append(Letter(me, effect.to, effect.kind, body, effect.gradients, effect.done))
+                letter = Letter(me, effect.to, effect.kind, body, effect.gradients, effect.done)
+                self.letters.append(letter)
+                self.asked.append(letter)
             elif isinstance(effect, Run):
                 self.runs.append((effect.part, self._run(effect.part)))
             elif isinstance(effect, Watch):
