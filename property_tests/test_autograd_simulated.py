@@ -240,13 +240,6 @@ class NeverExpires(LocalPass):
         return []
 
 
-class HearsOfNoLoss(LocalPass):
-    """Nothing happens when a worker is lost, unless it owes an answer."""
-
-    def lost(self, peer: int, reason: str) -> list[Effect]:
-        return []
-
-
 class Forgetful(Tombstones):
     def __contains__(self, context: int) -> bool:
         return False
@@ -285,7 +278,7 @@ def having(part: type[LocalPass]) -> type[Container]:
 
 PARTS = [
     FinishesOnArrival, AnswersAtOnce, IgnoresFailures, TakesTwice, KeepsGradients, TellsNobody, CountsOnlyItself,
-    AnswersTwiceAlike, MarksOnce, WaitsForAll, NeverExpires, HearsOfNoLoss,
+    AnswersTwiceAlike, MarksOnce, WaitsForAll, NeverExpires,
 ]  # fmt: skip
 MISTAKES = [*map(having, PARTS), NoTombstones, NoFence, CleansOnlyHere]
 

@@ -1,0 +1,289 @@
+"""The pieces of distributed autograd, one by one: ids, tombstones, messages, dependency counts, the container."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trystate.impl.autograd import messages
+from trystate.impl.autograd.container import MAX_CONTEXTS, Container
+from trystate.impl.autograd.effects import Answer, Request
+from trystate.impl.autograd.errors import (
+    AutogradError,
+    ContextError,
+    ContextReleasedError,
+    IdsExhaustedError,
+    PassError,
+    PassPeerLostError,
+    PassRunningError,
+    StalePassError,
+)
+from trystate.impl.autograd.ids import LAST_COUNT, WORKERS, Ids, count_of, worker_of
+from trystate.impl.autograd.part import Begin
+from trystate.impl.autograd.records import Asker
+from trystate.impl.autograd.tombstones import Tombstones
+from trystate.impl.autograd.work import Work
+from trystate.model.autograd.vocabulary import Failure, Mode
+
+# Ids.
+
+
+@pytest.mark.parametrize("worker", [0, 1, 32_767, 32_768, WORKERS - 1])
+def test_ids_say_who_gave_them_and_are_never_negative(worker: int) -> None:
+    ids = Ids(worker)
+    first, second = ids.take(), ids.take()
+    assert (worker_of(first), count_of(first), second) == (worker, 0, first + 1)
+    assert 0 <= first < 1 << 64
+
+
+def test_the_last_id_is_given_out_and_none_after_it() -> None:
+    ids = Ids(7, begin=LAST_COUNT)
+    assert ids.take() == ids.last == (7 << 48) + (1 << 48) - 1
+    for _ in range(2):
+        with pytest.raises(IdsExhaustedError, match="worker 7 has given out all of its 281474976710656 ids"):
+            ids.take()
+
+
+@pytest.mark.parametrize("worker", [-1, WORKERS])
+def test_a_worker_beyond_16_bits_is_refused(worker: int) -> None:
+    with pytest.raises(ValueError, match=rf"worker {worker}: a worker's number is in 0..65535"):
+        Ids(worker)
+
+
+# Tombstones.
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 1), st.integers(0, 12)), max_size=40))
+def test_tombstones_are_a_set_in_ranges(steps: list[tuple[bool, int, int]]) -> None:
+    tombs, dead = Tombstones(), set[int]()
+    for below, worker, count in steps:
+        context = worker << 48 | count
+        if below:
+            tombs.below(context)
+            dead |= {worker << 48 | k for k in range(count)}
+        else:
+            tombs.bury(context)
+            dead.add(context)
+        assert {w << 48 | k for w in (0, 1) for k in range(14) if w << 48 | k in tombs} == dead
+        ranges = sum(1 for context in dead if context - 1 not in dead or not count_of(context))
+        assert len(tombs) == ranges, "touching ranges are one"
+
+
+def test_tombstones_are_limited() -> None:
+    tombs = Tombstones(limit=2)
+    tombs.bury(0)
+    tombs.bury(2)
+    with pytest.raises(AutogradError, match="more than 2 contexts open between others that are over"):
+        tombs.bury(4)
+    assert 4 not in tombs
+    tombs.bury(1)
+    tombs.bury(4)
+    assert len(tombs) == 2
+
+
+# Messages.
+
+IDS = st.integers(0, (1 << 64) - 1)
+
+
+@given(IDS, IDS, IDS, st.floats(0, 1e6), st.booleans(), st.booleans(), st.lists(IDS, max_size=5), st.text(max_size=20))
+def test_messages_come_back_from_their_bytes(
+    context: int, number: int, message: int, budget: float, one: bool, other: bool, several: list[int], text: str
+) -> None:
+    for said in (
+        messages.Backward(context, number, message, budget, one, other),
+        messages.Mark(context, number, budget, one, tuple(several)),
+        messages.Cancel(context, number, one, text),
+        messages.Clean(context, number),
+        messages.Forward(context, message, (one, other) * len(several)),
+        messages.Unused({number: text}, frozenset(several)),
+    ):
+        kind: Any = type(said)
+        assert kind.unpack(said.pack()) == said
+
+
+@pytest.mark.parametrize("kind", [messages.Backward, messages.Mark, messages.Cancel, messages.Clean, messages.Forward])
+@given(st.binary(max_size=40))
+def test_other_bytes_are_refused_or_are_a_message(kind: Any, body: bytes) -> None:
+    try:
+        said = kind.unpack(body)
+    except AutogradError as error:
+        assert "bytes" in str(error)
+    else:
+        assert len(said.pack()) == len(body) or kind in (messages.Forward, messages.Cancel)
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1))
+def test_an_answer_tells_a_change(change: int) -> None:
+    assert messages.unpack_outcome(messages.done(change)) == (change, None)
+
+
+@pytest.mark.parametrize("failure", Failure)
+def test_an_answer_tells_an_error_and_the_way_it_came(failure: Failure) -> None:
+    error = messages.BY_FAILURE[failure]("text", (3,)).through(1)
+    told = messages.unpack_outcome(messages.failed(error))[1]
+    assert told is not None
+    assert (type(told), told.failure, told.workers, str(told)) == (
+        type(error),
+        failure,
+        (1, 3),
+        "Error on Node 3: text",
+    )
+
+
+# Dependency counts.
+
+
+class Counted:
+    """A graph given by the next edges of each node; what has none is a leaf."""
+
+    def __init__(self, **edges: str) -> None:
+        self.edges = edges
+
+    def next_edges(self, node: str) -> list[tuple[str, int]]:
+        return [(following, 0) for following in self.edges.get(node, "")]
+
+    def inputs_of(self, node: str) -> int:
+        return 1
+
+    def is_leaf(self, node: str) -> bool:
+        return node not in self.edges
+
+    def add(self, one: int, other: int) -> int:
+        return one + other
+
+
+def test_counts_are_of_all_edges_that_sources_reach() -> None:
+    work = Work(Counted(a="bc", b="c", d="cc"), [[("a", 0)], [("d", 0)]])
+    assert work.counts == {"a": 1, "b": 1, "c": 4, "d": 1}
+
+
+def test_what_leads_to_a_node_that_waits_runs_alone() -> None:
+    work = Work(Counted(a="bx", b="y", d="y"), [[("a", 0)], [("d", 0)]])
+    work.give([("a", 0)], [5])
+    singly, together, got = work.rest(lambda node: False)
+    assert (singly, together, got) == (["a", "b"], ["x"], {"b": 1, "x": 1, "y": 1})
+    singly, together, _ = work.rest(lambda node: node == "y")
+    assert (singly, together) == ([], ["a", "b", "x"])
+
+
+def test_a_gradient_that_nobody_counted_is_an_error() -> None:
+    work = Work(Counted(a="b"), [[("a", 0)]])
+    work.give([("a", 0)], [1])
+    assert work.take("a") == [1]
+    with pytest.raises(AutogradError, match="no dependency was counted"):
+        work.give([("a", 0)], [1])
+
+
+# The container.
+
+
+def container(me: int = 1, workers: int = 4) -> Container:
+    return Container(me, workers, lambda a, b: a + b)
+
+
+class Asked:
+    """Who asks, and what it is answered."""
+
+    def __init__(self, peer: int) -> None:
+        self.answers: list[bytes] = []
+        self.asker = Asker(peer, self.answers.append)
+
+
+def perform(effects: list[Any]) -> list[Any]:
+    """Give the answers; the other effects."""
+    for effect in effects:
+        if isinstance(effect, Answer):
+            effect.asker.answer(effect.body)
+    return [effect for effect in effects if not isinstance(effect, Answer)]
+
+
+def test_a_pass_whose_root_is_lost_is_over_though_the_context_is_not() -> None:
+    here = container()
+    context = here.heard(5)  # of worker 0; the root is worker 2
+    assert context is not None
+    message = here.sent(context, 3, [("leaf", 0)], "call")
+    part, _ = here.part_for(2 << 48, 5, Mode.FAST, False, 10.0)
+    assert not isinstance(part, PassError)
+    perform(part.arrive(message, [1], Asked(2).asker))
+    perform(here.lost(2, "killed"))
+    assert part.is_over
+    assert isinstance(part.error, PassPeerLostError)
+    assert 5 in here.contexts
+    perform(here.lost(0, "killed"))
+    assert 5 not in here.contexts
+    assert here.heard(6) is None, "its creator is lost"
+
+
+def test_a_message_of_a_pass_that_was_cancelled_before_it_came_is_stale() -> None:
+    here, asked = container(), Asked(0)
+    here.heard(5)
+    perform(here.cancel(messages.Cancel(5, 9, False, "why"), asked.asker))
+    assert asked.answers == [b""]
+    refused, _ = here.part_for(9, 5, Mode.FAST, False, 10.0)
+    assert isinstance(refused, StalePassError)
+    later, _ = here.part_for(10, 5, Mode.FAST, False, 10.0)
+    assert not isinstance(later, PassError)
+
+
+def test_one_pass_at_a_time_in_a_context() -> None:
+    here = container()
+    context = here.create()
+    here.sent(context, 2, [("leaf", 0)], "call")
+    here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
+    with pytest.raises(PassRunningError, match="a backward pass of worker 1 runs in context"):
+        here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
+    refused, _ = here.part_for(2 << 48, context.number, Mode.FAST, False, 10.0)
+    assert isinstance(refused, PassRunningError)
+
+
+def test_a_context_that_is_over_is_not_found_and_says_so() -> None:
+    here = container()
+    context = here.create()
+    here.release(context.number)
+    with pytest.raises(ContextError, match=f"Could not find autograd context with id: {context.number}: it was left"):
+        here.get(context.number)
+    refused, _ = here.part_for(7, context.number, Mode.FAST, False, 10.0)
+    assert isinstance(refused, ContextReleasedError)
+    with pytest.raises(ContextError, match=r"Could not find autograd context with id: 100$"):
+        here.get(100)
+
+
+def test_who_passes_on_that_a_context_is_over_answers_last() -> None:
+    here, first, again = container(), Asked(0), Asked(2)
+    context = here.heard(5)
+    assert context is not None
+    here.sent(context, 3, [], "call")
+    (told,) = perform(here.clean(messages.Clean(5, 0), first.asker))
+    assert isinstance(told, Request)
+    assert told.to == 3
+    perform(here.clean(messages.Clean(5, 0), again.asker))
+    assert (first.answers, again.answers) == ([], [b""])
+    perform(told.done(b""))
+    assert first.answers == [b""]
+
+
+def test_everybody_is_told_when_one_does_not_answer_that_a_context_is_over() -> None:
+    here = container()
+    context = here.create()
+    here.sent(context, 2, [], "call")
+    (told,) = perform(here.release(context.number))
+    assert sorted(request.to for request in perform(told.done(ConnectionError("lost")))) == [0, 3]
+
+
+def test_the_low_water_mark_buries_what_is_older() -> None:
+    here = container()
+    for number in (3, 4, 6):
+        here.heard(number)
+    perform(here.clean(messages.Clean(6, 4), Asked(0).asker))
+    assert set(here.contexts) == {4}
+    assert [number in here.dead for number in range(8)] == [True] * 4 + [False, False, True, False]
+
+
+def test_open_contexts_are_limited() -> None:
+    here = container()
+    here.contexts = dict.fromkeys(range(MAX_CONTEXTS))  # type: ignore[assignment]
+    with pytest.raises(AutogradError, match="65536 contexts are open on worker 1: leave some first"):
+        here.create()
