@@ -28,7 +28,8 @@ from trystate.model.autograd.vocabulary import Mode
 from trystate.property_tests.autograd.building import Options, random_program
 from trystate.property_tests.autograd.graphs import Graph, Kind, Node, graph
 from trystate.property_tests.autograd.operations import Feature
-from trystate.property_tests.autograd.simulated import Faults, World
+from trystate.property_tests.autograd.simulated import Faults
+from trystate.property_tests.autograd.simulated_counts import World
 
 SEEDS = 20_000 if settings.get_current_profile_name() == "nightly" else 250
 FAULTS = [

@@ -63,6 +63,6 @@ def run(rank: int, folder: str, steps: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train a model on a parameter server from two workers.")
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=20)
     with tempfile.TemporaryDirectory() as folder:
         processes.spawn(run, args=(folder, parser.parse_args().steps), nprocs=TRAINERS + 1)

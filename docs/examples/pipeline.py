@@ -68,6 +68,6 @@ def run(rank: int, folder: str, steps: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train a model whose two stages are on two workers.")
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--steps", type=int, default=20)
     with tempfile.TemporaryDirectory() as folder:
         processes.spawn(run, args=(folder, parser.parse_args().steps), nprocs=3)

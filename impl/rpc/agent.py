@@ -150,12 +150,14 @@ class Agent:
         """Use these. `alone` are both ends of this worker's connection to itself: it asks at one, the other answers."""
         self._connections = {**connections, self.me: alone[0]}
         self._all = [*connections.values(), *alone]
+        for connection in self._all:
+            connection.belong(self.pool, self._take, self._over)
 
     def start(self) -> None:
         """Serve, by the handlers that there are."""
         self.pool.start()
         for connection in self._all:
-            connection.begin(self.pool, self._take, self._over)
+            connection.begin()
 
     # What others build on.
 
@@ -314,16 +316,15 @@ class Agent:
         """Fail all that was asked of it, once it reads no more."""
         with self._changed:
             self._changed.notify_all()
+        if self.closed is not None:
+            return  # `close` tells everybody
         peer = connection.peer
-        if peer == self.me and self.closed is None:
-            self.closed = f"this worker lost itself: {why}"
         reason = self._loss(peer, connection)
         for number, entry in list(self._requests.items()):
             if entry.to == peer and self._requests.pop(number, None) is not None:
                 self.later(partial(entry.done, PeerLost(reason)))
-        if self.closed is None:
-            for call in self._listeners():
-                self.later(partial(call, peer, reason))
+        for call in self._listeners():
+            self.later(partial(call, peer, reason))
 
     def loss(self, peer: int) -> str | None:
         """Why a worker is lost; None if it is not."""
@@ -366,17 +367,24 @@ class Agent:
         """Frames sent and received on all connections since the beginning."""
         return sum(c.frames_sent for c in self._all), sum(c.frames_received for c in self._all)
 
-    def farewell(self, seconds: float) -> None:
-        """Say good-bye to all, and wait until all have, or are lost."""
+    def farewell(self, seconds: float, last: Callable[[], object] | None = None) -> None:
+        """Say good-bye to all, and wait until all have, or are lost.
+
+        With `last` only when all others have, and after calling it: nobody leaves before it is done.
+        """
         deadline = monotonic() + seconds
+        if last is not None:
+            others = [connection for connection in self._all if connection.peer != self.me]
+            self._wait_for(lambda: all(c.lost or c.goodbye for c in others), deadline)
+            last()
         for connection in self._all:
             with suppress(RpcError):
                 self.transmit(connection, Kind.GOODBYE, 0, b"", (), b"", 0)
+        self._wait_for(lambda: all(c.lost or (c.goodbye and not c.unsent) for c in self._all), deadline)
+
+    def _wait_for(self, look: Callable[[], bool], deadline: float) -> None:
         with self._changed:
-            while not all(c.lost or (c.goodbye and not c.unsent) for c in self._all):
-                left = deadline - monotonic()
-                if left <= 0:
-                    break
+            while not look() and (left := deadline - monotonic()) > 0:
                 self._changed.wait(min(left, LOOK_SECONDS))  # nobody tells when the last byte is sent
 
     def close(self, why: str) -> None:
@@ -390,6 +398,10 @@ class Agent:
                 guarded(partial(entry.done, AgentClosed(why)))
         self._deadlines.close()
         self.pool.close()
+        self.release()
+
+    def release(self) -> None:
+        """Give the descriptors back; in a fork, nothing else may be done with them."""
         for connection in self._all:
             connection.release()
 

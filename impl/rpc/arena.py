@@ -11,15 +11,20 @@ import contextlib
 import fcntl
 import mmap
 import os
+import sys
 import threading
 import weakref
 from typing import Any
 
 import numpy as np
 from torch import Tensor
+from trystate.model.errors import UnavailableError
 
 from .errors import FrameRefused
 from .tensors import CODES, array, elements, size, tensor_on
+
+if sys.platform != "linux":
+    raise UnavailableError(f"RPC needs Linux (epoll, eventfd, sealed memory), and this is {sys.platform}: run it there")
 
 SLOTS = 1024  # a larger number of tensors under way is rather a queue than a transport
 HEAD_BYTES = 4096  # of the arena: the bytes of the slots, and a page
@@ -55,8 +60,14 @@ class Arena:
         self._map[slot] = 0
 
     def close_descriptor(self) -> None:
-        """The peer has its own."""
-        os.close(self.fd)
+        """The peer has its own, or will never have one."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # the system gave none
+            self.close_descriptor()
 
     def _reserve(self, wanted: int) -> tuple[int, int] | None:
         with self._lock:
@@ -109,6 +120,7 @@ class Window:
         finally:
             os.close(fd)
         self._leases: dict[int, _Lease] = {}
+        self._process = os.getpid()
 
     def tensor(self, slot: int, offset: int, code: int, shape: tuple[int, ...]) -> Tensor:
         """The tensor in a slot, which is freed when the tensor dies. Raises FrameRefused for a slot that cannot be."""
@@ -125,7 +137,8 @@ class Window:
     def _over(self, lease: weakref.ref[Any]) -> None:
         slot = lease.slot  # type: ignore[attr-defined]
         self._leases.pop(slot, None)  # first: once it is free, the peer may use it again at once
-        self._map[slot] = 0
+        if os.getpid() == self._process:  # in a fork the parent's tensor lives on
+            self._map[slot] = 0
 
 
 def available() -> bool:

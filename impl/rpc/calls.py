@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -44,8 +45,9 @@ class _Session:
     owned: Store | None  # to be closed
 
     def forked(self) -> None:
-        """The connections are the parent's."""
+        """The connections are the parent's; with them open here too, nobody would notice its end."""
         self.agent.closed = "this process is a fork of the worker: call init_rpc() where it is to be one"
+        self.agent.release()
         current.use(None)
         _state.session = None
 
@@ -93,27 +95,32 @@ def init_rpc(
         if store is None:
             store, rank, world_size = _met(init_method or "env://", rank, world_size, options)
             owned = store
-        if rank is None or world_size is None:
-            raise UsageError("rank and world_size are missing: give both with a store")
         try:
+            if rank is None or world_size is None:
+                raise UsageError("rank and world_size are missing: give both with a store")
             directory.check_worker(name, rank, world_size, options.limits.workers)
             below = PrefixStore(f"trystate/rpc/{_state.rounds}", store)
             _state.rounds += 1
             agent = _connected(name, rank, world_size, below, directory.own_host(options, store), options, deadline)
+            _begin(agent)
         except BaseException:
             _close(owned)
-            raise
-        try:
-            current.use(Invocations(agent))
-            for home, attach in EXTENSIONS:
-                getattr(importlib.import_module(home), attach)(agent)
-            agent.start()
-        except BaseException:
-            _end(agent, owned)
             raise
         _state.session = _Session(agent, below, owned)
         let_go_after_fork(_state.session)
         return agent
+
+
+def _begin(agent: Agent) -> None:
+    """Serve, with all that a worker has."""
+    try:
+        current.use(Invocations(agent))
+        for home, attach in EXTENSIONS:
+            getattr(importlib.import_module(home), attach)(agent)
+        agent.start()
+    except BaseException:
+        _end(agent)
+        raise
 
 
 def _met(url: str, rank: int | None, world_size: int | None, options: Options) -> tuple[Store, int, int]:
@@ -218,17 +225,19 @@ def shutdown(graceful: bool = True, timeout: float | None = None) -> None:
         try:
             if graceful:
                 all_done(agent, session.store, seconds)
-                agent.farewell(min(seconds, FAREWELL_SECONDS))
+                # Who comes again at once must not meet the server that is about to end: it ends before anybody leaves.
+                last = None if agent.me else partial(_close, session.owned)
+                agent.farewell(min(seconds, FAREWELL_SECONDS), last)
             else:
                 agent.farewell(0.0)
         finally:
-            _end(agent, session.owned)
+            _end(agent)
+            _close(session.owned)
 
 
-def _end(agent: Agent, store: Any) -> None:
+def _end(agent: Agent) -> None:
     agent.close(f"worker {agent.name!r} has shut down: call init_rpc() again")
     current.use(None)
-    _close(store)
 
 
 def _close(store: Any) -> None:

@@ -29,8 +29,10 @@ LOOK_SECONDS = 1000.0  # poll takes an int of milliseconds
 
 
 class Connection:
-    """A connected, authenticated socket. `take(connection, frame)` is called for each frame, `over(connection, why)`
-    once, when nothing more comes, on any thread."""
+    """A connected, authenticated socket.
+
+    On any thread `take(connection, frame)` is called for each frame, and `over(connection, why)` once no more come.
+    """
 
     def __init__(
         self, peer: int, sock: socket.socket, arena: Arena | None, window: Window | None, limits: Limits
@@ -48,12 +50,16 @@ class Connection:
         self.frames_sent = self.frames_received = 0
         self._room: int | None = None  # the same socket again, to be told when there is room
 
-    def begin(
+    def belong(
         self, pool: Pool, take: Callable[[Connection, Frame], None], over: Callable[[Connection, str], None]
     ) -> None:
+        """Be read by these threads, and tell these functions."""
         self._pool, self._take, self._over = pool, take, over
         self._socket.setblocking(True)
-        pool.watch(self._fd, self._readable, select.EPOLLIN)
+
+    def begin(self) -> None:
+        """Read."""
+        self._pool.watch(self._fd, self._readable, select.EPOLLIN)
 
     # Out.
 
@@ -95,7 +101,7 @@ class Connection:
     def _queue(self, pieces: list[Any], sent: int) -> None:
         """Keep a copy of what is left: the tensors are the caller's, who may change them."""
         for piece in pieces:
-            data = memoryview(piece).cast("B") if not isinstance(piece, bytes) else memoryview(piece)
+            data = memoryview(piece)
             if sent >= len(data):
                 sent -= len(data)
                 continue

@@ -10,7 +10,7 @@ import json
 import sys
 import traceback
 
-from .errors import RemoteError
+from .errors import RemoteError, RpcError
 
 TEXT_MAX = 1 << 14  # characters of an exception's text
 TRACE_MAX = 1 << 16  # of its traceback: the end of it
@@ -56,6 +56,13 @@ def made(original: str, text: str, trace: str, workers: tuple[str, ...]) -> Remo
     error = _class(original)(f"on worker {workers[0]!r}: {kind}: {text}\n\nThere:\n{trace}")
     error.original, error.remote_traceback, error.workers, error.said = original, trace, workers, text
     return error
+
+
+def fresh(error: BaseException) -> BaseException:
+    """The same error, to be raised once more: one that is kept must not also keep the frames that it was raised in."""
+    if isinstance(error, RemoteError):
+        return made(error.original, error.said, error.remote_traceback, error.workers)
+    return type(error)(*error.args) if isinstance(error, RpcError) else error
 
 
 @functools.lru_cache(maxsize=1024)

@@ -55,7 +55,6 @@ class Place(enum.IntEnum):
     SPARSE = 3  # in the two tensors that follow: indices and values
 
 
-PLAIN = 1  # a frame's flag: no pickle; the tensors are all there is
 COALESCED = 1  # a sparse tensor's
 
 
@@ -137,7 +136,7 @@ class _Writer:
             return
         self._describe(Place.HERE, tensor)
         if nbytes:
-            self.pieces.append(elements(tensor if tensor.is_contiguous() else tensor.contiguous()))
+            self.pieces.append(elements(tensor.contiguous()).reshape(-1).view(np.uint8))
             self.size += nbytes
 
     def _describe(self, place: Place, tensor: Tensor, flags: int = 0) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn import Parameter
 
+from . import faults
 from .agent import Agent, Answer, Incoming
 from .errors import AgentClosed, FrameRefused, LimitExceeded, NotAllowed, RemoteError
 from .flags import Flag
@@ -35,12 +36,30 @@ NEVER_SENT = (LimitExceeded, NotAllowed, AgentClosed)
 FETCH, INVOKE = ":fetch", ":invoke"  # functions that each worker has for RRefs
 
 
+class _Packed(NamedTuple):
+    """One to be sent."""
+
+    name: str
+    flags: int
+    body: bytes
+    tensors: list[Tensor]
+    forks: list[Fork]
+    metadata: bytes
+
+
 class Call(NamedTuple):
     """One that has arrived."""
 
     name: str
     references: list[Any]
     pickle: bytes
+
+
+class _Later(NamedTuple):
+    """A result that is not there yet: what `get` returns when the future is set."""
+
+    future: Future[Any]
+    get: Callable[[], Any]
 
 
 class Invocations:
@@ -67,12 +86,12 @@ class Invocations:
              ) -> Any:  # fmt: skip
         """The function's result on worker `to`. `function` is one of a module, or the name of one of `_own`."""
         seconds = self.agent.timeout if timeout is None else checked_seconds(timeout, "timeout")
-        name, flags, body, tensors, forks = self._packed(to, function, args, kwargs)
+        call = self._packed(to, function, args, kwargs)
         try:
-            metadata = self._metadata(to, tensors, name)
-            answer = self.agent.ask(to, Kind.CALL, body, tensors, seconds, metadata=metadata, flags=flags, what=name)
+            answer = self.agent.ask(to, Kind.CALL, call.body, call.tensors, seconds, metadata=call.metadata,
+                                    flags=call.flags, what=call.name)  # fmt: skip
         except Exception as error:
-            self._unsent(error, forks)
+            self._unsent(error, call.forks)
             raise
         return self._result(to, answer)
 
@@ -85,45 +104,53 @@ class Invocations:
               timeout: float | None, keep: object = None) -> RpcFuture:  # fmt: skip
         """The same, without waiting. `keep` lives as long as the call."""
         seconds = self.agent.timeout if timeout is None else checked_seconds(timeout, "timeout")
-        name, flags, body, tensors, forks = self._packed(to, function, args, kwargs)
-        future = RpcFuture(self, to, seconds, (keep, forks))
-        metadata = self._metadata(to, tensors, name)
-        self.agent.request(
-            to, Kind.CALL, body, tensors, seconds, future.arrived, metadata=metadata, flags=flags, what=name
-        )
+        call = self._packed(to, function, args, kwargs)
+        future = RpcFuture(self, to, seconds, (keep, call.forks))
+        self.agent.request(to, Kind.CALL, call.body, call.tensors, seconds, future.arrived, metadata=call.metadata,
+                           flags=call.flags, what=call.name)  # fmt: skip
         return future
 
     def remote(self, to: int, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None,
                timeout: float | None, keep: object = None) -> Any:  # fmt: skip
         """An RRef to the function's result, which stays on worker `to`."""
         seconds = self.agent.timeout if timeout is None else checked_seconds(timeout, "timeout")
-        name, flags, body, tensors, forks = self._packed(to, function, args, kwargs)
         references = self.references
         fork = Fork(references.new_id(), references.new_id(), to)
-        metadata = self._metadata(to, tensors, name)
-        # Its own this worker knows at once.
-        ref = references.created(fork, to) if to == self.agent.me else references.hold(fork)
-        done = partial(self._created, ref, keep, forks)
-        self.agent.request(
-            to, Kind.REMOTE, fork.packed() + body, tensors, seconds, done, metadata=metadata, flags=flags, what=name
-        )
+        call = self._packed(to, function, args, kwargs)
+        try:  # its own this worker knows at once
+            ref = references.created(fork, to) if to == self.agent.me else references.hold(fork)
+        except LimitExceeded:
+            references.withdraw(call.forks)
+            raise
+        done = partial(self._created, ref, keep, call.forks)
+        self.agent.request(to, Kind.REMOTE, fork.packed() + call.body, call.tensors, seconds, done,
+                           metadata=call.metadata, flags=call.flags, what=call.name)  # fmt: skip
         return self._rref._of(ref, self)
 
-    def _packed(self, to: int, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None,
-                ) -> tuple[str, int, bytes, list[Tensor], list[Fork]]:  # fmt: skip
+    def _packed(self, to: int, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> _Packed:
         name = function if type(function) is str else name_of(function)
         text = name.encode()
         if len(text) > self.options.limits.name_bytes:
             raise LimitExceeded(f"the name {name[:80]!r}... has {len(text)} bytes > {self.options.limits.name_bytes}")
         if not kwargs and all(type(arg) in TENSORS for arg in args):
-            return name, PLAIN, CALL.pack(len(text), 0) + text, list(args), []
+            tensors = list(args)
+            metadata = self._metadata(to, tensors, name)
+            return _Packed(name, PLAIN, CALL.pack(len(text), 0) + text, tensors, [], metadata)
         data, tensors, references = self._serialiser.packed((tuple(args), dict(kwargs or {})))
-        forks = self._forks(references, to)
+        metadata = self._metadata(to, tensors, name)
+        forks = self._forks(references, to)  # last: nothing that may fail comes between them and the request
         body = b"".join((CALL.pack(len(text), len(forks)), text, *(fork.packed() for fork in forks), data))
-        return name, 0, body, tensors, forks
+        return _Packed(name, 0, body, tensors, forks, metadata)
 
     def _forks(self, references: Sequence[Any], to: int) -> list[Fork]:
-        return [self.references.fork(reference._ref, to) for reference in references]
+        forks: list[Fork] = []
+        try:
+            for reference in references:
+                forks.append(self.references.fork(reference._ref, to))
+        except LimitExceeded:
+            self.references.withdraw(forks)
+            raise
+        return forks
 
     def _metadata(self, to: int, tensors: list[Tensor], name: str) -> bytes:
         interceptor = self.agent.interceptor
@@ -133,17 +160,17 @@ class Invocations:
         tensors: Any = answer.tensors
         if answer.metadata and self.agent.interceptor is not None:
             self.agent.interceptor.answered(peer, answer.metadata, tensors)
-        if answer.flags & PLAIN:
+        if answer.flags & PLAIN and len(tensors) == 1:
             return tensors[0]
         if answer.flags & NOTHING:
             return None
-        references, at = self._joined(peer, answer.body, RESULT.size, RESULT.unpack_from(answer.body)[0])
+        references, at = self._joined(peer, answer.body, RESULT.size, _count(answer.body))
         return self._serialiser.unpacked(answer.body[at:], tensors, references)
 
     def _too_late(self, peer: int, answer: Answer) -> None:
         """Nobody waits for it, but its RRefs have to be let go of."""
-        if not answer.flags & (PLAIN | NOTHING) and len(answer.body) >= RESULT.size:
-            self._joined(peer, answer.body, RESULT.size, RESULT.unpack_from(answer.body)[0])
+        if not answer.flags & (PLAIN | NOTHING):
+            self._joined(peer, answer.body, RESULT.size, _count(answer.body))
 
     def _joined(self, peer: int, body: bytes, at: int, count: int) -> tuple[list[Any], int]:
         """The RRefs in a frame, and where they end."""
@@ -162,8 +189,8 @@ class Invocations:
         self._unsent(result, forks)
         if isinstance(ref, Held):
             ref.failed = result
-        elif not ref.future.done():
-            ref.future.set_exception(result)
+        elif not ref.made.done():
+            ref.fail(result)
 
     # At the called.
 
@@ -173,9 +200,9 @@ class Invocations:
 
     def _made(self, incoming: Incoming) -> None:
         fork = Fork.unpacked(incoming.body, 0)
+        call, scope = self._opened(incoming, FORK.size)
         known = fork.owner == incoming.peer == self.agent.me
         owned = self.references.owned(fork.reference) if known else self.references.created(fork, incoming.peer)
-        call, scope = self._opened(incoming, FORK.size)
         work = partial(self._run, incoming, call, scope, owned)
         self.agent.later(work, partial(self._refused, incoming, owned))
         incoming.answer(b"")
@@ -199,19 +226,18 @@ class Invocations:
         if owned is None:
             incoming.fail(error)
         else:
-            owned.future.set_exception(error)
+            owned.fail(error)
 
     def _run(
         self, incoming: Incoming, call: Call, scope: AbstractContextManager[None], owned: Owned | None = None
     ) -> None:
-        over = partial(self._over, incoming, call.name, scope, owned)
         try:
             with scope:
                 result = self._result_of(incoming, call)
-                if not isinstance(result, Future):
+                if not isinstance(result, Future | _Later):
                     self._answer(incoming, call.name, owned, result)
                     return
-            result.add_done_callback(over)
+            self._postponed(incoming, call.name, scope, owned, result)
         except BaseException as error:  # SystemExit too is the caller's to know
             self._fail(incoming, owned, error)
 
@@ -224,24 +250,37 @@ class Invocations:
         args, kwargs = self._serialiser.unpacked(call.pickle, incoming.tensors, call.references)
         return function(*args, **kwargs)
 
-    def _over(self, incoming: Incoming, name: str, scope: AbstractContextManager[None], owned: Owned | None,
-              future: Future[Any]) -> None:  # fmt: skip
-        """A future that a function returned is set."""
-        try:
-            with scope:
-                self._answer(incoming, name, owned, future.value())
-        except BaseException as error:
-            self._fail(incoming, owned, error)
+    def _postponed(self, incoming: Incoming, name: str, scope: AbstractContextManager[None], owned: Owned | None,
+                   result: Future[Any] | _Later) -> None:  # fmt: skip
+        """Answer when the future is set. What is got then may be a future once more: that of a method, say."""
+        get = result.value if isinstance(result, Future) else result.get
+
+        def over(_: object) -> None:
+            try:
+                with scope:
+                    found = get()
+                    if not isinstance(found, Future):
+                        self._answer(incoming, name, owned, found)
+                        return
+                self._postponed(incoming, name, scope, owned, found)
+            except BaseException as error:
+                self._fail(incoming, owned, error)
+
+        future = result if isinstance(result, Future) else result.future
+        # A method may wait: on a thread of its own, and not on the one that sets the future.
+        future.add_done_callback(
+            over if isinstance(result, Future) else lambda _: self.agent.later(partial(over, None))
+        )
 
     def _fail(self, incoming: Incoming, owned: Owned | None, error: BaseException) -> None:
         if owned is None:
             incoming.fail(error)
-        elif not owned.future.done():
-            owned.future.set_exception(error)
+        elif not owned.made.done():
+            owned.fail(error)
 
     def _answer(self, incoming: Incoming, name: str, owned: Owned | None, result: Any) -> None:
         if owned is not None:
-            owned.future.set_result(result)
+            owned.set(result)
             return
         interceptor, peer = self.agent.interceptor, incoming.peer
         forks: list[Fork] = []
@@ -261,21 +300,26 @@ class Invocations:
             raise
 
     def _fetch(self, creator: int, number: int) -> Any:
-        future = self.references.owned((creator, number)).future
-        return future.value() if future.done() else future
+        owned = self.references.owned((creator, number))
+        return owned.get() if owned.made.done() else _Later(owned.made, owned.get)
 
     def _invoke(self, creator: int, number: int, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if method.startswith("_"):
             raise NotAllowed(f"{method!r} is not called through an RRef: only what does not begin with '_'")
-        future = self.references.owned((creator, number)).future
-        if future.done():
-            return getattr(future.value(), method)(*args, **kwargs)
-        return _flat(future, lambda value: getattr(value, method)(*args, **kwargs))
+        owned = self.references.owned((creator, number))
+
+        def call() -> Any:
+            return getattr(owned.get(), method)(*args, **kwargs)
+
+        return call() if owned.made.done() else _Later(owned.made, call)
 
 
-def _flat(future: Future[Any], then: Callable[[Any], Any]) -> Future[Any]:
-    """The result of `then` on the value; of its future, if it returns one."""
-    return future.then(lambda done: then(done.value()))
+def _count(body: bytes) -> int:
+    """How many RRefs a result has."""
+    if len(body) < RESULT.size:
+        raise FrameRefused(f"a result of {len(body)} bytes: is the peer of this version?")
+    count: int = RESULT.unpack_from(body)[0]
+    return count
 
 
 class RpcFuture(Future[Any]):
@@ -286,6 +330,7 @@ class RpcFuture(Future[Any]):
         self._calls, self._peer, self._seconds, self._keep = calls, peer, seconds, keep
         self._flag, self._once = Flag(), threading.Lock()
         self._answer: Answer | BaseException | None = None
+        self._error: Exception | None = None
 
     def arrived(self, result: Answer | BaseException) -> None:
         self._answer = result
@@ -298,20 +343,29 @@ class RpcFuture(Future[Any]):
             agent = self._calls.agent
             if agent.wait(self._flag, self._seconds, self._peer):
                 self._complete()
+        if self._error is not None:
+            raise faults.fresh(self._error)
         return super().wait()
+
+    def value(self) -> Any:
+        """The same, of a call that is over."""
+        if self._error is not None:
+            raise faults.fresh(self._error)
+        return super().value()
 
     def _complete(self) -> None:
         with self._once:
             answer, self._answer = self._answer, None
-            if answer is None:
-                return
-            (_, forks), self._keep = self._keep, (None, [])
-            try:
-                if isinstance(answer, BaseException):
-                    self._calls._unsent(answer, forks)
-                    raise answer
-                result = self._calls._result(self._peer, answer)
-            except Exception as error:
-                self.set_exception(error)
-            else:
-                self.set_result(result)
+        if answer is None:  # another thread does it
+            return
+        (_, forks), self._keep = self._keep, (None, [])
+        try:
+            if isinstance(answer, BaseException):
+                self._calls._unsent(answer, forks)
+                raise answer
+            result = self._calls._result(self._peer, answer)
+        except Exception as error:
+            self._error = error.with_traceback(None)
+            self.set_exception(error)
+        else:
+            self.set_result(result)

@@ -14,13 +14,14 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
 
 from .flags import Bell
 
 Work = Callable[[], object]
 Numbered = tuple[int, Work, Work | None]  # a work, and what to do if it cannot be begun
 IDLE_MAX = 8  # threads that are kept when nothing is to be done
-JOIN_SECONDS = 2.0  # for a thread that may be inside a user's function
+JOIN_SECONDS = 2.0  # for threads that may be inside users' functions
 
 
 class _Collected(threading.local):
@@ -79,6 +80,8 @@ class Pool:
         works = self._collected.works
         if works is not None:
             works.append((number, work, refuse))
+        elif self._ended:
+            threading.Thread(target=guarded, args=(refuse or work,), daemon=True).start()
         else:
             self._hand_on((number, work, refuse))
 
@@ -88,12 +91,17 @@ class Pool:
         return len(self._open)
 
     def close(self) -> None:
-        """End the threads, and wait for those that are in no work."""
+        """End the threads, and wait a while for those that are in a work; what was not begun is refused."""
         self._ended = True
         self._ending.ring()
+        deadline = monotonic() + JOIN_SECONDS
         for thread in list(self._threads):
             if thread is not threading.current_thread():
-                thread.join(JOIN_SECONDS)
+                thread.join(max(deadline - monotonic(), 0.0))
+        while self._queue:
+            with contextlib.suppress(IndexError):
+                _, work, refuse = self._queue.popleft()
+                guarded(refuse or work)
 
     def _hand_on(self, work: Numbered) -> None:
         self._queue.append(work)
@@ -101,9 +109,9 @@ class Pool:
 
     def _add(self) -> None:
         thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
+        thread.start()
         self._threads.add(thread)
         self._free += 1
-        thread.start()
 
     def _serve(self) -> None:
         poll, ready, collected = self._epoll.poll, self._ready, self._collected
@@ -111,7 +119,7 @@ class Pool:
             while not self._ended:
                 for fd, _ in poll(-1, 1):
                     if fd == self._bell.fd:
-                        if self._bell.heard():
+                        if self._bell.heard() and self._queue:  # empty: `close` has taken it
                             self._do(*self._queue.popleft())
                         continue
                     works = collected.works = []
@@ -135,10 +143,10 @@ class Pool:
 
     def _do(self, number: int, work: Work, refuse: Work | None) -> None:
         with self._lock:
+            if self._free == 1 and len(self._threads) < self.threads_max:
+                with contextlib.suppress(RuntimeError):  # the system has none left: as if at the limit
+                    self._add()
             alone = self._free == 1
-            if alone and len(self._threads) < self.threads_max:
-                self._add()
-                alone = False
             if not alone:
                 self._free -= 1
         guarded(work if not alone or refuse is None else refuse)

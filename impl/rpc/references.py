@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.futures import Future
 
+from . import faults
 from .errors import FrameRefused, LimitExceeded, RRefGone
 from .frames import Kind
 
@@ -56,12 +57,28 @@ class Fork(NamedTuple):
 class Owned:
     """A value of this worker that others may hold."""
 
-    __slots__ = ("__weakref__", "forks", "future", "reference")
+    __slots__ = ("__weakref__", "_failure", "_value", "_worker", "forks", "made", "reference")
 
-    def __init__(self, reference: Id) -> None:
-        self.reference = reference
-        self.future: Future[Any] = Future()
+    def __init__(self, reference: Id, worker: str) -> None:
+        self.reference, self._worker = reference, worker
+        self.made: Future[None] = Future()  # set when there is a value, or an error instead
+        self._value: Any = None
+        self._failure: bytes | None = None
         self.forks: dict[Id, int] = {}  # and who holds each
+
+    def set(self, value: Any) -> None:
+        self._value = value
+        self.made.set_result(None)
+
+    def fail(self, error: BaseException) -> None:
+        self._failure = faults.encoded(error, self._worker)  # without the frames that it was raised in
+        self.made.set_result(None)
+
+    def get(self) -> Any:
+        """The value that was made. Raises the error that there was instead."""
+        if self._failure is not None:
+            raise faults.decoded(self._failure, self._worker)
+        return self._value
 
 
 class Held:
@@ -100,7 +117,7 @@ class References:
 
     def own(self, reference: Id | None = None) -> Owned:
         """A new value of this worker. Raises LimitExceeded."""
-        owned = Owned(reference or self.new_id())
+        owned = Owned(reference or self.new_id(), self.agent.name)
         with self._lock:
             self._known[owned.reference] = owned
         return owned

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from . import current
+from . import current, faults
 from .agent import WorkerInfo
 from .errors import RpcError, RpcTimeout
 from .flags import Flag
@@ -30,7 +30,7 @@ class RRef(Generic[T]):
     def __init__(self, value: T, type_hint: Any = None) -> None:
         self._calls = current.calls()
         self._ref = self._calls.references.own()
-        self._ref.future.set_result(value)
+        self._ref.set(value)
 
     @classmethod
     def _of(cls, ref: Owned | Held, calls: Invocations) -> RRef[T]:
@@ -65,7 +65,7 @@ class RRef(Generic[T]):
         if isinstance(self._ref, Owned):
             return self._value(timeout)
         if self._ref.failed is not None:
-            raise self._ref.failed
+            raise faults.fresh(self._ref.failed)
         return self._calls.sync(self._ref.owner, FETCH, self._ref.reference, None, timeout)  # type: ignore[no-any-return]
 
     def local_value(self) -> T:
@@ -76,15 +76,14 @@ class RRef(Generic[T]):
 
     def _value(self, timeout: float | None) -> T:
         assert isinstance(self._ref, Owned)
-        future = self._ref.future
-        if not future.done():
+        if not self._ref.made.done():
             agent = self._calls.agent
             seconds = agent.timeout if timeout is None else checked_seconds(timeout, "timeout")
             flag = Flag()
-            future.add_done_callback(lambda _: flag.set())
+            self._ref.made.add_done_callback(lambda _: flag.set())
             if not agent.wait(flag, seconds):
                 raise RpcTimeout(f"there was no value for {self!r} within {seconds:g} s: see what its function does")
-        return future.value()  # type: ignore[no-any-return]
+        return self._ref.get()  # type: ignore[no-any-return]
 
     def rpc_sync(self, timeout: float | None = None) -> Any:
         """A proxy: `rref.rpc_sync().method(...)` calls the method of the value at its owner, and waits."""

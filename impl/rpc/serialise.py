@@ -35,7 +35,7 @@ _HOMES: dict[Any, tuple[str, ...]] = {
 PLAIN_TYPES = {home.__name__: {name: getattr(home, name) for name in names} for home, names in _HOMES.items()}
 PLAIN_TYPES["torch.serialization"] = {"_get_layout": _get_layout}  # what a torch.layout is pickled as
 PLAIN_CLASSES = {kind for kinds in PLAIN_TYPES.values() for kind in kinds.values()}
-TORCH_VALUES = (torch.dtype, torch.layout, torch.memory_format)  # found by name in `torch`
+TORCH_VALUES = (torch.dtype, torch.layout)  # found by name in `torch`
 
 
 class References(Protocol):

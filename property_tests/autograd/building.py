@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from torch import Tensor
 
-from .operations import IN_PLACE, OPERATIONS, ROWS, SIDE, Feature
+from .operations import IN_PLACE, OPERATIONS, ROWS, SIDE, Feature, is_table
 from .programs import AfterHook, Block, Call, Change, Do, Hook, Leaf, Pass, Program, Step
 from .running import Tensors, sent
 
@@ -239,8 +239,8 @@ class Builder:
             operand = self._pick([k for k in range(len(draft.values)) if k != value])
             name = list(IN_PLACE)[self._choose(len(IN_PLACE))]
             self._take(draft, Change(name, value, operand))
-            draft.fresh.discard(value)
-            draft.use(operand)
+            draft.use(value, operand)
+            draft.used.discard(value)  # what it is now has the operand in it
 
     def _hook(self, draft: Draft) -> None:
         kinds = [kind for kind, feature in HOOK_KINDS.items() if feature in self._features]
@@ -250,11 +250,15 @@ class Builder:
             if names:
                 self._take(draft, AfterHook(names[self._choose(len(names))]))
             return
-        candidates = [k for k, v in enumerate(draft.values) if v.requires_grad and not v.is_complex()]
+        candidates = [k for k, v in enumerate(draft.values) if v.requires_grad and self._can_be_hooked(v)]
         if candidates:
             value = self._pick(candidates)
             self._take(draft, Hook(kind, value))
             draft.fresh.discard(value)
+
+    def _can_be_hooked(self, value: Tensor) -> bool:
+        """Neither complex numbers nor sparse gradients can be clamped."""
+        return not value.is_complex() and not (Feature.SPARSE in self._features and is_table(value))
 
 
 HOOK_KINDS = {"double": Feature.HOOKS, "clamp": Feature.CLAMPS, "after": Feature.AFTER_HOOKS}

@@ -80,12 +80,13 @@ class Graph:
         for node in order:
             mine = [counts[node, k] for k in range(self.results(node))]
             if self.nodes[node].kind is Kind.RECV:
-                to_each = zip(self.nodes[self.send_of(node)].edges, mine, strict=True)
+                edges = self.nodes[self.send_of(node)].edges
             elif self.nodes[node].kind is Kind.SEND:
                 continue  # its recv has done it
             else:
-                to_each = ((edge, sum(mine)) for edge in self.nodes[node].edges)
-            for edge, count in to_each:
+                edges = self.nodes[node].edges
+                mine = [sum(mine)] * len(edges)
+            for edge, count in zip(edges, mine, strict=True):
                 counts[edge] += count
         leaves = [k for k in order if self.nodes[k].kind is Kind.LEAF and counts[k, 0]]
         return {(self.nodes[k].worker, self.nodes[k].name): counts[k, 0] for k in leaves}

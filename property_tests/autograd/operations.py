@@ -73,6 +73,10 @@ class Fork(torch.autograd.Function):
         return sum(parts[1:], parts[0]) if parts else None
 
 
+def applied(function: type[torch.autograd.Function], *arguments: object) -> Any:
+    return function.apply(*arguments)  # type: ignore[no-untyped-call]
+
+
 def real(x: Tensor) -> Tensor:
     return torch.view_as_real(x).sum(-1) if x.is_complex() else x
 
@@ -188,8 +192,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "complex": Operation(lambda x: x * (0.5 + 0.25j), 1, of_float, Feature.COMPLEX),
     "parts": Operation(real, 1, torch.is_complex, Feature.COMPLEX),
     "in_views": Operation(in_views, 2, same_square, Feature.IN_PLACE),
-    "cube": Operation(lambda x: Cube.apply(x, 2.0)[0], 1, of_real, Feature.CUSTOM),
-    "fork": Operation(Fork.apply, 1, any_number, Feature.CUSTOM),
+    "cube": Operation(lambda x: applied(Cube, x, 2.0)[0], 1, of_real, Feature.CUSTOM),
+    "fork": Operation(lambda x: applied(Fork, x), 1, any_number, Feature.CUSTOM),
     "checkpoint": Operation(recomputed, 2, multiply, Feature.CHECKPOINT),
     "embedding": Operation(lambda w: embedded(w, False), 1, is_table, Feature.EMBEDDING),
     "sparse": Operation(lambda w: embedded(w, True), 1, is_table, Feature.SPARSE),

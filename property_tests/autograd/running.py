@@ -59,7 +59,7 @@ class Tensors(Machine[Tensor]):
         return self._remote(block, operands)
 
     def hook(self, kind: str, value: Tensor) -> None:
-        value.register_hook(HOOKS[kind])
+        value.register_hook(HOOKS[kind])  # type: ignore[no-untyped-call]
 
     def after_hook(self, worker: int, name: str) -> None:
         key = worker, name
@@ -67,7 +67,7 @@ class Tensors(Machine[Tensor]):
         def count(_: Tensor) -> None:
             self.accumulated[key] += 1
 
-        self.parameters[key].register_post_accumulate_grad_hook(count)
+        self.parameters[key].register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
 
 
 def sent(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -115,11 +115,11 @@ def differences(program: Program, expected: Outcome, found: Outcome, zeros_are_n
     roots = enumerate(zip(expected.roots, found.roots, strict=True))  # sums depend on how a tensor lies in memory
     wrong = [f"root {k}: {a} and {b}" for k, (a, b) in roots if not _close(a, b, share)]
     for key in sorted(expected.gradients.keys() | found.gradients.keys()):
-        pair = [outcome.gradients.get(key) for outcome in (expected, found)]
-        if zeros_are_none and all(each is None or not each.any() for each in pair):
+        a, b = expected.gradients.get(key), found.gradients.get(key)
+        if zeros_are_none and all(each is None or not each.any() for each in (a, b)):
             continue
-        if not _close(*pair, share):
-            wrong.append(f"gradient of {key}: {pair[0]} and {pair[1]}")
+        if not _close(a, b, share):
+            wrong.append(f"gradient of {key}: {a} and {b}")
     if expected.accumulated != found.accumulated:
         wrong.append(f"hooks called: {expected.accumulated} and {found.accumulated}")
     return wrong

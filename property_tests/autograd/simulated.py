@@ -1,12 +1,13 @@
 """Our protocol under a schedule: any ready node may run next, any message arrive, be lost or come twice; workers die.
 
 The containers, parts and dependency counts are those of the runtime. What is simulated is what the driver does: RPC,
-time and threads. Gradients are integers: along each edge goes the sum of what came, so that the gradient of a parameter
-is the number of paths from the roots to it.
+time and threads. What is computed is up to the subclasses: whole numbers in simulated_counts.py, real tensors in
+simulated_tensors.py.
 """
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,15 +19,14 @@ from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.effects import Answer, Effect, Over, Request, Run, Watch
 from trystate.impl.autograd.errors import PassError
 from trystate.impl.autograd.part import Begin, LocalPass
-from trystate.impl.autograd.records import Asker, Context, Recv
-from trystate.impl.autograd.running import Runner
+from trystate.impl.autograd.records import Asker, Recv
+from trystate.impl.autograd.running import Engine, Runner
 from trystate.model.autograd.vocabulary import Mode
-
-from .graphs import Edge, Graph, Kind
 
 DEADLINE = 1000.0
 MAX_STEPS = 200_000
 LIKELY = 0.1  # that a fault which may happen does, at a step
+REGIONS = 0.3  # that all that can run is run at once, and not a single node
 
 
 @dataclass(frozen=True)
@@ -65,112 +65,38 @@ class Letter:
         return self.done(answer)
 
 
-class PathCounts:
-    """A worker's part of a graph: integers, and every node adds up what it gets. It implements `Engine`."""
+class Workers:
+    """Workers with one context; subclasses say what they compute. `step` does one thing that may happen next."""
 
-    def __init__(self, graph: Graph, raises: Callable[[int], bool]) -> None:
-        self._graph, self._raises = graph, raises
-        self.ran: Counter[int] = Counter()
-
-    def next_edges(self, node: int) -> Sequence[Edge]:
-        return self._graph.nodes[node].edges
-
-    def inputs_of(self, node: int) -> int:
-        return self._graph.results(node)
-
-    def is_leaf(self, node: int) -> bool:
-        return self._graph.nodes[node].kind in (Kind.LEAF, Kind.RECV)
-
-    def add(self, one: int, other: int) -> int:
-        return one + other
-
-    def tolerates(self, node: int) -> bool:
-        return False
-
-    def run(self, node: int, gradients: Sequence[int | None]) -> Sequence[int | None]:
-        self.ran[node] += 1
-        if self._raises(node):
-            raise ArithmeticError(f"node {node}")
-        there = [each for each in gradients if each is not None]
-        return [sum(there) if there else None] * len(self.next_edges(node))
-
-    def run_region(self, starts: Any, leaves: list[int], retain: bool) -> list[list[int | None]]:
-        raise AssertionError("the simulator runs node by node")
-
-    def keep(self, into: dict[Any, Any], node: int, gradient: int) -> None:
-        self.ran[node] += 1
-        into[node] = into.get(node, 0) + gradient
-
-
-@dataclass(eq=False)
-class World:
-    """Workers with one context over a graph. `step` does one of the things that may happen next."""
-
-    graph: Graph
-    chance: Random
-    faults: Faults = field(default_factory=Faults)
-    make: Callable[..., Container] = Container
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        count: int,
+        chance: Random,
+        faults: Faults | None = None,
+        make: Callable[..., Container] = Container,
+        add: Callable[[Any, Any], Any] = operator.add,
+    ) -> None:
+        self.chance, self.faults = chance, faults or Faults()
         self.left = Counter({name: getattr(self.faults, name) for name in Faults.__dataclass_fields__})
-        self.containers = [self.make(me, self.graph.workers, lambda a, b: a + b) for me in range(self.graph.workers)]
+        self.containers = [make(me, count, add) for me in range(count)]
         self.dead: set[int] = set()
         self.letters: list[Letter] = []
         self.asked: list[Letter] = []  # all requests; those that are not answered fail when their worker dies
         self.runs: list[tuple[LocalPass, Iterator[None]]] = []
         self.watched: list[LocalPass] = []
         self.over: list[LocalPass] = []
-        self.engines = [PathCounts(self.graph, self._raises) for _ in self.containers]
-        self.messages: dict[int, int] = {}  # of the graph, to those of the containers
         self.context = self.containers[0].create().number
-        self.size = 0
 
-    def forward(self, until: int) -> None:
-        """Do the calls that make the nodes up to this one."""
-        made, self.size = range(self.size, until), until
-        for at in made:
-            node = self.graph.nodes[at]
-            here, context = self.containers[node.worker], self._context_at(node.worker)
-            if node.kind is Kind.SEND:
-                assert node.message is not None
-                peer = self.graph.nodes[self.graph.recv_of(at)].worker
-                self.messages[node.message] = here.sent(context, peer, node.edges, f"call {node.message}")
-                self.containers[peer].heard(self.context)
-            elif node.kind is Kind.RECV:
-                assert node.message is not None
-                sender = self.graph.nodes[self.graph.send_of(at)].worker
-                here.received(context, sender, self.messages[node.message], at)
+    def engine(self, me: int) -> Engine:
+        """What runs a part of this worker."""
+        raise NotImplementedError
 
-    def _context_at(self, worker: int) -> Context:
-        """The context, which came to a worker by a call without gradients if nothing else has brought it."""
-        if self.context not in self.containers[worker].contexts:
-            self.containers[0].get(self.context).known.add(worker)
-        found = self.containers[worker].heard(self.context)
-        assert found is not None
-        return found
-
-    def backward(self, number: int, mode: Mode, retain: bool = True) -> LocalPass:
+    def begin(self, begin: Begin, mode: Mode, retain: bool) -> LocalPass:
         """Begin a pass at worker 0; it goes on as `step` is called."""
-        roots = self.graph.roots[number]
         here = self.containers[0]
-        begin = Begin(roots, [1] * len(roots))
         part, effects = here.begin(here.get(self.context), begin, mode, retain, DEADLINE)
         self._perform(0, effects)
         return part
-
-    def gradients(self) -> dict[tuple[int, str], int]:
-        """What the parameters of all workers that live have got in the context."""
-        found = {}
-        for me, container in enumerate(self.containers):
-            if me not in self.dead and self.context in container.contexts:
-                for node, gradient in container.merge(container.get(self.context)).items():
-                    found[me, self.graph.nodes[node].name] = gradient
-        return found
-
-    def expected(self, number: int) -> dict[tuple[int, str], int]:
-        """What a pass gives them; a parameter that no path leads to gets no gradient, not one of 0."""
-        paths = self.graph.paths(number)
-        return {key: count for key, count in paths.items() if count and key[0] not in self.dead}
 
     # What may happen next.
 
@@ -309,12 +235,6 @@ class World:
         """Leave the context at its creator."""
         self._perform(0, self.containers[0].release(self.context))
 
-    def _raises(self, node: int) -> bool:
-        if self.left["raises"] and self.chance.random() < LIKELY:
-            self.left["raises"] -= 1
-            return True
-        return False
-
     # What the driver does.
 
     def _perform(self, me: int, effects: Sequence[Effect]) -> None:
@@ -341,7 +261,7 @@ class World:
 
     def _run(self, part: LocalPass) -> Iterator[None]:
         """Run a part node by node; whatever else happens may happen between two of them."""
-        engine = self.engines[part.me]
+        engine = self.engine(part.me)
         recvs: dict[Any, Recv] = part.context.by_node
         runner = Runner(part, engine, recvs)
         while True:
@@ -359,17 +279,23 @@ class World:
                 assert work is not None
                 while work.ready and not part.is_over:
                     yield
-                    node = self.chance.choice(list(work.ready))
-                    gradients = work.take(node)
-                    if node in recvs:
-                        self._perform(part.me, part.ship(recvs[node], gradients))
-                    elif engine.is_leaf(node):
-                        if gradients[0] is not None:
-                            engine.keep(runner.gradients, node, gradients[0])
+                    if self.chance.random() < REGIONS:
+                        runner.run(lambda recv, given: self._perform(part.me, part.ship(recv, given)))
                     else:
-                        work.give(engine.next_edges(node), engine.run(node, gradients))
+                        self._run_one(part, runner, engine, self.chance.choice(list(work.ready)))
             except Exception as error:
-                told = (
-                    error if isinstance(error, PassError) else PassError(f"{type(error).__name__}: {error}", (part.me,))
-                )
+                told = error if isinstance(error, PassError) else PassError(str(error), (part.me,))
                 self._perform(part.me, part.fail(told))
+
+    def _run_one(self, part: LocalPass, runner: Runner, engine: Engine, node: Any) -> None:
+        work, recv = part.work, part.context.by_node.get(node)
+        assert work is not None
+        gradients = work.take(node)
+        if not engine.is_leaf(node):
+            work.give(engine.next_edges(node), engine.run(node, gradients))
+            return
+        (hooked,) = engine.run_region({node: gradients}, [node], part.retain)
+        if recv is not None:
+            self._perform(part.me, part.ship(recv, hooked))
+        elif hooked[0] is not None:
+            engine.keep(runner.gradients, node, hooked[0])

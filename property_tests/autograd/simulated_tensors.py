@@ -1,0 +1,70 @@
+"""Programs of real tensors under a schedule: torch's nodes, run by the runtime, all workers in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import torch
+from torch import Tensor
+from trystate.impl.autograd import torch_graph
+from trystate.impl.autograd.part import Begin
+from trystate.impl.autograd.running import Engine
+from trystate.model.autograd.vocabulary import Mode
+
+from .programs import Program
+from .running import Outcome, Tensors, dense
+from .simulated import Workers
+
+
+class TensorWorkers(Workers):
+    """Workers that run a program of real tensors, all in this process: its nodes are torch's, run by the runtime."""
+
+    def __init__(self, program: Program, chance: Random) -> None:
+        super().__init__(program.workers, chance, add=torch_graph.add)
+        self.machine = Tensors(program, self._remote)
+        self._program, self._here = program, 0
+
+    def engine(self, me: int) -> Engine:
+        return torch_graph.TorchGraph(self.context, self.containers[me].get(self.context).by_node)
+
+    def _remote(self, block: int, operands: Sequence[Tensor]) -> Sequence[Tensor]:
+        caller, callee = self._here, self._program.blocks[block].worker
+        arrived = self._sent(caller, callee, operands)
+        self._here = callee
+        results = self._program.blocks[block].run(arrived, self.machine)
+        self._here = caller
+        return self._sent(callee, caller, results)
+
+    def _sent(self, here: int, there: int, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """What arrives there; a tensor that is there twice is so again."""
+        once = {id(tensor): tensor for tensor in tensors}
+        copies = {key: tensor.detach().clone() for key, tensor in once.items()}
+        needing = [key for key, tensor in once.items() if tensor.requires_grad]
+        source, target = (self.containers[worker].heard(self.context) for worker in (here, there))
+        assert source is not None and target is not None
+        edges = [torch_graph.edge_of(once[key]) for key in needing]
+        message = self.containers[here].sent(source, there, edges, "call")
+        if needing:
+            node = torch_graph.attach_recv(self.context, here, [copies[key] for key in needing])
+            self.containers[there].received(target, here, message, node)
+        return [copies[id(tensor)] for tensor in tensors]
+
+    def run(self, mode: Mode) -> Outcome:
+        """The whole program."""
+        roots: list[Tensor] = []
+        for each, retain in self._program.run(self.machine):
+            begin = Begin([torch_graph.edge_of(root) for root in each], [torch.ones_like(root) for root in each])
+            part = self.begin(begin, mode, retain)
+            self.until_quiet()
+            if part.error is not None:
+                raise part.error
+            roots += (value.detach() for value in each)
+        found = {}
+        for (worker, name), parameter in self.machine.parameters.items():
+            container = self.containers[worker]
+            if self.context in container.contexts:
+                mine = container.merge(container.get(self.context))
+                if parameter in mine:
+                    found[worker, name] = dense(mine[parameter])
+        return Outcome(found, tuple(roots), dict(self.machine.accumulated))

@@ -1,0 +1,1 @@
+"""RPC under test: worlds of workers in this process and in others, and what they call on each other."""

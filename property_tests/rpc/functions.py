@@ -1,0 +1,153 @@
+"""What the workers of the tests call on each other."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+from trystate.impl import rpc
+
+from .worlds import PATIENCE_SECONDS, WORLD
+
+GATE = threading.Event()  # opened by the test
+
+
+class OddError(Exception):
+    """With a constructor that nothing can be guessed of."""
+
+    def __init__(self, one: int, *, other: int) -> None:
+        super().__init__(f"{one} and {other}")
+
+
+class Counter:
+    """A value with methods, for an RRef."""
+
+    def __init__(self, start: int = 0) -> None:
+        self.count = start
+
+    def add(self, amount: int = 1) -> int:
+        self.count += amount
+        return self.count
+
+    def scaled(self, tensor: Tensor) -> Tensor:
+        return tensor * self.count
+
+    def _secret(self) -> int:
+        return self.count
+
+
+def both(value: Any, *, twice: Any = None) -> tuple[Any, Any]:
+    return value, twice
+
+
+def add(one: Tensor, other: Tensor) -> Tensor:
+    return one + other
+
+
+def nothing(*_: object) -> None:
+    pass
+
+
+def process() -> int:
+    return os.getpid()
+
+
+def raise_value(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+def raise_key() -> NoReturn:
+    raise KeyError("a key")
+
+
+def raise_odd() -> NoReturn:
+    raise OddError(1, other=2)
+
+
+def leave() -> NoReturn:
+    raise SystemExit(3)
+
+
+def wait_for_gate() -> bool:
+    return GATE.wait(PATIENCE_SECONDS)
+
+
+def doubled_later(tensor: Tensor) -> Future[Tensor]:
+    """Answered by another thread."""
+    future: Future[Tensor] = Future()
+    threading.Timer(0.01, lambda: future.set_result(2 * tensor)).start()
+    return future
+
+
+def die() -> NoReturn:
+    os.kill(os.getpid(), 9)
+    raise AssertionError
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+# In a world of this process: `me` says whose call it is.
+
+
+def bounce(me: int, other: int, depth: int) -> int:
+    """A to B to A to B ...; every one of them waits for the next."""
+    return 0 if not depth else 1 + WORLD[me].sync(other, bounce, (other, me, depth - 1), None, None)
+
+
+def relay(me: int, path: list[int], text: str) -> Any:
+    """On to the next of a path; the last one raises."""
+    if not path:
+        raise ValueError(text)
+    return WORLD[me].sync(path[0], relay, (path[0], path[1:], text), None, None)
+
+
+def use(rref: rpc.RRef[Counter], amount: int) -> int:
+    return rref.rpc_sync().add(amount)  # type: ignore[no-any-return]
+
+
+def keep(me: int, rref: rpc.RRef[Any]) -> None:
+    KEPT.setdefault(me, []).append(rref)
+
+
+def pass_on(me: int, to: int, rref: rpc.RRef[Any]) -> None:
+    WORLD[me].sync(to, keep, (to, rref), None, None)
+
+
+def given_back(value: Any) -> Any:
+    return value
+
+
+def given_back_at_gate(rref: rpc.RRef[Any]) -> rpc.RRef[Any]:
+    GATE.wait(PATIENCE_SECONDS)
+    return rref
+
+
+KEPT: dict[int, list[rpc.RRef[Any]]] = {}
+
+
+# In processes of their own.
+
+
+def nested(names: list[str]) -> list[int]:
+    """The processes on a way through workers."""
+    me = os.getpid()
+    return [me] if not names else [me, *rpc.rpc_sync(names[0], nested, (names[1:],))]
+
+
+def shapes() -> list[Tensor]:
+    """One tensor of every kind that can be sent, small and large."""
+    torch.manual_seed(0)
+    real = torch.randn(6, 5)
+    return [
+        real, torch.tensor(2.5), torch.empty(0, 3), real.t(), real[::2, 1:3], real.to(torch.bfloat16),
+        torch.randn(3, dtype=torch.complex64).conj(), torch.tensor([True, False]), torch.arange(5, dtype=torch.uint8),
+        torch.eye(4).to_sparse(), torch.randn(300, 400), torch.randn(300, 400).t(),
+        torch.randn(40_000).to(torch.bfloat16),
+    ]  # fmt: skip

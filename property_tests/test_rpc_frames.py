@@ -1,0 +1,236 @@
+"""Frames, tensors and shared memory without any peer: what arrives in pieces is whole, what is no frame is refused."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from trystate.impl.rpc import FrameRefused, LimitExceeded, Limits, NotAllowed, frames
+from trystate.impl.rpc.arena import HEAD_BYTES, PAGE_BYTES, Arena, Window
+from trystate.impl.rpc.frames import DESCRIPTION, HEAD, SLOT, Encoded, Frame, Kind, Parser, Place, encode
+from trystate.impl.rpc.tensors import CODES, DTYPES
+
+LIMITS = Limits(body_bytes=1 << 12, metadata_bytes=1 << 10, tensors=8, tensor_bytes=1 << 16, dimensions=6)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[Arena, Window]]:
+    arena = Arena(1 << 18)
+    yield arena, Window(os.dup(arena.fd))
+    arena.close_descriptor()
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> Tensor | None:
+    """Dense and sparse, of all types, any strides, no element or many."""
+    kind = draw(st.sampled_from(["none", "sparse", *["dense"] * 6]))
+    if kind == "none":
+        return None
+    shape = draw(st.lists(st.integers(0, 7), max_size=4))
+    if kind == "sparse":
+        return torch.randint(0, 3, [2, *shape]).float().to_sparse()
+    tensor = torch.randint(0, 2, shape).to(draw(st.sampled_from(DTYPES)))
+    turned = draw(st.booleans())
+    if shape and turned:
+        tensor = tensor.transpose(0, -1)[:: draw(st.integers(1, 2))]
+    return tensor.conj() if tensor.dtype in (torch.complex64, torch.complex128) and draw(st.booleans()) else tensor
+
+
+def data_of(frame: Encoded) -> bytes:
+    data = b"".join(piece if isinstance(piece, bytes) else memoryview(piece) for piece in frame.pieces)
+    assert len(data) == frame.size
+    return data
+
+
+def fed(parser: Parser, data: bytes, sizes: list[int]) -> list[Frame]:
+    """What comes of bytes that arrive in pieces of these sizes, again and again."""
+    found, at, turn = [], 0, 0
+    while at < len(data):
+        buffer = parser.buffer()
+        count = min(sizes[turn % len(sizes)], len(buffer), len(data) - at)
+        buffer[:count] = data[at : at + count]
+        found += parser.received(count)
+        at, turn = at + count, turn + 1
+    return found
+
+
+def same(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    if (one.dtype, one.shape, one.layout) != (other.dtype, other.shape, other.layout):
+        return False
+    return torch.equal(*((t.to_dense() if t.is_sparse else t).to(torch.complex128) for t in (one, other)))
+
+
+SAID = st.tuples(st.binary(max_size=60), st.binary(max_size=9), st.lists(tensors(), max_size=4))
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@given(
+    said=st.lists(SAID, min_size=1, max_size=4),
+    sizes=st.lists(st.integers(1, 90), min_size=1, max_size=4),
+    local=st.booleans(),
+)
+def test_frames_arrive_as_they_were_sent_in_whatever_pieces(
+    shared: tuple[Arena, Window], said: list[tuple[bytes, bytes, list[Tensor | None]]], sizes: list[int], local: bool
+) -> None:
+    arena, window = shared if local else (None, None)
+    data = b"".join(
+        data_of(encode(Kind.CALL, number, body, some, extra, LIMITS, flags=1, arena=arena, shared_from=64))
+        for number, (body, extra, some) in enumerate(said)
+    )
+    found = fed(Parser(LIMITS, window), data, sizes)
+    assert [frame[:5] for frame in found] == [(Kind.CALL, 1, n, body, extra) for n, (body, extra, _) in enumerate(said)]
+    for frame, (_, _, some) in zip(found, said, strict=True):
+        assert all(same(one, other) for one, other in zip(some, frame.tensors, strict=True))
+
+
+@given(data=st.binary(max_size=200))
+def test_no_bytes_do_harm(data: bytes) -> None:
+    parser = Parser(LIMITS)
+    try:
+        fed(parser, data, [17])
+    except FrameRefused:
+        return
+    assert len(parser.buffer()) <= frames.BUFFER_BYTES
+
+
+@given(st.data(), st.integers(0, 400), st.integers(0, 255))
+def test_no_changed_byte_does_harm(data: Any, place: int, byte: int) -> None:
+    some = [torch.ones(3, 2), torch.eye(3).to_sparse(), None, torch.ones(2, dtype=torch.bfloat16)]
+    sent = bytearray(data_of(encode(Kind.CALL, 1, b"some body", some, b"meta", LIMITS)))
+    sent[place % len(sent)] = byte
+    parser = Parser(LIMITS)
+    try:
+        found = fed(parser, bytes(sent), [data.draw(st.integers(1, 200))])
+    except FrameRefused:
+        return
+    for frame in found:
+        assert all(tensor is None or tensor.numel() <= LIMITS.tensor_bytes for tensor in frame.tensors)
+
+
+def head(*, count: int = 0, described: int = 0, body: int = 0, metadata: int = 0) -> bytes:
+    return HEAD.pack(Kind.CALL, 0, count, described, body, metadata, 1)
+
+
+def described(place: int, code: int, shape: tuple[int, ...], rest: bytes = b"") -> bytes:
+    text = DESCRIPTION.pack(place, code, len(shape), 0) + struct.pack(f"<{len(shape)}Q", *shape) + rest
+    return head(count=1, described=len(text)) + text
+
+
+FLOAT = CODES[torch.float32]
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (head(body=LIMITS.body_bytes + 1), "a body of 4097 bytes"),
+        (head(metadata=LIMITS.metadata_bytes + 1), "metadata of 1025"),
+        (head(count=LIMITS.tensors + 1), "9 tensors"),
+        (head(count=1, described=1 << 20), "cannot take 1048576 bytes"),
+        (described(Place.HERE, FLOAT, (1 << 40,)), "tensors of 4398046511104 bytes"),
+        (described(Place.HERE, FLOAT, (1 << 20, 1 << 60, 0)), "a tensor of shape"),
+        (described(Place.HERE, FLOAT, (1,) * 7), "with 7 dimensions"),
+        (described(Place.HERE, 99, ()), "a tensor of dtype 99"),
+        (described(9, FLOAT, ()), "a tensor in place 9"),
+        (described(Place.NOWHERE, 0, (), b"xx"), "2 are left over"),
+        (described(Place.SLOT, FLOAT, (4,), SLOT.pack(0, HEAD_BYTES)), "a tensor in place 2"),  # there is no window
+        (described(Place.SPARSE, FLOAT, (4,)), "longer than announced"),
+    ],
+)  # fmt: skip
+def test_what_is_announced_meets_its_limit_before_it_comes(data: bytes, complaint: str) -> None:
+    with pytest.raises(FrameRefused, match=complaint):
+        fed(Parser(LIMITS), data, [13])
+
+
+def test_a_sparse_tensor_points_nowhere_outside() -> None:
+    sent = data_of(encode(Kind.CALL, 1, b"", [torch.eye(3).to_sparse()], b"", LIMITS))
+    inside = torch.arange(3).numpy().tobytes()
+    assert sent.count(inside) == 2
+    with pytest.raises(FrameRefused, match="a sparse tensor of shape"):
+        fed(Parser(LIMITS), sent.replace(inside, torch.tensor([0, 1, 1 << 30]).numpy().tobytes()), [50])
+
+
+@pytest.mark.parametrize(
+    ("body", "some", "complaint"),
+    [
+        (bytes(LIMITS.body_bytes + 1), [], "the body has 4097 bytes > 4096"),
+        (b"", [None] * 9, "9 tensors in one frame > 8"),
+        (b"", [torch.ones(1 << 15)], "131072 bytes in one frame > 65536"),
+        (b"", [torch.ones((1,) * 65)], "65 dimensions"),
+    ],
+)
+def test_what_is_too_large_is_not_sent(body: bytes, some: list[Tensor | None], complaint: str) -> None:
+    with pytest.raises(LimitExceeded, match=complaint):
+        encode(Kind.CALL, 1, body, some, b"", LIMITS)
+
+
+def test_what_cannot_travel_is_named() -> None:
+    for tensor, complaint in (
+        (torch.ones(2, device="meta"), r"\.cpu\(\)"),
+        (torch.eye(2).to_mkldnn(), "mkldnn"),
+    ):
+        with pytest.raises(NotAllowed, match=complaint):
+            encode(Kind.CALL, 1, b"", [tensor], b"", LIMITS)
+
+
+# Shared memory.
+
+
+def test_a_slot_is_free_when_its_tensor_and_all_views_of_it_are_gone(shared: tuple[Arena, Window]) -> None:
+    arena, window = shared
+    assert arena.fd
+    slot, offset = laid(arena, torch.arange(100.0))
+    tensor = window.tensor(slot, offset, FLOAT, (100,))
+    view = tensor[3:5].reshape(2, 1)
+    assert laid(arena, torch.ones(4))[1] != offset
+    del tensor
+    assert view.flatten().tolist() == [3, 4] and arena._map[slot]
+    del view
+    assert not arena._map[slot] and laid(arena, torch.ones(4)) == (slot, offset)
+
+
+def laid(arena: Arena, tensor: Tensor) -> tuple[int, int]:
+    found = arena.lay(tensor)
+    assert found is not None
+    return found
+
+
+@given(st.lists(st.tuples(st.integers(1, 30_000), st.integers(0, 5)), max_size=40))
+def test_no_two_tensors_lie_on_each_other(steps: list[tuple[int, int]]) -> None:
+    arena = Arena(1 << 17)
+    window = Window(os.dup(arena.fd))
+    arena.close_descriptor()
+    alive: list[tuple[Tensor, int]] = []
+    for number, (size, drop) in enumerate(steps):
+        found = arena.lay(torch.full((size,), number, dtype=torch.int32))
+        if found is not None:
+            alive.append((window.tensor(*found, CODES[torch.int32], (size,)), number))
+        if found is None or not drop:
+            del alive[: len(alive) // 2 + 1]
+        assert all(bool((tensor == value).all()) for tensor, value in alive)
+    alive.clear()
+    assert arena.lay(torch.ones((1 << 17) // 4)) is not None, "all of it is free again, in one piece"
+
+
+@pytest.mark.parametrize(
+    "where",
+    [(5000, HEAD_BYTES), (0, HEAD_BYTES + 1), (0, 0), (0, HEAD_BYTES + (1 << 18)), (0, 1 << 60)],
+)
+def test_a_slot_outside_of_the_memory_is_refused(shared: tuple[Arena, Window], where: tuple[int, int]) -> None:
+    with pytest.raises(FrameRefused, match="is not in the"):
+        shared[1].tensor(*where, FLOAT, (4,))
+
+
+def test_memory_that_could_shrink_is_refused() -> None:
+    fd = os.memfd_create("loose")
+    os.ftruncate(fd, 4 * PAGE_BYTES)
+    with pytest.raises(FrameRefused, match="the seals"):
+        Window(fd)
