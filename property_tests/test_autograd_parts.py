@@ -11,6 +11,7 @@ from trystate.impl.autograd import messages
 from trystate.impl.autograd.container import MAX_CONTEXTS, Container
 from trystate.impl.autograd.effects import Answer, Request
 from trystate.impl.autograd.errors import (
+    BY_FAILURE,
     AutogradError,
     ContextError,
     ContextReleasedError,
@@ -122,7 +123,7 @@ def test_an_answer_tells_a_change(change: int) -> None:
 
 @pytest.mark.parametrize("failure", Failure)
 def test_an_answer_tells_an_error_and_the_way_it_came(failure: Failure) -> None:
-    error = messages.BY_FAILURE[failure]("text", (3,)).through(1)
+    error = BY_FAILURE[failure]("text", (3,)).through(1)
     told = messages.unpack_outcome(messages.failed(error))[1]
     assert told is not None
     assert (type(told), told.failure, told.workers, str(told)) == (

@@ -16,7 +16,7 @@ from hypothesis import settings
 pytest.importorskip("torch", reason="it is about torch's autograd")
 
 import torch
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import get_gradient_edge
 from trystate.impl.autograd import torch_graph
 from trystate.impl.autograd.torch_graph import TorchGraph
 from trystate.impl.autograd.work import Work
@@ -90,7 +90,7 @@ def no_hooks(self: TorchGraph, node: Any, gradients: Any) -> Any:
 
 def hooks_on_parts(self: TorchGraph, node: Any) -> bool:
     """A leaf with hooks is given its gradient in parts: a hook that is not linear makes another sum of them."""
-    return type(node) is torch._C._functions.AccumulateGrad
+    return type(node) is torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 
 def no_after_hooks(self: TorchGraph, into: Any, node: Any, gradient: Any) -> None:
@@ -141,7 +141,7 @@ def test_a_mistake_is_found(home: type, name: str, wrong: Any, monkeypatch: pyte
 
 
 def edges_of(*tensors: Any) -> list[Any]:
-    return [GradientEdge(*torch_graph.edge_of(tensor)) for tensor in tensors]
+    return [get_gradient_edge(tensor) for tensor in tensors]
 
 
 def test_two_gradients_never_share_memory() -> None:
@@ -161,7 +161,7 @@ def test_two_gradients_never_share_memory() -> None:
 
 def test_an_after_hook_finds_the_gradient_and_decides_what_is_kept() -> None:
     kept: dict[Any, Any] = {}
-    parameter = torch.ones(2, requires_grad=True)
+    parameter: Any = torch.ones(2, requires_grad=True)
     parameter.grad = mine = torch.zeros(2)
     seen = []
 
@@ -178,7 +178,7 @@ def test_an_after_hook_finds_the_gradient_and_decides_what_is_kept() -> None:
 
 
 def test_a_received_tensor_in_a_plain_backward_says_what_to_call() -> None:
-    tensor = torch.rand(2)
+    tensor: Any = torch.rand(2)
     torch_graph.attach_recv(7, 1, [tensor])
     with pytest.raises(RuntimeError, match=r"came from worker 1 in context 7 .* call trystate.impl.autograd.backward"):
         tensor.sum().backward()

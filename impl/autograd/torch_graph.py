@@ -50,7 +50,7 @@ def attach_recv(context: int, peer: int, tensors: Sequence[Tensor]) -> Node:
     """Make tensors that have arrived require a gradient, which goes back to `peer`; the node that stands for them."""
     link = torch.empty(0, requires_grad=True)  # what makes torch record the function at all
     with torch.enable_grad():
-        RecvRpc.apply((context, peer), link, *tensors)
+        RecvRpc.apply((context, peer), link, *tensors)  # type: ignore[no-untyped-call]
     return tensors[0].grad_fn
 
 

@@ -97,8 +97,10 @@ class Blocks:
         copies = {key: tensor.detach().clone() for key, tensor in once.items()}
         if needing:
             box, link = Box(), torch.empty(0, requires_grad=True)
-            self._tokens[worker].append(Leaves.apply(box, *needing))
-            arrived = Arrives.apply(box, link, *(tensor.detach() for tensor in needing))
+            leaves: Any = Leaves.apply
+            arrives: Any = Arrives.apply
+            self._tokens[worker].append(leaves(box, *needing))
+            arrived = arrives(box, link, *(tensor.detach() for tensor in needing))
             copies |= {id(tensor): copy for tensor, copy in zip(needing, arrived, strict=True)}
         return [copies[id(tensor)] for tensor in tensors]
 
@@ -131,7 +133,7 @@ class Blocks:
 
 def order(starts: Sequence[Tensor], tokens: Sequence[Tensor]) -> None:
     """Let the engine run everything that is ready before it runs a send, and the latest send first."""
-    sends = [token.grad_fn for token in tokens]
+    sends: list[Any] = [token.grad_fn for token in tokens]
     seen, stack = set[Any](sends), [start.grad_fn for start in starts]
     while stack:
         node: Any = stack.pop()
@@ -143,7 +145,6 @@ def order(starts: Sequence[Tensor], tokens: Sequence[Tensor]) -> None:
             ]
         seen.add(node)
     for number, send in enumerate(sends):
-        assert send is not None
         send._set_sequence_nr(number)
 
 
