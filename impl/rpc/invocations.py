@@ -30,7 +30,8 @@ from .serialise import Serialiser
 T = TypeVar("T")
 CALL = Struct("<HH")  # bytes of the name, forks; then both, then the pickle
 RESULT = Struct("<H")  # forks; then they, then the pickle
-PLAIN, NOTHING = 1, 2  # flags: the tensors are all there is; the result is None
+# Flags: the tensors are all there is; the result is None; there are RRefs in an answer.
+PLAIN, NOTHING, SHARING = 1, 2, 4
 TENSORS = {Tensor, Parameter}
 NEVER_SENT = (LimitExceeded, NotAllowed, AgentClosed)
 FETCH, INVOKE = ":fetch", ":invoke"  # functions that each worker has for RRefs
@@ -168,8 +169,8 @@ class Invocations:
         return self._serialiser.unpacked(answer.body[at:], tensors, references)
 
     def _too_late(self, peer: int, answer: Answer) -> None:
-        """Nobody waits for it, but its RRefs have to be let go of."""
-        if not answer.flags & (PLAIN | NOTHING):
+        """Nobody waits for it, but its RRefs have to be let go of. It may be of a request of another kind, without any."""
+        if answer.flags & SHARING:
             self._joined(peer, answer.body, RESULT.size, _count(answer.body))
 
     def _joined(self, peer: int, body: bytes, at: int, count: int) -> tuple[list[Any], int]:
@@ -291,7 +292,8 @@ class Invocations:
         else:
             data, tensors, references = self._serialiser.packed(result)
             forks = self._forks(references, peer)
-            flags, body = 0, b"".join((RESULT.pack(len(forks)), *(fork.packed() for fork in forks), data))
+            flags = SHARING if forks else 0
+            body = b"".join((RESULT.pack(len(forks)), *(fork.packed() for fork in forks), data))
         try:
             metadata = b"" if interceptor is None else interceptor.answer_metadata(peer, tensors, name)
             incoming.answer(body, tensors, metadata, flags)

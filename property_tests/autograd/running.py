@@ -25,7 +25,8 @@ from .worlds import Failed, Task, World
 Key = tuple[int, str]  # a parameter: its worker and its name
 Remote = Callable[[int, Sequence[Tensor]], Sequence[Tensor]]  # of a block, and of what it takes
 SECONDS = 120.0  # for a batch of programs, on a busy machine
-TOLERANCES = {Feature.DTYPES: 0.1, Feature.COMPLEX: 1e-4}  # of the largest entry; bfloat16 has 8 bits
+TOLERANCES = {Feature.DTYPES: 0.25, Feature.COMPLEX: 1e-4}  # of the largest entry; bfloat16 has 8 bits
+FLOOR = 0.1  # what the largest entry is taken for at least: small sums are made of larger parts
 
 
 class Tensors(Machine[Tensor]):
@@ -131,7 +132,7 @@ def _close(a: Tensor | None, b: Tensor | None, share: float) -> bool:
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
     a, b = (each.to(torch.complex128 if a.is_complex() else torch.float64) for each in (a, b))
-    return torch.allclose(a, b, rtol=0, atol=share * max(1e-3, float(a.abs().max())), equal_nan=True)
+    return torch.allclose(a, b, rtol=0, atol=share * max(FLOOR, float(a.abs().max())), equal_nan=True)
 
 
 # ---- in real processes

@@ -1,0 +1,215 @@
+"""What the workers of a world do in the tests of real processes: tasks, and functions that they call."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from trystate.impl import autograd, rpc
+from trystate.impl.autograd import api
+
+from .sides import worker
+
+QUIET_SECONDS = 10.0  # within this, what was told has been heard, on a busy machine
+_parameters: dict[str, Tensor] = {}
+_once = threading.Event()
+
+
+def parameter(name: str) -> Tensor:
+    if name not in _parameters:
+        _parameters[name] = torch.ones(2, 2, requires_grad=True)
+    return _parameters[name]
+
+
+def scale(x: Tensor) -> Tensor:
+    return x * parameter("w")
+
+
+def raises(x: Tensor) -> Tensor:
+    """Its backward fails, once."""
+    made = x * 2
+    made.register_hook(fail_once)
+    return made
+
+
+def fail_once(gradient: Tensor) -> Tensor:
+    if not _once.is_set():
+        _once.set()
+        raise ValueError("planted")
+    return gradient
+
+
+def through(x: Tensor, *path: int) -> Tensor:
+    """Scaled here, then by each worker of the path."""
+    made = scale(x)
+    return made if not path else rpc.rpc_sync(worker(path[0]), through, (made, *path[1:]))
+
+
+def slow(x: Tensor, seconds: float) -> Tensor:
+    made = x * 1
+    made.register_hook(lambda gradient: time.sleep(seconds) or gradient)
+    return made
+
+
+def asks_back(x: Tensor, to: int) -> Tensor:
+    """A hook that calls another worker while the backward pass runs."""
+    made = x * 1
+    made.register_hook(lambda gradient: gradient * rpc.rpc_sync(worker(to), torch.add, (torch.ones(()), 1)))
+    return made
+
+
+def kills_itself(x: Tensor) -> Tensor:
+    made = x * 1
+    made.register_hook(lambda gradient: os.kill(os.getpid(), signal.SIGKILL))
+    return made
+
+
+def left() -> dict[str, int]:
+    return api.debug_info()
+
+
+def gradient_of(context: int, name: str) -> Tensor | None:
+    return autograd.get_gradients(context).get(parameter(name))
+
+
+def quiet(size: int) -> bool:
+    """Whether, soon, no worker has a context or a part of a pass."""
+    end = time.monotonic() + QUIET_SECONDS
+    while time.monotonic() < end:
+        if not any(any(rpc.rpc_sync(worker(rank), left).values()) for rank in range(size)):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def error_of(call: Callable[[], Any]) -> tuple[str, str]:
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+def tasks_of_one(rank: int, task: Callable[..., Any], *arguments: Any) -> Any:
+    """Worker 0 does it; the others serve."""
+    return task(*arguments) if rank == 0 else None
+
+
+def an_error_on_another_worker(size: int) -> dict[str, Any]:
+    x = torch.ones(2, 2, requires_grad=True)
+    with autograd.context() as context:
+        made = rpc.rpc_sync("worker1", through, (rpc.rpc_sync("worker2", raises, (x,)),))
+        first = error_of(lambda: autograd.backward(context, [made.sum()], retain_graph=True))
+        parts = [rpc.rpc_sync(worker(rank), left)["num_current_backward_passes"] for rank in range(size)]
+        after_failure = [rpc.rpc_sync("worker1", gradient_of, (context, "w")), len(autograd.get_gradients(context))]
+        autograd.backward(context, [made.sum()])
+        again = autograd.get_gradients(context)[x]
+    return {"error": first, "parts": parts, "after": after_failure, "again": again, "quiet": quiet(size)}
+
+
+def a_call_that_is_not_used(mode: Any) -> tuple[str, str]:
+    x = torch.ones(2, 2, requires_grad=True)
+    with autograd.context() as context:
+        made = rpc.rpc_sync("worker1", scale, (x,))
+        rpc.rpc_sync("worker2", through, (x, 1))
+        return error_of(lambda: autograd.backward(context, [made.sum()], mode=mode, timeout=60))
+
+
+def a_deadline(seconds: float) -> tuple[tuple[str, str], float]:
+    x = torch.ones(2, 2, requires_grad=True)
+    with autograd.context() as context:
+        made = rpc.rpc_sync("worker1", slow, (x, 3 * seconds))
+        begun = time.monotonic()
+        return error_of(lambda: autograd.backward(context, [made.sum()], timeout=seconds)), time.monotonic() - begun
+
+
+def several_at_once(threads: int, passes: int) -> list[str]:
+    """Each thread has contexts of its own, over the same parameters."""
+    wrong: list[str] = []
+
+    def run(number: int) -> None:
+        for _ in range(passes):
+            x = torch.full((2, 2), float(number), requires_grad=True)
+            with autograd.context() as context:
+                made = rpc.rpc_sync("worker1", through, (x, 2, 0, 1))
+                autograd.backward(context, [made.sum()])
+                mine = autograd.get_gradients(context)[x]
+                there = rpc.rpc_sync("worker1", gradient_of, (context, "w"))
+                if not torch.equal(mine, torch.ones(2, 2)) or not torch.equal(there, torch.full((2, 2), 2.0 * number)):
+                    wrong.append(f"thread {number}: {mine}, {there}")
+
+    running = [threading.Thread(target=run, args=(number + 1,)) for number in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return wrong
+
+
+def a_context_left_early(size: int) -> tuple[bool, bool]:
+    """The result of a call that outlives its context has no history; nothing is left of it."""
+    x = torch.ones(2, 2, requires_grad=True)
+    with autograd.context():
+        late = rpc.rpc_async("worker1", sleepy, (x, 0.3))
+    return late.wait().requires_grad, quiet(size)
+
+
+def sleepy(x: Tensor, seconds: float) -> Tensor:
+    time.sleep(seconds)
+    return rpc.rpc_sync("worker2", scale, (x,))
+
+
+def the_graph_is_freed() -> tuple[str, str]:
+    x = torch.ones(2, 2, requires_grad=True)
+    with autograd.context() as context:
+        made = rpc.rpc_sync("worker1", scale, (x,)).sum()
+        autograd.backward(context, [made])
+        return error_of(lambda: autograd.backward(context, [made]))
+
+
+def two_optimizers(steps: int) -> Tensor:
+    """Two threads, each with an optimizer of the same parameter on worker 1: no step is lost."""
+    ref = rpc.remote("worker1", parameter, ("shared",))
+
+    def run() -> None:
+        optimizer = autograd.DistributedOptimizer(torch.optim.SGD, [ref], lr=1.0)
+        for _ in range(steps):
+            with autograd.context() as context:
+                loss = rpc.rpc_sync("worker1", uses, ("shared",))
+                autograd.backward(context, [loss])
+                optimizer.step(context)
+
+    running = [threading.Thread(target=run) for _ in range(2)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return ref.to_here().detach()
+
+
+def uses(name: str) -> Tensor:
+    return parameter(name).sum() * 1.0
+
+
+def a_hook_that_calls() -> Tensor:
+    x = torch.ones(2, 2, requires_grad=True)
+    with autograd.context() as context:
+        autograd.backward(context, [rpc.rpc_sync("worker1", asks_back, (x, 0)).sum()])
+        return autograd.get_gradients(context)[x]
+
+
+def a_worker_that_dies() -> tuple[tuple[str, str], int]:
+    x = torch.ones(2, 2, requires_grad=True)
+    with autograd.context() as context:
+        made = rpc.rpc_sync("worker1", through, (rpc.rpc_sync("worker2", kills_itself, (x,)),))
+        found = error_of(lambda: autograd.backward(context, [made.sum()], timeout=60))
+    end = time.monotonic() + QUIET_SECONDS
+    while rpc.rpc_sync("worker1", left)["num_autograd_contexts"] and time.monotonic() < end:
+        time.sleep(0.01)
+    return found, rpc.rpc_sync("worker1", left)["num_autograd_contexts"]
