@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trystate.model.autograd.graphs import Graph
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.errors import UsageError
 from trystate.model.language import DecisionTable, System
 
 from .chart import state_chart_dot
+from .graph import graph_dot, graph_name, graph_page
 from .markdown import (
     chart_name,
     decision_table_page,
@@ -52,6 +54,7 @@ def generate(
     systems: Iterable[System] = (),
     tables: Tables = (),
     runs: Iterable[Run] = (),
+    graphs: Iterable[Graph] = (),
 ) -> list[Path]:
     """Write every picture and page, and an index; returns the paths in order.
 
@@ -60,7 +63,7 @@ def generate(
         UnavailableError: there is no Graphviz; the .dot and .md files are written, the .svg files are not.
     """
     folder = Path(out_dir)
-    texts = _texts(tuple(systems), _titled(tables), tuple(runs))
+    texts = _texts(tuple(systems), _titled(tables), tuple(runs), tuple(graphs))
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -77,10 +80,11 @@ def stale(
     systems: Iterable[System] = (),
     tables: Tables = (),
     runs: Iterable[Run] = (),
+    graphs: Iterable[Graph] = (),
 ) -> list[Path]:
     """The .dot and .md files that are missing, out of date, or no longer generated."""
     folder = Path(out_dir)
-    texts = _texts(tuple(systems), _titled(tables), tuple(runs))
+    texts = _texts(tuple(systems), _titled(tables), tuple(runs), tuple(graphs))
     wrong = {folder / name for name, text in texts.items() if _read(folder / name) != text}
     for path in folder.glob("*") if folder.is_dir() else ():
         header = HEADERS.get(path.suffix)
@@ -97,7 +101,7 @@ def _read(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
-def _texts(systems: Sequence[System], tables: Titled, runs: Sequence[Run]) -> dict[str, str]:
+def _texts(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graphs: Sequence[Graph]) -> dict[str, str]:
     """File name -> text, header included."""
     texts: dict[str, str] = {}
 
@@ -106,7 +110,7 @@ def _texts(systems: Sequence[System], tables: Titled, runs: Sequence[Run]) -> di
             raise UsageError(f"two pictures would be called {name}: rename one of what they show")
         texts[name] = HEADERS[Path(name).suffix] + text
 
-    put(INDEX, _index(systems, tables, runs))
+    put(INDEX, _index(systems, tables, runs, graphs))
     for system in systems:
         put(f"{system_name(system)}.md", system_markdown(system))
         for machine in system.machines.values():
@@ -118,10 +122,13 @@ def _texts(systems: Sequence[System], tables: Titled, runs: Sequence[Run]) -> di
     for run in runs:
         put(f"{slug(run.name)}.dot", sequence_dot(run.system, run.run, run.title))
         put(f"{slug(run.name)}.md", run_markdown(run.name, run.title, run.system, run.run))
+    for graph in graphs:
+        put(f"{graph_name(graph)}.dot", graph_dot(graph))
+        put(f"{graph_name(graph)}.md", graph_page(graph))
     return dict(sorted(texts.items()))
 
 
-def _index(systems: Sequence[System], tables: Titled, runs: Sequence[Run]) -> str:
+def _index(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graphs: Sequence[Graph]) -> str:
     parts = ["# Diagrams\n"]
     if systems:
         lines = ["## Systems\n"]
@@ -134,6 +141,9 @@ def _index(systems: Sequence[System], tables: Titled, runs: Sequence[Run]) -> st
             f"- [{prose(title)}]({slug(title)}.md)" + (f": {prose(t.doc)}" if t.doc else "") for title, t in tables
         ]
         parts.append("\n".join(["## Decision tables\n", *lines]) + "\n")
+    if graphs:
+        lines = [f"- [{prose(g.doc)}]({graph_name(g)}.md)" for g in graphs]
+        parts.append("\n".join(["## Distributed graphs\n", *lines]) + "\n")
     if runs:
         lines = [f"- [{prose(r.title)}]({slug(r.name)}.md)" for r in runs]
         parts.append("\n".join(["## Runs\n", *lines]) + "\n")

@@ -43,7 +43,7 @@ def system_name(system: System) -> str:
     return slug(system.name) + (f"-{slug(system.edition.name)}" if system.edition is not None else "")
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table_of(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
@@ -51,7 +51,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def transitions_markdown(system: System) -> str:
     """The table that the `#n` in a chart points to: every transition with its whole guard and effect."""
     heads = ["#", "transition", "kind", "when", "then", "moves", "what it is", "source"]
-    return _table(heads, (_transition(system, n, t) for n, t in enumerate(system.transitions, 1)))
+    return table_of(heads, (_transition(system, n, t) for n, t in enumerate(system.transitions, 1)))
 
 
 def _transition(system: System, number: int, t: Transition) -> list[str]:
@@ -88,7 +88,7 @@ def names_markdown(system: System) -> str:
     ):
         _collect(expr, found)
     rows = [[code(name), code(body)] for name, body in sorted(found.items()) if len(body) <= NAME_MAX]
-    return _table(["name", "stands for"], rows) if rows else ""
+    return table_of(["name", "stands for"], rows) if rows else ""
 
 
 def _collect(expr: Expr, found: dict[str, str]) -> None:
@@ -103,7 +103,7 @@ def state_chart_markdown(machine: Machine) -> str:
     """A page for one machine: the picture, the same in Mermaid, and what its states mean."""
     name = chart_name(machine)
     page = f"{system_name(machine.system)}.md"
-    states = _table(["state", "meaning"], ([code(s.name), prose(state_doc(s))] for s in control_states(machine)))
+    states = table_of(["state", "meaning"], ([code(s.name), prose(state_doc(s))] for s in control_states(machine)))
     return (
         f"# {prose(system_title(machine.system))}: {prose(machine.name)}\n\n{prose(machine.doc)}\n\n"
         f"![state chart]({name}.svg)\n\n`#n` is the number of a transition in [the table]({page}).\n\n"
@@ -127,7 +127,7 @@ def decision_table_page(title: str, table: DecisionTable) -> str:
     """A page for one decision table: the picture, its rows, its atoms and what the audit found."""
     audit = table.audit
     pairs = ", ".join(f"{a + 1} before {b + 1}" for a, b in audit.order_dependent)
-    atoms = _table(["atom", "meaning"], ([prose(a.label), prose(a.doc or a.name)] for a in table.atoms))
+    atoms = table_of(["atom", "meaning"], ([prose(a.label), prose(a.doc or a.name)] for a in table.atoms))
     about = "\n\n".join(prose(text) for text in (table.doc, table.cite) if text)
     return (
         f"# {prose(title)}\n\n{about}\n\n![decision table]({slug(title)}.svg)\n\n"
@@ -153,4 +153,4 @@ def decision_table_markdown(table: DecisionTable) -> str:
         [str(k), *(_MARKS[r.when.get(a.name)] for a in table.atoms), code(r.then.name), prose(r.cite)]
         for k, r in enumerate(table.rows, 1)
     )
-    return _table(heads, rows)
+    return table_of(heads, rows)

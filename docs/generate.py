@@ -142,6 +142,11 @@ def findings(plan: list[Checked]) -> str:
 
 def _finding(finding: Finding, plan: list[Checked]) -> str:
     places = [(c, name) for c in plan for name, names in c.run.findings.items() if finding.name in names]
+    if not places:
+        return (
+            f"## {finding.number} {finding.name}\n\n{finding.title}\n\n"
+            f"Seen on torch only: no model shows it. Remedy: {finding.remedy}.\n"
+        )
     alone = [(c, name) for c, name in places if c.run.findings[name] == (finding.name,)]
     shown, prop = (alone or places)[0]
     properties = ", ".join(f"`{p}`" for p in dict.fromkeys(name for _, name in places))

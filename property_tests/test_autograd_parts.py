@@ -229,6 +229,20 @@ def test_a_message_of_a_pass_that_was_cancelled_before_it_came_is_stale() -> Non
     assert not isinstance(later, PassError)
 
 
+def test_a_context_takes_no_pass_when_a_worker_has_not_answered_that_one_failed() -> None:
+    here = container()
+    context = here.create()
+    part, _ = here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
+    told = perform(part.fail(PassError("why")))
+    assert sorted(request.to for request in told) == [0, 2, 3]
+    perform(told[0].done(ConnectionError("lost")))  # who is gone keeps nothing
+    perform(told[1].done(b""))
+    assert not context.spoiled
+    perform(told[2].done(TimeoutError("frozen")))
+    with pytest.raises(AutogradError, match="leave this context, and use another"):
+        here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
+
+
 def test_one_pass_at_a_time_in_a_context() -> None:
     here = container()
     context = here.create()

@@ -115,6 +115,8 @@ def retry(world: World) -> None:
     """Another pass over the same graph, without faults: whatever was before, it succeeds, and counts once."""
     if world.context not in world.containers[0].contexts or world.dead:
         return
+    if world.containers[0].get(world.context).spoiled:
+        return
     before = world.gradients()
     world.left.clear()
     part = world.backward(0, Mode.SMART)

@@ -26,12 +26,12 @@ def diagram(args: argparse.Namespace) -> int:
     reporter = Reporter()
     runs = list(_runs(reporter))
     with reporter.doing("drawing"):
-        systems, tables = list(_systems()), registry.titled_tables()
+        systems, tables, graphs = list(_systems()), registry.titled_tables(), registry.GRAPHS
         if args.check:
-            wrong = diagrams.stale(out, systems, tables, runs)
+            wrong = diagrams.stale(out, systems, tables, runs, graphs)
         else:
             try:
-                written = diagrams.generate(out, systems, tables, runs)
+                written = diagrams.generate(out, systems, tables, runs, graphs)
             except OSError as error:
                 raise UsageError(f"cannot write to {out}: {error}; choose another folder with --out") from error
     if not args.check:

@@ -12,6 +12,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 
 from trystate.model.agent import Agents
+from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.cleanup import Contexts
+from trystate.model.autograd.examples import note, unused_call
+from trystate.model.autograd.ids import Ids
+from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.errors import UsageError
 from trystate.model.language import DecisionTable, System
@@ -32,29 +37,33 @@ from trystate.model.store.watches import Watches
 SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "agents": Agents, "barriers": Barriers, "frames": Frames,
     "queues": Queues, "registers": Registers, "start-ups": StartUps, "waits": Waits, "watches": Watches,
+    "backward": Backward, "contexts": Contexts, "ids": Ids, "tombstones": Tombstones,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {**{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}), **OPERATIONS[e]} for e in OPERATIONS
 }
+GRAPHS = (note(), unused_call())  # what is drawn: the examples of the design note
 DEFAULT_EDITION = Edition.TORCH.name  # what the torch that is installed speaks
 
 
 def plan() -> tuple[Run, ...]:
     """The runs that `trystate verify` checks."""
     from trystate.model.agent import findings as agent
+    from trystate.model.autograd import findings as autograd
     from trystate.model.rendezvous import findings as rendezvous
     from trystate.model.store import findings as store
 
-    return rendezvous.PLAN + agent.PLAN + store.PLAN
+    return rendezvous.PLAN + agent.PLAN + store.PLAN + autograd.PLAN
 
 
 def findings() -> Mapping[str, Finding]:
     """Every known defect, by its name."""
     from trystate.model.agent import findings as agent
+    from trystate.model.autograd import findings as autograd
     from trystate.model.rendezvous import findings as rendezvous
     from trystate.model.store import findings as store
 
-    return {**rendezvous.FINDINGS, **agent.FINDINGS, **store.FINDINGS}
+    return {**rendezvous.FINDINGS, **agent.FINDINGS, **store.FINDINGS, **autograd.FINDINGS}
 
 
 def finding_named(name: str) -> Finding:

@@ -187,6 +187,11 @@ class Container:
         Raises:
             PassRunningError: there is one in this context.
         """
+        if context.spoiled:
+            raise AutogradError(
+                f"a pass in context {context.number} failed, and not all workers have answered that it is over: "
+                "leave this context, and use another"
+            )
         part: LocalPass | None = context.part
         if part is not None and not part.is_over:
             raise PassRunningError(

@@ -283,8 +283,10 @@ class LocalPass:
         return [*effects, Answer(asker, self._unused.pack())]
 
     def cancelled(self, answer: bytes | BaseException) -> list[Effect]:
-        """At the root, the answer to a CANCEL. Who gives none is lost."""
+        """At the root, the answer to a CANCEL. Who gives none in time may keep what must not be added up."""
         self._cancels -= 1
+        if isinstance(answer, TimeoutError):
+            self.context.spoiled = True
         if isinstance(answer, bytes):
             there = Unused.unpack(answer)
             self._unused = Unused(self._unused.missing | there.missing, self._unused.blocked | there.blocked)

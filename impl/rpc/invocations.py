@@ -169,7 +169,7 @@ class Invocations:
         return self._serialiser.unpacked(answer.body[at:], tensors, references)
 
     def _too_late(self, peer: int, answer: Answer) -> None:
-        """Nobody waits for it, but its RRefs have to be let go of. It may be of a request of another kind, without any."""
+        """Nobody waits for it, but its RRefs have to be let go of. It may be of another kind, without any."""
         if answer.flags & SHARING:
             self._joined(peer, answer.body, RESULT.size, _count(answer.body))
 

@@ -81,6 +81,7 @@ def deadlock(system: System) -> Property:
 def watches(kernel: Kernel) -> Iterator[Watch]:
     """What an engine has to look for to decide every property but liveness, and to see what never happens."""
     system = kernel.system
+    read = {name: _fields_read(machine.control) for name, machine in system.machines.items()}
     for p in system.properties:
         if p.form is Form.ALWAYS:
             yield Watch(f"always {p.name}", not_(p.exprs[0]), {})
@@ -97,8 +98,9 @@ def watches(kernel: Kernel) -> Iterator[Watch]:
         yield Watch(f"fired {i.transition.name} {i.number}", TRUE, {}, i, path=False)
         for line, bad in kernel.out_of_range(i):
             yield Watch(f"range {line} {i.number}", bad, {}, i)
-        for machine in system.machines.values():
-            yield from _claims(kernel, machine, i)
+        for name, machine in system.machines.items():
+            if not read[name].isdisjoint(i.transition.effects):
+                yield from _claims(kernel, machine, i)
 
 
 def _members(machine: Machine, instance: Instance) -> Iterator[tuple[Expr | None, str]]:
@@ -114,8 +116,6 @@ def _members(machine: Machine, instance: Instance) -> Iterator[tuple[Expr | None
 
 def _claims(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[Watch]:
     t = i.transition
-    if not any(kernel.system.slots and f in _fields_read(machine.control) for f in t.effects):
-        return
     for who, of in _members(machine, i):
         yield Watch(f"unclaimed {machine.name} {i.number}", machine.unclaimed(t, who, of), i.binding, i)
         for a in machine.arcs(t, of):

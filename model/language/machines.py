@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import source
@@ -53,6 +53,15 @@ class Machine:
     params: tuple[Expr, ...]
     control: Expr
     doc: str
+    _members: dict[Expr, Expr] = field(default_factory=dict, repr=False)
+
+    def of(self, who: Expr | None) -> Expr:
+        """The control expression of one member."""
+        if not self.params or who is None:
+            return self.control
+        if who not in self._members:
+            self._members[who] = substitute(self.control, {self.params[0]: who})
+        return self._members[who]
 
     def arcs(self, t: Transition, of: str = "self") -> tuple[Arc, ...]:
         """The moves of this machine that a transition claims."""
@@ -60,8 +69,7 @@ class Machine:
 
     def moved(self, t: Transition, state: enum.Enum, dest: enum.Enum, who: Expr | None) -> Expr:
         """Over the state before: the control state is `state`, and will be `dest` after `t`."""
-        mapping = {self.params[0]: who} if self.params and who is not None else {}
-        before = substitute(self.control, mapping)
+        before = self.of(who)
         return and_(equal(before, lift(state)), equal(self.after(t, before), lift(dest)))
 
     def after(self, t: Transition, before: Expr) -> Expr:
@@ -70,8 +78,7 @@ class Machine:
 
     def unclaimed(self, t: Transition, who: Expr | None, of: str) -> Expr:
         """Over the state before: `t` would move the machine in a way that it does not claim."""
-        mapping = {self.params[0]: who} if self.params and who is not None else {}
-        before = substitute(self.control, mapping)
+        before = self.of(who)
         after = self.after(t, before)
         claimed = or_(*(self.moved(t, a.source, a.dest, who) for a in self.arcs(t, of)))
         return and_(not_(equal(before, after)), not_(claimed))

@@ -1,0 +1,1 @@
+"""Distributed autograd: the backward pass over the workers' graphs."""

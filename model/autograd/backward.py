@@ -1,0 +1,253 @@
+"""What is asked of a backward pass, of each edition alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..language import Expr, all_, always, and_, any_, count, implies, leads_to, not_, or_, sometimes, step
+from .fast import LIVE
+from .ours import MARKS, Numbered
+from .passes import OURS, SMART, TORCH, TRYSTATE, UNANSWERED, Call, Condition, K, Outcome, P, S
+from .vocabulary import Part
+
+FAST = (TORCH, TRYSTATE)
+RAISED = (Outcome.UNUSED, Outcome.RAISED)
+HEARD = ("hear", "expire", "time_out", "hear_answer", "hear_marked")
+
+
+class Backward(Numbered):
+    """Calls of backward() on one context of a distributed graph."""
+
+    # ---- what can be seen
+
+    @sometimes()
+    def it_returns(self, s: S) -> Condition:
+        """backward() returns."""
+        return any_(s.outcome[a] == Outcome.RETURNED for a in self.attempts())
+
+    @sometimes()
+    def it_raises(self, s: S) -> Condition:
+        """backward() raises."""
+        return any_(s.outcome[a].isin(RAISED) for a in self.attempts())
+
+    @sometimes()
+    def a_retry_returns(self, s: S) -> Condition:
+        """The last call of backward() returns, and all before it have raised."""
+        *before, last = self.attempts()
+        return and_(s.outcome[last] == Outcome.RETURNED, *(s.outcome[a].isin(RAISED) for a in before))
+
+    @sometimes()
+    def a_worker_is_engaged(self, s: S) -> Condition:
+        """A worker owes an answer to a gradient."""
+        return any_(s.call[a, p] == Call.HELD for a in self.attempts() for p in self.pairs())
+
+    # ---- gradients
+
+    def none_runs(self, s: S) -> Condition:
+        return and_(~self.is_unsure(s), *(s.outcome[a] != Outcome.RUNNING for a in self.attempts()))
+
+    def is_unsure(self, s: S) -> Condition:
+        """Ours: a request was given up, so that the context takes no other pass."""
+        return or_(False) if self.edition is TORCH else s.unsure
+
+    def gradients_are(self, s: S, passes: Any) -> Condition:
+        """Each leaf has what so many passes make, wherever its context still is."""
+        right = []
+        for k in self.leaves():
+            w, ways = self.shape.nodes[k].worker, self.shape.paths[k]
+            wanted = (and_(passes == n, self.total(s, k) == n * ways) for n in range(self.sizes["attempt"] + 1))
+            right.append(or_(~s.alive[w], s.released[w], *wanted))
+        return and_(*right)
+
+    def returned(self, s: S) -> Condition:
+        return count(s.outcome[a] == Outcome.RETURNED for a in self.attempts())
+
+    def raised(self, s: S) -> Condition:
+        return count(s.outcome[a].isin(RAISED) for a in self.attempts())
+
+    @always(witness="it_returns", cite="design note: the gradients of each leaf")
+    def gradients_are_right(self, s: S) -> Condition:
+        """When backward() has returned, each leaf has a gradient over all ways to it."""
+        asked = and_(self.none_runs(s), self.returned(s) > 0, self.raised(s) == 0)
+        return implies(asked, self.gradients_are(s, self.returned(s)))
+
+    @always(witness="it_raises")
+    def a_failed_pass_leaves_no_gradients(self, s: S) -> Condition:
+        """When a call of backward() has raised, each leaf has what the others have made."""
+        return implies(and_(self.none_runs(s), self.raised(s) > 0), self.gradients_are(s, self.returned(s)))
+
+    @always(witness="a_worker_is_engaged")
+    def nodes_run_on_whole_gradients(self, s: S) -> Condition:
+        """A node runs on the gradients of all ways to it."""
+        return all_(implies(s.ran[k], s.gradient[k] == ways) for k, ways in enumerate(self.shape.paths))
+
+    @step(on=("run",), each="node", witness="a_worker_is_engaged")
+    def inputs_are_counted(self, before: S, after: S, node: Expr) -> Condition:
+        """A node is given no more inputs than it waits for."""
+        fed = ((f, k) for k in self.nodes() for f in self.shape.feeders(k))
+        return all_(implies(node == f, before.fed[k] < self.waits_for(before, k)) for f, k in fed)
+
+    @step(witness="a_worker_is_engaged")
+    def a_send_runs_once(self, before: S, after: S) -> Condition:
+        """What has run in a pass does not run again in it."""
+        again = (
+            before.ran[k] & ~after.ran[k] & (before.phase[n.worker] == P.RUNNING) & (after.phase[n.worker] == P.RUNNING)
+            for k, n in enumerate(self.shape.nodes)
+        )  # fmt: skip
+        return not_(any_(again))
+
+    @always(witness="it_returns")
+    def a_part_is_done_when_all_has_run(self, s: S) -> Condition:
+        """A worker's part is over only when every node that counts has run."""
+        nodes = enumerate(self.shape.nodes)
+        over = (P.DRAINING, P.DONE)
+        return all_(implies(and_(s.phase[n.worker].isin(over), self.reached(s, k)), s.ran[k]) for k, n in nodes)
+
+    # ---- the end
+
+    def is_on_its_way(self, s: S, a: int) -> Condition:
+        """Is a message of this attempt on its way, or not answered?"""
+        calls = (
+            s.call[a, p].isin(UNANSWERED[:-1]) & s.alive[self.shape.ends(p)[0]] for p in self.pairs()
+        )  # fmt: skip
+        if self.edition is TORCH:
+            return or_(*calls)
+        cancels = (
+            s.cancel[a, link].isin(UNANSWERED[:-1]) & s.alive[here] for link, (here, _) in enumerate(self.shape.links)
+        )  # fmt: skip
+        marks = (
+            s.mark[a, p].isin(UNANSWERED[:-1]) & s.alive[self.shape.ends(p)[0]]
+            for p in self.pairs() if self.edition is SMART
+        )  # fmt: skip
+        return or_(*calls, *cancels, *marks)
+
+    def is_left(self, s: S, a: int, *phases: Part) -> Condition:
+        """Does a worker hold on to this attempt?"""
+        return or_(*(s.alive[w] & (s.current[w] == a + 1) & s.phase[w].isin(phases) for w in self.workers()))
+
+    @always(witness="it_returns")
+    def the_root_returns_last(self, s: S) -> Condition:
+        """When backward() returns, nothing of the pass runs or is on its way."""
+        busy = (or_(self.is_on_its_way(s, a), self.is_left(s, a, *LIVE, P.DRAINING)) for a in self.attempts())
+        return all_(
+            implies(s.outcome[a] == Outcome.RETURNED, not_(b)) for a, b in zip(self.attempts(), busy, strict=True)
+        )
+
+    @always(witness="it_returns")
+    def no_error_is_swallowed(self, s: S) -> Condition:
+        """backward() returns only when no worker's part has failed."""
+        failed = (
+            and_(s.alive[w], ~s.released[w], s.current[w] == a + 1, s.phase[w].isin((P.FAILED, P.CANCELLED)))
+            for a in self.attempts() for w in self.workers()
+        )  # fmt: skip
+        each = [a for a in self.attempts() for _ in self.workers()]
+        return all_(implies(f, s.outcome[a] != Outcome.RETURNED) for a, f in zip(each, failed, strict=True))
+
+    def holds_on(self, s: S, a: int) -> Condition:
+        """Is anything of this attempt left anywhere?"""
+        parts = (*LIVE, P.DRAINING, *(() if self.edition is TORCH else (P.FAILED, P.DONE)))
+        return or_(self.is_left(s, a, *parts), self.is_on_its_way(s, a))
+
+    @always(witness="it_raises")
+    def after_an_error_nothing_is_left(self, s: S) -> Condition:
+        """When backward() has raised, nothing of the pass is on any worker, or on its way."""
+        left = (self.holds_on(s, a) for a in self.attempts())
+        raised = (and_(s.outcome[a].isin(RAISED), ~self.is_unsure(s)) for a in self.attempts())
+        return all_(implies(r, not_(x)) for r, x in zip(raised, left, strict=True))
+
+    @leads_to()
+    def errors_reach_everybody(self, s: S) -> tuple[Condition, Condition]:
+        """When backward() has raised, no worker goes on waiting for a gradient."""
+        left = or_(*(and_(s.outcome[a].isin(RAISED), self.is_left(s, a, *LIVE, P.DRAINING)) for a in self.attempts()))
+        return left, not_(left)
+
+    @leads_to(each="attempt")
+    def backward_ends(self, s: S, attempt: Expr) -> tuple[Condition, Condition]:
+        """backward() returns or raises."""
+        runs = (s.outcome[attempt] == Outcome.RUNNING) & s.alive[self.shape.home]
+        return runs, not_(runs)
+
+    @always(witness="a_retry_returns")
+    def a_retry_is_not_disturbed(self, s: S) -> Condition:
+        """With one fault at most, not two calls of backward() raise one after the other."""
+        if self.sizes["attempt"] < 2 or sum(self.faults.values()) > 1 or (self.shape.unused and self.edition in FAST):
+            return or_(True)
+        return not_(and_(s.outcome[0].isin(RAISED), s.outcome[1].isin(RAISED)))
+
+    @step(on=HEARD, each=("attempt", "pair"), witness="a_worker_is_engaged")
+    def answers_concern_their_pass(self, before: S, after: S, attempt: Expr, pair: Expr) -> Condition:
+        """An answer to an older pass changes nothing in a later one."""
+        callers = ((p, self.shape.ends(p)[0]) for p in self.pairs())
+        return all_(
+            implies(and_(pair == p, ~self.here(before, w, attempt)), before.phase[w] == after.phase[w])
+            for p, w in callers
+        )
+
+    @always(witness="it_raises", needs="leave", editions=[TORCH])
+    def released_contexts_are_not_touched(self, s: S) -> Condition:
+        """No callback runs on a context that is gone."""
+        return ~s.crashed
+
+    # ---- unused calls
+
+    @always(witness="it_raises", editions=FAST)
+    def unused_calls_are_an_error(self, s: S) -> Condition:
+        """FAST does not return when a worker that takes part has a send that gets no gradient."""
+        return or_(not self.shape.unused, self.returned(s) == 0)
+
+    @leads_to(editions=FAST)
+    def unused_calls_are_named(self, s: S) -> tuple[Condition, Condition]:
+        """FAST over an unused call says so, and does not wait for anything else."""
+        asked = bool(self.shape.unused) and not self.faults
+        return and_(asked, s.outcome[0] == Outcome.RUNNING), s.outcome[0] == Outcome.UNUSED
+
+    @always(witness="a_worker_is_engaged", editions=OURS)
+    def only_unused_calls_are_named(self, s: S) -> Condition:
+        """A call is named as unused only if it is; with SMART there is none."""
+        if {"late", "die"} & set(self.faults) or (self.shape.unused and self.edition is TRYSTATE):
+            return or_(True)  # a part that ended by itself looks as if gradients were missing
+        return not_(any_(s.outcome[a] == Outcome.UNUSED for a in self.attempts()))
+
+    @always(witness="a_worker_is_engaged", editions=OURS)
+    def the_missing_are_counted(self, s: S) -> Condition:
+        """When the root has come to rest, it knows how many gradients are missing in all parts."""
+        home = self.shape.home
+        parts = (P.RUNNING, P.PASSIVE, P.DONE)
+        same = [w for w in self.workers() if w != home]
+        failed = or_(*((s.current[w] == s.current[home]) & ~s.phase[w].isin(parts) for w in same))
+        known = s.owed[home]
+        rest = and_(s.phase[home] == P.RUNNING, self.is_at_rest(s, home), not_(failed))
+        missing = count(
+            and_(or_(w == home, s.current[w] == s.current[home]), self.begins(s, k), s.gradient[k] == 0)
+            for w in self.workers() for k in self.shape.of(w, K.SEND)
+        )  # fmt: skip
+        return implies(rest, known == missing)
+
+    # ---- SMART
+
+    @sometimes(editions=MARKS)
+    def the_wave_ends(self, s: S) -> Condition:
+        """The root counts: all marks are answered."""
+        return s.phase[self.shape.home] == P.COUNTING
+
+    @always(witness="the_wave_ends", editions=MARKS)
+    def marked_means_reachable(self, s: S) -> Condition:
+        """No send is marked that no root reaches."""
+        return all_(or_(self.shape.paths[pair.send] > 0, ~s.marked[p]) for p, pair in enumerate(self.shape.pairs))
+
+    @always(witness="the_wave_ends", editions=MARKS)
+    def reachable_means_marked(self, s: S) -> Condition:
+        """When the wave has ended, every send that the roots reach is marked."""
+        home = self.shape.home
+        running = s.phase[home].isin((P.COUNTING, P.RUNNING, P.DONE))
+        unmarked = (
+            and_(self.shape.paths[pair.send] > 0, s.alive[w], s.current[w] == s.current[home], ~s.marked[p])
+            for p, pair in enumerate(self.shape.pairs) for w in [self.shape.ends(p)[1]]
+        )  # fmt: skip
+        return implies(running, not_(any_(unmarked)))
+
+    @step(on=("take_gradient",), each=("attempt", "pair"), witness="a_worker_is_engaged", editions=MARKS)
+    def gradients_come_for_the_marked(self, before: S, after: S, attempt: Expr, pair: Expr) -> Condition:
+        """No gradient comes for a send that is not marked, unless its pass is over."""
+        known = ((p, self.shape.ends(p)[1]) for p in self.pairs())
+        return all_(implies(pair == p, or_(before.marked[p], self.is_over(before, w, attempt))) for p, w in known)

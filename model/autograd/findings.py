@@ -1,0 +1,177 @@
+"""What is known to be wrong with distributed autograd. Data: `trystate verify` checks it.
+
+All are defects of torch 2.13's torch.distributed.autograd that happen again on the real one (`trystate replay NAME`).
+G1 to G8 are of a backward pass, G9 to G14 of contexts and their ids. The checker finds them in the edition TORCH, but
+for G5, G7 and G8, which no model of states shows: a text, a value, and a call that is not made. Ours has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..checker.expectations import Finding, Run
+from ..language.systems import System
+from .backward import Backward
+from .cleanup import Contexts
+from .examples import NUMBER
+from .ids import Ids
+from .tombstones import Tombstones
+from .vocabulary import Edition
+
+_FINDINGS = (
+    Finding("old-task-fed", "G1",
+            "A gradient names no pass: what a failed pass left waiting takes the gradients of the next, which fails.",
+            "number the passes, refuse what belongs to an older one, and drop a failed pass everywhere"),
+    Finding("failed-pass-accumulates", "G2",
+            "What a failed pass has accumulated stays in the context: after a retry the gradients are too large.",
+            "keep the gradients of a pass apart until it has succeeded"),
+    Finding("duplicate-gradient", "G3",
+            "A gradient that arrives twice is executed twice: what is accumulated is too much, and nothing says so.",
+            "recognise a gradient by context, pass and message"),
+    Finding("graph-kept-after-error", "G4",
+            "A pass that fails is not cancelled: a worker that waits for a second gradient keeps its graph for ever.",
+            "cancel at every worker that the pass has reached"),
+    Finding("second-pass-asserts", "G5",
+            "A second pass on a context whose pass is running ends in an internal assertion.",
+            "refuse it with an error of its own"),
+    Finding("unused-call-hangs", "G6",
+            "A pass waits for a gradient to every call of its context: one whose result is not used is waited for "
+            "without end, and no timeout applies.",
+            "find out that all is quiet and something is missing, and fail with the name of the call"),
+    Finding("zeros-shipped", "G7",
+            "A call whose result got no gradient is sent zeros: the graph behind it is executed, and its parameters "
+            "have a gradient of zero instead of none.",
+            "ship undefined gradients as such"),
+    Finding("hooks-not-called", "G8",
+            "Hooks on parameters that are to run after their gradient is accumulated are not called.",
+            "call them when the context has the gradient"),
+    Finding("negative-ids", "G9",
+            "A worker may be number 32768 to 65535, and is kept as a signed 16 bit number: its ids are negative.",
+            "take all ids as unsigned"),
+    Finding("id-means-none", "G10",
+            "The last id of worker 65535 is -1, which means that there is no context; no worker gives out its last.",
+            "let no number mean none, and give out every id"),
+    Finding("context-recreated", "G11",
+            "A request or answer that arrives after its context was released creates it again, for good.",
+            "remember what was released, and run such a call outside any context"),
+    Finding("callback-after-release", "G12",
+            "The answer to a gradient is handled by a callback with a bare pointer to the context: when the context "
+            "was released meanwhile, it writes to freed memory.",
+            "let a callback find its context by id, or not at all"),
+    Finding("creator-dies", "G13",
+            "The contexts of a worker that dies stay on all others, for good.",
+            "release the contexts of a lost peer"),
+    Finding("clean-up-cut-off", "G14",
+            "Clean-up is passed on from worker to worker: behind one that dies nobody is told.",
+            "answer when all that one has told have answered; when one of these is lost, tell everybody"),
+)  # fmt: skip
+FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
+_NUMBERS = {f.number: f.name for f in _FINDINGS}
+
+
+def _run(
+    system: type[System], edition: Edition, *faults: str, sizes: Mapping[str, int] | None = None,
+    idle: tuple[str, ...] = (), **found: tuple[str, ...],
+) -> Run:  # fmt: skip
+    """One run; `G1=("a_property",)` says which finding explains the violation of which properties."""
+    findings: dict[str, tuple[str, ...]] = {}
+    for number, properties in found.items():
+        for name in properties:
+            findings[name] = (*findings.get(name, ()), _NUMBERS[number])
+    return Run(system, sizes or {}, edition, faults, findings, idle)
+
+
+def _contexts(
+    edition: Edition, *faults: str, w: int = 3, c: int = 2, o: int = 1, p: int = 0,
+    idle: tuple[str, ...] = (), **found: tuple[str, ...],
+) -> Run:  # fmt: skip
+    """Workers, calls, whether the context may be left while calls are out, passes."""
+    sizes = {"worker": w, "calls": c, "outlives": o, "passes": p}
+    idle = (*idle, *(() if p else ("a_pass_runs_elsewhere",)))
+    return _run(Contexts, edition, *faults, sizes=sizes, idle=idle, **found)
+
+
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+STAYS = ("after_exit_and_quiet_nobody_has_it", "clean_up_reaches_everybody")
+BACK = ("released_is_for_good", *STAYS)
+PROMPT = ("a_call_outlives_the_context", "clean_up_comes_first")
+LOSSES = ("crash", "creator_crash", "timeout", "lose", "duplicate")
+
+# fmt: off
+CONTEXTS: tuple[Run, ...] = (
+    _contexts(TORCH, w=2, o=0, idle=PROMPT),
+    _contexts(TORCH, w=2, G11=BACK),
+    _contexts(TORCH, "creator_crash", w=2, o=0, G13=STAYS),
+    _contexts(TORCH, o=0, idle=PROMPT),
+    _contexts(TORCH, "lose", "duplicate", o=0, idle=PROMPT),
+    _contexts(TORCH, "crash", o=0, G14=STAYS),
+    _contexts(TORCH, "timeout", o=0, G11=BACK),
+    _contexts(TORCH, "error", o=0, p=1, idle=PROMPT,
+              G4=("what_is_released_is_not_in_use",), G12=("no_callback_touches_what_is_gone",)),
+    _contexts(TORCH, G11=BACK),
+    _contexts(TRYSTATE, o=0, idle=PROMPT),
+    _contexts(TRYSTATE, c=3),
+    _contexts(TRYSTATE, "error", c=3, p=1),
+    _contexts(TRYSTATE, *LOSSES, o=0),
+    _contexts(TRYSTATE, *LOSSES, "error", p=1),
+    _contexts(TRYSTATE, *LOSSES[:3], c=3),
+    _contexts(TRYSTATE, "crash", w=4, c=3),
+    _run(Tombstones, TORCH, G11=("released_is_for_good", "after_exit_and_quiet_nobody_has_it")),
+    _run(Tombstones, TRYSTATE, sizes={"context": 4}),
+    _run(Ids, TORCH, G9=("an_id_says_whose_it_is",), G10=("no_id_means_none", "every_id_is_given_out")),
+    _run(Ids, TRYSTATE),
+)
+# fmt: on
+
+
+def _backward(
+    edition: Edition, graph: str, *faults: str, attempts: int = 1, idle: tuple[str, ...] = (), **found: tuple[str, ...]
+) -> Run:
+    """One graph of the examples, and how often backward() is called."""
+    sizes = {"graph": NUMBER[graph], "attempt": attempts}
+    return _run(Backward, edition, *faults, sizes=sizes, idle=idle, **found)
+
+
+SMART = Edition.SMART
+FINE, UNMET, LOCAL = ("it_raises",), ("it_returns", "a_retry_returns"), ("a_worker_is_engaged",)
+ALL = ("error", "late", "lose", "copy", "die", "leave")
+ADDED = ("a_failed_pass_leaves_no_gradients",)
+KEPT = ("after_an_error_nothing_is_left",)
+WAITS = ("errors_reach_everybody", *KEPT)
+TWICE = ("inputs_are_counted", "a_send_runs_once", "a_part_is_done_when_all_has_run")
+MIXED = ("a_retry_is_not_disturbed", *TWICE, "answers_concern_their_pass")
+UNNAMED = ("unused_calls_are_named",)
+UNTRIED = ("a_retry_returns",)
+SHAPES = ("note", "nested", "diamond")
+
+# fmt: off
+PASSES: tuple[Run, ...] = (
+    *(_backward(TORCH, graph, idle=FINE) for graph in SHAPES),
+    _backward(TORCH, "note", "error", G2=ADDED),
+    _backward(TORCH, "unused-alone", idle=(*FINE, *UNMET, *LOCAL),
+              G6=("backward_ends", *UNNAMED, "deadlock_freedom")),
+    _backward(TORCH, "unused-call", idle=UNMET, G4=WAITS, G6=UNNAMED, G2=ADDED),
+    _backward(TORCH, "note", "die", G4=KEPT, G2=ADDED),
+    _backward(TORCH, "note", "copy", G3=("gradients_are_right", *ADDED, *KEPT, *TWICE, "the_root_returns_last")),
+    _backward(TORCH, "note", "leave", G4=KEPT, G12=("released_contexts_are_not_touched",)),
+    _backward(TORCH, "shared", "error", attempts=2, G1=MIXED, G4=WAITS, G2=ADDED),
+    _backward(TORCH, "note", "again", attempts=2, idle=UNTRIED),
+    *(_backward(TRYSTATE, graph, idle=FINE) for graph in SHAPES),
+    _backward(TRYSTATE, "note", "again", attempts=2, idle=UNTRIED),
+    _backward(TRYSTATE, "unused-alone", idle=(*UNMET, *LOCAL)),
+    _backward(TRYSTATE, "unused-call", idle=UNMET),
+    _backward(TRYSTATE, "unused-far", idle=UNMET),
+    _backward(TRYSTATE, "note", *ALL, attempts=2),
+    _backward(TRYSTATE, "shared", *ALL),
+    _backward(TRYSTATE, "chain-3", *ALL),
+    _backward(TRYSTATE, "crossed", "error", "late"),
+    _backward(TRYSTATE, "unused-output", *ALL, idle=UNMET),
+    *(_backward(SMART, graph, idle=FINE) for graph in SHAPES),
+    _backward(SMART, "note", "again", attempts=2, idle=UNTRIED),
+    _backward(SMART, "unused-alone", idle=(*FINE, *LOCAL)),
+    _backward(SMART, "unused-call", idle=FINE),
+    _backward(SMART, "note", *ALL, attempts=2),
+    _backward(SMART, "unused-output", *ALL),
+)
+# fmt: on
+PLAN: tuple[Run, ...] = PASSES + CONTEXTS

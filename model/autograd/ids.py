@@ -1,0 +1,146 @@
+"""Ids of contexts, messages and passes: some bits say whose an id is, the others count what that worker has given out.
+
+The runtime's have 16 bits of worker and 48 bits of counter; here they are few, so that every id of every worker is
+given out. torch keeps the worker's number as a signed one, and never gives out the last id: an id is asserted to be
+below it. The id that means "no context" is -1; ours is no number at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..language import (
+    Expr,
+    SymbolicState,
+    System,
+    all_,
+    always,
+    any_,
+    arc,
+    constant,
+    flag,
+    implies,
+    index,
+    integer,
+    ite,
+    machine,
+    ord_,
+    sometimes,
+    terminal,
+    transition,
+)
+from .vocabulary import Counter, Edition
+
+S = SymbolicState
+Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+NONE = -1  # torch's id for "no context"
+
+
+class Ids(System):
+    """What each of some workers gives out, from its first id until it has no more."""
+
+    title = "Ids"
+    Edition = (Edition.TORCH, Edition.TRYSTATE)
+
+    worker = index(4, "a power of 2: all that the bits have room for")
+    numbers = constant(4, "a power of 2: how many ids the counter has room for")
+
+    given = integer(0, "numbers", per="worker", doc="how many ids it has given out: the next one's counter")
+    refused = flag(per="worker", doc="it was asked for one more, and said that there is none")
+
+    @machine(Counter, each="worker")
+    def counter(self, s: S, worker: Expr) -> Any:
+        """The counter of a worker."""
+        fresh = ite(s.given[worker] == 0, Counter.FRESH, Counter.COUNTING)
+        return ite(s.refused[worker], Counter.EXHAUSTED, fresh)
+
+    # ---- what an id is
+
+    def first(self, worker: Expr) -> Any:
+        """The worker's number, and zeros."""
+        return self.shifted(self.kept_number(worker))
+
+    def shifted(self, number: Any) -> Any:
+        return sum((number for _ in range(1, self.numbers)), start=number)
+
+    def kept_number(self, worker: Expr) -> Any:
+        """torch keeps it in a signed integer of its bits."""
+        workers = self.sizes["worker"]
+        if self.edition is TORCH:
+            return ord_(worker) - ite(ord_(worker) < workers // 2, 0, workers)
+        return ord_(worker)
+
+    def largest(self, worker: Expr) -> Any:
+        return self.first(worker) + self.numbers - 1
+
+    def available(self) -> int:
+        """How many ids a worker gives out."""
+        room: int = self.sizes["numbers"]
+        return room - 1 if self.edition is TORCH else room
+
+    # ---- the steps
+
+    @transition(
+        each="worker", moves=[arc(Counter.FRESH, Counter.COUNTING)],
+        cite="distributed-autograd-contexts 2.2: newAutogradMessageId",
+    )  # fmt: skip
+    def give(self, s: S, worker: Expr) -> None:
+        """A new id."""
+        s.when(s.given[worker] < self.available())
+        s.given[worker] = s.given[worker] + 1
+
+    @transition(
+        each="worker", moves=[arc(Counter.COUNTING, Counter.EXHAUSTED)],
+        cite="distributed-autograd-contexts 2.2: next_autograd_message_id_ < max_id_",
+    )  # fmt: skip
+    def refuse(self, s: S, worker: Expr) -> None:
+        """There is no id left: torch's assertion fails, ours raises IdsExhaustedError."""
+        s.when(s.given[worker] >= self.available(), ~s.refused[worker])
+        s.refused[worker] = True
+
+    # ---- what must hold
+
+    @terminal
+    def at_rest(self, s: S) -> Condition:
+        """Nobody has an id left."""
+        return all_(s.refused[j] for j in s.worker)
+
+    def last_given(self, s: S, worker: Expr) -> Any:
+        return self.first(worker) + s.given[worker] - 1
+
+    @sometimes()
+    def somebody_has_no_more(self, s: S) -> Condition:
+        """A worker has given out all of its ids."""
+        return any_(s.refused[j] for j in s.worker)
+
+    @always(witness="somebody_has_no_more")
+    def an_id_says_whose_it_is(self, s: S) -> Condition:
+        """An id begins with the number of the worker that gave it out, and is not negative."""
+        return all_(implies(s.given[j] > 0, self.is_of(self.last_given(s, j), j)) for j in s.worker)
+
+    def is_of(self, number: Any, worker: Expr) -> Condition:
+        begin = self.shifted(ord_(worker))
+        return (number >= begin) & (number < begin + self.numbers)
+
+    @always(witness="somebody_has_no_more")
+    def ids_are_unique(self, s: S) -> Condition:
+        """No two workers give out the same id."""
+        differ = (
+            all_(
+                (ord_(i) == ord_(j)) | (s.given[i] == 0) | (s.given[j] == 0)
+                | (self.last_given(s, i) != self.last_given(s, j)) for i in s.worker
+            )
+            for j in s.worker
+        )  # fmt: skip
+        return all_(differ)
+
+    @always(witness="somebody_has_no_more")
+    def no_id_means_none(self, s: S) -> Condition:
+        """The largest id of a worker is not the one that means that there is none."""
+        return all_(self.largest(j) != NONE for j in s.worker)
+
+    @always(witness="somebody_has_no_more")
+    def every_id_is_given_out(self, s: S) -> Condition:
+        """Who has no more ids has given out as many as the counter has room for."""
+        return all_(implies(s.refused[j], s.given[j] == self.numbers) for j in s.worker)

@@ -1,0 +1,295 @@
+"""A backward pass over one distributed graph: what every edition has. Nodes wait, run and feed; recvs ship to sends.
+
+The graph is one of `graphs`; `over` makes the system of any other. An attempt is one call of backward() by the root's
+worker. A gradient is modelled as the number of ways that it came from the root: a leaf has the right one when it has
+as many as the graph has ways to it.
+
+Abstractions. Requests and answers may overtake each other, also between the same two workers: that is more than a
+connection does. A node runs in one step. The gradients of the outputs of one recv are added up.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from ..errors import UsageError
+from ..language import (
+    Arc,
+    Expr,
+    SymbolicState,
+    System,
+    and_,
+    arc,
+    choice,
+    constant,
+    count,
+    flag,
+    index,
+    integer,
+    ite,
+    machine,
+    may,
+    named,
+    not_,
+    or_,
+    transition,
+)
+from .examples import GRAPHS
+from .graphs import Graph
+from .vocabulary import Edition, NodeKind, NodeState, Part
+
+S = SymbolicState
+Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
+N, K, P = NodeState, NodeKind, Part
+TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Edition.SMART
+OURS = (TRYSTATE, SMART)
+Each = Sequence[Any]  # a condition for every worker, or for every node
+PAIRS_MAX = 8
+
+
+class Call(enum.Enum):
+    """A request and its answer."""
+
+    UNSENT = "not sent"
+    OUT = "on its way"
+    HELD = "taken in, not answered"
+    DONE = "the answer that all is done is on its way"
+    FAILED = "the answer that it failed is on its way"
+    LOST = "nothing is on its way any more"
+    OVER = "answered, or given up"
+
+
+UNANSWERED = (Call.OUT, Call.HELD, Call.DONE, Call.FAILED, Call.LOST)
+
+
+class Outcome(enum.Enum):
+    """What became of a call of backward()."""
+
+    AWAITED = "not called yet"
+    RUNNING = "has not returned"
+    RETURNED = "returned"
+    UNUSED = "raised: a call is not used"
+    RAISED = "raised something else"
+
+
+def moves(of: str, origins: Iterable[enum.Enum], *dests: enum.Enum, editions: Any = ()) -> tuple[Arc, ...]:
+    """A step may move its own, or others, from each of some states to each of others."""
+    pairs = [(origin, dest) for origin in origins for dest in dests if origin is not dest]
+    return tuple(m for origin, dest in pairs for m in may(origin, dest, of=of, editions=editions))
+
+
+OWN, OTHERS = "self", "others"
+ENGAGED = (P.COUNTING, P.RUNNING, P.DRAINING)
+RUNS = moves(OTHERS, [P.PASSIVE, P.DRAINING], P.RUNNING)
+COUNTED = (N.WAITING, N.READY, N.EXECUTED, N.CAPTURED, N.SHIPPED)
+SKIPS = moves(OTHERS, [*COUNTED, N.UNREACHED], N.SKIPPED)
+RESET = moves(OTHERS, [*COUNTED, N.SKIPPED], N.UNREACHED)
+
+
+class Passes(System):
+    """The graph, its nodes, and what they have been given."""
+
+    title = "A backward pass"
+    Edition = Edition
+    graphs: ClassVar[tuple[Graph, ...]] = GRAPHS
+
+    graph = constant(0, "which of the graphs")
+    worker, node, pair, link = index(2), index(1), index(1), index(1)
+    attempt = index(1)
+    inputs, ways = constant(1, "most edges into a node"), constant(1, "most ways to a node")
+
+    outcome = choice(Outcome, per="attempt")
+    phase = choice(Part, per="worker", doc="a worker's part; draining, and in torch passive, can be told from the rest")
+    current = integer(0, "attempt", per="worker", doc="the pass that it is a part of")
+    alive = flag(per="worker", initial=True)
+    released = flag(per="worker", doc="the context is released there")
+    ran = flag(per="node")
+    fed = integer(0, "inputs", per="node", doc="how many of its inputs it has been given")
+    gradient = integer(0, "ways", per="node", doc="the gradient that it has been given")
+    grads = integer(0, "ways", per="node", doc="a leaf: its gradient in the context")
+    call = choice(Call, per=("attempt", "pair"), doc="the BACKWARD of a pair")
+    load = integer(0, "ways", per=("attempt", "pair"), doc="the gradient that it carries")
+
+    @classmethod
+    def over(cls, graph: Graph) -> type[Passes]:
+        """The system of another graph."""
+        return type(cls.__name__, (cls,), {"graphs": (graph,), "__doc__": cls.__doc__})
+
+    def _sizes(self, body: dict[str, Any], given: dict[str, int]) -> dict[str, int]:
+        number = given.get("graph", 0)
+        if not 0 <= number < len(self.graphs):
+            known = ", ".join(f"{k} {graph.name}" for k, graph in enumerate(self.graphs))
+            raise UsageError(f"{self.name} has no graph {number}: it has {known}")
+        self.shape = shape = self.graphs[number]
+        if not 0 < len(shape.pairs) <= PAIRS_MAX:
+            raise UsageError(f"{shape.name} has {len(shape.pairs)} pairs: give a graph with 1 to {PAIRS_MAX}")
+        nodes = range(len(shape.nodes))
+        fixed = {
+            "worker": shape.workers, "node": len(nodes), "pair": len(shape.pairs), "link": len(shape.links),
+            "inputs": max(1, *(len(shape.feeders(k)) for k in nodes)), "ways": 2 * max(shape.paths),
+        }  # fmt: skip
+        for name, size in fixed.items():
+            if given.get(name, size) != size:
+                raise UsageError(f"{self.name}: {name}={given[name]}, but {shape.name} has {size}: leave it out")
+        return super()._sizes(body, {**given, **fixed})
+
+    @property
+    def label(self) -> str:
+        faults = f" with {self.faults_label}" if self.faults else ""
+        return f"{self.name}({self.shape.name}, attempt={self.sizes['attempt']}) {self.edition.name}{faults}"
+
+    # ---- the graph
+
+    def at(self, place: Expr, holds: Each, name: str = "") -> Condition:
+        """What holds of the member that an index stands for, out of what holds of each; prints its name."""
+        found = or_(*(and_(place == k, each) for k, each in enumerate(holds)))
+        return named(name, found) if name else found
+
+    def workers(self) -> range:
+        return range(self.shape.workers)
+
+    def nodes(self) -> range:
+        return range(len(self.shape.nodes))
+
+    def pairs(self) -> range:
+        return range(len(self.shape.pairs))
+
+    def attempts(self) -> range:
+        return range(self.sizes["attempt"])
+
+    def kind(self, node: Expr, *kinds: NodeKind) -> Condition:
+        return self.at(node, [self.shape.nodes[k].kind in kinds for k in self.nodes()])
+
+    def reached(self, s: S, k: int) -> Condition:
+        """Does anybody count on this node?"""
+        return or_(*(self.begins(s, source) for source in self.sources(k)))
+
+    def begins(self, s: S, k: int) -> Condition:
+        """Is this root or send counted?"""
+        if self.shape.nodes[k].kind is K.ROOT:
+            return s.gradient[k] > 0
+        return s.marked[self.shape.pair_of[k]] if self.edition is SMART else True
+
+    def sources(self, k: int) -> list[int]:
+        """The root and the sends from which a node can be reached within its worker, itself among them."""
+        begins = self.shape.of(self.shape.nodes[k].worker, K.ROOT, K.SEND)
+        return [source for source in begins if k in self.shape.local_reach(source)]
+
+    def waits_for(self, s: S, k: int) -> Condition:
+        """How many gradients a node waits for."""
+        return count(self.reached(s, feeder) for feeder in self.shape.feeders(k))
+
+    # ---- the nodes of a worker
+
+    def lives(self, s: S, w: int) -> Condition:
+        """Does this worker run nodes?"""
+        return s.phase[w] == P.RUNNING
+
+    def is_ready(self, s: S, k: int) -> Condition:
+        node = self.shape.nodes[k]
+        given = s.gradient[k] > 0 if node.kind in (K.ROOT, K.SEND) else s.fed[k] == self.waits_for(s, k)
+        return and_(self.lives(s, node.worker), ~s.ran[k], self.reached(s, k), given)
+
+    def any_ready(self, s: S, w: int) -> Condition:
+        return or_(*(self.is_ready(s, k) for k in self.shape.of(w)))
+
+    def missing(self, s: S, w: int) -> Condition:
+        """How many of its sends have no gradient."""
+        return count(and_(self.begins(s, k), s.gradient[k] == 0) for k in self.shape.of(w, K.SEND))
+
+    def is_unanswered(self, s: S, w: int) -> Condition:
+        """Does a gradient that it has shipped in its pass wait for an answer?"""
+        waits = (s.call[a, p].isin(UNANSWERED) & (s.current[w] == a + 1) for a, p in self.calls_of(w))
+        return or_(*waits)
+
+    def calls_of(self, w: int) -> list[tuple[int, int]]:
+        """The places of the gradients that a worker ships, in each attempt."""
+        return [(a, p) for a in self.attempts() for p in self.shape.recvs(w)]
+
+    def clears(self, s: S, when: Each) -> None:
+        """Nothing of a pass is in the nodes of these workers any more."""
+        for j in s.node:
+            gone = or_(*(and_(self.is_of(j, w), when[w]) for w in self.workers()))
+            s.ran[j] = and_(s.ran[j], not_(gone))
+            s.fed[j] = ite(gone, 0, s.fed[j])
+            s.gradient[j] = ite(gone, 0, s.gradient[j])
+
+    def is_of(self, node: Expr, w: int) -> Condition:
+        return or_(*(node == k for k in self.shape.of(w)))
+
+    def goes_to(self, pair: Expr, w: int) -> Condition:
+        """Does this worker take the gradient of the pair?"""
+        return or_(*(pair == p for p in self.shape.sends(w)))
+
+    def comes_from(self, pair: Expr, w: int) -> Condition:
+        """Does this worker ship it?"""
+        return or_(*(pair == p for p in self.shape.recvs(w)))
+
+    def at_taker(self, pair: Expr, holds: Each, name: str = "") -> Condition:
+        """What holds at the worker that takes the gradient of a pair, out of what holds at each."""
+        found = or_(*(and_(self.goes_to(pair, w), each) for w, each in enumerate(holds)))
+        return named(name, found) if name else found
+
+    @transition(
+        each="node",
+        moves=[
+            arc(N.READY, N.EXECUTED), arc(N.READY, N.CAPTURED), arc(N.READY, N.SHIPPED),
+            arc(N.WAITING, N.READY, of=OTHERS), arc(P.RUNNING, P.DRAINING, of=OTHERS),
+            moves(OTHERS, [*COUNTED, N.UNREACHED], N.SKIPPED, editions=[TORCH]),
+            moves(OWN, [N.READY], N.SKIPPED, editions=[TORCH]),
+            moves(OTHERS, [P.RUNNING], P.PASSIVE, P.FAILED, editions=[TORCH]),
+        ],
+        cite="engine.cpp:Engine::evaluate_function",
+    )  # fmt: skip
+    def run(self, s: S, node: Expr) -> None:
+        """A node whose inputs are all there runs, and feeds those that follow; a recv ships to the send of its pair."""
+        s.when(self.at(node, [self.is_ready(s, k) for k in self.nodes()], "all its inputs are there"))
+        before = s.fork()
+        s.ran[node] = True
+        self.feeds(s, before, node)
+        for a in self.attempts():
+            for p, pair in enumerate(self.shape.pairs):
+                ships = and_(node == pair.recv, before.current[self.shape.nodes[pair.recv].worker] == a + 1)
+                s.call[a, p] = ite(ships, Call.OUT, s.call[a, p])
+                s.load[a, p] = ite(ships, before.gradient[pair.recv], s.load[a, p])
+
+    def feeds(self, s: S, before: S, node: Expr) -> None:
+        """What follows a node has one input more, and its gradient in addition."""
+        for k in self.nodes():
+            for feeder in self.shape.feeders(k):
+                here = node == feeder
+                s.fed[k] = ite(and_(here, s.fed[k] < self.inputs), s.fed[k] + 1, s.fed[k])
+                s.gradient[k] = ite(here, self.at_most(s.gradient[k] + before.gradient[feeder]), s.gradient[k])
+
+    # ---- what is drawn
+
+    @machine(NodeState, each="node")
+    def node_state(self, s: S, node: Expr) -> Any:
+        """A node in the pass that its worker is a part of."""
+        counted = self.at(
+            node, [and_(self.is_counted(s, self.shape.nodes[k].worker), self.reached(s, k)) for k in self.nodes()]
+        )
+        dropped = self.at(
+            node, [s.phase[self.shape.nodes[k].worker].isin((P.FAILED, P.CANCELLED)) for k in self.nodes()]
+        )
+        ran = ite(self.kind(node, K.RECV), N.SHIPPED, ite(self.kind(node, K.ACCUMULATE), N.CAPTURED, N.EXECUTED))
+        ready = self.at(node, [self.is_ready(s, k) for k in self.nodes()])
+        live = ite(s.ran[node], ran, ite(ready, N.READY, N.WAITING))
+        return ite(dropped, N.SKIPPED, ite(counted, live, N.UNREACHED))
+
+    def is_counted(self, s: S, w: int) -> Condition:
+        return s.phase[w].isin((P.RUNNING, P.PASSIVE, P.DRAINING, P.DONE))
+
+    @machine(Part, each="worker")
+    def part(self, s: S, worker: Expr) -> Any:
+        """A worker's part of a pass."""
+        idle = not_(self.at(worker, [self.any_ready(s, w) for w in self.workers()]))
+        waits = self.at(worker, [self.missing(s, w) > 0 for w in self.workers()]) if self.edition is TORCH else False
+        rest = ite(waits, P.PASSIVE, P.DRAINING)
+        return ite((s.phase[worker] == P.RUNNING) & idle, rest, s.phase[worker])
+
+    def at_most(self, value: Any) -> Any:
+        """Gradients are counted up to a bound that no right one reaches."""
+        return ite(value <= self.ways, value, self.ways)

@@ -1,0 +1,146 @@
+"""The names of distributed autograd: states, messages, errors. The runtime may import these, nothing else of the model.
+
+The value of a state is the sentence that a chart shows under its name; the value of a message or of an error says what
+it tells.
+"""
+
+import enum
+
+
+class Edition(enum.Enum):
+    """One backward pass in variants; the same properties are asked of each."""
+
+    TORCH = "FAST, the design note as torch 2.13 builds it: no pass numbers, nothing is cancelled"
+    TRYSTATE = "FAST, ours: numbered passes, termination over all messages, cancelling, deadlines"
+    SMART = "ours, SMART: first a wave marks what takes part, then as FAST"
+
+
+class Mode(enum.Enum):
+    """Which sends a pass waits for."""
+
+    FAST = "every send of the context"
+    SMART = "the sends that the roots reach"
+
+
+class NodeKind(enum.Enum):
+    """What a node of a worker's graph is."""
+
+    ROOT = "where a pass begins"
+    OP = "an operator"
+    ACCUMULATE = "a leaf: takes the gradient of a tensor"
+    SEND = "what was sent to another worker, which ships its gradient back"
+    RECV = "what was received from another worker, which is shipped its gradient"
+
+
+class NodeState(enum.Enum):
+    """A node in one pass."""
+
+    UNREACHED = "nobody counts on it"
+    WAITING = "some of its inputs are missing"
+    READY = "all of its inputs are there"
+    EXECUTED = "has run, and fed the nodes that follow"
+    CAPTURED = "a leaf: its gradient is the context's"
+    SHIPPED = "a recv: its gradient is sent to the send of its pair"
+    SKIPPED = "its worker's part failed: it does not run, what it did is dropped"
+
+
+class Part(enum.Enum):
+    """A worker's part of a pass."""
+
+    IDLE = "nothing of a pass is here"
+    MARKING = "takes part in the wave of marks"
+    COUNTING = "has the first gradient; counts what each node waits for"
+    RUNNING = "has nodes to run"
+    PASSIVE = "has nothing to run; waits for gradients"
+    DRAINING = "has run; waits for answers to its own requests"
+    DONE = "every node that counts has run"
+    FAILED = "has failed, or was told so; tells those that it sent to"
+    CANCELLED = "is over: nothing of it is left"
+
+
+class Message(enum.Enum):
+    """A request between workers; each has one answer."""
+
+    BACKWARD = "the gradient for a send"
+    MARK = "these sends take part"
+    CANCEL = "the pass is over"
+    CLEAN = "the context is released"
+
+
+class Reply(enum.Enum):
+    """The answer to a request."""
+
+    DONE = "what the request began has come to rest; so many sends more, or fewer, have no gradient"
+    FAILED = "the pass has failed here, or was refused"
+
+
+class Failure(enum.Enum):
+    """Why a pass ends with an error."""
+
+    NODE = "a node raised"
+    UNUSED = "FAST: a send gets no gradient"
+    TIMED_OUT = "the deadline has passed"
+    RELEASED = "the context was left"
+    PEER_LOST = "the connection to a worker was lost"
+    STALE = "the pass is over: a later one began, or it was cancelled"
+    RUNNING = "another pass runs in this context"
+    FREED = "the graph was freed by an earlier pass"
+
+
+# ---- contexts
+
+
+class ContextState(enum.Enum):
+    """A context on one worker."""
+
+    ABSENT = "no trace of it"
+    CREATED = "it is here; no other worker was told of it from here"
+    SHARED = "it is here; calls have taken it to other workers, or were answered"
+    IN_USE = "a backward pass runs in it here"
+    RELEASED = "it is over: here it never exists again"
+
+
+class CallState(enum.Enum):
+    """A call in a context, as seen from the worker that is called."""
+
+    IDLE = "no call"
+    REQUESTED = "the forward request is on its way"
+    RUNNING = "the body runs"
+    ANSWERED = "the forward response is on its way"
+
+
+class CleanUp(enum.Enum):
+    """CLEAN from one worker to another."""
+
+    NONE = "not sent, or answered"
+    SENT = "on its way"
+    LOST = "lost: it is sent again in a while"
+    AGAIN = "taken in, and a copy is still on its way"
+    PASSING_ON = "taken in; answered when those that it was passed on to have answered"
+
+
+class Shipped(enum.Enum):
+    """BACKWARD from the root of a pass to a worker."""
+
+    NONE = "not sent, or answered"
+    SENT = "on its way"
+    RUNNING = "taken in: the worker's part of the pass runs"
+    DONE = "the answer is on its way: all is well"
+    FAILED = "the answer is on its way: an error"
+
+
+class Counter(enum.Enum):
+    """The ids of one worker."""
+
+    FRESH = "none given out"
+    COUNTING = "some are given out"
+    EXHAUSTED = "asked for one more than there are"
+
+
+class Record(enum.Enum):
+    """What a worker keeps of another's context."""
+
+    UNHEARD = "never heard of it"
+    HELD = "has the context"
+    BURIED = "remembers by its number that it is over"
+    BELOW = "knows by the mark that it is over: nothing is kept"

@@ -1,0 +1,361 @@
+"""What the workers of a scenario call: bodies of RPCs, backward passes, and a look at what torch keeps."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed.autograd
+import torch.distributed.rpc
+from torch import Tensor
+
+dist_autograd: Any = torch.distributed.autograd  # most of it has no types
+rpc: Any = torch.distributed.rpc
+HELD_S = 60.0  # at most: what is held is let go when the scenario says so
+INPUT = 2.0
+PASSES = 30
+WAITED_PASSES = 5
+HEARD_S = 0.2  # C's part has failed, and its answer is on its way
+LATER_S = 0.02
+PARAMETER = torch.tensor([3.0], requires_grad=True)
+UNUSED = torch.tensor([5.0], requires_grad=True)
+
+_kept: dict[str, Any] = {}  # what is to live on from one call to the next
+_entries: list[Any] = []
+_gate = threading.Event()
+_entered = threading.Event()
+_noted = threading.Event()
+
+
+def contexts() -> int:
+    """How many contexts this worker keeps."""
+    return int(dist_autograd._get_debug_info()["num_autograd_contexts"])
+
+
+def passes() -> int:
+    """How many backward passes this worker takes to be running."""
+    return int(dist_autograd._get_debug_info()["num_current_backward_passes"])
+
+
+def input_tensor() -> Tensor:
+    return torch.tensor([INPUT], requires_grad=True)
+
+
+def failure(context: int, loss: Tensor, *, retain_graph: bool = False) -> str:
+    """What a backward pass raises: the first line; empty if it ends well."""
+    try:
+        dist_autograd.backward(context, [loss], retain_graph=retain_graph)
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def applied(function: Any, *arguments: object) -> Tensor:
+    """A node of autograd of our own."""
+    result: Tensor = function.apply(*arguments)
+    return result
+
+
+# ---- a gate, at which calls and nodes are held
+
+
+def open_gate() -> None:
+    _gate.set()
+
+
+def is_entered() -> bool:
+    """Whether somebody is held, or was."""
+    return _entered.is_set()
+
+
+def held(x: Tensor) -> Tensor:
+    """A call that goes on when the gate is open."""
+    _entered.set()
+    if not _gate.wait(HELD_S):
+        raise TimeoutError("nobody opened the gate")
+    return x * PARAMETER
+
+
+class Held(torch.autograd.Function):
+    """The identity, whose backward goes on when the gate is open."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        _entered.set()
+        if not _gate.wait(HELD_S):
+            raise TimeoutError("nobody opened the gate")
+        return gradient
+
+
+def times_parameter(x: Tensor) -> Tensor:
+    return x * PARAMETER
+
+
+def times_parameter_held_backward(x: Tensor) -> Tensor:
+    return applied(Held, x * PARAMETER)
+
+
+# ---- G1, G4: a pass that fails while a worker waits for its second gradient
+
+
+class Failing(torch.autograd.Function):
+    """The identity, whose backward fails until the gate is open, once B's part of the pass is as it should be."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, awaited: Callable[[], bool]) -> Tensor:
+        ctx.awaited = awaited
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        if _gate.is_set():
+            return gradient, None
+        while not rpc.rpc_sync("B", ctx.awaited):
+            pass
+        raise RuntimeError("this node fails")
+
+
+def is_in_a_pass() -> bool:
+    return passes() > 0
+
+
+def has_ended_a_pass() -> bool:
+    """Whether a pass has given the parameter a gradient here, and is over."""
+    return _noted.is_set() and passes() == 0
+
+
+def plus_shared(x: Tensor) -> Tensor:
+    """Two calls share a node."""
+    if "shared" not in _kept:
+        _kept["shared"] = PARAMETER * 2
+    shared: Tensor = _kept["shared"]
+    return x + shared
+
+
+def through_a_failing_node(x: Tensor) -> Tensor:
+    return applied(Failing, rpc.rpc_sync("B", plus_shared, (x,)), is_in_a_pass)
+
+
+def fail_and_retry(retry: bool) -> tuple[str, str, int]:
+    """On A: two ways to the shared node on B, one through C, which fails once; then the same pass again.
+
+    What the two passes raise, and how many passes B still runs before the context is left.
+    """
+    x = input_tensor()
+    with dist_autograd.context() as context:
+        loss = rpc.rpc_sync("B", plus_shared, (x,)) + rpc.rpc_sync("C", through_a_failing_node, (x,))
+        first = failure(context, loss, retain_graph=True)
+        left = rpc.rpc_sync("B", passes)
+        rpc.rpc_sync("C", open_gate)
+        second = failure(context, loss, retain_graph=True) if retry else ""
+    return first, second, left
+
+
+# ---- G2: a pass that fails on one worker when another has accumulated
+
+
+def times_noted_parameter(x: Tensor) -> Tensor:
+    parameter = x * PARAMETER
+    parameter.register_hook(lambda _: _noted.set())  # type: ignore[no-untyped-call]
+    return parameter
+
+
+def negative_by_a_failing_node(x: Tensor) -> Tensor:
+    return applied(Failing, -x, has_ended_a_pass)
+
+
+def fail_and_sum() -> tuple[str, str, float]:
+    """On A: a pass that fails on C when B has done its part, and again; what they raise, and B's gradient."""
+    x = input_tensor()
+    second = ""
+    with dist_autograd.context() as context:
+        loss = rpc.rpc_sync("B", times_noted_parameter, (x,)) + rpc.rpc_sync("C", negative_by_a_failing_node, (x,))
+        first = failure(context, loss, retain_graph=True)
+        if first:
+            rpc.rpc_sync("C", open_gate)
+            second = failure(context, loss, retain_graph=True)
+        return first, second, float(rpc.rpc_sync("B", gradient_of_parameter, (context,)))
+
+
+# ---- G3, G5, G6, G7, G8
+
+
+def backward_with_duplicate(times: int) -> float:
+    """On A: the gradient is sent to B so often more, as by a network that repeats; the gradient of B's parameter."""
+    with dist_autograd.context() as context:
+        y = rpc.rpc_sync("B", times_parameter, (input_tensor(),))
+        ship = y.grad_fn
+
+        def repeat(gradient: Tensor) -> None:
+            ship(gradient)
+            while rpc.rpc_sync("B", gradient_of_parameter, (context,)) == 0.0:
+                pass  # one after the other: at the same time they would make the pass fail
+
+        for _ in range(times):
+            y.register_hook(repeat)
+        dist_autograd.backward(context, [y], retain_graph=True)
+        return float(rpc.rpc_sync("B", gradient_of_parameter, (context,)))
+
+
+def gradient_of_parameter(context: int) -> float:
+    """What the context has of it: 0 if nothing."""
+    return float(dist_autograd.get_gradients(context).get(PARAMETER, 0.0))
+
+
+def keep_two_passes_ready() -> None:
+    """On A: a context that stays, with a loss on which a pass is held at B's gate."""
+    _kept["pass"] = enter(), rpc.rpc_sync("B", times_parameter_held_backward, (input_tensor(),))
+
+
+def run_a_pass() -> str:
+    context, loss = _kept["pass"]
+    return failure(context, loss, retain_graph=True)
+
+
+def backward_beside_an_unused_call(used: bool) -> str:
+    """On A: a loss that makes no use of what a call returned, or does."""
+    x = input_tensor()
+    with dist_autograd.context() as context:
+        result = rpc.rpc_sync("B", times_parameter, (x,), timeout=HELD_S)
+        _entered.set()
+        return failure(context, x * 2 + result if used else x * 2)
+
+
+def two_results(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x * PARAMETER, x * UNUSED
+
+
+def gradient_of_unused(context: int) -> list[float]:
+    """What the context has of the parameter that no used result depends on; empty if nothing."""
+    gradients = dist_autograd.get_gradients(context)
+    return gradients[UNUSED].tolist() if UNUSED in gradients else []
+
+
+def use_results(count: int) -> list[float]:
+    """On A: of two results of a call, so many are used."""
+    x = input_tensor()
+    with dist_autograd.context() as context:
+        results = rpc.rpc_sync("B", two_results, (x,))
+        dist_autograd.backward(context, [torch.stack(results[:count]).sum()])
+        return list(rpc.rpc_sync("B", gradient_of_unused, (context,)))
+
+
+def hook_calls(distributed: bool) -> int:
+    """On A: how often a hook is called that is to run after its parameter's gradient was accumulated."""
+    parameter = input_tensor()
+    calls: list[Tensor] = []
+    parameter.register_post_accumulate_grad_hook(calls.append)  # type: ignore[no-untyped-call]
+    if not distributed:
+        torch.autograd.backward([parameter * 2])
+        return len(calls)
+    with dist_autograd.context() as context:
+        dist_autograd.backward(context, [parameter * 2])
+    return len(calls)
+
+
+# ---- G9, G10
+
+
+def ids_of_worker(line: Any, number: int) -> None:
+    """In a process of its own: its first context id, and its last."""
+    dist_autograd._init(number)
+    with dist_autograd.context() as context:
+        line.send((context, dist_autograd._get_max_id()))
+
+
+# ---- G11, G13, G14: contexts that stay
+
+
+class SlowToRead:
+    """An argument of a call that is read when the gate is open."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return read_slowly, ()
+
+
+def read_slowly() -> SlowToRead:
+    _entered.set()
+    if not _gate.wait(HELD_S):
+        raise TimeoutError("nobody opened the gate")
+    return SlowToRead()
+
+
+def times_parameter_slow(x: Tensor, slow: SlowToRead) -> Tensor:
+    return x * PARAMETER
+
+
+def enter_and_ask() -> None:
+    """On A: a context that stays, and a call that B is slow to take in."""
+    enter()
+    _kept["answer"] = rpc.rpc_async("B", times_parameter_slow, (input_tensor(), SlowToRead()))
+
+
+def take_in() -> None:
+    """On A: the answer."""
+    _kept.pop("answer").wait()
+
+
+def enter_and_call(*path: str) -> None:
+    """On A: a context that stays, and a call that goes from worker to worker."""
+    enter()
+    pass_on(input_tensor(), *path)
+
+
+def pass_on(x: Tensor, *path: str) -> Tensor:
+    return rpc.rpc_sync(path[0], pass_on, (x, *path[1:])) if path else x * PARAMETER
+
+
+def enter() -> int:
+    """A context that stays until `leave`, whatever thread comes to that."""
+    manager = dist_autograd.context()
+    _entries.append(manager)
+    return int(manager.__enter__())
+
+
+def leave() -> None:
+    """Out of the context that was entered last."""
+    _entries.pop().__exit__(None, None, None)
+
+
+# ---- G12: calls that fail when their context is gone
+
+
+class FailsSoon(torch.autograd.Function):
+    """The identity, whose backward fails after some seconds."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seconds: float) -> Tensor:
+        ctx.seconds = seconds
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        time.sleep(ctx.seconds)
+        raise RuntimeError("this node fails")
+
+
+def fails_soon(x: Tensor, seconds: float) -> Tensor:
+    return applied(FailsSoon, x, seconds)
+
+
+def leave_failed_passes(wait: bool) -> int:
+    """On A: passes that fail on B at once, and on C later; out of their contexts in between, or after."""
+    count = 0
+    for _ in range(WAITED_PASSES if wait else PASSES):
+        x = input_tensor()
+        with dist_autograd.context() as context:
+            calls = (("B", 0.0), ("C", LATER_S))
+            loss: Any = sum(rpc.rpc_sync(to, fails_soon, (x, seconds)) for to, seconds in calls)
+            count += bool(failure(context, loss))
+            while wait and rpc.rpc_sync("C", passes):
+                pass
+            time.sleep(HEARD_S if wait else 0.0)
+    time.sleep(2 * LATER_S)
+    return count
