@@ -48,3 +48,16 @@ def test_both_rendezvous_form_the_same_rounds(part: str, tmp_path: Path) -> None
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("\n| ") >= 2
+
+
+AUTOGRAD = CHECKER.parent / "autograd.py"
+
+
+@pytest.mark.skipif(not AUTOGRAD.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+@pytest.mark.parametrize("part", ["linear", "smart"])
+def test_both_autograds_give_the_same_gradients(part: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch.distributed.rpc")
+    argv = [sys.executable, str(AUTOGRAD), "--quick", "--only", part]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("\n| ") >= 2

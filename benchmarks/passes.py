@@ -1,0 +1,114 @@
+"""What a worker process does in the benchmark of distributed autograd; worker 0 drives.
+
+Rule: it is written against names that both libraries have; `work.mode` is for ours only, which has two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from trystate.property_tests.autograd.sides import SIDES, Side, worker
+
+WIDTH = 16  # of a layer
+BURSTS = 8  # of which the fastest counts
+
+
+@dataclass(frozen=True)
+class Work:
+    """`many` calls in a shape, with tensors of `rows` times WIDTH numbers.
+
+    Shapes: "trips" (to the other workers in turn, each with what the last gave), "star" (each other worker once, and
+    the sum), "chain" (worker 1, which calls worker 2, and so on).
+    """
+
+    shape: str
+    many: int
+    rows: int
+    mode: str | None = None
+
+    def in_mode(self, mode: str) -> Work:
+        return dataclasses.replace(self, mode=mode)
+
+
+_layers: dict[int, Tensor] = {}  # of this process; in a test of plain autograd, of all
+
+
+def layer(rank: int) -> Tensor:
+    """The parameter of a worker."""
+    if rank not in _layers:
+        generator = torch.Generator().manual_seed(rank)
+        _layers[rank] = (torch.rand(WIDTH, WIDTH, generator=generator) / WIDTH).requires_grad_()
+    return _layers[rank]
+
+
+def forward(rank: int, x: Tensor) -> Tensor:
+    return x @ layer(rank)
+
+
+def hop(side: str, rank: int, last: int, x: Tensor) -> Tensor:
+    """This worker's layer, then those of the workers after it."""
+    y = forward(rank, x)
+    return y if rank == last else call(side, rank + 1, hop, side, rank + 1, last, y)
+
+
+def call(side: str, to: int, function: Any, *arguments: Any) -> Tensor:
+    """On a library, or here if `side` names none."""
+    found: Tensor = SIDES[side].rpc.rpc_sync(worker(to), function, args=arguments) if side else function(*arguments)
+    return found
+
+
+def result(work: Work, side: str, workers: int, x: Tensor) -> Tensor:
+    if work.shape == "chain":
+        y = call(side, 1, hop, side, 1, work.many, x)
+    elif work.shape == "star":
+        y = sum((call(side, k, forward, k, x) for k in range(2, work.many + 1)), call(side, 1, forward, 1, x))
+    else:
+        y = x
+        for k in range(work.many):
+            to = 1 + k % (workers - 1)
+            y = call(side, to, forward, to, y)
+    return (y * y).sum()
+
+
+def one(work: Work, side: Side, workers: int, x: Tensor) -> Tensor:
+    """An iteration; the gradient of x."""
+    options = {} if work.mode is None else {"mode": work.mode}
+    with side.autograd.context() as context:
+        side.autograd.backward(context, [result(work, side.name, workers, x)], **options)
+        gradient: Tensor = side.autograd.get_gradients(context)[x]
+        return gradient
+
+
+def made(work: Work) -> Tensor:
+    return torch.rand(work.rows, WIDTH, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+def prepare(rank: int, workers: int, side: str, work: Work) -> None:
+    """A first iteration, whose gradient is compared with plain autograd's."""
+    torch.set_num_threads(1)
+    if rank:
+        return
+    x = made(work)
+    result(work, "", workers, x).backward()
+    assert x.grad is not None
+    found = one(work, SIDES[side], workers, x)
+    assert torch.allclose(found, x.grad, rtol=1e-4, atol=1e-6), f"{side} is wrong: {found} instead of {x.grad}"
+
+
+def measure(rank: int, workers: int, side: str, work: Work, iterations: int) -> float:
+    """Seconds of an iteration."""
+    if rank:
+        return 0.0
+    x = made(work)
+    fastest = float("inf")
+    for _ in range(BURSTS):
+        began = time.perf_counter()
+        for _ in range(iterations):
+            one(work, SIDES[side], workers, x)
+        fastest = min(fastest, (time.perf_counter() - began) / iterations)
+    return fastest
