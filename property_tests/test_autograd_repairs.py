@@ -135,10 +135,7 @@ class TakesErrorsForAnswers(Backward):
 
 
 class HearsOldAnswers(Backward):
-    """A part that fails does not wait for its answers, and an answer says nothing about its pass."""
-
-    def is_settled(self, s: S, w: int) -> Any:
-        return True
+    """An answer says nothing about its pass."""
 
     def hears(self, s: S, attempt: Expr, pair: Expr) -> Each:
         return [and_(self.comes_from(pair, w), s.phase[w] == P.RUNNING) for w in self.workers()]
@@ -171,8 +168,8 @@ class SaysNothingOfTheMissing(Backward):
 class TellsNobody(Backward):
     """A part that fails is dropped, and nobody is told, as in torch."""
 
-    def has_sent(self, s: S, a: Any, link: tuple[int, int]) -> Any:
-        return False
+    def tells(self, s: S, a: int, worker: Expr) -> Any:
+        return or_(False)
 
 
 class LeavesThemWaiting(TellsNobody):
@@ -181,22 +178,23 @@ class LeavesThemWaiting(TellsNobody):
     run_out_alone = None  # type: ignore[assignment]
 
 
-class AnswersBeforeTheOthers(Backward):
-    """A part that has failed answers before those that it has told."""
+class TellsOnlyItsOwn(Backward):
+    """The root tells whom it has sent a gradient, and they tell nobody."""
 
-    def is_settled(self, s: S, w: int) -> Any:
-        return or_(w != self.shape.home, super().is_settled(s, w))
+    def tells(self, s: S, a: int, worker: Expr) -> Any:
+        home = self.shape.home
+        return self.at(worker, [w != home and self.has_sent(s, a, (home, w)) for w in self.workers()])
 
 
-class TellsUnasked(Backward):
-    """A part that owes nobody an answer tells others when it ends by itself."""
+class RaisesBeforeTheyAnswer(Backward):
+    """backward() raises when it has told everybody."""
 
-    def is_engaged(self, s: S, w: int) -> Any:
-        return True
+    def is_telling(self, s: S) -> Any:
+        return or_(False)
 
 
 class TriesAgainUnsure(Backward):
-    """Another pass begins although a request was given up."""
+    """Another pass begins although a CANCEL was given up."""
 
     def begins_now(self, s: S, attempt: Expr) -> None:
         Fast.begins_now(self, s, attempt)
@@ -273,13 +271,13 @@ MISTAKES = (
      "a_part_is_done_when_all_has_run a_send_runs_once inputs_are_counted nodes_run_on_whole_gradients "
      "only_unused_calls_are_named the_missing_are_counted"),
     (AnswersCopies, TRYSTATE, "note", 1, ("copy",),
-     "after_an_error_nothing_is_left no_error_is_swallowed only_unused_calls_are_named the_root_returns_last"),
+     "no_error_is_swallowed only_unused_calls_are_named the_root_returns_last"),
     (AnswersTheSecondAtOnce, TRYSTATE, "shared", 1, (), "only_unused_calls_are_named the_missing_are_counted"),
     (KnowsTooLateWhomToAnswer, TRYSTATE, "chain-2", 1, (), "backward_ends deadlock_freedom"),
     (GoesOnAfterAnError, TORCH, "note", 1, ("error",), "backward_ends deadlock_freedom"),
     (TakesErrorsForAnswers, TRYSTATE, "chain-2", 1, ("error",), "gradients_are_right no_error_is_swallowed"),
     (HearsOldAnswers, TRYSTATE, "note", 2, ("late",),
-     "a_retry_is_not_disturbed after_an_error_nothing_is_left answers_concern_their_pass"),
+     "a_retry_is_not_disturbed answers_concern_their_pass"),
     (WaitsForTheMissing, TRYSTATE, "unused-alone", 1, (), "backward_ends deadlock_freedom unused_calls_are_named"),
     (SaysNothingOfTheMissing, TRYSTATE, "unused-output", 1, (),
      "gradients_are_right no_error_is_swallowed the_missing_are_counted the_root_returns_last "
@@ -288,16 +286,17 @@ MISTAKES = (
      "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left"),
     (LeavesThemWaiting, TRYSTATE, "fetched", 1, ("late",),
      "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left errors_reach_everybody"),
-    (AnswersBeforeTheOthers, TRYSTATE, "chain-3", 1, ("late",),
+    (TellsOnlyItsOwn, TRYSTATE, "chain-3", 1, ("late",),
      "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left"),
-    (TellsUnasked, TRYSTATE, "note", 1, ("late",), "after_an_error_nothing_is_left"),
+    (RaisesBeforeTheyAnswer, TRYSTATE, "note", 1, ("late",), "after_an_error_nothing_is_left"),
     (TriesAgainUnsure, TRYSTATE, "fetched", 2, ("late", "lose"),
      "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left"),
-    (ForgetsWhatIsOver, TRYSTATE, "fetched", 1, ("late",), "backward_ends deadlock_freedom"),
+    (ForgetsWhatIsOver, TRYSTATE, "fetched", 1, ("late",),
+     "a_failed_pass_leaves_no_gradients after_an_error_nothing_is_left backward_ends deadlock_freedom"),
     (RefusesTheNext, TRYSTATE, "chain-2", 2, ("error",), "a_retry_is_not_disturbed"),
     (LetsTheSecondIn, TRYSTATE, "chain-2", 2, ("again",), "backward_ends deadlock_freedom"),
     (CountsBeforeTheWaveEnds, SMART, "note", 1, (),
-     "after_an_error_nothing_is_left gradients_are_right gradients_come_for_the_marked no_error_is_swallowed "
+     "gradients_are_right gradients_come_for_the_marked no_error_is_swallowed "
      "only_unused_calls_are_named reachable_means_marked the_root_returns_last"),
     (MarksEverything, SMART, "unused-output", 1, (), "marked_means_reachable only_unused_calls_are_named"),
     (ShipsWithoutMarks, SMART, "note", 1, (), "gradients_come_for_the_marked reachable_means_marked"),

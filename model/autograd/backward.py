@@ -47,7 +47,7 @@ class Backward(Numbered):
         return and_(~self.is_unsure(s), *(s.outcome[a] != Outcome.RUNNING for a in self.attempts()))
 
     def is_unsure(self, s: S) -> Condition:
-        """Ours: a request was given up, so that the context takes no other pass."""
+        """Ours: a CANCEL was given up, so that the context takes no other pass."""
         return or_(False) if self.edition is TORCH else s.unsure
 
     def gradients_are(self, s: S, passes: Any) -> Condition:
@@ -112,9 +112,7 @@ class Backward(Numbered):
         )  # fmt: skip
         if self.edition is TORCH:
             return or_(*calls)
-        cancels = (
-            s.cancel[a, link].isin(UNANSWERED[:-1]) & s.alive[here] for link, (here, _) in enumerate(self.shape.links)
-        )  # fmt: skip
+        cancels = (s.cancel[a, w].isin(UNANSWERED[:-1]) & s.alive[self.shape.home] for w in self.workers())
         marks = (
             s.mark[a, p].isin(UNANSWERED[:-1]) & s.alive[self.shape.ends(p)[0]]
             for p in self.pairs() if self.edition is SMART
@@ -146,11 +144,19 @@ class Backward(Numbered):
     def holds_on(self, s: S, a: int) -> Condition:
         """Is anything of this attempt left anywhere?"""
         parts = (*LIVE, P.DRAINING, *(() if self.edition is TORCH else (P.FAILED, P.DONE)))
-        return or_(self.is_left(s, a, *parts), self.is_on_its_way(s, a))
+        return or_(self.is_left(s, a, *parts), self.is_pending(s, a))
+
+    def is_pending(self, s: S, a: int) -> Condition:
+        """May what is under way still do something? In ours what arrives after CANCEL is refused."""
+        if self.edition is TORCH:
+            return self.is_on_its_way(s, a)
+        calls = (s.call[a, p] == Call.HELD for p in self.pairs())
+        marks = (s.mark[a, p] == Call.HELD for p in self.pairs() if self.edition is SMART)
+        return or_(*(s.cancel[a, w].isin(UNANSWERED) for w in self.workers()), *calls, *marks)
 
     @always(witness="it_raises")
     def after_an_error_nothing_is_left(self, s: S) -> Condition:
-        """When backward() has raised, nothing of the pass is on any worker, or on its way."""
+        """When backward() has raised, nothing of the pass is on any worker, and nothing under way can begin any."""
         left = (self.holds_on(s, a) for a in self.attempts())
         raised = (and_(s.outcome[a].isin(RAISED), ~self.is_unsure(s)) for a in self.attempts())
         return all_(implies(r, not_(x)) for r, x in zip(raised, left, strict=True))

@@ -293,7 +293,12 @@ class Fast(Passes):
         s.deaf[attempt, pair] = True
         self.gives_up(s, pair, True)
 
-    @fault("error", each="node", moves=[arc(P.RUNNING, P.FAILED, of=OTHERS), arc(N.READY, N.SKIPPED), SKIPS])
+    @fault(
+        "error", each="node", moves=[
+            arc(P.RUNNING, P.FAILED, of=OTHERS), moves(OTHERS, [P.RUNNING], P.CANCELLED, editions=OURS),
+            arc(N.READY, N.SKIPPED), SKIPS,
+        ],
+    )  # fmt: skip
     def raise_error(self, s: S, node: Expr) -> None:
         """An operator raises instead."""
         s.when(
@@ -333,8 +338,7 @@ class Fast(Passes):
 
     @transition(
         each="worker", moves=[
-            moves(OWN, [*ENGAGED, P.MARKING], P.FAILED, editions=OURS),
-            moves(OWN, [P.DONE, P.PASSIVE, P.MARKING], P.CANCELLED, editions=OURS), SKIPS,
+            moves(OWN, [*ENGAGED, P.MARKING, P.DONE, P.PASSIVE], P.CANCELLED, editions=OURS), SKIPS,
         ],
     )  # fmt: skip
     def clean(self, s: S, worker: Expr) -> None:

@@ -1,8 +1,9 @@
-"""Our pass: it has a number, its end is found over all messages, and its failure is told to whoever was sent something.
+"""Our pass: it has a number, its end is found over all messages, and the root tells all workers when it has failed.
 
-Dijkstra and Scholten over every request of a pass (BACKWARD, MARK, CANCEL): a worker at rest that is sent a request is
-engaged by it, and answers it when it has come to rest again and all its own requests are answered; any other request it
-answers at once. So when the root has come to rest, everything has.
+Dijkstra and Scholten over BACKWARD and MARK: a worker at rest that is sent a request is engaged by it, and answers it
+when it has come to rest again and all its own requests are answered; any other request it answers at once. So when the
+root has come to rest, everything has. A part that fails is dropped, and tells only whom it owes an answer; what is
+still on its way to it is refused, since the pass is over there. The root tells everybody, and waits for their answers.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ from .passes import (
 
 MARKS = (SMART,)
 MARKED = moves(OTHERS, [P.IDLE, P.DONE, P.CANCELLED], P.MARKING) + RESET
+OVER = (P.FAILED, P.CANCELLED)  # at the root, which tells the others; at any other worker
 TAKEN = (
     *moves(OTHERS, [P.IDLE, P.DONE, P.CANCELLED], P.COUNTING, editions=[TRYSTATE]),
     *moves(OTHERS, [P.MARKING], P.COUNTING, editions=[SMART]),
 )
-ENDS = moves(OWN, [*ENGAGED, P.MARKING], P.FAILED) + moves(OWN, [P.PASSIVE, P.MARKING], P.CANCELLED) + SKIPS
+ENDS = moves(OWN, [*ENGAGED, P.MARKING, P.PASSIVE], *OVER) + SKIPS
 
 
 class Numbered(Fast):
@@ -54,11 +56,11 @@ class Numbered(Fast):
     delta = integer(
         -PAIRS_MAX, PAIRS_MAX, initial=0, per=("attempt", "pair"), editions=OURS, doc="so many, in the answer"
     )
-    cancel = choice(Call, per=("attempt", "link"), editions=OURS, doc="the CANCEL from one worker to another")
+    cancel = choice(Call, per=("attempt", "worker"), editions=OURS, doc="the CANCEL from the root to a worker")
     unused = flag(editions=OURS, doc="why the pass fails: a call is not used")
     unsure = flag(
         editions=OURS,
-        doc="a request was given up: somebody may hold on to the pass, so that the context takes no other",
+        doc="a CANCEL was given up: somebody may hold on to the pass, so that the context takes no other",
     )
     mark = choice(Call, per=("attempt", "pair"), editions=MARKS, doc="the MARK of a pair")
     marked = flag(per="pair", editions=MARKS, doc="its send is known to take part")
@@ -174,14 +176,11 @@ class Numbered(Fast):
     def is_at_rest(self, s: S, w: int) -> Condition:
         return and_(not_(self.any_ready(s, w)), not_(self.is_unanswered(s, w)))
 
-    @transition(
-        each=("attempt", "pair"), editions=OURS, moves=[moves(OTHERS, [P.RUNNING, P.DRAINING], P.FAILED), SKIPS]
-    )
+    @transition(each=("attempt", "pair"), editions=OURS, moves=[moves(OTHERS, [P.RUNNING, P.DRAINING], *OVER), SKIPS])
     def hear_answer(self, s: S, attempt: Expr, pair: Expr) -> None:
         """The answer to a gradient arrives, or is given up: the missing are added up, an error fails the part."""
         done, lost = s.call[attempt, pair] == Call.DONE, self.is_lost(s, s.call[attempt, pair], pair)
         s.when(or_(done, lost, s.call[attempt, pair] == Call.FAILED))
-        s.unsure = or_(s.unsure, lost)
         live = self.hears(s, attempt, pair)
         for w in self.workers():
             s.owed[w] = s.owed[w] + ite(and_(live[w], done), s.delta[attempt, pair], 0)
@@ -196,20 +195,26 @@ class Numbered(Fast):
     # ---- failure
 
     def fails(self, s: S, when: Each) -> None:
-        """The parts of these workers are dropped, and everybody told whom they sent something."""
+        """The parts of these workers are dropped: who is owed an answer is told, and by the root all workers are."""
         if self.edition is TORCH:
             super().fails(s, when)
             return
+        home = self.shape.home
         for a in self.attempts():
-            for link, ends in enumerate(self.shape.links):
-                told = and_(when[ends[0]], self.here(s, ends[0], a), self.has_sent(s, a, ends))
-                s.cancel[a, link] = ite(told, Call.OUT, s.cancel[a, link])
+            for j in s.worker:
+                told = and_(when[home], self.here(s, home, a), self.tells(s, a, j))
+                s.cancel[a, j] = ite(told, Call.OUT, s.cancel[a, j])
         for j in s.worker:
             here = self.at(j, when)
-            s.phase[j] = ite(here, P.FAILED, s.phase[j])
+            s.phase[j] = ite(here, ite(j == home, P.FAILED, P.CANCELLED), s.phase[j])
             s.ended[j] = ite(and_(here, s.ended[j] < s.current[j]), s.current[j], s.ended[j])
             s.owed[j] = ite(here, 0, s.owed[j])
         self.clears(s, when)
+        self.answers(s, [and_(when[w], w != home) for w in self.workers()], Call.FAILED, Outcome.RAISED)
+
+    def tells(self, s: S, a: int, worker: Expr) -> Condition:
+        """Whom the root tells that its pass has failed: it cannot know whom that has reached."""
+        return worker != self.shape.home
 
     def has_sent(self, s: S, a: Any, link: tuple[int, int]) -> Condition:
         pairs = [p for p in self.pairs() if self.shape.ends(p) == link]
@@ -218,21 +223,20 @@ class Numbered(Fast):
 
     @transition(each="worker", editions=OURS, moves=[arc(P.FAILED, P.CANCELLED)])
     def settle(self, s: S, worker: Expr) -> None:
-        """Everybody who was told has answered, and every request is: who failed answers, or backward() raises."""
-        s.when(
-            s.phase[worker] == P.FAILED,
-            self.at(worker, [self.is_settled(s, w) for w in self.workers()], "all is answered"),
-        )
+        """Everybody who was told has answered: backward() raises."""
+        s.when(s.phase[worker] == P.FAILED, not_(self.is_telling(s)))
         s.phase[worker] = P.CANCELLED
         self.answers(s, [worker == w for w in self.workers()], Call.FAILED, Outcome.RAISED)
 
-    def is_settled(self, s: S, w: int) -> Condition:
-        told = or_(*(self.is_telling(s, w, a) for a in self.attempts()))
-        return not_(or_(told, self.is_unanswered(s, w), self.is_marking(s, w)))
-
-    def is_telling(self, s: S, w: int, a: int) -> Condition:
-        links = (link for link, (here, _) in enumerate(self.shape.links) if here == w)
-        return and_(self.here(s, w, a), or_(*(s.cancel[a, link].isin(UNANSWERED) for link in links)))
+    def is_telling(self, s: S) -> Condition:
+        """Does the root wait for an answer to CANCEL?"""
+        home = self.shape.home
+        told = (
+            and_(self.here(s, home, a), s.cancel[a, w].isin(UNANSWERED))
+            for a in self.attempts()
+            for w in self.workers()
+        )
+        return named("somebody has not answered", or_(*told))
 
     def answers(self, s: S, when: Each, answer: Call, outcome: Outcome) -> None:
         if self.edition is TORCH:
@@ -241,31 +245,21 @@ class Numbered(Fast):
         super().answers(s, [and_(when[w], s.unused) for w in self.workers()], answer, Outcome.UNUSED)
         super().answers(s, when, answer, outcome)
         for a in s.attempt:
-            for link in s.link:
-                told = self.at(link, [when[self.shape.links[n][1]] for n in range(len(self.shape.links))])
-                s.cancel[a, link] = ite(and_(told, s.cancel[a, link] == Call.HELD), Call.DONE, s.cancel[a, link])
             for p in s.pair if self.edition is SMART else ():
                 held = and_(self.at_taker(p, when), s.mark[a, p] == Call.HELD)
                 s.mark[a, p] = ite(held, answer, s.mark[a, p])
 
     @transition(
-        each=("attempt", "link"),
+        each=("attempt", "worker"),
         editions=OURS,
-        moves=[moves(OTHERS, [*LIVE, P.DRAINING, P.DONE, P.IDLE, P.CANCELLED], P.FAILED), SKIPS],
+        moves=[moves(OWN, [*LIVE, P.DRAINING, P.DONE], P.CANCELLED), SKIPS],
     )
-    def take_cancel(self, s: S, attempt: Expr, link: Expr) -> None:
-        """A worker is told that the pass is over: it drops its part, and tells whom it has sent something."""
-        s.when(s.cancel[attempt, link] == Call.OUT)
-        told = [
-            self.at(link, [self.shape.links[n][1] == w for n in range(len(self.shape.links))]) for w in self.workers()
-        ]
-        s.when(named("its taker lives", or_(*(and_(told[w], s.alive[w]) for w in self.workers()))))
-        part = [self.here(s, w, attempt) for w in self.workers()]
-        new = [and_(told[w], s.ended[w] <= ord_(attempt)) for w in self.workers()]
-        held = or_(*(and_(new[w], not_(and_(part[w], self.is_engaged(s, w)))) for w in self.workers()))
-        s.cancel[attempt, link] = ite(held, Call.HELD, Call.DONE)
-        self.opens(s, ord_(attempt), [and_(new[w], not_(part[w])) for w in self.workers()])
-        self.fails(s, new)
+    def take_cancel(self, s: S, attempt: Expr, worker: Expr) -> None:
+        """A worker is told that the pass is over: it drops its part, or remembers it if it has none, and answers."""
+        s.when(s.cancel[attempt, worker] == Call.OUT, s.alive[worker])
+        s.cancel[attempt, worker] = Call.DONE
+        self.fails(s, [and_(worker == w, self.here(s, w, attempt)) for w in self.workers()])
+        s.ended[worker] = ite(s.ended[worker] <= ord_(attempt), ord_(attempt) + 1, s.ended[worker])
 
     def is_engaged(self, s: S, w: int) -> Condition:
         """Does it owe an answer, or is it the root?"""
@@ -273,17 +267,14 @@ class Numbered(Fast):
         held = (s.call[a, p] == Call.HELD for a in self.attempts() for p in self.shape.sends(w))
         return or_(root, self.holds_mark(s, w), *held)
 
-    @transition(each=("attempt", "link"), editions=OURS)
-    def hear_cancelled(self, s: S, attempt: Expr, link: Expr) -> None:
-        """A CANCEL is answered, or given up."""
-        nobody = and_(
-            s.cancel[attempt, link] == Call.OUT,
-            self.at(link, [~s.alive[self.shape.links[n][1]] for n in range(len(self.shape.links))]),
-        )
-        lost = or_(nobody, s.cancel[attempt, link] == Call.LOST)
-        s.when(or_(lost, s.cancel[attempt, link] == Call.DONE))
-        s.cancel[attempt, link] = Call.OVER
-        s.unsure = or_(s.unsure, lost)
+    @transition(each=("attempt", "worker"), editions=OURS)
+    def hear_cancelled(self, s: S, attempt: Expr, worker: Expr) -> None:
+        """A CANCEL is answered, or given up; who is dead keeps nothing."""
+        state = s.cancel[attempt, worker]
+        nobody = and_(state == Call.OUT, ~s.alive[worker])
+        s.when(or_(nobody, state == Call.LOST, state == Call.DONE))
+        s.unsure = or_(s.unsure, and_(state == Call.LOST, s.alive[worker]))
+        s.cancel[attempt, worker] = Call.OVER
 
     # ---- SMART: the wave
 
@@ -349,12 +340,11 @@ class Numbered(Fast):
                 held = and_(self.at_taker(p, [worker == w for w in self.workers()]), s.mark[a, p] == Call.HELD)
                 s.mark[a, p] = ite(held, Call.DONE, s.mark[a, p])
 
-    @transition(each=("attempt", "pair"), editions=MARKS, moves=[moves(OTHERS, [P.MARKING], P.FAILED), SKIPS])
+    @transition(each=("attempt", "pair"), editions=MARKS, moves=[moves(OTHERS, [P.MARKING], *OVER), SKIPS])
     def hear_marked(self, s: S, attempt: Expr, pair: Expr) -> None:
         """The answer to a mark arrives, or none will."""
         done, lost = s.mark[attempt, pair] == Call.DONE, self.is_lost(s, s.mark[attempt, pair], pair)
         s.when(or_(done, lost, s.mark[attempt, pair] == Call.FAILED))
-        s.unsure = or_(s.unsure, lost)
         live = self.hears(s, attempt, pair)
         s.mark[attempt, pair] = Call.OVER
         self.fails(s, [and_(live[w], not_(done)) for w in self.workers()])
@@ -389,11 +379,11 @@ class Numbered(Fast):
         s.when(s.mark[attempt, pair].isin((Call.OUT, Call.DONE, Call.FAILED)))
         s.mark[attempt, pair] = Call.LOST
 
-    @fault("lose", each=("attempt", "link"), editions=OURS)
-    def lose_cancel(self, s: S, attempt: Expr, link: Expr) -> None:
+    @fault("lose", each=("attempt", "worker"), editions=OURS)
+    def lose_cancel(self, s: S, attempt: Expr, worker: Expr) -> None:
         """A CANCEL is lost, or the answer to one."""
-        s.when(s.cancel[attempt, link].isin((Call.OUT, Call.DONE)))
-        s.cancel[attempt, link] = Call.LOST
+        s.when(s.cancel[attempt, worker].isin((Call.OUT, Call.DONE)))
+        s.cancel[attempt, worker] = Call.LOST
 
     @fault("late", each="worker", editions=OURS, moves=[ENDS])
     def run_out_of_time(self, s: S, worker: Expr) -> None:
@@ -402,19 +392,12 @@ class Numbered(Fast):
         self.ends(s, [worker == w for w in self.workers()])
 
     def ends(self, s: S, when: Each) -> None:
-        """A part ends by itself. Who owes an answer fails, and tells; any other part is dropped, and nobody is told.
-
-        What it has sent is remembered, so that a CANCEL is still passed on: a worker that told others without owing an
-        answer would not be waited for by anybody.
-        """
-        engaged = [self.is_engaged(s, w) for w in self.workers()]
-        quiet = [and_(when[w], not_(engaged[w])) for w in self.workers()]
-        self.fails(s, [and_(when[w], engaged[w]) for w in self.workers()])
-        self.clears(s, quiet)
-        for j in s.worker:
-            gone = self.at(j, quiet)
-            s.phase[j] = ite(gone, P.CANCELLED, s.phase[j])
-            s.owed[j] = ite(gone, 0, s.owed[j])
+        """A part ends by itself; the root's, when backward() has returned, is only dropped."""
+        home = self.shape.home
+        through = and_(when[home], s.phase[home] == P.DONE)
+        self.fails(s, [and_(when[w], not_(through)) if w == home else when[w] for w in self.workers()])
+        self.clears(s, [and_(w == home, through) for w in self.workers()])
+        s.phase[home] = ite(through, P.CANCELLED, s.phase[home])
 
     @transition(each="worker", editions=OURS, moves=[ENDS])
     def run_out_alone(self, s: S, worker: Expr) -> None:
@@ -427,10 +410,7 @@ class Numbered(Fast):
 
     def is_forgotten(self, s: S, w: int) -> Condition:
         over = or_(*(and_(self.here(s, w, a), s.outcome[a].isin(ENDED)) for a in self.attempts()))
-        coming = (
-            and_(self.here(s, w, a), s.cancel[a, link] == Call.OUT)
-            for a in self.attempts() for link, (_, there) in enumerate(self.shape.links) if there == w
-        )  # fmt: skip
+        coming = (and_(self.here(s, w, a), s.cancel[a, w] == Call.OUT) for a in self.attempts())
         return and_(or_(over, ~s.alive[self.shape.home]), not_(or_(*coming)))
 
     @transition(each="worker", editions=OURS, moves=[ENDS])
@@ -452,9 +432,6 @@ class Numbered(Fast):
     def loses(self, s: S, gone: Each) -> None:
         super().loses(s, gone)
         for a in s.attempt if self.edition is not TORCH else ():
-            for link in s.link:
-                there = self.at(link, [gone[self.shape.links[n][1]] for n in range(len(self.shape.links))])
-                s.cancel[a, link] = ite(and_(there, s.cancel[a, link] == Call.HELD), Call.LOST, s.cancel[a, link])
             for p in s.pair if self.edition is SMART else ():
                 lost = and_(self.at_taker(p, gone), s.mark[a, p] == Call.HELD)
                 s.mark[a, p] = ite(lost, Call.LOST, s.mark[a, p])
