@@ -25,6 +25,7 @@ T = TypeVar("T")
 PROMPT_SECONDS = 3.0  # within this, what must happen has happened, even on a busy machine
 PAUSE_SECONDS = 0.03  # for what must not happen; a slow machine can only hide a fault, not make one up
 AMPLE = timedelta(seconds=30)  # a timeout that is not to expire
+MAY_BLOCK = (ref.Get, ref.MultiGet, ref.QueuePop, ref.Wait, ref.Barrier)
 
 
 class Call(Generic[T]):
@@ -88,8 +89,7 @@ class Handle:
 
     def _call(self, operation: Operation, timeout: timedelta) -> Result:
         store: Any = self.store
-        may_block = isinstance(operation, ref.Get | ref.MultiGet | ref.QueuePop | ref.Wait | ref.Barrier)
-        store.set_timeout(timeout if may_block else AMPLE)  # what follows a brief look has its own time
+        store.set_timeout(timeout if isinstance(operation, MAY_BLOCK) else AMPLE)  # a brief look's time is its own
         match operation:
             case ref.Get(key):
                 return _bytes(store.get(key))

@@ -19,7 +19,7 @@ from trystate.model.store.reference import Contents, Operation, Refusal, Result
 
 from ..subjects import Disagreement
 from .deviations import Deviation, lacking, rows_above
-from .handles import AMPLE, PROMPT_SECONDS, Call, Handle
+from .handles import AMPLE, MAY_BLOCK, PROMPT_SECONDS, Call, Handle
 from .operations import ARGUMENTS, BLOCKING, KEYS, keys, operation
 from .suite import Suite
 
@@ -181,7 +181,7 @@ class _StoreMachine(RuleBasedStateMachine):
 
     def _perform(self, client: int, wanted: Operation, timeout: timedelta) -> Result | str:
         handle = self._handles[client]
-        if not isinstance(wanted, ref.Get | ref.MultiGet | ref.Wait | ref.QueuePop | ref.Barrier):
+        if not isinstance(wanted, MAY_BLOCK):
             return handle.perform(wanted)
         call = Call(handle.perform, wanted, timeout)
         if not call.blocked(PROMPT_SECONDS):
