@@ -59,7 +59,7 @@ ASKED = (
     Asked(Backward, TRYSTATE, size("note", 2), 175, "", ("again",)),
     Asked(Backward, TRYSTATE, size("chain-2", 2), 29774, "", ALL),
     Asked(Backward, TRYSTATE, size("unused-output"), 3327, "", ALL),
-    Asked(Backward, TRYSTATE, size("note"), 7986, "", ALL),
+    Asked(Backward, TRYSTATE, size("note"), 7992, "", ALL),
     Asked(Backward, SMART, size("chain-2", 2), 41562, "", ALL),
     Asked(Backward, SMART, size("chain-3", 2), 82, "", ("again",)),
     Asked(Backward, SMART, size("unused-output"), 3980, "", ALL),

@@ -297,6 +297,48 @@ def test_the_low_water_mark_buries_what_is_older() -> None:
     assert [number in here.dead for number in range(8)] == [True] * 4 + [False, False, True, False]
 
 
+def told(effects: list[Any]) -> list[tuple[int, messages.Clean]]:
+    return [(request.to, request.message) for request in effects]
+
+
+def test_who_remembers_something_above_the_low_water_mark_is_told_when_it_rises() -> None:
+    here = container()
+    first, second, third = (here.create() for _ in range(3))
+    here.sent(second, 2, [], "call")
+    here.sent(third, 3, [], "call")
+    assert told(here.release(second.number)) == [(2, messages.Clean(second.number, first.number))]
+    assert told(here.release(first.number)) == [(2, messages.Clean(first.number, third.number))]
+    assert told(here.release(third.number)) == [(3, messages.Clean(third.number, here.create().number))]
+
+
+def test_contexts_one_after_another_are_told_only_to_who_knows_them() -> None:
+    here = container()
+    for peer in (2, 3, 2):
+        context = here.create()
+        here.sent(context, peer, [], "call")
+        assert told(here.release(context.number)) == [(peer, messages.Clean(context.number, context.number + 1))]
+    assert told(here.release(here.create().number)) == []
+
+
+def test_who_is_told_late_is_told_the_low_water_mark_of_now() -> None:
+    here = container()
+    first, second = here.create(), here.create()
+    here.sent(second, 2, [], "call")
+    (request,) = perform(here.release(second.number))
+    here.release(first.number)
+    late = messages.Clean(second.number, here.create().number)
+    assert told(request.done(ConnectionError("lost"))) == [(0, late), (3, late)]
+
+
+def test_the_mark_of_a_worker_without_ids_is_its_last_one() -> None:
+    here = container(WORKERS - 1, WORKERS)
+    here._context_ids = Ids(WORKERS - 1, LAST_COUNT)
+    context = here.create()
+    here.sent(context, 2, [], "call")
+    (told,) = perform(here.release(context.number))
+    assert messages.Clean.unpack(told.message.pack()) == (here.last_id, here.last_id)
+
+
 def test_open_contexts_are_limited() -> None:
     here = container()
     here.contexts = dict.fromkeys(range(MAX_CONTEXTS))  # type: ignore[assignment]

@@ -182,8 +182,9 @@ class TellsOnlyItsOwn(Backward):
     """The root tells whom it has sent a gradient, and they tell nobody."""
 
     def tells(self, s: S, a: int, worker: Expr) -> Any:
-        home = self.shape.home
-        return self.at(worker, [w != home and self.has_sent(s, a, (home, w)) for w in self.workers()])
+        shape = self.shape
+        pairs = [[p for p in shape.sends(w) if shape.ends(p)[0] == shape.home] for w in self.workers()]
+        return self.at(worker, [or_(*(self.concerns(s, shape.home, a, p) for p in of)) for of in pairs])
 
 
 class RaisesBeforeTheyAnswer(Backward):

@@ -131,9 +131,17 @@ def conformance_checks() -> tuple[Check, ...]:
     """The comparisons with torch, of our own stores, and of our engine. Loads torch."""
     prepare_for_torch()
     from trystate.property_tests import rendezvous_operators as operators
+    from trystate.property_tests.autograd import conformance as autograd
     from trystate.property_tests.simulator import conformance as engine
     from trystate.property_tests.store_models import conformance as store_models
     from trystate.property_tests.stores import cases
     from trystate.property_tests.torch_rendezvous import conformance as rendezvous
 
-    return (*rendezvous.CHECKS, *cases.CHECKS, *store_models.CHECKS, *operators.CHECKS, *engine.CHECKS)
+    return (
+        *rendezvous.CHECKS,
+        *cases.CHECKS,
+        *store_models.CHECKS,
+        *operators.CHECKS,
+        *engine.CHECKS,
+        *autograd.CHECKS,
+    )

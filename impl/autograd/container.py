@@ -51,6 +51,7 @@ class Container:
         self._context_ids, self._message_ids, self._pass_ids = Ids(me), Ids(me), Ids(me)
         self._mine: dict[int, None] = {}  # open contexts that began here, oldest first
         self._gone: set[int] = set()  # workers that are lost
+        self._last_told: dict[int, int] = {}  # workers, to the last of `_mine` that they were told is over
         self._telling: dict[int, _Telling] = {}  # contexts that are over, of which not all others have heard
 
     @property
@@ -95,8 +96,8 @@ class Container:
         """Leave a context: it is over here, and everywhere that it was heard of from here."""
         return self._bury(self.get(number))
 
-    def _bury(self, context: Context, told_by: Asker | None = None, low: int | None = None) -> list[Effect]:
-        number = context.number
+    def _bury(self, context: Context, told_by: Asker | None = None, low: int = 0) -> list[Effect]:
+        number, before = context.number, self._low_water(context.number)
         del self.contexts[number]
         self._mine.pop(number, None)
         self.dead.bury(number)
@@ -106,12 +107,16 @@ class Container:
         if part is not None and not part.is_over:
             error = ContextReleasedError(f"context {number} was left while a backward pass ran in it", (self.me,))
             effects += part.fail(error)
-        clean = Clean(number, self._low_water(number) if low is None else low)
-        telling = self._telling[number] = _Telling(clean, told_by)
-        known = self._others if context.known & self._gone else sorted(context.known)
+        telling = self._telling[number] = _Telling(Clean(number, low), told_by)
+        known = self._others if context.known & self._gone else sorted(context.known | self._behind(number, before))
         context.sends, context.recvs, context.gradients = {}, {}, {}
         context.by_node.clear()
         return [*effects, *self._tell(telling, known), *self._told(telling)]
+
+    def _behind(self, number: int, mark: int) -> set[int]:
+        """Those that remember something above the old mark, if it has risen: untold, they would do so for ever."""
+        rises = self._low_water(number) > mark
+        return {peer for peer, last in self._last_told.items() if last >= mark} if rises else set()
 
     def _tell(self, telling: _Telling, peers: Iterable[int]) -> list[Effect]:
         """CLEAN to these, but to none twice, or to who has said it, or to who is lost."""
@@ -119,7 +124,11 @@ class Container:
         new = [peer for peer in peers if peer not in telling.told and peer != first and peer not in self._gone]
         telling.told.update(new)
         telling.waits_for.update(new)
-        return [Request(peer, CLEAN, telling.clean, (), partial(self._cleaned, telling, peer), None) for peer in new]
+        number, low = telling.clean
+        if worker_of(number) == self.me:
+            self._last_told.update({peer: max(number, self._last_told.get(peer, 0)) for peer in new})
+        clean = Clean(number, max(low, self._low_water(number)))  # it may have risen since
+        return [Request(peer, CLEAN, clean, (), partial(self._cleaned, telling, peer), None) for peer in new]
 
     def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException) -> list[Effect]:
         """An answer to CLEAN. Whoever gives none cannot pass it on, so that everybody is told."""
@@ -138,7 +147,7 @@ class Container:
         if worker_of(number) != self.me:
             return number - count_of(number)
         oldest = next(iter(self._mine), None)
-        return self._context_ids.next if oldest is None else oldest
+        return min(self._context_ids.next, self.last_id) if oldest is None else oldest  # no mark is beyond the last id
 
     def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
         """CLEAN: a context is over, and so are its creator's older ones."""
@@ -151,7 +160,7 @@ class Container:
                 effects.append(Answer(asker, b""))  # at once: they may wait for each other
         over = [n for n in self.contexts if worker_of(n) == worker_of(clean.context) and n < clean.low]
         for number in sorted(over):
-            effects += self._bury(self.contexts[number], None, clean.low)
+            effects += self._bury(self.contexts[number], low=clean.low)
         self.dead.bury(clean.context)
         self.dead.below(clean.low)
         return effects
@@ -193,7 +202,7 @@ class Container:
                 "leave this context, and use another"
             )
         part: LocalPass | None = context.part
-        if part is not None and not part.is_over:
+        if part is not None and not part.is_settled:
             raise PassRunningError(
                 f"a backward pass of worker {part.root} runs in context {context.number}: wait for it, or use another",
                 (self.me,),
@@ -217,7 +226,7 @@ class Container:
         if number <= context.ended.get(root, -1):
             return StalePassError(f"the pass {number:#x} is over", (self.me,)), []
         effects: list[Effect] = []
-        if part is not None and not part.is_over:
+        if part is not None and not part.is_settled:
             if part.root != root:
                 error = f"a backward pass of worker {part.root} runs in context {context_number}: wait for it"
                 return PassRunningError(error, (self.me,)), []

@@ -103,6 +103,11 @@ class LocalPass:
         return self.state in (State.DONE, State.FAILED, State.CANCELLED)
 
     @property
+    def is_settled(self) -> bool:
+        """Whether it is over, and at the root of a pass that failed all workers have answered that they know."""
+        return self.is_over and not self._cancels
+
+    @property
     def peers(self) -> frozenset[int]:
         """Whom it has sent to."""
         return frozenset(self._sent)

@@ -46,6 +46,13 @@ class Runner:
         """Take in an item; the recvs that a wave of marks has come to, if it is one."""
         if isinstance(item, Marked):
             return self._walk(item.edges)
+        work = self.count()
+        edges = item.edges if isinstance(item, Begin) else item.send.edges
+        work.give(edges, item.gradients)
+        return None
+
+    def count(self) -> Work:
+        """What each node waits for, from the roots and the sends that take part; counted once."""
         part = self._part
         if part.work is None:
             sources: list[Sequence[Edge]] = [send.edges for send in part.counted.values()]
@@ -54,9 +61,7 @@ class Runner:
             part.work = Work(self._engine, sources)
             if part.observe is not None:
                 part.observe("counted", part, counts=dict(part.work.counts))
-        edges = item.edges if isinstance(item, Begin) else item.send.edges
-        part.work.give(edges, item.gradients)
-        return None
+        return part.work
 
     def _walk(self, edges: Sequence[Edge]) -> list[Recv]:
         """The recvs that are newly reached."""

@@ -5,8 +5,8 @@ who does not have it does nothing. Each is told up to 21 times; then nobody is.
 
 Ours: whoever is told remembers that the context is over, whether it has it or not. It tells all that it knows, and
 answers when they have answered, so that no answer hides a worker that was not told. A repeated CLEAN changes nothing.
-When one of those who were to be told is lost, it may have told others: then everybody is told. The contexts of a
-creator that is lost are over, also those that have not come yet.
+When one of those who were to be told is lost, it may have told others: then everybody is told, but nobody twice, nor
+who said it first. The contexts of a creator that is lost are over, also those that have not come yet.
 """
 
 from __future__ import annotations
@@ -77,12 +77,28 @@ class Contexts(Sharing):
         for j in s.worker:
             to = s.known[worker, j]
             if self.edition is TRYSTATE:
-                to = and_(to | self.tells_everybody(missing), self.are_two(worker, j), ~s.noticed[worker, j])
-                to = to if told_by is None else and_(to, self.are_two(told_by, j))
-            s.clean[worker, j] = ite(and_(when, to), U.SENT, s.clean[worker, j])
+                if told_by is not None:
+                    s.told[worker, j] = s.told[worker, j] | and_(when, ord_(told_by) == ord_(j))
+                to = to | self.tells_everybody(missing)
+            self.tells(s, worker, j, and_(when, to))
+        self.has_answers(s, worker)
 
     def tells_everybody(self, missing: Any) -> Any:
         return missing
+
+    def tells(self, s: S, worker: Expr, other: Expr, when: Any) -> None:
+        """CLEAN from one to another; ours: once, and not to who is lost."""
+        if self.edition is TRYSTATE:
+            when = and_(when, self.are_two(worker, other), ~s.noticed[worker, other], ~s.told[worker, other])
+            s.told[worker, other] = s.told[worker, other] | when
+        s.clean[worker, other] = ite(when, U.SENT, s.clean[worker, other])
+
+    def has_answers(self, s: S, worker: Expr) -> None:
+        """Ours: when all have answered there is nobody left to tell; whom it has told is forgotten."""
+        if self.edition is TRYSTATE:
+            waits = any_(s.clean[worker, j] != U.NONE for j in s.worker)
+            for j in s.worker:
+                s.told[worker, j] = s.told[worker, j] & waits
 
     @transition(
         each="worker", moves=[arc((C.CREATED, C.SHARED), C.RELEASED), may(C.IN_USE, C.RELEASED, editions=OURS), TELLS],
@@ -108,6 +124,7 @@ class Contexts(Sharing):
         s.when(state.isin((U.SENT, U.AGAIN)), ~s.dead[worker1])
         first = self.is_news(s, worker1)
         s.clean[worker0, worker1] = self.taken(state, first)
+        self.has_answers(s, worker0)
         self.releases(s, worker1, first, worker0)
 
     def is_news(self, s: S, worker: Expr) -> Condition:
@@ -124,6 +141,7 @@ class Contexts(Sharing):
         s.when(s.clean[worker0, worker1] == U.PASSING_ON, ~s.dead[worker1])
         s.when(all_(s.clean[worker1, j] == U.NONE for j in s.worker))
         s.clean[worker0, worker1] = U.NONE
+        self.has_answers(s, worker0)
 
     @fault("lose", each=("worker", "worker"), moves=[arc(U.SENT, U.LOST)])
     def lose(self, s: S, worker0: Expr, worker1: Expr) -> None:
@@ -181,6 +199,8 @@ class Contexts(Sharing):
             s.known[worker, j] = False
             unsaid = s.clean[worker, j].isin((U.LOST, U.PASSING_ON))
             s.clean[worker, j] = ite(unsaid, U.NONE, s.clean[worker, j])
+            if self.edition is TRYSTATE:
+                s.told[worker, j] = False
 
     @environment(
         each=("worker", "worker"), fair=True,
@@ -203,8 +223,8 @@ class Contexts(Sharing):
         s.noticed[worker0, worker1] = True
         if self.edition is TRYSTATE:
             for j in s.worker:
-                to = and_(self.tells_everybody(untold), self.are_two(worker0, j), ~s.noticed[worker0, j])
-                s.clean[worker0, j] = ite(and_(to, s.clean[worker0, j] == U.NONE), U.SENT, s.clean[worker0, j])
+                self.tells(s, worker0, j, self.tells_everybody(untold))
+            self.has_answers(s, worker0)
             self.loses_creator(s, worker0, and_(ord_(worker1) == CREATOR, ~s.over[worker0]))
 
     def loses_creator(self, s: S, worker: Expr, when: Any) -> None:

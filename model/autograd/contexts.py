@@ -68,6 +68,7 @@ class Sharing(System):
     carries = flag(per="worker", doc="the answer names the context")
 
     clean = choice(CleanUp, per=("worker", "worker"), doc="from the first to the second")
+    told = flag(per=("worker", "worker"), doc="ours: the first need not tell the second again")
     dead = flag(per="worker")
     noticed = flag(per=("worker", "worker"), doc="the first knows that the second is lost")
 

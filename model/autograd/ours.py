@@ -216,11 +216,6 @@ class Numbered(Fast):
         """Whom the root tells that its pass has failed: it cannot know whom that has reached."""
         return worker != self.shape.home
 
-    def has_sent(self, s: S, a: Any, link: tuple[int, int]) -> Condition:
-        pairs = [p for p in self.pairs() if self.shape.ends(p) == link]
-        marks = (s.mark[a, p] != Call.UNSENT for p in pairs if self.edition is SMART)
-        return or_(*(s.call[a, p] != Call.UNSENT for p in pairs), *marks)
-
     @transition(each="worker", editions=OURS, moves=[arc(P.FAILED, P.CANCELLED)])
     def settle(self, s: S, worker: Expr) -> None:
         """Everybody who was told has answered: backward() raises."""
@@ -423,11 +418,21 @@ class Numbered(Fast):
         self.ends(s, [worker == w for w in self.workers()])
 
     def is_bereft(self, s: S, w: int) -> Condition:
+        """Is one dead that is the root, or that it has sent to, owes an answer, or expects a gradient of?"""
         near = (
-            and_(~s.alive[there if here == w else here], self.here(s, w, a), self.has_sent(s, a, (here, there)))
-            for a in self.attempts() for here, there in self.shape.links if w in (here, there)
+            and_(~s.alive[there if here == w else here], self.here(s, w, a), self.concerns(s, w, a, p))
+            for a in self.attempts() for p in self.pairs() for here, there in [self.shape.ends(p)] if w in (here, there)
         )  # fmt: skip
         return or_(~s.alive[self.shape.home], *near)
+
+    def concerns(self, s: S, w: int, a: int, p: int) -> Condition:
+        """Does a worker's part still have to do with the other end of a pair?"""
+        marks = [s.mark] if self.edition is SMART else []
+        if self.shape.ends(p)[0] == w:
+            return or_(*(cells[a, p] != Call.UNSENT for cells in (s.call, *marks)))
+        send = self.shape.pairs[p].send
+        owes = (cells[a, p] == Call.HELD for cells in (s.call, *marks))
+        return or_(and_(self.begins(s, send), s.gradient[send] == 0), *owes)
 
     def loses(self, s: S, gone: Each) -> None:
         super().loses(s, gone)

@@ -65,6 +65,22 @@ class Letter:
         return self.done(answer)
 
 
+def take(here: Container, kind: int, body: bytes, gradients: Sequence[Any], asker: Asker) -> list[Effect]:
+    """What a worker does with a request, as the driver asks it to."""
+    if kind == messages.CANCEL:
+        return here.cancel(messages.Cancel.unpack(body), asker)
+    if kind == messages.CLEAN:
+        return here.clean(messages.Clean.unpack(body), asker)
+    said: Any = (messages.Backward if kind == messages.BACKWARD else messages.Mark).unpack(body)
+    mode = said.mode if kind == messages.BACKWARD else Mode.SMART
+    part, effects = here.part_for(said.number, said.context, mode, said.retain, DEADLINE)
+    if isinstance(part, PassError):
+        return [*effects, Answer(asker, messages.failed(part))]
+    if kind == messages.BACKWARD:
+        return effects + part.arrive(said.message, gradients, asker)
+    return effects + part.mark(said.messages, asker)
+
+
 class Workers:
     """Workers with one context; subclasses say what they compute. `step` does one thing that may happen next."""
 
@@ -160,25 +176,8 @@ class Workers:
                 reply = Letter(letter.source, letter.to, letter.kind, letter.body, (), letter.done, body, letter.ended)
                 self.letters.append(reply)
 
-        asker = Asker(letter.source, answer)
-        if letter.kind == messages.CANCEL:
-            effects = here.cancel(messages.Cancel.unpack(letter.body), asker)
-        elif letter.kind == messages.CLEAN:
-            effects = here.clean(messages.Clean.unpack(letter.body), asker)
-        else:
-            effects = self._part_of_it(here, letter, asker)
+        effects = take(here, letter.kind, letter.body, letter.gradients, Asker(letter.source, answer))
         self._perform(letter.to, effects)
-
-    @staticmethod
-    def _part_of_it(here: Container, letter: Letter, asker: Asker) -> list[Effect]:
-        said: Any = (messages.Backward if letter.kind == messages.BACKWARD else messages.Mark).unpack(letter.body)
-        mode = said.mode if letter.kind == messages.BACKWARD else Mode.SMART
-        part, effects = here.part_for(said.number, said.context, mode, said.retain, DEADLINE)
-        if isinstance(part, PassError):
-            return [*effects, Answer(asker, messages.failed(part))]
-        if letter.kind == messages.BACKWARD:
-            return effects + part.arrive(said.message, letter.gradients, asker)
-        return effects + part.mark(said.messages, asker)
 
     # Faults.
 
@@ -186,10 +185,13 @@ class Workers:
         lost = [letter for letter in self.letters if letter.kind in (messages.BACKWARD, messages.MARK)]
         if lost:
             self.left["lost"] -= 1
-            letter = self.chance.choice(lost)
-            self.letters.remove(letter)
-            if letter.source not in self.dead:
-                self._perform(letter.source, letter.end(TimeoutError("no answer")))
+            self.lose(self.chance.choice(lost))
+
+    def lose(self, letter: Letter) -> None:
+        """A request or its answer is lost: whoever asked hears nothing before its deadline."""
+        self.letters.remove(letter)
+        if letter.source not in self.dead:
+            self._perform(letter.source, letter.end(TimeoutError("no answer")))
 
     def _repeat(self) -> None:
         asked = [letter for letter in self.letters if letter.answer is None]
@@ -204,18 +206,19 @@ class Workers:
         alive = [k for k in range(1, len(self.containers)) if k not in self.dead]
         if alive:
             self.left["dies"] -= 1
-            killed = self.chance.choice(alive)
-            self.dead.add(killed)
-            self.runs = [(part, run) for part, run in self.runs if part.me != killed]
-            self.watched = [part for part in self.watched if part.me != killed]
-            self.letters = [
-                letter for letter in self.letters if not (letter.answer is None and letter.source == killed)
-            ]
-            for k, container in enumerate(self.containers):
-                if k not in self.dead:
-                    self._perform(k, container.lost(killed, "killed"))
-            for letter in [one for one in self.asked if one.to == killed and one.source not in self.dead]:
-                self._perform(letter.source, letter.end(ConnectionError("killed")))
+            self.kill(self.chance.choice(alive))
+
+    def kill(self, killed: int) -> None:
+        """A worker dies."""
+        self.dead.add(killed)
+        self.runs = [(part, run) for part, run in self.runs if part.me != killed]
+        self.watched = [part for part in self.watched if part.me != killed]
+        self.letters = [letter for letter in self.letters if not (letter.answer is None and letter.source == killed)]
+        for k, container in enumerate(self.containers):
+            if k not in self.dead:
+                self._perform(k, container.lost(killed, "killed"))
+        for letter in [one for one in self.asked if one.to == killed and one.source not in self.dead]:
+            self._perform(letter.source, letter.end(ConnectionError("killed")))
 
     def _expire(self) -> None:
         waiting = [part for part in self.watched if not part.is_over]

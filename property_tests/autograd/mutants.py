@@ -1,0 +1,187 @@
+"""Mistakes in containers and parts, planted one by one: simulated passes, or the edges of the model, must find each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trystate.impl.autograd import messages
+from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.effects import Answer, Effect
+from trystate.impl.autograd.errors import PassError
+from trystate.impl.autograd.part import Arrived, LocalPass
+from trystate.impl.autograd.records import Asker
+from trystate.impl.autograd.tombstones import Tombstones
+
+
+class FinishesOnArrival(LocalPass):
+    """A source is discarded when its gradient arrives instead of after its work ran (S4)."""
+
+    def arrive(self, message: int, gradients: Any, asker: Asker) -> list[Effect]:
+        effects = super().arrive(message, gradients, asker)
+        due, self._asker = self._asker, None
+        if due is not None:
+            change, self._owed = self._owed, 0
+            effects.append(Answer(due, messages.done(change)))
+            self._engaged = False
+        return effects
+
+
+class AnswersAtOnce(LocalPass):
+    """A part is known before its completion can be told: the first gradient is answered like all others."""
+
+    def _engage(self, what: Any, asker: Asker) -> list[Effect]:
+        effects = super()._engage(what, asker)
+        return effects or [Answer(asker, messages.done(0))]
+
+
+class IgnoresFailures(LocalPass):
+    """An own request that fails does not fail the part (L2)."""
+
+    def answered(self, answer: bytes | BaseException) -> list[Effect]:
+        failed = isinstance(answer, BaseException) or messages.unpack_outcome(answer)[1] is not None
+        return super().answered(messages.done(0) if failed else answer)
+
+
+class TakesTwice(LocalPass):
+    """A gradient that comes twice is added twice (S8)."""
+
+    def arrive(self, message: int, gradients: Any, asker: Asker) -> list[Effect]:
+        if message in self.arrived and not self.is_over:
+            send = self.counted[message]
+            return [Answer(asker, messages.done(0)), *self._put(Arrived(send, gradients))]
+        return super().arrive(message, gradients, asker)
+
+
+class KeepsGradients(LocalPass):
+    """What a failed part has computed stays (S7)."""
+
+    def fail(self, error: PassError) -> list[Effect]:
+        kept = self.gradients
+        effects = super().fail(error)
+        self.gradients = kept
+        return effects
+
+
+class TellsNobody(LocalPass):
+    """The root cancels nothing (L3)."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._others = ()
+
+
+class CountsOnlyItself(LocalPass):
+    """The root asks whether its own sends have got gradients, and not how it is elsewhere."""
+
+    def answered(self, answer: bytes | BaseException) -> list[Effect]:
+        if isinstance(answer, bytes) and messages.unpack_outcome(answer)[1] is None:
+            answer = messages.done(0)
+        return super().answered(answer)
+
+
+class AnswersTwiceAlike(LocalPass):
+    """A repeated request is answered at once, though the answer is not due yet."""
+
+    def _again(self, what: Any, asker: Asker) -> list[Effect]:
+        return [Answer(asker, messages.done(0))]
+
+
+class MarksOnce(LocalPass):
+    """A wave of marks ends at the first worker that it comes to (SMART)."""
+
+    def spread(self, recvs: Any) -> list[Effect]:
+        return super().spread(recvs) if self.roots is not None else []
+
+
+class WaitsForAll(LocalPass):
+    """SMART waits for all sends, as FAST does."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.counted = dict(self.context.sends)
+        self.expected = dict(self.counted)
+        self._owed = len(self.expected)
+
+
+class EndsBeforeTheyAnswer(LocalPass):
+    """Another pass may begin while workers have not answered that this one has failed."""
+
+    @property
+    def is_settled(self) -> bool:
+        return self.is_over
+
+
+class MissesNobody(LocalPass):
+    """A part does not care who is lost."""
+
+    def lost(self, peer: int, reason: str) -> list[Effect]:
+        return []
+
+
+class MissesAnybody(LocalPass):
+    """A part fails whoever is lost."""
+
+    def lost(self, peer: int, reason: str) -> list[Effect]:
+        return self.fail(PassError(reason))
+
+
+class OwesNothing(LocalPass):
+    """An answer does not tell what was missing below it."""
+
+    def answered(self, answer: bytes | BaseException) -> list[Effect]:
+        before = self._owed
+        effects = super().answered(answer)
+        self._owed = min(before, self._owed)
+        return effects
+
+
+class NeverExpires(LocalPass):
+    """A part that waits in vain is kept."""
+
+    def expire(self) -> list[Effect]:
+        return []
+
+
+class Forgetful(Tombstones):
+    def __contains__(self, context: int) -> bool:
+        return False
+
+
+class NoTombstones(Container):
+    """A context that is over can be taken up again (S6)."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.dead = Forgetful()
+
+
+class NoFence(Container):
+    """A message of a pass that is over begins it anew (S1)."""
+
+    def part_for(self, number: int, context: int, *arguments: Any) -> Any:
+        known = self.contexts.get(context)
+        if known is not None:
+            known.ended.clear()
+            if known.part is not None and known.part.error:
+                known.part = None
+        return super().part_for(number, context, *arguments)
+
+
+class CleansOnlyHere(Container):
+    """Whoever hears that a context is over tells nobody on (L4)."""
+
+    def clean(self, clean: Any, asker: Asker) -> list[Effect]:
+        return super().clean(clean, asker)[:1]
+
+
+def having(part: type[LocalPass]) -> type[Container]:
+    return type(part.__name__, (Container,), {"part_class": part})
+
+
+# Simulated passes are to find the first, the edges of the model all of PARTS but one, and NoFence.
+PARTS = [
+    FinishesOnArrival, AnswersAtOnce, IgnoresFailures, TakesTwice, KeepsGradients, TellsNobody, CountsOnlyItself,
+    AnswersTwiceAlike, MarksOnce, WaitsForAll, NeverExpires,
+]  # fmt: skip
+UNSEEN = [EndsBeforeTheyAnswer, MissesNobody, MissesAnybody, OwesNothing]
+MISTAKES = [*map(having, PARTS), NoTombstones, NoFence, CleansOnlyHere]
