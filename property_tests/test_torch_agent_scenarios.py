@@ -8,19 +8,11 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.model.agent.findings import FINDINGS
 from trystate.property_tests.torch_agent.scenarios import CONTROLS, SCENARIOS
+from trystate.property_tests.torch_scenarios import scenario_tests
 
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_the_installed_torch_violates_the_property(name: str) -> None:
-    observation = SCENARIOS[name].run(print)
-    assert observation.reproduced, observation
-    assert observation.verdict.startswith("violated: ")
-
-
-@pytest.mark.parametrize("name", CONTROLS)
-def test_a_benign_schedule_violates_nothing(name: str) -> None:
-    observation = CONTROLS[name](print)
-    assert not observation.reproduced, observation
+test_the_installed_torch_violates_the_property, test_a_benign_schedule_violates_nothing = scenario_tests(
+    SCENARIOS, CONTROLS
+)
 
 
 def test_every_finding_of_the_agent_is_replayed() -> None:

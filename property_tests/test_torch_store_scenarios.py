@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from trystate.model.store.findings import FINDINGS
+from trystate.property_tests.torch_scenarios import scenario_tests
 from trystate.property_tests.torch_store.scenarios import CONTROLS, SCENARIOS, SCHEDULES
 from trystate.property_tests.torch_store.server import OurServer, OurServerAndClients, Server
 
@@ -27,17 +28,9 @@ def test_our_server_holds_what_torchs_violates(name: str, serve: type[Server]) -
     assert observation.verdict.startswith("held in this run: ")
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_the_installed_torch_violates_the_property(name: str) -> None:
-    observation = SCENARIOS[name].run(print)
-    assert observation.reproduced, observation
-    assert observation.verdict.startswith("violated: ")
-
-
-@pytest.mark.parametrize("name", CONTROLS)
-def test_a_benign_schedule_violates_nothing(name: str) -> None:
-    observation = CONTROLS[name](print)
-    assert not observation.reproduced, observation
+test_the_installed_torch_violates_the_property, test_a_benign_schedule_violates_nothing = scenario_tests(
+    SCENARIOS, CONTROLS
+)
 
 
 def test_every_finding_is_replayed_but_those_of_torch_1() -> None:

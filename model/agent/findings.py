@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..checker.expectations import Finding, Run
+from ..checker.expectations import Finding, Run, explained
 from ..rendezvous.findings import FINDINGS as RENDEZVOUS
 from .claims import Agents
 from .vocabulary import Edition
@@ -37,7 +37,7 @@ _FINDINGS = (
             "count restarts once, in the shared state"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
-_NUMBERS = {f.number: f.name for f in (*RENDEZVOUS.values(), *_FINDINGS)}
+_KNOWN = (*RENDEZVOUS.values(), *_FINDINGS)
 
 REFUSED = ("restarts_left_are_used",)
 UNSAID = ("closing_says_why",)
@@ -66,11 +66,7 @@ def _run(
     nodes, span = size.split()
     low, high = span.split(":")
     sizes = {"node": int(nodes), "min_nodes": int(low), "max_nodes": int(high), "ends": ends}
-    findings: dict[str, tuple[str, ...]] = {}
-    for number, properties in found.items():
-        for name in properties:
-            findings[name] = (*findings.get(name, ()), _NUMBERS[number])
-    return Run(Agents, sizes, edition, faults, findings, idle)
+    return Run(Agents, sizes, edition, faults, explained(_KNOWN, found), idle)
 
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE

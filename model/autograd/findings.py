@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..checker.expectations import Finding, Run
+from ..checker.expectations import Finding, Run, explained
 from ..language.systems import System
 from .backward import Backward
 from .cleanup import Contexts
@@ -66,7 +66,6 @@ _FINDINGS = (
             "answer when all that one has told have answered; when one of these is lost, tell everybody"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
-_NUMBERS = {f.number: f.name for f in _FINDINGS}
 
 
 def _run(
@@ -74,11 +73,7 @@ def _run(
     idle: tuple[str, ...] = (), **found: tuple[str, ...],
 ) -> Run:  # fmt: skip
     """One run; `G1=("a_property",)` says which finding explains the violation of which properties."""
-    findings: dict[str, tuple[str, ...]] = {}
-    for number, properties in found.items():
-        for name in properties:
-            findings[name] = (*findings.get(name, ()), _NUMBERS[number])
-    return Run(system, sizes or {}, edition, faults, findings, idle)
+    return Run(system, sizes or {}, edition, faults, explained(_FINDINGS, found), idle)
 
 
 def _contexts(

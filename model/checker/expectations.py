@@ -41,6 +41,16 @@ class Run:
         return self.system(edition=self.edition, faults=self.faults, max_faults=self.max_faults, **self.sizes)
 
 
+def explained(findings: Iterable[Finding], by: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Turn `{"R3": ("a", "b"), "R2": ("b",)}`, numbers and what they explain, into property -> names of findings."""
+    names = {finding.number: finding.name for finding in findings}
+    out: dict[str, tuple[str, ...]] = {}
+    for number, properties in by.items():
+        for name in properties:
+            out[name] = (*out.get(name, ()), names[number])
+    return out
+
+
 class Judgement(enum.Enum):
     """A verdict beside what was declared."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..checker.expectations import Finding, Run
+from ..checker.expectations import Finding, Run, explained
 from .claims import Rendezvous
 from .holder import Holders
 from .vocabulary import Edition
@@ -59,7 +59,6 @@ _FINDINGS = (
             "make a missed heartbeat a membership change"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
-_NUMBERS = {f.number: f.name for f in _FINDINGS}
 
 WORLD = ("agree_on_world", "ranks_are_dense", "at_least_min")
 RANKS = ("agree_on_world", "ranks_are_dense")
@@ -78,15 +77,6 @@ DEADLINE = ("deadline_iff_last_call",)
 NO_WAITING = ("somebody_waits",)
 
 
-def _found(**numbers: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Turn `R3=WORLD, R2=MASTER` into property -> names of findings."""
-    out: dict[str, tuple[str, ...]] = {}
-    for number, properties in numbers.items():
-        for name in properties:
-            out[name] = (*out.get(name, ()), _NUMBERS[number])
-    return out
-
-
 def _run(
     edition: Edition, size: str, *faults: str, idle: Any = (), rounds: int = 1, together: int | None = None,
     **found: tuple[str, ...],
@@ -95,7 +85,7 @@ def _run(
     nodes, span = size.split()
     low, high = span.split(":")
     sizes = {"node": int(nodes), "min_nodes": int(low), "max_nodes": int(high), "rounds": rounds}
-    return Run(Rendezvous, sizes, edition, faults, _found(**found), tuple(idle), together)
+    return Run(Rendezvous, sizes, edition, faults, explained(_FINDINGS, found), tuple(idle), together)
 
 
 def _holders(edition: Edition, size: str, *faults: str, **found: tuple[str, ...]) -> Run:
