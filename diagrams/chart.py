@@ -15,6 +15,7 @@ DOC_LINES_MAX = 3
 SIDE_MOVES_MIN = 4  # so many side effects are listed by their keys alone
 LABEL_LINES_MAX = 20  # a longer label keeps the names and keys only
 JUNCTION_SOURCES_MIN = 3  # from so many states on, one shared arrow reads better than a label each
+LISTED_SOURCES_MIN = 4  # from so many on, their names read better than lines from everywhere
 BUSY_EDGES = 10
 
 Arrow = tuple[tuple[enum.Enum, ...], enum.Enum, Kind]
@@ -125,12 +126,20 @@ def _arrow(
     """One labelled arrow; several sources meet in a junction first, so that the label stands once.
 
     An arrow to a state above all its sources is declared the other way round, so that its junction stands
-    between them.
+    between them. Many sources are listed by name, once for all of their arrows: below them, or above where they lead.
     """
     look = LOOKS[kind]
     style = f'color="{look.colour}", style={look.line}'
     if len(sources) == 1:
         return [f"  {_node(sources[0])} -> {_node(dest)} [{style}, label=<{label}>];"]
+    if len(sources) >= LISTED_SOURCES_MIN:
+        names = wrap("any of " + ", ".join(source.name for source in sources), EDGE_WIDTH)
+        listed = quote(" ".join(names))
+        return [
+            f"  {listed} [label=<{left(font(line, size=11, colour=MUTED) for line in names)}>];",
+            *([] if upward else [f"  {_node(sources[-1])} -> {listed} [style=invis];"]),
+            f"  {listed} -> {_node(dest)} [{style}, label=<{label}>];",
+        ]
     junction = quote(f"junction {number}")
     lines = [
         f'  {junction} [shape=circle, style=filled, fillcolor="{look.colour}", color="{look.colour}", '

@@ -260,6 +260,13 @@ def test_several_sources_share_one_label_through_a_junction() -> None:
     assert dot.count('-> "junction') == 3
 
 
+def test_many_sources_are_listed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trystate.diagrams.chart.LISTED_SOURCES_MIN", 3)
+    dot = diagrams.state_chart_dot(ROUND.machines["round_state"])
+    assert "junction" not in dot
+    assert '"any of JOINING, LAST_CALL, COMPLETE" -> "state CLOSED"' in dot
+
+
 def test_what_is_too_long_for_the_picture_is_told_in_words_once() -> None:
     dot = diagrams.state_chart_dot(ROUND.machines["round_state"])
     assert dot.count("<i>Enter the round; reaching min") == 1

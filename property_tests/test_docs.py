@@ -17,8 +17,10 @@ import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from trystate.impl.autograd import errors as autograd_errors
 from trystate.impl.store import errors
 from trystate.impl.store.limits import Limits
 
@@ -133,21 +135,23 @@ def test_the_limits_that_are_shown_are_the_servers() -> None:
 
 
 @pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
-def test_every_error_of_the_stores_is_explained() -> None:
-    text = (CHECKOUT / "docs" / "stores.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("page", "module"), [("stores.md", errors), ("autograd.md", autograd_errors)])
+def test_every_error_is_explained(page: str, module: ModuleType) -> None:
+    text = (CHECKOUT / "docs" / page).read_text(encoding="utf-8")
     names = [
-        name for name, kind in vars(errors).items() if isinstance(kind, type) and kind.__module__ == errors.__name__
+        name for name, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module.__name__
     ]
     assert names
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
 @pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
-def test_every_module_of_the_stores_runtime_has_its_place_in_the_architecture() -> None:
+@pytest.mark.parametrize("package", ["agent", "autograd", "rendezvous", "rpc", "store"])
+def test_every_module_of_the_runtime_has_its_place_in_the_architecture(package: str) -> None:
     text = (CHECKOUT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", text, re.M))))
-    there = {path.stem for path in (CHECKOUT / "impl" / "store").glob("[!_]*.py")}
-    assert there - named == set()
+    table = text.partition(f"| modules of `impl/{package}` |")[2].partition("\n\n")[0]
+    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.M)))
+    assert sorted(named) == sorted(path.stem for path in (CHECKOUT / "impl" / package).glob("[!_]*.py"))
 
 
 def fenced(language: str, body: str, above: str = "") -> str:

@@ -39,5 +39,6 @@ def run(rank: int, folder: str) -> None:
 
 
 if __name__ == "__main__":
+    torch.optim.SGD([torch.zeros(1)])  # loads what optimizers need, once for all processes
     with tempfile.TemporaryDirectory() as folder:
-        processes.spawn(run, args=(folder,), nprocs=WORLD)
+        processes.start_processes(run, args=(folder,), nprocs=WORLD, start_method="fork")

@@ -20,21 +20,21 @@ TRAINERS = 2
 
 
 @cache
-def model() -> nn.Module:
-    """The server's only one."""
+def model() -> tuple[Tensor, ...]:
+    """The server's only one, as its parameters: threads that share a module must not swap parameters in it."""
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    return tuple(nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 1)).parameters())
 
 
 def parameters() -> list[rpc.RRef[Tensor]]:
-    return [rpc.RRef(parameter) for parameter in model().parameters()]
+    return [rpc.RRef(parameter) for parameter in model()]
 
 
 def predict(batch: Tensor) -> Tensor:
     """On the server, with copies of the parameters: another trainer's step must not change what this pass needs."""
-    copies = {name: parameter.clone() for name, parameter in model().named_parameters()}
-    made: Tensor = torch.func.functional_call(model(), copies, (batch,))
-    return made
+    inner, inner_bias, outer, outer_bias = (parameter.clone() for parameter in model())
+    hidden = torch.tanh(nn.functional.linear(batch, inner, inner_bias))
+    return nn.functional.linear(hidden, outer, outer_bias)
 
 
 def train(rank: int, steps: int) -> list[float]:
@@ -54,6 +54,8 @@ def train(rank: int, steps: int) -> list[float]:
 
 def run(rank: int, folder: str, steps: int) -> None:
     name = f"trainer{rank}" if rank < TRAINERS else "server"
+    if name == "server":
+        model()  # before two trainers ask for it at once
     rpc.init_rpc(name, rank=rank, world_size=TRAINERS + 1, init_method=f"file://{folder}/meeting")
     if rank < TRAINERS:
         losses = train(rank, steps)
@@ -64,5 +66,7 @@ def run(rank: int, folder: str, steps: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train a model on a parameter server from two workers.")
     parser.add_argument("--steps", type=int, default=20)
+    steps = parser.parse_args().steps
+    torch.optim.SGD([torch.zeros(1)])  # loads what optimizers need, once for all processes
     with tempfile.TemporaryDirectory() as folder:
-        processes.spawn(run, args=(folder, parser.parse_args().steps), nprocs=TRAINERS + 1)
+        processes.start_processes(run, args=(folder, steps), nprocs=TRAINERS + 1, start_method="fork")

@@ -69,5 +69,7 @@ def run(rank: int, folder: str, steps: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Train a model whose two stages are on two workers.")
     parser.add_argument("--steps", type=int, default=20)
+    steps = parser.parse_args().steps
+    torch.optim.SGD([torch.zeros(1)])  # loads what optimizers need, once for all processes
     with tempfile.TemporaryDirectory() as folder:
-        processes.spawn(run, args=(folder, parser.parse_args().steps), nprocs=3)
+        processes.start_processes(run, args=(folder, steps), nprocs=3, start_method="fork")

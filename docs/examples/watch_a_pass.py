@@ -1,8 +1,9 @@
 """Watch a backward pass: the design note's example on two workers, drawn as it happened.
 
-    python docs/examples/watch_a_pass.py [--mode fast|smart] [--out FOLDER]
+    python docs/examples/watch_a_pass.py [--out FOLDER]
 
-Writes autograd-pass-MODE.dot and .svg: what each worker counted and ran, and every message between them.
+Writes autograd-pass-fast and autograd-pass-smart, as .dot and .svg: what each worker counted and ran, and every message
+between them.
 """
 
 from __future__ import annotations
@@ -110,11 +111,11 @@ def work(worker: int, mode: str, folder: str, meeting: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draw a backward pass of two workers as it happens.")
-    parser.add_argument("--mode", choices=("fast", "smart"), default="fast")
     parser.add_argument("--out", default=".", help="folder to write to (default: this one)")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        processes.spawn(work, args=(given.mode, given.out, f"{folder}/meeting"), nprocs=2)
+    out = parser.parse_args().out
+    for mode in ("fast", "smart"):
+        with tempfile.TemporaryDirectory() as folder:
+            processes.start_processes(work, args=(mode, out, f"{folder}/meeting"), nprocs=2, start_method="fork")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ _FINDINGS = (
             "recognise a gradient by context, pass and message"),
     Finding("graph-kept-after-error", "G4",
             "A pass that fails is not cancelled: a worker that waits for a second gradient keeps its graph for ever.",
-            "cancel at every worker that the pass has reached"),
+            "have the root tell every worker, and wait for the answers"),
     Finding("second-pass-asserts", "G5",
             "A second pass on a context whose pass is running ends in an internal assertion.",
             "refuse it with an error of its own"),

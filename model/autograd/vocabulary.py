@@ -54,7 +54,7 @@ class Part(enum.Enum):
     PASSIVE = "has nothing to run; waits for gradients"
     DRAINING = "has run; waits for answers to its own requests"
     DONE = "every node that counts has run"
-    FAILED = "has failed, or was told so; tells those that it sent to"
+    FAILED = "has failed; the root tells all workers, and waits for their answers"
     CANCELLED = "is over: nothing of it is left"
 
 
