@@ -74,35 +74,25 @@ class Arrives(Function):
         return (None,) * (2 + len(gradients))
 
 
-class Blocks:
+class Blocks(Tensors):
     """The workers of one program."""
 
     def __init__(self, program: Program) -> None:
-        self.machine = Tensors(program, self._remote)
-        self._program, self._here = program, 0
+        super().__init__(program)
         self._tokens: list[list[Tensor]] = [[] for _ in range(program.workers)]
 
-    def _remote(self, block: int, operands: Sequence[Tensor]) -> Sequence[Tensor]:
-        caller, callee = self._here, self._program.blocks[block].worker
-        arrived = self._sent(caller, operands)
-        self._here = callee
-        results = self._program.blocks[block].run(arrived, self.machine)
-        self._here = caller
-        return self._sent(callee, results)
-
-    def _sent(self, worker: int, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """What arrives elsewhere when a worker sends that; a tensor that is there twice is so again."""
-        once = {id(tensor): tensor for tensor in tensors}
+    def sent(self, here: int, there: int, values: Sequence[Tensor]) -> list[Tensor]:
+        once = {id(tensor): tensor for tensor in values}
         needing = [tensor for tensor in once.values() if tensor.requires_grad]
         copies = {key: tensor.detach().clone() for key, tensor in once.items()}
         if needing:
             box, link = Box(), torch.empty(0, requires_grad=True)
             leaves: Any = Leaves.apply
             arrives: Any = Arrives.apply
-            self._tokens[worker].append(leaves(box, *needing))
+            self._tokens[here].append(leaves(box, *needing))
             arrived = arrives(box, link, *(tensor.detach() for tensor in needing))
             copies |= {id(tensor): copy for tensor, copy in zip(needing, arrived, strict=True)}
-        return [copies[id(tensor)] for tensor in tensors]
+        return [copies[id(tensor)] for tensor in values]
 
     def backward(self, roots: Sequence[Tensor], retain: bool) -> None:
         """One pass, on a thread for each worker."""
@@ -152,9 +142,9 @@ def run_in_blocks(program: Program) -> Outcome:
     """A program whose calls are all used."""
     world = Blocks(program)
     roots: list[Tensor] = []
-    for each, retain in program.run(world.machine):
+    for each, retain in program.run(world):
         world.backward(each, retain)
         roots += (value.detach() for value in each)
-    parameters = world.machine.parameters
+    parameters = world.parameters
     grads = {key: dense(p.grad) for key, p in parameters.items() if p.grad is not None}
-    return Outcome(grads, tuple(roots), dict(world.machine.accumulated))
+    return Outcome(grads, tuple(roots), dict(world.accumulated))

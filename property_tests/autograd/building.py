@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,8 +17,24 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from .operations import IN_PLACE, OPERATIONS, ROWS, SIDE, Feature, is_table
-from .programs import AfterHook, Block, Call, Change, Do, Hook, Leaf, Pass, Program, Step
-from .running import Tensors, sent
+from .programs import (
+    AfterHook,
+    Begin,
+    Block,
+    Call,
+    Change,
+    Do,
+    Finish,
+    Hook,
+    Leaf,
+    Pass,
+    Program,
+    Raise,
+    Step,
+    Try,
+    Values,
+)
+from .running import Tensors
 
 Choose = Callable[[int], int]  # of n: 0 to n - 1
 NAMES = 3  # of parameters of a worker, for each kind
@@ -36,6 +53,24 @@ class Options:
     counted: bool = False
 
 
+class Drafts(Tensors):
+    """Runs blocks while others are written, and counts the calls."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(Program(workers, (), ()))
+        self.blocks: list[Block | None] = []
+        self.calls = 0
+
+    def block(self, number: int) -> Block:
+        found = self.blocks[number]
+        assert found is not None, "a block that is not finished is not called"
+        return found
+
+    def run(self, worker: int, block: int, operands: Sequence[Tensor]) -> list[Tensor]:
+        self.calls += 1
+        return super().run(worker, block, operands)
+
+
 @dataclass
 class Draft:
     """A block that is being written, and the values that it has when it is run."""
@@ -43,10 +78,12 @@ class Draft:
     worker: int
     takes: int
     depth: int  # of calls that it may still make
-    values: list[Tensor]
+    values: Values[Tensor]
     steps: list[Step] = field(default_factory=list)
     used: set[int] = field(default_factory=set)  # values that lead to another
     fresh: set[int] = field(default_factory=set)  # values that may be changed in place
+    begun: dict[int, Begin] = field(default_factory=dict)  # calls that can be finished, by their numbers
+    finished: set[int] = field(default_factory=set)
 
     @property
     def left_over(self) -> list[int]:
@@ -62,17 +99,10 @@ class Builder:
         self._choose = choose
         self._options = options
         self._features = options.features
-        self._blocks: list[Block | None] = []
         self._signatures: dict[int, list[tuple[object, ...]]] = {}  # of blocks that are finished
-        self._calls = 0
         self._leaves: dict[tuple[int, str], Leaf] = {}
-        self._machine = Tensors(Program(options.workers, (), ()), self._remote)
-
-    def _remote(self, block: int, operands: Sequence[Tensor]) -> list[Tensor]:
-        self._calls += 1
-        found = self._blocks[block]
-        assert found is not None, "a block that is not finished is not called"
-        return sent(found.run(sent(operands), self._machine))
+        self._machine = Drafts(options.workers)
+        self._blocks = self._machine.blocks
 
     def _maybe(self, feature: Feature, one_in: int = 2) -> bool:
         return feature in self._features and not self._choose(one_in)
@@ -85,7 +115,7 @@ class Builder:
     def program(self) -> Program:
         options = self._options
         self._blocks.append(None)
-        main = Draft(0, 0, options.depth, [])
+        main = Draft(0, 0, options.depth, Values())
         passes = []
         self._leaf(main)
         self._body(main, 2 * options.steps)
@@ -103,6 +133,7 @@ class Builder:
         return Program(options.workers, blocks, tuple(passes), frozenset(f.name for f in self._features))
 
     def _pass(self, main: Draft, retain: bool = False) -> Pass:
+        self._finish_all(main)
         left = self._kept(main)
         if not left:
             self._leaf(main)
@@ -120,12 +151,16 @@ class Builder:
 
     # ---- a block
 
-    def _block(self, worker: int, taken: list[Tensor], depth: int) -> int:
+    def _block(self, worker: int, taken: Sequence[Tensor], depth: int, raises: bool = False) -> int:
         number = len(self._blocks)
         self._blocks.append(None)
         signature = _signature(taken)
-        draft = Draft(worker, len(taken), depth, taken)
+        draft = Draft(worker, len(taken), depth, Values(taken))
         self._body(draft, self._options.steps)
+        self._finish_all(draft)
+        if raises:
+            self._blocks[number] = Block(worker, (*draft.steps, Raise()), ())
+            return number
         left = self._kept(draft)
         first = left.pop() if left else self._pick(range(len(draft.values)))
         if left:
@@ -142,6 +177,10 @@ class Builder:
         kinds = [self._do_something, self._do_something, self._leaf]
         if draft.depth:
             kinds += [self._call, self._call]
+            if self._features & {Feature.ASYNC, Feature.REMOTE}:
+                kinds += [self._begin, self._finish]
+            if Feature.UNUSED in self._features:
+                kinds.append(self._try)
         if Feature.IN_PLACE in self._features:
             kinds.append(self._change)
         if self._features & {Feature.HOOKS, Feature.CLAMPS, Feature.AFTER_HOOKS}:
@@ -197,32 +236,79 @@ class Builder:
             self._do(draft, operation, possible[self._choose(len(possible))])
 
     def _call(self, draft: Draft) -> None:
-        if self._calls >= CALLS_MAX or not draft.values:
-            return
+        callee = self._callee(draft)
+        if callee is not None:
+            block, operands = callee
+            before = len(draft.values)
+            self._take(draft, Call(block, operands))
+            draft.use(*operands)
+            self._returned(draft, block, before)
+
+    def _callee(self, draft: Draft) -> tuple[int, tuple[int, ...]] | None:
+        """A block to be called, and with what; None if there is nothing to call it with, or there are calls enough."""
+        if self._machine.calls >= CALLS_MAX or not draft.values:
+            return None
         known = [(block, found) for block in self._signatures if (found := self._fitting(draft, block))]
         if known and self._choose(2):
             block, groups = known[self._choose(len(known))]
-            operands = [self._pick(group) for group in groups]
-        else:
-            others = [w for w in range(self._options.workers) if self._reaches(draft.worker, w)]
-            to = self._pick(others)
-            operands = [self._pick(range(len(draft.values))) for _ in range(1 + self._choose(3))]
-            block = self._block(to, sent([draft.values[k] for k in operands]), draft.depth - 1)
-        before = len(draft.values)
-        self._take(draft, Call(block, tuple(operands)))
-        draft.use(*operands)
+            return block, tuple(self._pick(group) for group in groups)
+        to, operands = self._far(draft)
+        return self._block(to, self._taken(draft, to, operands), draft.depth - 1), operands
+
+    def _far(self, draft: Draft) -> tuple[int, tuple[int, ...]]:
+        """A worker to be called, and with what."""
+        to = self._pick([w for w in range(self._options.workers) if self._reaches(draft.worker, w)])
+        return to, tuple(self._pick(range(len(draft.values))) for _ in range(1 + self._choose(3)))
+
+    def _taken(self, draft: Draft, to: int, operands: Sequence[int]) -> list[Tensor]:
+        return self._machine.sent(draft.worker, to, [draft.values[k] for k in operands])
+
+    def _returned(self, draft: Draft, block: int, before: int) -> None:
+        """The values from that one on are a call's results; not all of several have to be used."""
         made = range(before, len(draft.values))
         draft.used.update(k for k in made if k > before and draft.values[before].requires_grad and self._choose(2))
+        times = Counter(id(draft.values[k]) for k in made)  # what is there twice is saved by who uses the other
         if self._worker_of(block) != draft.worker:
-            draft.fresh.update(made)
+            draft.fresh.update(k for k in made if times[id(draft.values[k])] == 1)
+
+    def _begin(self, draft: Draft) -> None:
+        callee = self._callee(draft)
+        if callee is not None:
+            block, operands = callee
+            kinds = [feature for feature in (Feature.ASYNC, Feature.REMOTE) if feature in self._features]
+            begin = Begin(block, operands, kinds[self._choose(len(kinds))] is Feature.REMOTE)
+            self._take(draft, begin)
+            draft.use(*operands)
+            draft.begun[len(draft.values.pending) - 1] = begin
+
+    def _finish(self, draft: Draft) -> None:
+        if draft.begun:
+            self._finish_one(draft, self._pick(sorted(draft.begun)))
+
+    def _finish_one(self, draft: Draft, pending: int) -> None:
+        begin, before = draft.begun[pending], len(draft.values)
+        self._take(draft, Finish(pending))
+        draft.finished.add(pending)
+        if not begin.stays:
+            del draft.begun[pending]
+        self._returned(draft, begin.block, before)
+
+    def _finish_all(self, draft: Draft) -> None:
+        for pending in sorted(draft.begun.keys() - draft.finished):
+            self._finish_one(draft, pending)
+
+    def _try(self, draft: Draft) -> None:
+        if self._machine.calls < CALLS_MAX and draft.values:
+            to, operands = self._far(draft)
+            block = self._block(to, self._taken(draft, to, operands), draft.depth - 1, raises=True)
+            self._take(draft, Try(block, operands))
+            draft.fresh.difference_update(operands)
 
     def _reaches(self, here: int, there: int) -> bool:
         return here != there or Feature.SELF_CALLS in self._features
 
     def _worker_of(self, block: int) -> int:
-        found = self._blocks[block]
-        assert found is not None
-        return found.worker
+        return self._machine.block(block).worker
 
     def _fitting(self, draft: Draft, block: int) -> list[list[int]]:
         """For each thing that a finished block takes the values that would do; nothing if it cannot be called."""
@@ -250,14 +336,16 @@ class Builder:
             if names:
                 self._take(draft, AfterHook(names[self._choose(len(names))]))
             return
-        candidates = [k for k, v in enumerate(draft.values) if v.requires_grad and self._can_be_hooked(v)]
+        candidates = [k for k, v in enumerate(draft.values) if v.requires_grad and self._can_be_hooked(v, kind)]
         if candidates:
             value = self._pick(candidates)
             self._take(draft, Hook(kind, value))
             draft.fresh.discard(value)
 
-    def _can_be_hooked(self, value: Tensor) -> bool:
-        """Neither complex numbers nor sparse gradients can be clamped."""
+    def _can_be_hooked(self, value: Tensor, kind: str) -> bool:
+        """Neither complex numbers nor sparse gradients can be clamped; nor what blocks that run at once may hook."""
+        if kind == "clamp" and value.is_leaf and self._features & {Feature.ASYNC, Feature.REMOTE}:
+            return False
         return not value.is_complex() and not (Feature.SPARSE in self._features and is_table(value))
 
 

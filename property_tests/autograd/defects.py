@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from unittest import mock
 
+from trystate.impl.autograd import api
+from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.driver import Driver
+from trystate.impl.autograd.errors import ContextError
+from trystate.impl.autograd.part import LocalPass
+from trystate.impl.autograd.running import Runner
 from trystate.impl.autograd.torch_graph import TorchGraph
+from trystate.impl.autograd.work import Work
+from trystate.impl.rpc.invocations import FETCH, Invocations
 
 Right = Callable[..., Any]
 
@@ -36,22 +45,91 @@ def unannounced(right: Right) -> Right:
     return keep
 
 
-DEFECTS: Mapping[str, tuple[str, Callable[[Right], Right]]] = {
-    "lost path": ("add", lost_path),
-    "freed": ("run_region", freed),
-    "early": ("tolerates", early),
-    "unannounced": ("keep", unannounced),
+def everything(right: Right) -> Right:
+    """SMART counts from all sends, and not from those that take part."""
+
+    def count(runner: Any) -> Work:
+        runner._part.counted = dict(runner._part.context.sends)
+        return right(runner)  # type: ignore[no-any-return]
+
+    return count
+
+
+def unrecorded(right: Right) -> Right:
+    """A call that is not waited for is made outside of the context."""
+
+    def begin(calls: Invocations, *arguments: Any) -> Any:
+        with mock.patch.object(calls.agent, "interceptor", None):
+            return right(calls, *arguments)
+
+    return begin
+
+
+def plain(right: Right) -> Right:
+    """What is fetched by a reference has no history."""
+
+    def answer_metadata(driver: Driver, to: int, tensors: Any, what: str) -> bytes:
+        return b"" if what == FETCH else right(driver, to, tensors, what)
+
+    return answer_metadata
+
+
+def blind(right: Right) -> Right:
+    """The root does not ask how many gradients are missing."""
+
+    def quiet(part: LocalPass, change: int) -> Any:
+        part._total = -change
+        return right(part, change)
+
+    return quiet
+
+
+def deaf(right: Right) -> Right:
+    """Answers are not heard: the root waits."""
+    return lambda part, answer: []
+
+
+def untold(right: Right) -> Right:
+    """Nobody is told that a context is over."""
+    return lambda container, telling, peers: []
+
+
+DEFECTS: Mapping[str, tuple[type, str, Callable[[Right], Right]]] = {
+    "lost path": (TorchGraph, "add", lost_path),
+    "freed": (TorchGraph, "run_region", freed),
+    "early": (TorchGraph, "tolerates", early),
+    "unannounced": (TorchGraph, "keep", unannounced),
+    "everything": (Runner, "count", everything),
+    "unrecorded": (Invocations, "begin", unrecorded),
+    "plain": (Driver, "answer_metadata", plain),
+    "blind": (LocalPass, "_quiet", blind),
+    "deaf": (LocalPass, "answered", deaf),
+    "untold": (Container, "_tell", untold),
 }
+PROGRAMS = ("lost path", "freed", "early", "unannounced")  # what programs show that are known beforehand
+STEPS = (
+    "lost path",
+    "freed",
+    "unrecorded",
+    "plain",
+    "blind",
+    "deaf",
+    "untold",
+)  # what a program shows that is told step by step
 _planted: list[Any] = []
 
 
 def plant(rank: int, name: str) -> None:
-    method, defect = DEFECTS[name]
-    patch = mock.patch.object(TorchGraph, method, defect(getattr(TorchGraph, method)))
+    home, method, defect = DEFECTS[name]
+    patch = mock.patch.object(home, method, defect(getattr(home, method)))
     patch.start()
     _planted.append(patch)
 
 
 def mend(rank: int) -> None:
+    """And end the contexts that a defect has left."""
     while _planted:
         _planted.pop().stop()
+    for number in list(api.driver().container.contexts):
+        with suppress(ContextError):  # another worker was quicker
+            api.release_context(number)

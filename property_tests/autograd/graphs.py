@@ -68,10 +68,11 @@ class Graph:
         return found
 
     def unused(self, number: int) -> list[int]:
-        """The sends that there are when a pass begins, and that it does not lead to: FAST waits for them."""
+        """The sends that a pass does not lead to, on the workers that it comes to: FAST waits for them."""
         reached = self.reached(number)
+        workers = {self.nodes[k].worker for k in reached}
         sends = (k for k, n in enumerate(self.nodes[: self.sizes[number]]) if n.kind is Kind.SEND)
-        return [k for k in sends if k not in reached]
+        return [k for k in sends if k not in reached and self.nodes[k].worker in workers]
 
     def paths(self, number: int) -> dict[tuple[int, str], int]:
         """How many paths lead from the roots of a pass to each parameter that any leads to, by worker and name."""
@@ -115,7 +116,7 @@ class Drawing(Machine[Edge | None]):
     """Makes nodes; None is a value that needs no gradient."""
 
     def __init__(self, program: Program) -> None:
-        self._program = program
+        super().__init__(program)
         self.nodes: list[Node] = []
         self._leaves: dict[tuple[int, str], int] = {}
         self._messages = 0
@@ -141,12 +142,7 @@ class Drawing(Machine[Edge | None]):
     def change(self, worker: int, operation: str, value: Edge | None, operand: Edge | None) -> Edge | None:
         return self.do(worker, operation, [value, operand])[0]
 
-    def call(self, worker: int, block: int, operands: Sequence[Edge | None]) -> list[Edge | None]:
-        callee = self._program.blocks[block]
-        return self._sent(callee.worker, worker, callee.run(self._sent(worker, callee.worker, operands), self))
-
-    def _sent(self, here: int, there: int, values: Sequence[Edge | None]) -> list[Edge | None]:
-        """What arrives there, when that is sent here."""
+    def sent(self, here: int, there: int, values: Sequence[Edge | None]) -> list[Edge | None]:
         edges = tuple(dict.fromkeys(each for each in values if each is not None))  # a tensor travels once
         if not edges:
             return [None] * len(values)

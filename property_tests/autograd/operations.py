@@ -6,6 +6,8 @@ Rule: values stay small (nothing grows faster than by a product of two), so that
 from __future__ import annotations
 
 import enum
+import itertools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +16,12 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.autograd.graph import saved_tensors_hooks
 
 SIDE = 4  # of a square
 INDICES = (1, 2, 2, 3)  # of rows that an embedding looks up
 ROWS = 6  # of an embedding
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 
 class Feature(enum.Enum):
@@ -32,14 +36,16 @@ class Feature(enum.Enum):
     AFTER_HOOKS = "hooks on parameters, for after their gradient is accumulated"
     SEVERAL_RESULTS = "functions of several results, not all of which are used"
     CUSTOM = "torch.autograd.Function"
-    CHECKPOINT = "torch.utils.checkpoint"
+    CHECKPOINT = "what is made again in the backward pass, as by torch.utils.checkpoint"
     EMBEDDING = "embedding"
     SPARSE = "embedding with sparse gradients"
     DETACHED = "values that need no gradient"
+    ASYNC = "calls that are not waited for at once"
+    REMOTE = "results of calls that stay where they are, and are fetched"
     SELF_CALLS = "a worker that calls itself"
     SEVERAL_ROOTS = "several roots"
     SEVERAL_PASSES = "several passes over a graph that is retained"
-    UNUSED = "results of calls that lead to no root"
+    UNUSED = "results of calls that lead to no root, calls that raise"
 
 
 class Cube(torch.autograd.Function):
@@ -104,10 +110,27 @@ def in_views(x: Tensor, y: Tensor) -> Tensor:
     return fresh.t()[1:3]
 
 
+def again(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """What the function saves for its backward is not kept, but made again then: torch.utils.checkpoint in short.
+
+    That itself is taken nightly only: to keep dynamo away it imports it, which takes each process seconds.
+    """
+    if NIGHTLY:
+        return torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False)  # type: ignore[no-any-return]
+    numbers = itertools.count()
+
+    def made_again(number: int) -> Tensor:
+        saved: list[Tensor] = []
+        with torch.enable_grad(), saved_tensors_hooks(lambda t: saved.append(t.detach()), lambda _: x):
+            function(x)
+        return saved[number]
+
+    with saved_tensors_hooks(lambda _: next(numbers), made_again):
+        return function(x)
+
+
 def recomputed(x: Tensor, w: Tensor) -> Tensor:
-    return torch.utils.checkpoint.checkpoint(  # type: ignore[no-any-return]
-        lambda t: (t @ w).tanh(), x, use_reentrant=False
-    )
+    return again(lambda t: (t @ w).tanh(), x)
 
 
 def embedded(weight: Tensor, sparse: bool) -> Tensor:

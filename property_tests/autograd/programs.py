@@ -2,21 +2,34 @@
 
 Rule: a program says everything that happens; running it twice, or on another library, does the same. Block 0 is the
 main program, on worker 0, and runs its passes; another block runs where its `worker` says, whenever it is called.
-Values of a block are numbered: first what it takes, then what its steps make.
+Values of a block are numbered: first what it takes, then what its steps make. So are calls that it does not wait for.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 V = TypeVar("V")
+PLANTED = "planted"  # the text of what a block raises that is to raise
+Pending = Callable[[], Sequence[V]]  # the results of a call, when they are there
+
+
+class Values(list[V]):
+    """The values of a block that runs, and the calls that it has not waited for."""
+
+    def __init__(self, values: Iterable[V] = ()) -> None:
+        super().__init__(values)
+        self.pending: list[Pending[V]] = []
 
 
 class Machine(ABC, Generic[V]):
-    """What steps are told to: tensors, or nodes of a graph."""
+    """What steps are told to: tensors, or nodes of a graph; of all workers in one process, unless calls differ."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
 
     @abstractmethod
     def leaf(self, worker: int, leaf: Leaf) -> V:
@@ -30,7 +43,30 @@ class Machine(ABC, Generic[V]):
         """What the value is after an operation in place."""
 
     @abstractmethod
-    def call(self, worker: int, block: int, operands: Sequence[V]) -> Sequence[V]: ...
+    def sent(self, here: int, there: int, values: Sequence[V]) -> Sequence[V]:
+        """What arrives there, when that is sent here; a value that is there twice is so again."""
+
+    def block(self, number: int) -> Block:
+        return self.program.blocks[number]
+
+    def call(self, worker: int, block: int, operands: Sequence[V]) -> Sequence[V]:
+        there = self.block(block).worker
+        return self.sent(there, worker, self.run(worker, block, operands))
+
+    def run(self, worker: int, block: int, operands: Sequence[V]) -> list[V]:
+        """The block's results, where it runs."""
+        callee = self.block(block)
+        return callee.run(self.sent(worker, callee.worker, operands), self)
+
+    def begin(self, worker: int, block: int, operands: Sequence[V]) -> Pending[V]:
+        """A call that is not waited for; its results, once."""
+        found = self.call(worker, block, operands)
+        return lambda: found
+
+    def stay(self, worker: int, block: int, operands: Sequence[V]) -> Pending[V]:
+        """A call whose results stay there; a copy of them, as often as it is asked for."""
+        there, kept = self.block(block).worker, self.run(worker, block, operands)
+        return lambda: kept if there == worker else self.sent(there, worker, kept)
 
     def hook(self, kind: str, value: V) -> None:
         """From now on the gradient of the value passes through the hook."""
@@ -41,7 +77,7 @@ class Machine(ABC, Generic[V]):
 
 class Step(ABC):
     @abstractmethod
-    def take(self, values: list[Any], worker: int, machine: Machine[Any]) -> None:
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
         """Do it: what it makes is appended to `values`."""
 
 
@@ -53,7 +89,7 @@ class Leaf(Step):
     shape: tuple[int, ...]
     dtype: str
 
-    def take(self, values: list[Any], worker: int, machine: Machine[Any]) -> None:
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
         values.append(machine.leaf(worker, self))
 
 
@@ -62,7 +98,7 @@ class Do(Step):
     operation: str
     operands: tuple[int, ...]
 
-    def take(self, values: list[Any], worker: int, machine: Machine[Any]) -> None:
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
         values.extend(machine.do(worker, self.operation, [values[k] for k in self.operands]))
 
 
@@ -72,7 +108,7 @@ class Change(Step):
     value: int
     operand: int
 
-    def take(self, values: list[Any], worker: int, machine: Machine[Any]) -> None:
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
         values[self.value] = machine.change(worker, self.operation, values[self.value], values[self.operand])
 
 
@@ -81,8 +117,56 @@ class Call(Step):
     block: int
     operands: tuple[int, ...]
 
-    def take(self, values: list[Any], worker: int, machine: Machine[Any]) -> None:
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
         values.extend(machine.call(worker, self.block, [values[k] for k in self.operands]))
+
+
+@dataclass(frozen=True)
+class Begin(Step):
+    """A call that goes on while the block does; `stays`: its results are a reference."""
+
+    block: int
+    operands: tuple[int, ...]
+    stays: bool
+
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
+        begin = machine.stay if self.stays else machine.begin
+        values.pending.append(begin(worker, self.block, [values[k] for k in self.operands]))
+
+
+@dataclass(frozen=True)
+class Finish(Step):
+    """Wait for the results of a call that was begun."""
+
+    pending: int
+
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
+        values.extend(values.pending[self.pending]())
+
+
+@dataclass(frozen=True)
+class Raise(Step):
+    """The end of a block that is called by Try."""
+
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
+        raise ValueError(PLANTED)
+
+
+@dataclass(frozen=True)
+class Try(Step):
+    """A call that raises, which changes nothing but that its operands have been sent."""
+
+    block: int
+    operands: tuple[int, ...]
+
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
+        try:
+            machine.call(worker, self.block, [values[k] for k in self.operands])
+        except ValueError as error:
+            if PLANTED not in str(error):
+                raise
+        else:
+            raise AssertionError(f"block {self.block} has not raised")
 
 
 @dataclass(frozen=True)
@@ -90,7 +174,7 @@ class Hook(Step):
     kind: str
     value: int
 
-    def take(self, values: list[Any], worker: int, machine: Machine[Any]) -> None:
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
         machine.hook(self.kind, values[self.value])
 
 
@@ -98,7 +182,7 @@ class Hook(Step):
 class AfterHook(Step):
     name: str
 
-    def take(self, values: list[Any], worker: int, machine: Machine[Any]) -> None:
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
         machine.after_hook(worker, self.name)
 
 
@@ -109,7 +193,7 @@ class Block:
     gives: tuple[int, ...]  # values that are the results
 
     def run(self, taken: Sequence[V], machine: Machine[V]) -> list[V]:
-        values = list(taken)
+        values = Values(taken)
         for step in self.steps:
             step.take(values, self.worker, machine)
         return [values[k] for k in self.gives]
@@ -133,7 +217,7 @@ class Program:
 
     def run(self, machine: Machine[V]) -> Iterator[tuple[list[V], bool]]:
         """Run the main block; yields the roots of each pass, and whether to retain its graph, when it is due."""
-        values: list[V] = []
+        values = Values[V]()
         done = 0
         for each in self.passes:
             for step in self.blocks[0].steps[done : each.steps]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,34 +19,34 @@ import torch
 from torch import Tensor
 
 from .operations import FOLDS, HOOKS, IN_PLACE, OPERATIONS, Feature
-from .programs import Leaf, Machine, Program
+from .programs import Leaf, Machine, Pending, Program
 from .sides import SIDES, Side, worker
 from .worlds import Failed, Task, World
 
 Key = tuple[int, str]  # a parameter: its worker and its name
-Remote = Callable[[int, Sequence[Tensor]], Sequence[Tensor]]  # of a block, and of what it takes
 SECONDS = 120.0  # for a batch of programs, on a busy machine
 TOLERANCES = {Feature.DTYPES: 0.25, Feature.COMPLEX: 1e-4}  # of the largest entry; bfloat16 has 8 bits
+PRELOAD = ("torch.distributed.rpc", "trystate.impl.autograd", __name__)  # what worker processes import
+_hooks = threading.Lock()  # of two that are registered at once torch may lose one
 FLOOR = 0.1  # what the largest entry is taken for at least: small sums are made of larger parts
 
 
 class Tensors(Machine[Tensor]):
-    """Does the steps of a program, of one worker or of all."""
+    """Does the steps of a program on plain autograd."""
 
-    def __init__(self, program: Program, remote: Remote | None = None) -> None:
-        self.program = program
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
         self.parameters: dict[Key, Tensor] = {}
         self.accumulated: Counter[Key] = Counter()  # how often, of parameters with an after-hook
-        self._remote = remote or self._here
 
-    def _here(self, block: int, operands: Sequence[Tensor]) -> list[Tensor]:
-        return sent(self.program.blocks[block].run(sent(operands), self))
+    def sent(self, here: int, there: int, values: Sequence[Tensor]) -> list[Tensor]:
+        copies = {id(each): each.clone() for each in values}
+        return [copies[id(each)] for each in values]
 
     def leaf(self, worker: int, leaf: Leaf) -> Tensor:
         key = worker, leaf.name
-        if key not in self.parameters:
-            self.parameters[key] = initial(key, leaf)
-        return self.parameters[key]
+        found = self.parameters.get(key)
+        return self.parameters.setdefault(key, initial(key, leaf)) if found is None else found  # blocks run at once
 
     def do(self, worker: int, operation: str, operands: Sequence[Tensor]) -> Sequence[Tensor]:
         if operation in FOLDS:
@@ -56,11 +57,9 @@ class Tensors(Machine[Tensor]):
         IN_PLACE[operation](value, operand)
         return value
 
-    def call(self, worker: int, block: int, operands: Sequence[Tensor]) -> Sequence[Tensor]:
-        return self._remote(block, operands)
-
     def hook(self, kind: str, value: Tensor) -> None:
-        value.register_hook(HOOKS[kind])  # type: ignore[no-untyped-call]
+        with _hooks:
+            value.register_hook(HOOKS[kind])  # type: ignore[no-untyped-call]
 
     def after_hook(self, worker: int, name: str) -> None:
         key = worker, name
@@ -68,13 +67,8 @@ class Tensors(Machine[Tensor]):
         def count(_: Tensor) -> None:
             self.accumulated[key] += 1
 
-        self.parameters[key].register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
-
-
-def sent(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """As they arrive elsewhere: copies, where a tensor that is there twice is so again."""
-    copies = {id(each): each.clone() for each in tensors}
-    return [copies[id(each)] for each in tensors]
+        with _hooks:
+            self.parameters[key].register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
 
 
 def initial(key: Key, leaf: Leaf) -> Tensor:
@@ -138,18 +132,41 @@ def _close(a: Tensor | None, b: Tensor | None, share: float) -> bool:
 # ---- in real processes
 
 
-_machines: dict[int, Tensors] = {}  # of this process, by the number of a run
+class Calls(Tensors):
+    """Does the steps of one worker, and calls the others."""
+
+    def __init__(self, program: Program, side: Side, run: int) -> None:
+        super().__init__(program)
+        self._rpc, self._run_number = side.rpc, run
+
+    def _asked(self, call: Callable[..., Any], block: int, operands: Sequence[Tensor]) -> Any:
+        return call(worker(self.block(block).worker), execute, args=(self._run_number, block, *operands))
+
+    def call(self, worker: int, block: int, operands: Sequence[Tensor]) -> Sequence[Tensor]:
+        found: Sequence[Tensor] = self._asked(self._rpc.rpc_sync, block, operands)
+        return found
+
+    def begin(self, worker: int, block: int, operands: Sequence[Tensor]) -> Pending[Tensor]:
+        wait: Pending[Tensor] = self._asked(self._rpc.rpc_async, block, operands).wait
+        return wait
+
+    def stay(self, worker: int, block: int, operands: Sequence[Tensor]) -> Pending[Tensor]:
+        fetch: Pending[Tensor] = self._asked(self._rpc.remote, block, operands).to_here
+        return fetch
+
+
+machines: dict[int, Calls] = {}  # of this process, by the number of a run
 
 
 def execute(run: int, block: int, *operands: Tensor) -> list[Tensor]:
     """A block of a program that this process has learnt."""
-    machine = _machines[run]
-    return machine.program.blocks[block].run(list(operands), machine)
+    machine = machines[run]
+    return machine.block(block).run(list(operands), machine)
 
 
 def collected(run: int, context: int, side: str) -> tuple[dict[str, Tensor], dict[str, int]]:
     """This worker's gradients in a context, and how often its hooks were called, by the names of parameters."""
-    machine = _machines[run]
+    machine = machines[run]
     grads = SIDES[side].autograd.get_gradients(context)
     mine = {name: dense(grads[p]) for (_, name), p in machine.parameters.items() if p in grads}
     return mine, {name: times for (_, name), times in machine.accumulated.items()}
@@ -168,19 +185,8 @@ def leave(rank: int, sides: Sequence[str]) -> None:
 
 def learn(rank: int, programs: Mapping[int, Program], side: str) -> None:
     """Know these programs, by the numbers of their runs, and forget all others."""
-    _machines.clear()
-    rpc = SIDES[side].rpc
-    for run, program in programs.items():
-        _machines[run] = Tensors(program, _remote(rpc, run, program))
-
-
-def _remote(rpc: Any, run: int, program: Program) -> Remote:
-    def remote(block: int, operands: Sequence[Tensor]) -> Sequence[Tensor]:
-        to = worker(program.blocks[block].worker)
-        found: Sequence[Tensor] = rpc.rpc_sync(to, execute, args=(run, block, *operands))
-        return found
-
-    return remote
+    machines.clear()
+    machines.update({run: Calls(program, SIDES[side], run) for run, program in programs.items()})
 
 
 def drive(
@@ -194,7 +200,7 @@ def drive(
 
 
 def _driven(run: int, side: Side, options: Mapping[str, Any]) -> Outcome | Failed:
-    machine = _machines[run]
+    machine = machines[run]
     roots: list[Tensor] = []
     grads: dict[Key, Tensor] = {}
     accumulated: dict[Key, int] = {}
@@ -230,8 +236,9 @@ class Runs:
         ]
         return found
 
-    def everywhere(self, task: Task, *arguments: object) -> None:
-        self._world.do(task, *arguments, seconds=SECONDS)
+    def everywhere(self, task: Task, *arguments: object) -> list[Any]:
+        """What each worker says of a task."""
+        return self._world.do(task, *arguments, seconds=SECONDS)
 
     def close(self) -> None:
         self._world.do(leave, self._sides, seconds=SECONDS)
@@ -239,7 +246,7 @@ class Runs:
 
 @contextlib.contextmanager
 def in_processes(size: int, folder: str, sides: Sequence[str]) -> Iterator[Runs]:
-    with World(size) as world:
+    with World(size, PRELOAD) as world:
         runs = Runs(world, folder, sides)
         yield runs
         runs.close()

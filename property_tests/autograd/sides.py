@@ -53,6 +53,12 @@ class Side:
             "rpc_backend_options": self.rpc.TensorPipeRpcBackendOptions(init_method=method, rpc_timeout=RPC_SECONDS)
         }
 
+    def contexts(self) -> int:
+        """How many are open on this worker."""
+        if self.is_ours:
+            return int(importlib.import_module("trystate.impl.autograd.api").debug_info()["num_autograd_contexts"])
+        return int(self.autograd._get_debug_info()["num_autograd_contexts"])
+
     def stop(self, graceful: bool = True) -> None:
         self.rpc.shutdown(graceful=graceful)
 

@@ -17,38 +17,38 @@ from .running import Outcome, Tensors, dense
 from .simulated import Workers
 
 
+class Recorded(Tensors):
+    """Steps whose calls the containers record."""
+
+    def __init__(self, program: Program, workers: Workers) -> None:
+        super().__init__(program)
+        self._workers = workers
+
+    def sent(self, here: int, there: int, values: Sequence[Tensor]) -> list[Tensor]:
+        once = {id(tensor): tensor for tensor in values}
+        copies = {key: tensor.detach().clone() for key, tensor in once.items()}
+        needing = [key for key, tensor in once.items() if tensor.requires_grad]
+        number, containers = self._workers.context, self._workers.containers
+        source, target = (containers[worker].heard(number) for worker in (here, there))
+        assert source is not None and target is not None
+        edges = [torch_graph.edge_of(once[key]) for key in needing]
+        message = containers[here].sent(source, there, edges, "call")
+        if needing:
+            node = torch_graph.attach_recv(number, here, [copies[key] for key in needing])
+            containers[there].received(target, here, message, node)
+        return [copies[id(tensor)] for tensor in values]
+
+
 class TensorWorkers(Workers):
     """Workers that run a program of real tensors, all in this process: its nodes are torch's, run by the runtime."""
 
     def __init__(self, program: Program, chance: Random) -> None:
         super().__init__(program.workers, chance, add=torch_graph.add)
-        self.machine = Tensors(program, self._remote)
-        self._program, self._here = program, 0
+        self.machine = Recorded(program, self)
+        self._program = program
 
     def engine(self, me: int) -> Engine:
         return torch_graph.TorchGraph(self.context, self.containers[me].get(self.context).by_node)
-
-    def _remote(self, block: int, operands: Sequence[Tensor]) -> Sequence[Tensor]:
-        caller, callee = self._here, self._program.blocks[block].worker
-        arrived = self._sent(caller, callee, operands)
-        self._here = callee
-        results = self._program.blocks[block].run(arrived, self.machine)
-        self._here = caller
-        return self._sent(callee, caller, results)
-
-    def _sent(self, here: int, there: int, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """What arrives there; a tensor that is there twice is so again."""
-        once = {id(tensor): tensor for tensor in tensors}
-        copies = {key: tensor.detach().clone() for key, tensor in once.items()}
-        needing = [key for key, tensor in once.items() if tensor.requires_grad]
-        source, target = (self.containers[worker].heard(self.context) for worker in (here, there))
-        assert source is not None and target is not None
-        edges = [torch_graph.edge_of(once[key]) for key in needing]
-        message = self.containers[here].sent(source, there, edges, "call")
-        if needing:
-            node = torch_graph.attach_recv(self.context, here, [copies[key] for key in needing])
-            self.containers[there].received(target, here, message, node)
-        return [copies[id(tensor)] for tensor in tensors]
 
     def run(self, mode: Mode) -> Outcome:
         """The whole program."""
