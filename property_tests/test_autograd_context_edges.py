@@ -26,6 +26,7 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.language import System
 from trystate.property_tests.autograd.context_edges import LONG, LOSSES, SLICES, Slice, contexts
 from trystate.property_tests.autograd.tombstone_edges import Build, container
+from trystate.property_tests.marks import by_verify
 from trystate.property_tests.paths import Replayed, explore_graph, replay_every_edge
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
@@ -37,6 +38,7 @@ def replay(one: Slice, *build: Build, stop_after: int = 5) -> Replayed:
     return replay_every_edge(model, one.subject(model, *build), refusals=True, repeats=False, stop_after=stop_after)
 
 
+@by_verify
 @pytest.mark.parametrize("one", SLICES, ids=str)
 def test_the_runtime_does_what_the_model_says(one: Slice) -> None:
     found = replay(one)

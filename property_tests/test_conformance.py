@@ -14,6 +14,7 @@ from trystate.model.rendezvous.differences import seed_differences
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.vocabulary import Action, Edition, Membership
+from trystate.property_tests.marks import by_verify
 from trystate.property_tests.paths import covering_walks, explore_graph, replay_every_edge
 from trystate.property_tests.torch_rendezvous.conformance import CHECKS, gaps
 from trystate.property_tests.torch_rendezvous.contexts import Compared, Context, Observed, compare
@@ -33,6 +34,7 @@ COMPARED = {
 }
 
 
+@by_verify
 @pytest.mark.parametrize("name", COMPARED)
 def test_torch_does_what_the_model_says(name: str) -> None:
     check = next(check for check in CHECKS if check.name == name)

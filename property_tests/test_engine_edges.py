@@ -11,6 +11,7 @@ from trystate.impl.rendezvous import changes, operators
 from trystate.impl.rendezvous.operators import View
 from trystate.model.rendezvous.vocabulary import Action, Membership
 from trystate.property_tests import state_machine
+from trystate.property_tests.marks import by_verify
 from trystate.property_tests.paths import Replayed, replay_every_edge
 from trystate.property_tests.simulator.conformance import CHECKS, TWO, replay, system
 from trystate.property_tests.simulator.edges import EngineSteps
@@ -23,6 +24,7 @@ FAULTS = ("worker_failure", "crash", "restart", "stall", "outage", "partition", 
 ALL = (*FAULTS, "other_min")
 
 
+@by_verify
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_the_engine_does_what_the_model_says(check: object) -> None:
     outcome = check.run(lambda _: None)  # type: ignore[attr-defined]

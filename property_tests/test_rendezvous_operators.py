@@ -16,6 +16,7 @@ from trystate.impl.rendezvous.state import LISTS, Settings, State
 from trystate.impl.rendezvous.watching import Lease
 from trystate.model.language import DecisionTable, Row
 from trystate.model.rendezvous.vocabulary import Action, Membership
+from trystate.property_tests.marks import by_verify
 from trystate.property_tests.mutations import mutants
 from trystate.property_tests.rendezvous_operators import CHECKS, OURS, TABLES, asked, atoms_of, observe, states
 from trystate.property_tests.rendezvous_parts import participant, settings
@@ -26,6 +27,7 @@ from trystate import verify
 CONTEXTS = 180_304
 
 
+@by_verify
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_our_operators_do_what_the_tables_say(check: Any) -> None:
     outcome = check.run(lambda _: None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from trystate.impl.store import HashStore
 from trystate.model.store.vocabulary import Edition
+from trystate.property_tests.marks import by_verify
 from trystate.property_tests.stores.cases import CHECKS, compare
 
 COMPARED = {
@@ -15,6 +16,7 @@ COMPARED = {
 }
 
 
+@by_verify
 @pytest.mark.parametrize("name", COMPARED)
 def test_a_store_does_what_the_tables_say(name: str) -> None:
     outcome = next(check for check in CHECKS if check.name == name).run(lambda _: None)

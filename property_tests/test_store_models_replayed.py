@@ -21,6 +21,7 @@ from trystate.model.store.vocabulary import Change, Connection, Edition, Extensi
 from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 from trystate.property_tests.checks import Check
+from trystate.property_tests.marks import by_verify
 from trystate.property_tests.paths import replay_every_edge
 from trystate.property_tests.stateful import state_machine
 from trystate.property_tests.store_models.barriers import BarriersSubject
@@ -51,6 +52,7 @@ def torch_lines() -> Iterator[OverTcp]:
         yield lines
 
 
+@by_verify
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_a_server_takes_every_edge_of_its_models(check: Check) -> None:
     outcome = check.run(lambda _: None)

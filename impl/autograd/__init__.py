@@ -8,7 +8,40 @@ with autograd.context() as context_id:
 """
 
 from .api import backward, context, get_gradients, observe
+from .errors import (
+    AutogradError,
+    ContextError,
+    ContextReleasedError,
+    FreedError,
+    GraphFreedError,
+    IdsExhaustedError,
+    PassError,
+    PassPeerLostError,
+    PassRunningError,
+    PassTimeoutError,
+    StalePassError,
+    UnusedSendError,
+)
 from .observer import Event
 from .optimizer import DistributedOptimizer
 
-__all__ = ["DistributedOptimizer", "Event", "backward", "context", "get_gradients", "observe"]
+__all__ = [
+    "AutogradError",
+    "ContextError",
+    "ContextReleasedError",
+    "DistributedOptimizer",
+    "Event",
+    "FreedError",
+    "GraphFreedError",
+    "IdsExhaustedError",
+    "PassError",
+    "PassPeerLostError",
+    "PassRunningError",
+    "PassTimeoutError",
+    "StalePassError",
+    "UnusedSendError",
+    "backward",
+    "context",
+    "get_gradients",
+    "observe",
+]
