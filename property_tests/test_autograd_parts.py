@@ -134,6 +134,11 @@ def test_an_answer_tells_an_error_and_the_way_it_came(failure: Failure) -> None:
     )
 
 
+def test_a_reason_may_have_what_is_no_unicode() -> None:
+    told = messages.Cancel.unpack(messages.Cancel(5, 9, False, "cannot open b\udcff.txt").pack())
+    assert told.reason == "cannot open b\\udcff.txt"
+
+
 # Dependency counts.
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 pytest.importorskip("torch.distributed.rpc")
@@ -194,7 +195,7 @@ def test_counting_from_all_sends_is_noticed(runs: Runs) -> None:
 def test_defects_are_noticed(runs: Runs, defect: str) -> None:
     runs.everywhere(defects.plant, defect)
     try:
-        with pytest.raises((AssertionError, RuntimeError)):
+        with pytest.raises((AssertionError, RuntimeError, Flaky)):  # Flaky: it depends on time as well
             follow(runs, ("ours",), 200, seconds=0.3 if defect in WAITING else 30.0, phases=[Phase.generate])
     finally:
         runs.everywhere(defects.mend)

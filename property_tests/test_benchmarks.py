@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -24,40 +25,21 @@ def test_all_tools_count_the_same_states(tmp_path: Path) -> None:
         assert re.search(rf"^\| {tool} +\| 8,541 ", rendezvous, re.M)
 
 
-STORE = CHECKER.parent / "store.py"
+# The parts of each; the first two of each in CI, since they take processes and time.
+PARTS = {
+    "store": ("operations", "start", "crowds", "checks", "growth"),
+    "rendezvous": ("rounds", "simulated", "last-call", "newcomer", "death"),
+    "autograd": ("linear", "smart", "chains", "calls", "workers"),
+}
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+RUN = [(name, part) for name, parts in PARTS.items() for part in (parts if NIGHTLY else parts[:2])]
 
 
-@pytest.mark.skipif(not STORE.is_file(), reason="needs a clone: a wheel holds no benchmarks")
-@pytest.mark.parametrize("part", ["start", "operations", "crowds", "checks", "growth"])
-def test_both_servers_answer_the_same(part: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch.distributed")
-    argv = [sys.executable, str(STORE), "--quick", "--only", part]
-    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("\n| ") >= 2
-
-
-RENDEZVOUS = CHECKER.parent / "rendezvous.py"
-
-
-@pytest.mark.skipif(not RENDEZVOUS.is_file(), reason="needs a clone: a wheel holds no benchmarks")
-@pytest.mark.parametrize("part", ["rounds", "last-call", "newcomer", "death", "simulated"])
-def test_both_rendezvous_form_the_same_rounds(part: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch.distributed")
-    argv = [sys.executable, str(RENDEZVOUS), "--quick", "--only", part]
-    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("\n| ") >= 2
-
-
-AUTOGRAD = CHECKER.parent / "autograd.py"
-
-
-@pytest.mark.skipif(not AUTOGRAD.is_file(), reason="needs a clone: a wheel holds no benchmarks")
-@pytest.mark.parametrize("part", ["linear", "smart"])
-def test_both_autograds_give_the_same_gradients(part: str, tmp_path: Path) -> None:
+@pytest.mark.skipif(not CHECKER.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+@pytest.mark.parametrize(("name", "part"), RUN)
+def test_both_libraries_do_the_same(name: str, part: str, tmp_path: Path) -> None:
     pytest.importorskip("torch.distributed.rpc")
-    argv = [sys.executable, str(AUTOGRAD), "--quick", "--only", part]
+    argv = [sys.executable, str(CHECKER.parent / f"{name}.py"), "--quick", "--only", part]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("\n| ") >= 2

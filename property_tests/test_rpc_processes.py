@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.rpc import BackendType, TensorPipeRpcBackendOptions
 from trystate.impl import rpc
-from trystate.impl.rpc import AgentClosed, Options, RpcError, RpcTimeout, directory, handshake
-from trystate.impl.rpc import calls as api
-from trystate.impl.store import HashStore
+from trystate.impl.autograd.optimizer import DistributedOptimizer
+from trystate.impl.rpc import AgentClosed, Options, RpcError, RpcTimeout, handshake
+from trystate.impl.store import FileStore, HashStore
 from trystate.model.errors import UsageError
 
 from .rpc import functions as f
@@ -88,7 +89,22 @@ def failed(to: str, function: str) -> str:
     return ""
 
 
-def ended(graceful: bool, timeout: float = PATIENCE_SECONDS) -> str:
+def come_again(place: str, rank: int, seconds: float) -> str:
+    """The error of another try to meet, as one of two."""
+    try:
+        options = Options(timeout=PATIENCE_SECONDS, init_timeout=seconds)
+        rpc.init_rpc(f"w{rank}", rank=rank, world_size=2, store=FileStore(place, 2), options=options)
+    except RpcError as error:
+        return type(error).__name__
+    return ""
+
+
+def impatient() -> None:
+    """From now on, with its own calls."""
+    rpc.current_agent().timeout = 0.1
+
+
+def ended(graceful: bool, timeout: float | None = PATIENCE_SECONDS) -> str:
     """The error of shutdown(), and the threads that are left."""
     try:
         rpc.shutdown(graceful=graceful, timeout=timeout)
@@ -111,7 +127,11 @@ def test_three_workers_from_their_meeting_to_their_parting(tmp_path: Path) -> No
         assert two.does(call_in_a_fork, "w0") == 7 and two.does(call, "w0", "both", 1) == (1, None)
         with pytest.raises(AssertionError, match=r"RemoteKeyError: on worker 'w2': KeyError: 'a key'"):
             one.does(call, "w2", "raise_key")
-        for worker in (one, two, three):
+        two.does(impatient)
+        two.tell(ended, True, None)
+        time.sleep(0.3)  # beyond its timeout; it serves on
+        assert one.does(call, "w1", "both", 1) == (1, None)
+        for worker in (one, three):
             worker.tell(ended, True)
         assert [worker.heard() for worker in (one, two, three)] == ["", "", ""]
 
@@ -126,11 +146,18 @@ def test_when_a_worker_is_killed_nobody_waits_for_it(tmp_path: Path) -> None:
         assert [one.heard(), two.heard()] == ["PeerLost", "PeerLost"]
 
 
-def test_a_worker_that_leaves_at_once_is_no_riddle_to_the_others(tmp_path: Path) -> None:
+def test_a_worker_that_leaves_at_once_is_no_riddle_to_the_others_and_both_can_come_again(tmp_path: Path) -> None:
     with processes(tmp_path, 2) as (one, two):
         assert two.does(ended, False) == ""
         assert one.does(failed, "w1", "nothing").startswith("PeerLost: worker 'w1' has shut down")
         assert one.does(ended, True, 1.0) == "PeerLost"
+        place = str(tmp_path / "store")
+        assert [w.does(come_again, place, r, 0.1) for r, w in ((0, one), (0, one), (1, two))] == ["RpcTimeout"] * 3
+        two.tell(come_again, place, 1, PATIENCE_SECONDS)
+        time.sleep(0.1)  # it does not call where nobody listens any more
+        one.tell(come_again, place, 0, PATIENCE_SECONDS)
+        assert [one.heard(), two.heard()] == ["", ""]
+        assert one.does(call, "w1", "both", 3) == (3, None)
 
 
 # How they meet.
@@ -139,14 +166,16 @@ def test_a_worker_that_leaves_at_once_is_no_riddle_to_the_others(tmp_path: Path)
 def _apart(line: Line, rank: int, port: int) -> None:
     """As if on two machines; by a URL; twice."""
     setattr(handshake, "machine", str)  # noqa: B010
-    for _ in range(2):
-        rpc.init_rpc(
-            f"w{rank}", rank, 2, init_method=f"tcp://127.0.0.1:{port}", options=Options(init_timeout=PATIENCE_SECONDS)
-        )
-        family = rpc.current_agent()._connections[1 - rank]._socket.family
+    url, options = f"tcp://127.0.0.1:{port}", Options(init_timeout=PATIENCE_SECONDS)
+    torch_options = TensorPipeRpcBackendOptions(init_method=url, rpc_timeout=PATIENCE_SECONDS)
+    ways: list[dict[str, Any]] = [{"init_method": url}, {"rpc_backend_options": torch_options}]
+    for way in ways:
+        rpc.init_rpc(f"w{rank}", rank=rank, world_size=2, options=options, **way)
+        sock = rpc.current_agent()._connections[1 - rank]._socket
+        by_tcp = sock.family == socket.AF_INET and sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         wrong = echo_all(f"w{1 - rank}")
         rpc.shutdown()
-        line.send((family == socket.AF_INET and wrong, None))
+        line.send((by_tcp and wrong, None))
     line.recv()
 
 
@@ -168,7 +197,7 @@ def lone_store() -> Iterator[HashStore]:
 
 def test_who_does_not_come_is_named(lone_store: HashStore) -> None:
     with pytest.raises(RpcTimeout, match=r"2 of 3 workers did not come within 0.1 s, of rank 0, 2"):
-        rpc.init_rpc("b", 1, 3, store=lone_store, options=Options(init_timeout=0.1))
+        rpc.init_rpc("b", rank=1, world_size=3, store=lone_store, options=Options(init_timeout=0.1))
     with pytest.raises(RpcError, match="RPC is not up"):
         rpc.get_worker_info()
 
@@ -176,10 +205,13 @@ def test_who_does_not_come_is_named(lone_store: HashStore) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("", 0, 1), "a worker's name is ''"),
-        (("a", 1, 1), "rank is 1"),
-        (("a", 0, 0), "world_size is 0"),
-        (("a", None, None), "rank and world_size are missing"),
+        (("", None, 0, 1), "a worker's name is ''"),
+        (("a", "TENSORPIPE", 1, 1), "rank is 1"),
+        (("a", None, 0, 0), "world_size is 0"),
+        (("a", None, -1, None), "rank and world_size are missing"),
+        (("a", 0, 1), "backend is 0: give None or TENSORPIPE; rank and world_size go by their names"),
+        (("a", None, 0, 1, "options"), "rpc_backend_options is 'options'"),
+        (("a", None, 0, 1, TensorPipeRpcBackendOptions(rpc_timeout=0)), "rpc_timeout is 0"),
     ],
 )
 def test_what_cannot_be_is_refused(lone_store: HashStore, arguments: Any, complaint: str) -> None:
@@ -188,12 +220,15 @@ def test_what_cannot_be_is_refused(lone_store: HashStore, arguments: Any, compla
 
 
 def test_one_worker_alone_and_once_at_a_time(lone_store: HashStore) -> None:
-    agent = rpc.init_rpc("only", 0, 1, store=lone_store, options=Options(timeout=PATIENCE_SECONDS))
+    backend = BackendType.TENSORPIPE  # type: ignore[attr-defined]
+    agent = rpc.init_rpc("only", backend, 0, 1, Options(timeout=PATIENCE_SECONDS), store=lone_store)
     try:
         assert rpc.get_worker_info() == ("only", 0) == rpc.get_worker_info("only")
         assert rpc.rpc_sync(agent.me, f.add, (torch.ones(2), torch.ones(2))).tolist() == [2, 2]
+        for call_it in (rpc.rpc_sync, rpc.rpc_async, rpc.remote):
+            call_it(agent.me, f.nothing, None, None, -1.0)  # what torch's functions take for nothing
         with pytest.raises(UsageError, match="up already in this process, as 'only'"):
-            rpc.init_rpc("two", 0, 1, store=lone_store)
+            rpc.init_rpc("two", rank=0, world_size=1, store=lone_store)
         with pytest.raises(UsageError, match="there is no worker 'other'"):
             rpc.rpc_sync("other", f.nothing)
     finally:
@@ -201,62 +236,17 @@ def test_one_worker_alone_and_once_at_a_time(lone_store: HashStore) -> None:
     assert rpc.shutdown() is None  # type: ignore[func-returns-value]
 
 
-def meet(store: HashStore, secrets: list[bytes | None], names: list[str], seconds: float) -> list[str]:
-    """What came of a meeting of workers in threads of this process."""
-    found = [""] * len(names)
-
-    def come(rank: int) -> None:
-        options = Options(init_timeout=seconds, secret=secrets[rank])
-        try:
-            agent = api._connected(
-                names[rank], rank, len(names), store, "127.0.0.1", options, time.monotonic() + seconds
-            )
-        except RpcError as error:
-            found[rank] = f"{type(error).__name__}: {error}"
-        else:
-            agent.start()
-            agent.close("met")
-
-    threads = [threading.Thread(target=come, args=(rank,)) for rank in range(len(names))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
+class OwnSGD(torch.optim.SGD):
+    """Of no module that others may call."""
 
 
-def test_only_who_knows_the_secret_is_let_in(lone_store: HashStore) -> None:
-    assert meet(lone_store, [b"one", b"one"], ["a", "b"], PATIENCE_SECONDS) == ["", ""]
-    refused = meet(HashStore(), [b"one", b"two"], ["a", "b"], 1.0)
-    assert "does not know the group's secret" in refused[1] and "RpcTimeout" in refused[0]
-
-
-def test_two_of_one_name_are_told(lone_store: HashStore) -> None:
-    assert all("both named 'a'" in said for said in meet(lone_store, [None] * 2, ["a", "a"], PATIENCE_SECONDS))
-
-
-def test_strangers_at_the_door_keep_nobody_out(monkeypatch: pytest.MonkeyPatch, lone_store: HashStore) -> None:
-    """Some say nothing, some too much; nobody else can come by the local socket."""
-    monkeypatch.setattr(handshake, "STRANGER_SECONDS", 0.05)
-    monkeypatch.setattr(handshake, "machine", lambda: "")
-    opened, strangers = handshake.Listeners.open, []
-
-    def open_to_all(host: str, backlog: int) -> Any:
-        listeners = opened(host, backlog)
-        for noise in (b"", b"GET / HTTP/1.1\r\n" * 9, handshake.HELLO.pack(handshake.MAGIC, 1, bytes(32))):
-            strangers.append(socket.create_connection(listeners.tcp.getsockname()))
-            strangers[-1].sendall(noise)
-        return listeners
-
-    monkeypatch.setattr(handshake.Listeners, "open", open_to_all)
+def test_modules_restrict_optimizers_too(lone_store: HashStore) -> None:
+    options = Options(timeout=PATIENCE_SECONDS, modules=("trystate.impl.autograd",))
+    rpc.init_rpc("only", rank=0, world_size=1, store=lone_store, options=options)
     try:
-        assert meet(lone_store, [None] * 2, ["a", "b"], PATIENCE_SECONDS) == ["", ""]
+        params = [rpc.RRef(torch.ones(1, requires_grad=True))]
+        assert DistributedOptimizer(torch.optim.SGD, params, lr=0.1)
+        with pytest.raises(RpcError, match="OwnSGD' may not be called here"):
+            DistributedOptimizer(OwnSGD, params, lr=0.1)
     finally:
-        for stranger in strangers:
-            stranger.close()
-
-
-def test_an_entry_of_somebody_else_is_refused(lone_store: HashStore) -> None:
-    lone_store.set("worker/0", "not ours")
-    with pytest.raises(RpcError, match="is none of ours"):
-        directory.gather(lone_store, 1, time.monotonic() + PATIENCE_SECONDS, PATIENCE_SECONDS)
+        rpc.shutdown(timeout=PATIENCE_SECONDS)

@@ -13,7 +13,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trystate.impl.rpc import NotAllowed, Options, PeerLost, RemoteError, RpcError, RpcTimeout, RRef, RRefGone
+from trystate.impl.rpc import Limits, NotAllowed, Options, PeerLost, RemoteError, RpcError, RpcTimeout, RRef, RRefGone
+from trystate.impl.rpc import references as tables
 from trystate.impl.rpc.invocations import Invocations
 from trystate.impl.rpc.references import Fork, Happened, References
 
@@ -123,7 +124,7 @@ def test_an_rref_in_a_result_and_in_an_answer_that_is_too_late(three: list[Invoc
 
 def test_an_argument_that_is_refused_leaves_no_count_behind(three: list[Invocations]) -> None:
     mine = own(three[A], f.Counter(1))
-    for arguments in ((mine, f.nothing), (f.nothing, mine)):
+    for arguments in ((mine, f.OddError), (f.OddError, mine)):
         for how in (three[A].sync, three[A].begin, three[A].remote):
             for to in (A, B):
                 with pytest.raises(NotAllowed):
@@ -242,3 +243,18 @@ def passed_on_and_counted(calls: list[Invocations], told: threading.Event, secon
     finally:
         f.KEPT.clear()
     return used == 2 and eventually(lambda: all(each.references.counts() == NOTHING for each in calls), seconds)
+
+
+def test_a_notice_that_a_limit_has_stopped_is_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "AGAIN_SECONDS", 0.01)
+    f.GATE.clear()
+    with world(2, Options(timeout=PATIENCE_SECONDS, limits=Limits(unanswered=2), arena_bytes=0)) as two:
+        try:
+            rref = two[A].remote(B, f.Counter, (1,), None, None)
+            assert eventually(lambda: not two[A].agent.busy[0])
+            futures = [two[A].begin(B, f.wait_for_gate, (), None, None) for _ in range(2)]
+            del rref
+            assert eventually(lambda: two[A].references._untold) and two[B].references.counts()["owned"] == 1
+        finally:
+            f.GATE.set()
+        assert all(future.wait() for future in futures) and all_gone()

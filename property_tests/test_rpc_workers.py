@@ -22,11 +22,13 @@ from trystate.impl.rpc import (
     RpcError,
     RpcTimeout,
     arena,
+    invocations,
 )
 from trystate.impl.rpc.agent import Answer
 from trystate.impl.rpc.connection import Connection
+from trystate.impl.rpc.deadlines import Deadlines
 from trystate.impl.rpc.flags import Flag
-from trystate.impl.rpc.invocations import Invocations
+from trystate.impl.rpc.invocations import Invocations, RpcFuture
 from trystate.model.errors import UsageError
 
 from .rpc import functions as f
@@ -140,6 +142,24 @@ def test_remote_exceptions_are_of_their_own_type_with_their_traceback(three: lis
     assert isinstance(caught_far.value, RemoteError) and caught_far.value.workers == ("A", "C", "B")
 
 
+def test_an_exception_with_attributes_of_its_own_is_told_like_any_other(three: list[Invocations]) -> None:
+    with pytest.raises(f.OwnTextError, match="warm"):
+        three[A].sync(B, f.raise_own, (False,), None, None)
+    with pytest.raises(RemoteError, match="FrozenError: cold"):
+        three[A].begin(B, f.raise_own, (True,), None, None).wait()
+    assert three[A].sync(B, f.both, (1,), None, None) == (1, None)  # the connection lives
+
+
+def test_what_a_function_leaves_in_its_thread_is_not_the_next_ones(three: list[Invocations]) -> None:
+    assert all(three[A].sync(B, f.grad_mode_before_it_is_left_off, (), None, None) for _ in range(20))
+
+
+def test_functions_are_arguments_too(three: list[Invocations]) -> None:
+    ones = torch.ones(2)
+    assert three[A].sync(B, f.applied, (torch.add, ones, ones), None, -1.0).tolist() == [2, 2]
+    assert three[A].sync(B, f.given_back, ([f.Counter.add],), None, None) == [f.Counter.add]
+
+
 def test_calls_nest_deeper_than_any_fixed_pool(three: list[Invocations]) -> None:
     assert three[A].sync(B, f.bounce, (B, A, 60), None, None) == 60
     assert eventually(lambda: three[A].agent.busy == (0, 0))
@@ -180,6 +200,59 @@ def test_a_timeout_holds_and_its_late_answer_disturbs_nothing(three: list[Invoca
         three[A].sync(B, f.nothing, (), None, 0)
 
 
+def all_end(threads: list[threading.Thread]) -> bool:
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def test_any_number_of_threads_waits_for_one_future(three: list[Invocations]) -> None:
+    f.GATE.clear()
+    future = three[A].begin(B, f.wait_for_gate, (), None, 2 * PATIENCE_SECONDS)
+    waits = [threading.Thread(target=future.wait, daemon=True) for _ in range(4)]
+    for thread in waits:
+        thread.start()
+    time.sleep(0.05)  # all sleep by then; if not, they see the result without being woken
+    f.GATE.set()
+    assert all_end(waits)
+
+
+def test_no_wait_for_a_future_is_without_end(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even when nobody will ever set it."""
+    monkeypatch.setattr(invocations, "GRACE_SECONDS", 0.01)
+    future = RpcFuture(three[A], B, 0.01, (None, [], b""))
+    found: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            future.wait()
+        except RpcTimeout as error:
+            found.append(error)
+
+    waits = threading.Thread(target=wait, daemon=True)
+    waits.start()
+    assert all_end([waits]) and found
+    future.arrived(Answer(b"", []))  # too late
+    with pytest.raises(RpcTimeout):
+        future.value()
+
+
+def test_a_deadline_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+    expired: list[int] = []
+
+    def fail(number: int) -> None:
+        expired.append(number)
+        raise ValueError(number)
+
+    deadlines = Deadlines("deadlines", lambda number: False, fail)
+    for number in range(2):
+        deadlines.add(number, 0.0)
+    assert eventually(lambda: len(told) == 2) and expired == [0, 1]
+    deadlines.close()
+
+
 def test_who_waits_for_a_peer_hears_another_thread(three: list[Invocations]) -> None:
     """Though the peer is silent, and the one who waits reads its connection."""
     flag = Flag()
@@ -188,8 +261,7 @@ def test_who_waits_for_a_peer_hears_another_thread(three: list[Invocations]) -> 
     assert eventually(three[A].agent._connections[B]._reading.locked)
     time.sleep(0.05)  # it sleeps in its poll by then; if not, it sees the flag without being woken
     flag.set()
-    waits.join(PATIENCE_SECONDS)
-    assert not waits.is_alive()
+    assert all_end([waits])
 
 
 def test_requests_of_other_kinds_are_handled_in_order(three: list[Invocations]) -> None:
@@ -258,6 +330,9 @@ class Recorder:
         self.seen.append(f"{metadata!r} from {peer}")
         tensors[:] = [tensor * 10 for tensor in tensors]
 
+    def unsent(self, metadata: bytes) -> None:
+        self.seen.append(f"{metadata!r} was not sent")
+
     def peer_lost(self, peer: int, reason: str) -> None:
         self.seen.append(f"lost {peer}")
 
@@ -311,6 +386,27 @@ def test_modules_and_pickles_are_restricted_as_the_options_say() -> None:
         back = two[A].sync(B, f.given_back, ([module],), None, None)[0]
         assert torch.equal(back.weight, module.weight) and isinstance(back.weight, torch.nn.Parameter)
         assert back.weight.requires_grad
+
+
+def test_the_end_waits_for_what_ending_works_begin() -> None:
+    """A thread that is left inside of torch when the process ends aborts it."""
+    with world(1) as (alone,):
+        agent, begun = alone.agent, threading.Event()
+        over: list[bool] = []
+
+        def first() -> None:
+            begun.set()
+            assert eventually(lambda: agent.pool._ended)
+            agent.later(second)
+
+        def second() -> None:
+            time.sleep(0.1)
+            over.append(True)
+
+        agent.later(first)
+        assert begun.wait(PATIENCE_SECONDS)
+        agent.close("the end")
+        assert over
 
 
 def test_a_peer_that_closes_fails_all_that_was_asked_of_it() -> None:

@@ -14,6 +14,7 @@ from trystate.model.errors import UsageError
 
 from ..rpc.agent import Agent
 from ..rpc.calls import current_agent
+from ..rpc.errors import AgentClosed
 from .driver import Driver
 from .errors import AutogradError, ContextError
 from .observer import Observer
@@ -54,7 +55,10 @@ class context:
         return self._number
 
     def __exit__(self, *_: object) -> None:
-        here = driver()
+        try:
+            here = driver()
+        except AgentClosed:
+            return  # all contexts ended with the agent
         if here.current.number == self._number:
             here.current.number = None
         with here.locked() as effects:

@@ -98,9 +98,9 @@ class Container:
 
     def _bury(self, context: Context, told_by: Asker | None = None, low: int = 0) -> list[Effect]:
         number, before = context.number, self._low_water(context.number)
+        self.dead.bury(number)  # first: it has a limit
         del self.contexts[number]
         self._mine.pop(number, None)
-        self.dead.bury(number)
         context.released = True
         effects: list[Effect] = []
         part: LocalPass | None = context.part
@@ -179,6 +179,12 @@ class Container:
         message = self._message_ids.take()
         context.sends[message] = Send(message, peer, tuple(edges), what)
         return message
+
+    def unsent(self, number: int, message: int) -> None:
+        """What was to leave has not: no gradient comes for it."""
+        context = self.contexts.get(number)
+        if context is not None:
+            context.sends.pop(message, None)
 
     def received(self, context: Context, peer: int, message: int, node: Node) -> None:
         """Tensors have arrived that `node` stands for."""

@@ -20,6 +20,7 @@ from ..rpc.agent import Answer as Answered
 from ..rpc.deadlines import Deadlines
 from ..rpc.errors import RpcError
 from ..rpc.flags import Flag
+from ..rpc.pool import guarded
 from . import messages
 from .container import Container
 from .effects import Answer, Effect, Request, Run, Watch
@@ -46,7 +47,7 @@ class Driver:
         self.agent = agent
         self.observer: Observer | None = None
         self.current = _Current()  # the context that this thread is in
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what a context kept is freed under it, which may run anything
         self._over: dict[LocalPass, Flag] = {}
         self._watched: WeakValueDictionary[int, LocalPass] = WeakValueDictionary()
         self._deadlines = Deadlines(f"autograd {agent.name}", self._is_over, self._expired)
@@ -66,14 +67,17 @@ class Driver:
         self.container.observe = self._observed if observer is not None else None
 
     def _observed(self, kind: str, part: LocalPass, **detail: Any) -> None:
-        if self.observer is not None:
-            self.observer(Event(kind, self.agent.me, part.context.number, part.number, monotonic(), detail))
+        self._tell(Event(kind, self.agent.me, part.context.number, part.number, monotonic(), detail))
 
     def _noticed(self, kind: str, message: Any, **detail: Any) -> None:
         if self.observer is not None:
             number = getattr(message, "number", None)
-            event = Event(kind, self.agent.me, message.context, number, monotonic(), {"message": message, **detail})
-            self.observer(event)
+            self._tell(Event(kind, self.agent.me, message.context, number, monotonic(), {"message": message, **detail}))
+
+    def _tell(self, event: Event) -> None:
+        """What an observer raises is reported, and disturbs nothing."""
+        if self.observer is not None:
+            guarded(partial(self.observer, event))
 
     # Doing what the protocol wants.
 
@@ -88,7 +92,7 @@ class Driver:
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Answer):
-                effect.asker.answer(effect.body)
+                self._answer(effect)
             elif isinstance(effect, Request):
                 self._request(effect)
             elif isinstance(effect, Run):
@@ -96,8 +100,14 @@ class Driver:
             elif isinstance(effect, Watch):
                 self._watched[effect.part.number] = effect.part
                 self._deadlines.add(effect.part.number, effect.part.deadline)
-            else:
-                self._over[effect.part].set()
+            elif (flag := self._over.get(effect.part)) is not None:  # else its thread was interrupted
+                flag.set()
+
+    def _answer(self, answer: Answer) -> None:
+        try:
+            answer.asker.answer(answer.body)
+        except RpcError as error:  # it does not read: its own deadline tells it
+            guarded(partial(_raise, error))
 
     def _request(self, request: Request) -> None:
         seconds = CANCEL_SECONDS if request.deadline is None else max(request.deadline - monotonic(), 0.0)
@@ -108,7 +118,7 @@ class Driver:
         self._noticed("told", message, to=request.to)
         try:
             self.agent.request(request.to, request.kind, message.pack(), request.gradients, seconds, done)
-        except RpcError as error:
+        except Exception as error:  # what cannot be sent fails, whatever is wrong with it
             self.agent.later(partial(done, error))
 
     def _done(self, request: Request, answer: Answered | BaseException) -> None:
@@ -119,7 +129,14 @@ class Driver:
         self._perform(effects)
 
     def run(self, part: LocalPass) -> None:
-        """Run what there is to run for a part; only as `Run` says, or at once after `begin`."""
+        """Run what there is to run for a part; only as `Run` says, or at once after `begin`.
+
+        Hooks that do so call others outside of any context, here as on all workers.
+        """
+        with Scope(self.current, None):
+            self._run(part)
+
+    def _run(self, part: LocalPass) -> None:
         if part.runner is None:
             part.runner = Runner(part, TorchGraph(part.context.number, part.context.by_node), part.context.by_node)
         runner: Runner = part.runner
@@ -261,6 +278,11 @@ class Driver:
         with self._lock:
             self.container.received(context, peer, forward.message, node)
 
+    def unsent(self, metadata: bytes) -> None:
+        forward = Forward.unpack(metadata)
+        with self._lock:
+            self.container.unsent(forward.context, forward.message)
+
     def peer_lost(self, peer: int, reason: str) -> None:
         with self.locked() as effects:
             effects += self.container.lost(peer, reason)
@@ -284,7 +306,7 @@ class Driver:
                 flag.wait(CANCEL_SECONDS)
         finally:
             with self.locked() as effects:
-                del self._over[part]
+                self._over.pop(part, None)
                 if not part.is_over:  # this thread was interrupted
                     effects += part.fail(PassError("the call of backward() was interrupted", (self.agent.me,)))
         if part.error is not None:
@@ -303,7 +325,7 @@ class Scope:
 
     __slots__ = ("_before", "_current", "_number")
 
-    def __init__(self, current: _Current, number: int) -> None:
+    def __init__(self, current: _Current, number: int | None) -> None:
         self._current, self._number = current, number
 
     def __enter__(self) -> None:
@@ -311,3 +333,7 @@ class Scope:
 
     def __exit__(self, *_: object) -> None:
         self._current.number = self._before
+
+
+def _raise(error: Exception) -> None:
+    raise error

@@ -82,7 +82,9 @@ class Cancel(NamedTuple):
     reason: str
 
     def pack(self) -> bytes:
-        return _PASS.pack(self.context, self.number, self.ask) + self.reason[:MAX_TEXT].encode()
+        return _PASS.pack(self.context, self.number, self.ask) + self.reason[:MAX_TEXT].encode(
+            errors="backslashreplace"
+        )
 
     @classmethod
     def unpack(cls, body: bytes) -> Cancel:

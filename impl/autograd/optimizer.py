@@ -14,11 +14,12 @@ from torch.futures import Future
 from torch.optim import Optimizer
 from trystate.model.errors import UsageError
 
-from ..rpc.calls import rpc_async
+from ..rpc.calls import current_agent, rpc_async
 from ..rpc.errors import RpcError
 from ..rpc.functions import find, name_of
 from ..rpc.rref import RRef
 from .api import get_gradients
+from .borrowing import borrowed
 
 # All steps on a worker, of whatever optimizers: they may have parameters in common (the seed says so).
 _steps = threading.Lock()
@@ -43,20 +44,19 @@ class LocalOptimizer:
         gradients = get_gradients(context_id)
         if not _steps.acquire(timeout=LOCK_SECONDS):
             raise TimeoutError(f"other steps have taken more than {LOCK_SECONDS:g} s: no step was made")
-        before = [param.grad for param in self._params]
         try:
-            for param in self._params:
-                param.grad = gradients.get(param)
-            self._optimizer.step()
+            with borrowed(self._params):
+                for param in self._params:
+                    param.grad = gradients.get(param)
+                self._optimizer.step()
         finally:
-            for param, gradient in zip(self._params, before, strict=True):
-                param.grad = gradient
             _steps.release()
 
 
 def _make(kind: str, params: Sequence[RRef[Tensor]], args: tuple[Any, ...], kwargs: Any) -> RRef[Any]:
     try:
-        found: Any = find(kind, None, MAX_NAME)
+        modules = current_agent().options.modules
+        found: Any = find(kind, modules if modules is None else (*modules, "torch.optim"), MAX_NAME)
         if not issubclass(found, Optimizer):
             raise TypeError(f"{kind} is no torch.optim.Optimizer")
         return RRef(LocalOptimizer(found, params, args, kwargs))
@@ -72,24 +72,26 @@ def _step(optimizer: RRef[LocalOptimizer], context_id: int) -> None:
 
 
 class DistributedOptimizer:
-    """Optimizes parameters wherever they are: an optimizer of `kind` is made on each of their owners.
+    """Optimizes parameters wherever they are: an optimizer is made on each of their owners.
 
     Args:
-        kind: a class of torch.optim, or another one that the owners can import.
-        params: RRefs to the parameters.
+        optimizer_class: a class of torch.optim, or another one that the owners can import.
+        params_rref: RRefs to the parameters.
         args, kwargs: for each of the optimizers.
 
     Raises:
         RpcError: an optimizer could not be made.
     """
 
-    def __init__(self, kind: type[Optimizer], params: Sequence[RRef[Tensor]], *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, optimizer_class: type[Optimizer], params_rref: Sequence[RRef[Tensor]], *args: Any, **kwargs: Any
+    ) -> None:
         by_owner: dict[int, list[RRef[Tensor]]] = {}
-        for param in params:
+        for param in params_rref:
             by_owner.setdefault(param.owner().id, []).append(param)
         if not by_owner:
             raise UsageError("there are no parameters: give RRefs to those that are to be optimized")
-        name = name_of(kind)  # type: ignore[arg-type]
+        name = name_of(optimizer_class)  # type: ignore[arg-type]
         made = [rpc_async(owner, _make, (name, mine, args, kwargs)) for owner, mine in by_owner.items()]
         self._optimizers: list[RRef[LocalOptimizer]] = _all(made)
 

@@ -213,7 +213,8 @@ class LocalPass:
         if self.is_over:
             return []
         if isinstance(answer, BaseException):
-            kind = PassTimeoutError if isinstance(answer, TimeoutError) else PassPeerLostError
+            lost = PassPeerLostError if isinstance(answer, ConnectionError) else PassError
+            kind = PassTimeoutError if isinstance(answer, TimeoutError) else lost
             return self.fail(self._error(kind, str(answer)))
         change, error = messages.unpack_outcome(answer)
         if error is not None:

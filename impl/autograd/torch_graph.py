@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from .borrowing import borrowed
 from .errors import ContextError, GraphFreedError
 from .ids import worker_of
 from .records import Recv
@@ -22,7 +23,6 @@ from .work import Edge, Node
 # The engine itself: `torch.autograd.grad` spends as much time again on checks that hold here by construction.
 _engine_run: Any = torch.autograd.Variable._execution_engine.run_backward
 _Accumulate: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
-_hooked = threading.RLock()  # while `.grad` is not what its owner has put there
 
 
 class RecvRpc(Function):
@@ -162,13 +162,21 @@ class TorchGraph:
 
 
 class _Stop(Exception):
-    """A hook that ends the engine's run right after its node: there is no way to ask for a single one."""
+    """A hook that ends the engine's run right after its node: there is no way to ask for a single one.
+
+    It ends those of its own thread: another context may run the same node on another.
+    """
 
     made: Sequence[Tensor | None] = ()
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
     def __call__(self, made: Sequence[Tensor | None], _: object) -> None:
-        self.made = made
-        raise self
+        if threading.get_ident() == self._thread:
+            self.made = made
+            raise self
 
 
 def _run(
@@ -182,13 +190,10 @@ def _run(
 
 def _call_hook(hook: Any, tensor: Tensor, into: dict[Any, Any]) -> None:
     """A post-accumulate-grad hook finds the gradient in `.grad`, and what it leaves there is the context's."""
-    with _hooked:
-        before, tensor.grad = tensor.grad, into[tensor]
-        try:
-            hook(tensor)
-            after = tensor.grad
-        finally:
-            tensor.grad = before
+    with borrowed((tensor,)):
+        tensor.grad = into[tensor]
+        hook(tensor)
+        after = tensor.grad
     if after is None:
         del into[tensor]
     else:

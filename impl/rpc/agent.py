@@ -23,7 +23,7 @@ from .deadlines import Deadlines
 from .errors import AgentClosed, LimitExceeded, PeerLost, RpcError, RpcTimeout
 from .flags import Flag
 from .frames import Frame, Kind, Tensors, encode
-from .options import Options
+from .options import UNSET, Options, checked_seconds
 from .pool import Pool, Work, guarded
 
 FREE_KINDS = range(64, 128)  # kinds of requests that others may take for themselves: see `Agent.handle`
@@ -62,6 +62,9 @@ class Interceptor(Protocol):
 
     def answer_metadata(self, to: int, tensors: Sequence[Tensor], what: str) -> bytes:
         """As `outgoing`, for an answer; called inside the scope."""
+
+    def unsent(self, metadata: bytes) -> None:
+        """What `outgoing` or `answer_metadata` made metadata for could not be sent; not for b""."""
 
     def answered(self, peer: int, metadata: bytes, tensors: list[Tensor]) -> None:
         """At the caller, before the result is made of the tensors; may replace elements.
@@ -235,6 +238,10 @@ class Agent:
     def on_peer_lost(self, call: Callable[[int, str], None]) -> None:
         """Have `call(peer, reason)` called when a peer is lost; it must not block."""
         self._on_lost.append(call)
+
+    def seconds(self, timeout: float | None) -> float:
+        """Of a request with this timeout. Raises UsageError for what cannot be."""
+        return self.timeout if timeout is None or timeout == UNSET else checked_seconds(timeout, "timeout")
 
     def rank_of(self, worker: str | int | WorkerInfo) -> int:
         """Raises UsageError for a worker that there is not."""

@@ -7,9 +7,10 @@ import importlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -22,7 +23,7 @@ from ..store.forking import let_go_after_fork
 from . import current, directory
 from .agent import Agent, WorkerInfo
 from .ending import all_done
-from .errors import RpcError
+from .errors import PeerLost, RpcError, RpcTimeout
 from .handshake import Listeners, Meeting
 from .invocations import Invocations
 from .options import Options, checked_seconds
@@ -58,7 +59,6 @@ class _State:
     def __init__(self) -> None:
         self.session: _Session | None = None
         self.lock = threading.Lock()
-        self.rounds = 0  # how often init_rpc was called: on one store each time has keys of its own
 
 
 _state = _State()
@@ -66,8 +66,10 @@ _state = _State()
 
 def init_rpc(
     name: str,
-    rank: int | None = None,
+    backend: object = None,
+    rank: int | None = -1,
     world_size: int | None = None,
+    rpc_backend_options: Any = None,
     *,
     store: Store | None = None,
     init_method: str | None = None,
@@ -77,42 +79,66 @@ def init_rpc(
 
     They find each other in `store`, any of ours or of torch's, or in the one of `init_method`: "env://" (the default:
     MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE), "tcp://HOST:PORT" or "file:///PATH"; then rank 0 brings the server.
-    All must give the same secret and the same number of `init_rpc` before.
+    All must give the same secret. After a failure all may come again, to the same store too.
+
+    The parameters before the star are torch's, in its order. `backend` is None or one named TENSORPIPE, and means
+    nothing: there is one transport. `rpc_backend_options` are `options`, or torch's, of which `init_method` and
+    `rpc_timeout` are taken. A rank of -1 or None is that of the URL.
 
     Raises RpcTimeout if not all come within `options.init_timeout` seconds, PeerLost and RpcError if one comes but
     cannot be talked to, UsageError for what cannot be. As torch.distributed.rpc.init_rpc.
     """
-    options = options or Options()
+    _check_backend(backend)
+    options, url = _told(rpc_backend_options, options)
     deadline = monotonic() + options.init_timeout
     with _state.lock:
         if current.is_used():
-            raise UsageError(
-                f"RPC is up already in this process, as {current.calls().agent.name!r}: call shutdown() first"
-            )
+            name = current.calls().agent.name
+            raise UsageError(f"RPC is up already in this process, as {name!r}: call shutdown() first")
         if store is not None and init_method is not None:
             raise UsageError("both store and init_method were given: give one of them")
         owned = None
         if store is None:
-            store, rank, world_size = _met(init_method or "env://", rank, world_size, options)
+            store, rank, world_size = _met(init_method or url, rank, world_size, options)
             owned = store
         try:
-            if rank is None or world_size is None:
-                raise UsageError("rank and world_size are missing: give both with a store")
-            directory.check_worker(name, rank, world_size, options.limits.workers)
-            below = PrefixStore(f"trystate/rpc/{_state.rounds}", store)
-            _state.rounds += 1
-            agent = _connected(name, rank, world_size, below, directory.own_host(options, store), options, deadline)
-            _begin(agent)
+            agent, group = _begun(name, rank, world_size, store, options, deadline)
         except BaseException:
             _close(owned)
             raise
-        _state.session = _Session(agent, below, owned)
+        _state.session = _Session(agent, group, owned)
         let_go_after_fork(_state.session)
         return agent
 
 
-def _begin(agent: Agent) -> None:
-    """Serve, with all that a worker has."""
+def _check_backend(backend: object) -> None:
+    if backend is not None and str(getattr(backend, "name", backend)).upper() != "TENSORPIPE":
+        raise UsageError(f"backend is {backend!r}: give None or TENSORPIPE; rank and world_size go by their names")
+
+
+def _told(given: Any, options: Options | None) -> tuple[Options, str]:
+    """What torch's argument and our own say together: options, and a URL to meet at."""
+    if given is None or isinstance(given, Options):
+        if given is not None and options is not None:
+            raise UsageError("both options and rpc_backend_options were given: give one of them")
+        return given or options or Options(), "env://"
+    try:
+        url, seconds = given.init_method, given.rpc_timeout
+    except AttributeError:
+        raise UsageError(f"rpc_backend_options is {given!r}: give Options, or torch's with init_method and rpc_timeout"
+                         ) from None  # fmt: skip
+    return replace(options or Options(), timeout=checked_seconds(seconds, "rpc_timeout")), str(url)
+
+
+def _begun(
+    name: str, rank: int | None, world_size: int | None, store: Store, options: Options, deadline: float
+) -> tuple[Agent, Store]:
+    """An agent that serves, with all that a worker has, and its group's part of the store."""
+    if rank is None or rank == -1 or world_size is None:
+        raise UsageError("rank and world_size are missing: give both with a store")
+    directory.check_worker(name, rank, world_size, options.limits.workers)
+    below, host = PrefixStore("trystate/rpc", store), directory.own_host(options, store)
+    agent, group = _connected(name, rank, world_size, below, host, options, deadline)
     try:
         current.use(Invocations(agent))
         for home, attach in EXTENSIONS:
@@ -121,6 +147,7 @@ def _begin(agent: Agent) -> None:
     except BaseException:
         _end(agent)
         raise
+    return agent, group
 
 
 def _met(url: str, rank: int | None, world_size: int | None, options: Options) -> tuple[Store, int, int]:
@@ -131,7 +158,7 @@ def _met(url: str, rank: int | None, world_size: int | None, options: Options) -
     handler = HANDLERS.get(f"trystate-{scheme.removeprefix('trystate-')}")
     if handler is None:
         raise UsageError(f"init_method is {url!r}: give env://, tcp://HOST:PORT or file:///PATH")
-    given = {key: value for key, value in (("rank", rank), ("world_size", world_size)) if value is not None}
+    given = {key: value for key, value in (("rank", rank), ("world_size", world_size)) if value not in (None, -1)}
     query = ("&" if "?" in rest else "?") + urlencode(given) if given else ""
     return next(handler(f"trystate-{scheme.removeprefix('trystate-')}://{rest}{query}",
                         timeout=timedelta(seconds=options.init_timeout)))  # fmt: skip
@@ -139,8 +166,9 @@ def _met(url: str, rank: int | None, world_size: int | None, options: Options) -
 
 def _connected(
     name: str, rank: int, world_size: int, store: Store, host: str, options: Options, deadline: float
-) -> Agent:
-    listeners = Listeners.open(host, world_size)
+) -> tuple[Agent, Store]:
+    """An agent that is connected to all others, and their part of the store, which no group before had."""
+    listeners = Listeners.open(host)
     try:
         where = (listeners.name, host, listeners.tcp.getsockname()[1])
         directory.publish(store, rank, name, world_size, where, options)
@@ -148,9 +176,13 @@ def _connected(
         meeting = Meeting(rank, entries, options, deadline)
         agent = Agent(rank, [entry.name for entry in entries], options)
         agent.connect(meeting.connect(listeners), meeting.alone())
-        return agent
+    except (RpcTimeout, PeerLost):  # what is wrong with an entry, all others are to see too
+        directory.withdraw(store, rank)
+        raise
     finally:
         listeners.close()
+    directory.withdraw(store, rank)
+    return agent, PrefixStore(directory.group(entries), store)
 
 
 def current_agent() -> Agent:
@@ -167,7 +199,7 @@ def get_worker_info(name: str | None = None) -> WorkerInfo:
 def rpc_sync(
     to: To,
     func: Callable[..., T],
-    args: Sequence[Any] = (),
+    args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     timeout: float | None = None,
 ) -> T:
@@ -177,13 +209,13 @@ def rpc_sync(
     that of the options); PeerLost; NotAllowed for what cannot be sent; UsageError. As torch.distributed.rpc.rpc_sync.
     """
     calls = current.calls()
-    return calls.sync(calls.agent.rank_of(to), func, args, kwargs, timeout)  # type: ignore[no-any-return]
+    return calls.sync(calls.agent.rank_of(to), func, args or (), kwargs, timeout)  # type: ignore[no-any-return]
 
 
 def rpc_async(
     to: To,
     func: Callable[..., T],
-    args: Sequence[Any] = (),
+    args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     timeout: float | None = None,
 ) -> Future[T]:
@@ -192,13 +224,13 @@ def rpc_async(
     Raises NotAllowed and UsageError at once. As torch.distributed.rpc.rpc_async.
     """
     calls = current.calls()
-    return calls.begin(calls.agent.rank_of(to), func, args, kwargs, timeout)
+    return calls.begin(calls.agent.rank_of(to), func, args or (), kwargs, timeout)
 
 
 def remote(
     to: To,
     func: Callable[..., T],
-    args: Sequence[Any] = (),
+    args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     timeout: float | None = None,
 ) -> RRef[T]:
@@ -207,21 +239,24 @@ def remote(
     What the function raises is raised by `to_here()`. As torch.distributed.rpc.remote.
     """
     calls = current.calls()
-    return calls.remote(calls.agent.rank_of(to), func, args, kwargs, timeout)  # type: ignore[no-any-return]
+    return calls.remote(calls.agent.rank_of(to), func, args or (), kwargs, timeout)  # type: ignore[no-any-return]
 
 
 def shutdown(graceful: bool = True, timeout: float | None = None) -> None:
-    """Leave RPC. Gracefully: when all workers have called this and no call is left anywhere, at most after `timeout`.
+    """Leave RPC. Gracefully: when all workers have called this and no call is left anywhere.
 
-    Else, and after a graceful end that failed, at once: what others ask of this worker fails. Does nothing if RPC is
-    not up. Raises RpcTimeout and PeerLost after all is closed. As torch.distributed.rpc.shutdown.
+    With a `timeout` at most after so many seconds. Without one, or with 0, which is torch's word for that, for as long
+    as the others work: it ends when they have come, or when one that it waits for is lost. Else, and after a graceful
+    end that failed, at once: what others ask of this worker fails. Does nothing if RPC is not up. Raises RpcTimeout,
+    PeerLost, and RpcError if the store that the workers met in fails, after all is closed. As
+    torch.distributed.rpc.shutdown.
     """
+    seconds = checked_seconds(timeout, "timeout") if timeout else inf
     with _state.lock:
         session, _state.session = _state.session, None
         if session is None:
             return
         agent = session.agent
-        seconds = agent.timeout if timeout is None else checked_seconds(timeout, "timeout")
         try:
             if graceful:
                 all_done(agent, session.store, seconds)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
+
+from .pool import guarded
 
 SPARE = 1024  # deadlines that nobody needs any more, before they are sorted out
 
@@ -54,4 +57,4 @@ class Deadlines:
                     self._changed.wait(min(left, threading.TIMEOUT_MAX))
                     continue
                 due = heapq.heappop(self._heap)[1]
-            self._expired(due)
+            guarded(partial(self._expired, due))

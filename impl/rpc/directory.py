@@ -5,14 +5,16 @@ Rule: everything that another wrote is checked before it is used; who did not co
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import secrets
 import socket
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from torch.distributed import Store  # type: ignore[attr-defined]
@@ -27,6 +29,8 @@ WORKER_MAX = (1 << 16) - 1  # a worker has 16 bits in the ids of others
 ENTRY_BYTES_MAX = 4096
 SHOWN_MAX = 8
 TOKEN_BYTES = 32
+GONE = b"gone"  # in the place of an entry
+PAUSE_SECONDS = 0.02  # between two looks for who was here and may come again
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +87,46 @@ def publish(store: Store, rank: int, name: str, world_size: int, where: tuple[st
     store.set(f"worker/{rank}", json.dumps(asdict(entry)))
 
 
+def withdraw(store: Store, rank: int) -> None:
+    """Say no more who we were: who comes next must not call there. All others have read it, if we are connected."""
+    with suppress(RuntimeError):  # there is no store any more
+        store.set(f"worker/{rank}", GONE.decode())  # and not deleted: `get` would wait
+
+
+def group(entries: list[Entry]) -> str:
+    """A name for those who have met, and for no others. It does not tell the token."""
+    return hashlib.sha256(entries[0].token.encode()).hexdigest()[:16]
+
+
 def gather(store: Store, world_size: int, deadline: float, seconds: float) -> list[Entry]:
     """All workers' entries. Raises RpcTimeout naming who did not come, RpcError for what cannot be."""
     keys = [f"worker/{rank}" for rank in range(world_size)]
-    left = max(deadline - monotonic(), 0.001)
-    try:
-        store.wait(keys, timedelta(seconds=left))
-    except RuntimeError as error:
-        missing = [rank for rank, key in enumerate(keys) if not store.check([key])]
+    while True:
+        texts = _texts(store, keys, max(deadline - monotonic(), 0.001))
+        missing = [rank for rank, key in enumerate(keys) if texts.get(key, GONE) == GONE]
         if not missing:
-            raise
-        shown = ", ".join(map(str, missing[:SHOWN_MAX])) + (" and more" if len(missing) > SHOWN_MAX else "")
-        raise RpcTimeout(f"{len(missing)} of {world_size} workers did not come within {seconds:g} s, of rank {shown}: "
-                         "see whether they run and use the same store, or raise init_timeout") from error  # fmt: skip
-    entries = [_entry(rank, bytes(store.get(key)), world_size) for rank, key in enumerate(keys)]
+            break
+        if monotonic() >= deadline:
+            shown = ", ".join(map(str, missing[:SHOWN_MAX])) + (" and more" if len(missing) > SHOWN_MAX else "")
+            raise RpcTimeout(f"{len(missing)} of {world_size} workers did not come within {seconds:g} s, of "
+                             f"rank {shown}: see whether they run and use the same store, or raise init_timeout"
+                             )  # fmt: skip
+        sleep(PAUSE_SECONDS)
+    entries = [_entry(rank, texts[key], world_size) for rank, key in enumerate(keys)]
     for rank, entry in enumerate(entries):
         first = next(index for index, other in enumerate(entries) if other.name == entry.name)
         if first != rank:
             raise RpcError(f"the workers {first} and {rank} are both named {entry.name!r}: give each its own name")
     return entries
+
+
+def _texts(store: Store, keys: list[str], left: float) -> dict[str, bytes]:
+    """What is there after a wait for all."""
+    try:
+        store.wait(keys, timedelta(seconds=left))
+    except RuntimeError:
+        keys = [key for key in keys if store.check([key])]
+    return {key: bytes(store.get(key)) for key in keys}
 
 
 def _entry(rank: int, text: bytes, world_size: int) -> Entry:

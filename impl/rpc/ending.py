@@ -15,14 +15,18 @@ from time import monotonic
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from .agent import Agent
-from .errors import PeerLost, RpcTimeout
+from .errors import PeerLost, RpcError, RpcTimeout
 
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.001, 0.05
 LOOK_SECONDS = 1.0  # between two looks at who is lost
 
 
 def all_done(agent: Agent, store: Store, seconds: float) -> None:
-    """Wait until all workers have called this and nothing is left to do. Raises RpcTimeout and PeerLost."""
+    """Wait until all workers have called this and nothing is left to do.
+
+    `seconds` may be infinite: then this ends when all have come, or one that is waited for, or the store, is lost.
+    Raises RpcTimeout, PeerLost and RpcError.
+    """
     deadline = monotonic() + seconds
     before: list[tuple[int, int]] | None = None
     number = 0
@@ -60,13 +64,19 @@ def _of(agent: Agent, store: Store, key: str, deadline: float, seconds: float) -
     """What a worker says of itself, as soon as it does."""
     rank = int(key.rpartition("/")[2])
     while True:
-        left = deadline - monotonic()
+        begun = monotonic()
+        left = deadline - begun
+        look = max(min(left, LOOK_SECONDS), 0.001)
         try:
-            store.wait([key], timedelta(seconds=max(min(left, LOOK_SECONDS), 0.001)))
+            store.wait([key], timedelta(seconds=look))
             break
         except RuntimeError as error:
             if (why := agent.loss(rank)) is not None:
                 raise PeerLost(why) from None
+            if monotonic() - begun < look / 2:  # this was no timeout; how stores tell one differs
+                lost = [why for other in agent.workers if (why := agent.loss(other)) is not None]
+                raise PeerLost(lost[0]) if lost else RpcError(f"shutdown() needs the store that the workers met in, "
+                                                             f"and it fails: {error}") from error  # fmt: skip
             if left <= 0:
                 raise RpcTimeout(f"worker {agent.workers[rank].name!r} did not come to shutdown() within {seconds:g} "
                                  "s: have all workers call it, or give graceful=False") from error  # fmt: skip

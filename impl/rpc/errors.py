@@ -50,6 +50,7 @@ class RemoteError(RpcError):
     original: str = ""
     remote_traceback: str = ""
     said: str = ""  # its text there
+    text: str = ""
 
     def __init__(self, text: str) -> None:
         Exception.__init__(self, text)

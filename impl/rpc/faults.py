@@ -44,16 +44,22 @@ def decoded(data: bytes, worker: str) -> RemoteError:
     """The exception to raise here for what `worker` answered."""
     try:
         said = json.loads(data)
-        original, text, trace = str(said["original"]), str(said["text"]), str(said["traceback"])
         workers = tuple(str(name) for name in said["workers"])
-    except (ValueError, TypeError, KeyError):
-        original, text, trace, workers = "", "it answered with an error that cannot be read", "", (worker,)
-    return made(original, text, trace, workers)
+        return made(str(said["original"]), str(said["text"]), str(said["traceback"]), workers)
+    except Exception:  # whatever was sent: who waits is to be told
+        return made("", "it answered with an error that cannot be read", "", (worker,))
 
 
 def made(original: str, text: str, trace: str, workers: tuple[str, ...]) -> RemoteError:
-    kind = original.rpartition(":")[2]
-    error = _class(original)(f"on worker {workers[0]!r}: {kind}: {text}\n\nThere:\n{trace}")
+    """The exception, of its own type if that lets itself be made and filled in like this."""
+    try:
+        return _filled(_class(original), original, text, trace, workers)
+    except Exception:  # its constructor or its attributes are of its own making
+        return _filled(RemoteError, original, text, trace, workers)
+
+
+def _filled(kind: type[RemoteError], original: str, text: str, trace: str, workers: tuple[str, ...]) -> RemoteError:
+    error = kind(f"on worker {workers[0]!r}: {original.rpartition(':')[2]}: {text}\n\nThere:\n{trace}")
     error.original, error.remote_traceback, error.workers, error.said = original, trace, workers, text
     return error
 

@@ -1,4 +1,4 @@
-"""Something that one thread waits for and another sets, once: cheaper than an Event, and audible in a poll."""
+"""Something that threads wait for and another sets, once: cheaper than an Event, and audible in a poll."""
 
 from __future__ import annotations
 
@@ -49,22 +49,23 @@ def own_bell() -> Bell:
 
 
 class Flag:
-    """One thread may wait for it. It may be set several times; the first counts."""
+    """Any threads may wait for it, one may listen. It may be set several times; the first counts."""
 
-    __slots__ = ("_bell", "_lock", "_reader", "is_set")
+    __slots__ = ("_bell", "_locks", "_reader", "is_set")
 
     def __init__(self) -> None:
         self.is_set = False
-        self._lock: threading.Lock | None = None
+        self._locks: list[threading.Lock] = []  # of those who wait
         self._bell: Bell | None = None
         self._reader = 0
 
     def set(self) -> None:
         self.is_set = True  # before the looks at who waits, who looks at it after having said that he waits
-        lock, bell = self._lock, self._bell
-        if lock is not None:
-            with contextlib.suppress(RuntimeError):  # set twice
-                lock.release()
+        locks, bell = self._locks, self._bell
+        if locks:
+            with contextlib.suppress(IndexError):  # who sets it too has woken the last one
+                while True:
+                    locks.pop().release()
         if bell is not None and self._reader != threading.get_ident():
             bell.ring()
 
@@ -74,9 +75,10 @@ class Flag:
             return True
         lock = threading.Lock()
         lock.acquire()
-        self._lock = lock
-        if not self.is_set and seconds > 0:
-            lock.acquire(timeout=seconds)
+        self._locks.append(lock)
+        if not self.is_set and not (seconds > 0 and lock.acquire(timeout=seconds)):
+            with contextlib.suppress(ValueError):  # it is being set
+                self._locks.remove(lock)
         return self.is_set
 
     def listen(self) -> Bell:

@@ -9,6 +9,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, TypeVar
 
 from torch.futures import Future
@@ -23,17 +24,13 @@ BUILTIN_HOMES = ("torch", "torch._C._nn", "torch._C._special", "torch._C._linalg
 def name_of(function: Callable[..., Any]) -> str:
     """Its name for other workers. Raises NotAllowed if it has none: a lambda, a nested function, a bound method."""
     path = getattr(function, "__qualname__", None)
-    homes = [
-        getattr(function, "__module__", None) or getattr(getattr(function, "__objclass__", None), "__module__", None)
-    ]
-    if homes[0] is None:
-        homes = list(BUILTIN_HOMES)
-    for home in homes:
+    defined = _home(function)
+    for home in BUILTIN_HOMES if defined is None else (defined,):
         for candidate in (path, getattr(function, "__name__", None)):
             if home and candidate and "<" not in candidate and _same(home, candidate, function):
                 return f"{home}:{candidate}"
     raise NotAllowed(f"{function!r} cannot be called on another worker: it is not to be found by its name "
-                     f"({homes[0]}.{path}); pass a function of a module, and not a lambda, a nested function or the "
+                     f"({defined}.{path}); pass a function of a module, and not a lambda, a nested function or the "
                      "method of an object (for those use an RRef)")  # fmt: skip
 
 
@@ -44,9 +41,18 @@ def _same(home: str, path: str, function: Callable[..., Any]) -> bool:
         return False
 
 
+def _home(function: Any) -> str | None:
+    """The module that defines it, or the class that it is a method of."""
+    owner = getattr(function, "__objclass__", None)
+    return getattr(function, "__module__", None) or getattr(owner, "__module__", None)
+
+
 def _walk(at: Any, path: str) -> Any:
+    """What a module has by that name; not what is in the modules that it has imported."""
     for step in path.split("."):
         at = getattr(at, step)
+        if isinstance(at, ModuleType):
+            raise AttributeError(f"{step!r} is a module of its own")
     return at
 
 
@@ -55,8 +61,7 @@ def find(name: str, modules: tuple[str, ...] | None, limit: int) -> Callable[...
     if len(name) > limit:
         raise LimitExceeded(f"the name of a function has {len(name)} characters > {limit}")
     home, _, path = name.partition(":")
-    if modules is not None and not any(home == module or home.startswith(f"{module}.") for module in modules):
-        raise NotAllowed(f"{name!r} may not be called here: `modules` of the options allows {', '.join(modules)}")
+    _check(name, home, modules)  # before it is imported
     try:
         module = sys.modules.get(home) or importlib.import_module(home)
         found = _walk(module, path)
@@ -66,7 +71,18 @@ def find(name: str, modules: tuple[str, ...] | None, limit: int) -> Callable[...
         ) from None
     if not callable(found):
         raise NotAllowed(f"{name!r} is no function")
+    # What a module has imported from others is theirs. Some builtins do not say whose they are.
+    _check(name, _home(found) or (home if home in BUILTIN_HOMES and "." not in path else None), modules)
     return found  # type: ignore[no-any-return]
+
+
+def _check(name: str, home: str | None, modules: tuple[str, ...] | None) -> None:
+    """Raises NotAllowed unless `home` is one of the modules, or below one. They may go by two names: os.path does."""
+    if modules is None:
+        return
+    real = (getattr(sys.modules.get(module), "__name__", module) for module in modules)
+    if not any(f"{home}.".startswith(f"{module}.") for module in (*modules, *real)):
+        raise NotAllowed(f"{name!r} may not be called here: `modules` of the options allows {', '.join(modules)}")
 
 
 def async_execution(function: F) -> F:

@@ -2,7 +2,8 @@
 
 The key is the token that worker 0 put into the store, with the secret of the options if there is one; the proofs are
 those of the stores. On one machine they meet at a socket without address or port, and give each other their arenas.
-Nobody listens any more when all are connected. Rule: no stranger can hold up a worker for longer than its turn.
+Nobody listens any more when all are connected. Rule: each caller is greeted on a thread of its own, in a few seconds or
+not at all, so that no stranger holds up the others.
 """
 
 from __future__ import annotations
@@ -13,21 +14,23 @@ import os
 import secrets
 import select
 import socket
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from struct import Struct
-from struct import error as StructError
 from time import monotonic
 from typing import Any
 
 from ..store.line import resolve
-from ..store.listening import listen, prepared
+from ..store.listening import BACKLOG, listen, prepared
 from ..store.wire import NONCE_BYTES, client_proof, server_proof
 from . import arena as shared
 from .arena import Arena, Window
 from .connection import Connection
 from .directory import Entry, machine
 from .errors import FrameRefused, PeerLost, RpcError, RpcTimeout
+from .flags import Bell
 from .options import Options
 
 MAGIC = b"trysRPC1"
@@ -35,7 +38,8 @@ HELLO = Struct(f"<8sI{NONCE_BYTES}s")  # the caller's rank and challenge
 REPLY = Struct(f"<8sI{NONCE_BYTES}s32s")  # the other's, and its proof
 PROOF = Struct("<32s?")  # the caller's proof, and whether an arena comes with it
 ACCEPTED = Struct("<?")  # whether an arena comes with it
-STRANGER_SECONDS = 5.0  # for one who has connected to say who it is
+GREETING_SECONDS = 5.0  # for one who has connected to say who it is, and to prove it
+GREETINGS_MAX = 64  # at once
 BUFFER_BYTES = 1 << 22  # of a socket, as far as the system allows
 
 
@@ -48,7 +52,7 @@ class Listeners:
     name: str
 
     @classmethod
-    def open(cls, host: str, backlog: int) -> Listeners:
+    def open(cls, host: str) -> Listeners:
         """Raises UsageError if the host is not of this machine."""
         tcp = listen(host, 0)
         local, name = None, ""
@@ -56,7 +60,7 @@ class Listeners:
             name = f"trystate-rpc-{secrets.token_hex(16)}"
             local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             local.bind("\0" + name)
-            local.listen(backlog)
+            local.listen(BACKLOG)
         return cls(tcp, local, name)
 
     def close(self) -> None:
@@ -72,6 +76,9 @@ class Meeting:
         self.me, self.entries, self.options, self.deadline = me, entries, options, deadline
         self._key = bytes.fromhex(entries[0].token) + (options.secret or b"")
         self._failed = ""  # what was wrong with the last who called
+        self._callers: set[socket.socket] = set()  # those who are being greeted
+        self._room = threading.Semaphore(GREETINGS_MAX)
+        self._bell = Bell()  # rung when a greeting is over
 
     def connect(self, listeners: Listeners) -> dict[int, Connection]:
         """A connection to each other worker. Raises RpcTimeout, PeerLost and RpcError."""
@@ -79,9 +86,7 @@ class Meeting:
         try:
             for peer in range(self.me):
                 found[peer] = self._call(peer)
-            while len(found) < len(self.entries) - 1:
-                peer, connection = self._answer(listeners, found)
-                found[peer] = connection
+            self._answer(listeners, found)
         except BaseException:
             for connection in found.values():
                 connection.release()
@@ -99,7 +104,7 @@ class Meeting:
     def _call(self, peer: int) -> Connection:
         entry = self.entries[peer]
         try:
-            sock = self._reach(entry)
+            sock = self._reach(peer)
         except OSError as error:
             raise PeerLost(f"worker {entry.name!r} cannot be reached at {entry.host}:{entry.port} ({error}): see "
                            "whether it runs, and what `host` its options give") from error  # fmt: skip
@@ -117,15 +122,13 @@ class Meeting:
             sock.close()
             raise
 
-    def _reach(self, entry: Entry) -> socket.socket:
-        if entry.local and entry.machine == machine():
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            with contextlib.suppress(OSError):
-                sock.settimeout(self._left())
-                sock.connect("\0" + entry.local)
-                return sock
-            sock.close()
-        family, address = resolve(entry.host, entry.port, self._left())[0]
+    def _reach(self, peer: int) -> socket.socket:
+        entry = self.entries[peer]
+        family, address = (
+            (socket.AF_UNIX, "\0" + entry.local)
+            if self._beside(peer, self.me)
+            else resolve(entry.host, entry.port, self._left())[0]
+        )
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.settimeout(self._left())
@@ -133,45 +136,65 @@ class Meeting:
         except BaseException:
             sock.close()
             raise
-        blocking = sock.gettimeout()
-        prepared(sock)
-        sock.settimeout(blocking)
+        if family != socket.AF_UNIX:
+            prepared(sock)
         return sock
 
     def _introduce(self, sock: socket.socket, peer: int) -> Connection:
         mine = secrets.token_bytes(NONCE_BYTES)
         sock.settimeout(self._left())
         sock.sendall(HELLO.pack(MAGIC, self.me, mine))
-        magic, rank, theirs, proof = REPLY.unpack(_exactly(sock, REPLY.size))
+        magic, rank, theirs, proof = REPLY.unpack(_exactly(sock, REPLY.size, self.deadline))
         key = self._pair(self.me, peer)
         if magic != MAGIC or rank != peer or not hmac.compare_digest(proof, server_proof(key, theirs, mine)):
             raise RpcError(f"who answers for worker {self.entries[peer].name!r} does not know the group's secret: give "
                            "all workers the same `secret`")  # fmt: skip
         arena = self._arena(sock)
         _give(sock, PROOF.pack(client_proof(key, theirs, mine), arena is not None), arena)
-        (shares,), window = _take(sock, ACCEPTED)
+        (shares,), window = _take(sock, ACCEPTED, self.deadline)
         return self._connection(peer, sock, arena, window if shares else None)
 
     # The other side.
 
-    def _answer(self, listeners: Listeners, found: dict[int, Connection]) -> tuple[int, Connection]:
-        """The next who calls and is one of us."""
+    def _answer(self, listeners: Listeners, found: dict[int, Connection]) -> None:
+        """Greet who calls, until all of us have. Where all meet at the local socket, nobody comes in by TCP."""
+        near = all(self._beside(self.me, caller) for caller in range(self.me + 1, len(self.entries)))
+        doors = {door.fileno(): door for door in (listeners.local, None if near else listeners.tcp) if door is not None}
         poll = select.poll()
-        by_fd = {listener.fileno(): listener for listener in (listeners.tcp, listeners.local) if listener is not None}
-        for fd in by_fd:
+        for fd in (*doors, self._bell.fd):
             poll.register(fd, select.POLLIN)
-        while True:
-            left = self.deadline - monotonic()
-            ready = poll.poll(left * 1000) if left > 0 else []
-            if not ready:
-                self._nobody(found)
-            sock, _ = by_fd[ready[0][0]].accept()
+        with ThreadPoolExecutor(GREETINGS_MAX, "rpc greeting") as threads:
             try:
-                sock.settimeout(min(STRANGER_SECONDS, max(left, 0.001)))
-                return self._receive(sock, found)
-            except (OSError, StructError, RpcError) as error:
-                self._failed = str(error)
-                sock.close()
+                while len(found) < len(self.entries) - 1:
+                    left = self.deadline - monotonic()
+                    ready = poll.poll(left * 1000) if left > 0 else []
+                    if not ready:
+                        self._nobody(found)
+                    for fd, _ in ready:
+                        if fd == self._bell.fd:
+                            self._bell.heard()
+                        elif self._room.acquire(timeout=self._left()):
+                            sock, _ = doors[fd].accept()
+                            self._callers.add(sock)
+                            threads.submit(self._greet, sock, found)
+            finally:
+                for sock in list(self._callers):  # strangers; their threads end
+                    with contextlib.suppress(OSError):
+                        sock.shutdown(socket.SHUT_RDWR)
+
+    def _greet(self, sock: socket.socket, found: dict[int, Connection]) -> None:
+        try:
+            peer, connection = self._receive(sock, found, min(self.deadline, monotonic() + GREETING_SECONDS))
+            self._callers.discard(sock)  # before it is found: who is still being greeted when all are, is cut off
+            if found.setdefault(peer, connection) is not connection:
+                connection.release()
+        except Exception as error:  # whatever a stranger sends
+            self._failed = str(error)
+            sock.close()
+        finally:
+            self._callers.discard(sock)
+            self._room.release()
+            self._bell.ring()
 
     def _nobody(self, found: dict[int, Connection]) -> None:
         missing = [e.name for rank, e in enumerate(self.entries) if rank > self.me and rank not in found]
@@ -179,14 +202,14 @@ class Meeting:
         raise RpcTimeout(f"{len(missing)} workers did not connect in time ({', '.join(missing[:8])}): see their "
                          f"errors, or raise init_timeout{also}")  # fmt: skip
 
-    def _receive(self, sock: socket.socket, found: dict[int, Connection]) -> tuple[int, Connection]:
-        magic, peer, theirs = HELLO.unpack(_exactly(sock, HELLO.size))
+    def _receive(self, sock: socket.socket, found: dict[int, Connection], deadline: float) -> tuple[int, Connection]:
+        magic, peer, theirs = HELLO.unpack(_exactly(sock, HELLO.size, deadline))
         if magic != MAGIC or not self.me < peer < len(self.entries) or peer in found:
             raise RpcError(f"a caller that says it is worker {peer}")
         mine = secrets.token_bytes(NONCE_BYTES)
         key = self._pair(peer, self.me)
         sock.sendall(REPLY.pack(MAGIC, self.me, mine, server_proof(key, mine, theirs)))
-        (proof, shares), window = _take(sock, PROOF)
+        (proof, shares), window = _take(sock, PROOF, deadline)
         if not hmac.compare_digest(proof, client_proof(key, mine, theirs)):
             raise RpcError(f"worker {self.entries[peer].name!r} does not know the group's secret")
         arena = self._arena(sock)
@@ -197,6 +220,10 @@ class Meeting:
 
     def _left(self) -> float:
         return max(self.deadline - monotonic(), 0.001)
+
+    def _beside(self, called: int, caller: int) -> bool:
+        """Whether they meet at the local socket of the first."""
+        return bool(self.entries[called].local) and self.entries[called].machine == self.entries[caller].machine
 
     def _pair(self, caller: int, called: int) -> bytes:
         return hmac.digest(self._key, b"%d calls %d" % (caller, called), "sha256")
@@ -217,9 +244,18 @@ class Meeting:
         return Connection(peer, sock, arena, mapped, self.options.limits)
 
 
-def _exactly(sock: socket.socket, count: int) -> bytes:
+def _limit(sock: socket.socket, deadline: float) -> None:
+    """Have its next step end by then. Raises TimeoutError."""
+    left = deadline - monotonic()
+    if left <= 0:
+        raise TimeoutError("timed out")
+    sock.settimeout(left)
+
+
+def _exactly(sock: socket.socket, count: int, deadline: float) -> bytes:
     data = b""
     while len(data) < count:
+        _limit(sock, deadline)
         more = sock.recv(count - len(data))
         if not more:
             raise ConnectionResetError("closed by the peer")
@@ -236,15 +272,16 @@ def _give(sock: socket.socket, data: bytes, arena: Arena | None) -> None:
     arena.close_descriptor()
 
 
-def _take(sock: socket.socket, what: Struct) -> tuple[tuple[Any, ...], int | None]:
+def _take(sock: socket.socket, what: Struct, deadline: float) -> tuple[tuple[Any, ...], int | None]:
     """What was sent, and the descriptor that came with it. On TCP none can come."""
     if sock.family != socket.AF_UNIX:
-        return what.unpack(_exactly(sock, what.size)), None
+        return what.unpack(_exactly(sock, what.size, deadline)), None
+    _limit(sock, deadline)
     data, fds, _, _ = socket.recv_fds(sock, what.size, 1)
     if not data:
         raise ConnectionResetError("closed by the peer")
     if len(data) < what.size:
-        data += _exactly(sock, what.size - len(data))
+        data += _exactly(sock, what.size - len(data), deadline)
     for fd in fds:
         os.set_inheritable(fd, False)
     return what.unpack(data), fds[0] if fds else None

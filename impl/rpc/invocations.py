@@ -13,17 +13,17 @@ from functools import partial
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 from torch.futures import Future
 from torch.nn import Parameter
 
 from . import faults
-from .agent import Agent, Answer, Incoming
-from .errors import AgentClosed, FrameRefused, LimitExceeded, NotAllowed, RemoteError
+from .agent import GRACE_SECONDS, Agent, Answer, Incoming
+from .errors import AgentClosed, FrameRefused, LimitExceeded, NotAllowed, RemoteError, RpcError, RpcTimeout
 from .flags import Flag
 from .frames import Kind
 from .functions import find, name_of
-from .options import checked_seconds
 from .references import FORK, Fork, Held, Owned, References
 from .serialise import Serialiser
 
@@ -86,27 +86,32 @@ class Invocations:
     def sync(self, to: int, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None, timeout: float | None,
              ) -> Any:  # fmt: skip
         """The function's result on worker `to`. `function` is one of a module, or the name of one of `_own`."""
-        seconds = self.agent.timeout if timeout is None else checked_seconds(timeout, "timeout")
+        seconds = self.agent.seconds(timeout)
         call = self._packed(to, function, args, kwargs)
         try:
             answer = self.agent.ask(to, Kind.CALL, call.body, call.tensors, seconds, metadata=call.metadata,
                                     flags=call.flags, what=call.name)  # fmt: skip
         except Exception as error:
-            self._unsent(error, call.forks)
+            self._unsent(error, call.forks, call.metadata)
             raise
         return self._result(to, answer)
 
-    def _unsent(self, error: BaseException, forks: list[Fork]) -> None:
-        """If a request with these forks failed before it was sent, nobody else lets go of them."""
-        if forks and isinstance(error, NEVER_SENT) and not isinstance(error, RemoteError):
-            self.references.withdraw(forks)
+    def _unsent(self, error: BaseException, forks: list[Fork], metadata: bytes) -> None:
+        """If a request failed before it was sent, nobody else lets go of its forks, nor hears of its tensors."""
+        if isinstance(error, NEVER_SENT) and not isinstance(error, RemoteError):
+            self._withdraw(forks, metadata)
+
+    def _withdraw(self, forks: list[Fork], metadata: bytes) -> None:
+        self.references.withdraw(forks)
+        if metadata and self.agent.interceptor is not None:
+            self.agent.interceptor.unsent(metadata)
 
     def begin(self, to: int, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None,
               timeout: float | None, keep: object = None) -> RpcFuture:  # fmt: skip
         """The same, without waiting. `keep` lives as long as the call."""
-        seconds = self.agent.timeout if timeout is None else checked_seconds(timeout, "timeout")
+        seconds = self.agent.seconds(timeout)
         call = self._packed(to, function, args, kwargs)
-        future = RpcFuture(self, to, seconds, (keep, call.forks))
+        future = RpcFuture(self, to, seconds, (keep, call.forks, call.metadata))
         self.agent.request(to, Kind.CALL, call.body, call.tensors, seconds, future.arrived, metadata=call.metadata,
                            flags=call.flags, what=call.name)  # fmt: skip
         return future
@@ -114,16 +119,16 @@ class Invocations:
     def remote(self, to: int, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None,
                timeout: float | None, keep: object = None) -> Any:  # fmt: skip
         """An RRef to the function's result, which stays on worker `to`."""
-        seconds = self.agent.timeout if timeout is None else checked_seconds(timeout, "timeout")
+        seconds = self.agent.seconds(timeout)
         references = self.references
         fork = Fork(references.new_id(), references.new_id(), to)
         call = self._packed(to, function, args, kwargs)
         try:  # its own this worker knows at once
             ref = references.created(fork, to) if to == self.agent.me else references.hold(fork)
         except LimitExceeded:
-            references.withdraw(call.forks)
+            self._withdraw(call.forks, call.metadata)
             raise
-        done = partial(self._created, ref, keep, call.forks)
+        done = partial(self._created, ref, keep, call.forks, call.metadata)
         self.agent.request(to, Kind.REMOTE, fork.packed() + call.body, call.tensors, seconds, done,
                            metadata=call.metadata, flags=call.flags, what=call.name)  # fmt: skip
         return self._rref._of(ref, self)
@@ -139,7 +144,11 @@ class Invocations:
             return _Packed(name, PLAIN, CALL.pack(len(text), 0) + text, tensors, [], metadata)
         data, tensors, references = self._serialiser.packed((tuple(args), dict(kwargs or {})))
         metadata = self._metadata(to, tensors, name)
-        forks = self._forks(references, to)  # last: nothing that may fail comes between them and the request
+        try:
+            forks = self._forks(references, to)  # last: nothing that may fail comes between them and the request
+        except LimitExceeded:
+            self._withdraw([], metadata)
+            raise
         body = b"".join((CALL.pack(len(text), len(forks)), text, *(fork.packed() for fork in forks), data))
         return _Packed(name, 0, body, tensors, forks, metadata)
 
@@ -181,13 +190,15 @@ class Invocations:
         forks = [Fork.unpacked(body, place) for place in range(at, end, FORK.size)]
         return [self._rref._of(self.references.join(fork, peer), self) for fork in forks], end
 
-    def _created(self, ref: Owned | Held, keep: object, forks: list[Fork], result: Answer | BaseException) -> None:
+    def _created(
+        self, ref: Owned | Held, keep: object, forks: list[Fork], metadata: bytes, result: Answer | BaseException
+    ) -> None:
         """The owner has, or has not, taken in what was to make a value."""
         if not isinstance(result, BaseException):
             if isinstance(ref, Held):
                 ref.confirmed = True
             return
-        self._unsent(result, forks)
+        self._unsent(result, forks, metadata)
         if isinstance(ref, Held):
             ref.failed = result
         elif not ref.made.done():
@@ -232,6 +243,8 @@ class Invocations:
     def _run(
         self, incoming: Incoming, call: Call, scope: AbstractContextManager[None], owned: Owned | None = None
     ) -> None:
+        if not torch.is_grad_enabled():  # an earlier call has left it so in this thread
+            torch.set_grad_enabled(True)
         try:
             with scope:
                 result = self._result_of(incoming, call)
@@ -294,11 +307,12 @@ class Invocations:
             forks = self._forks(references, peer)
             flags = SHARING if forks else 0
             body = b"".join((RESULT.pack(len(forks)), *(fork.packed() for fork in forks), data))
+        metadata = b""
         try:
             metadata = b"" if interceptor is None else interceptor.answer_metadata(peer, tensors, name)
             incoming.answer(body, tensors, metadata, flags)
         except BaseException:
-            self.references.withdraw(forks)
+            self._withdraw(forks, metadata)
             raise
 
     def _fetch(self, creator: int, number: int) -> Any:
@@ -327,7 +341,7 @@ def _count(body: bytes) -> int:
 class RpcFuture(Future[Any]):
     """The result of a call. It is set at the latest at the call's timeout, so that no wait for it is without end."""
 
-    def __init__(self, calls: Invocations, peer: int, seconds: float, keep: tuple[object, list[Fork]]) -> None:
+    def __init__(self, calls: Invocations, peer: int, seconds: float, keep: tuple[object, list[Fork], bytes]) -> None:
         super().__init__()
         self._calls, self._peer, self._seconds, self._keep = calls, peer, seconds, keep
         self._flag, self._once = Flag(), threading.Lock()
@@ -335,16 +349,23 @@ class RpcFuture(Future[Any]):
         self._error: Exception | None = None
 
     def arrived(self, result: Answer | BaseException) -> None:
-        self._answer = result
-        self._flag.set()
-        self._calls.agent.later(self._complete)  # callbacks of users may wait
+        with self._once:
+            late = self._flag.is_set
+            if not late:
+                self._answer = result
+                self._flag.set()
+        if not late:
+            self._calls.agent.later(self._complete)  # callbacks of users may wait
+        elif isinstance(result, Answer):
+            self._calls._too_late(self._peer, result)
 
     def wait(self) -> Any:
         """The result. Raises what the function raised, RpcTimeout, PeerLost."""
         if not self.done():
-            agent = self._calls.agent
-            if agent.wait(self._flag, self._seconds, self._peer):
-                self._complete()
+            # The agent tells it at the deadline; if that fails, this is the end of it.
+            if not self._calls.agent.wait(self._flag, self._seconds + GRACE_SECONDS, self._peer):
+                self.arrived(RpcTimeout(f"there was no answer, nor word of its timeout of {self._seconds:g} s"))
+            self._complete()
         if self._error is not None:
             raise faults.fresh(self._error)
         return super().wait()
@@ -360,14 +381,18 @@ class RpcFuture(Future[Any]):
             answer, self._answer = self._answer, None
         if answer is None:  # another thread does it
             return
-        (_, forks), self._keep = self._keep, (None, [])
+        (_, forks, metadata), self._keep = self._keep, (None, [], b"")
         try:
             if isinstance(answer, BaseException):
-                self._calls._unsent(answer, forks)
+                self._calls._unsent(answer, forks, metadata)
                 raise answer
             result = self._calls._result(self._peer, answer)
         except Exception as error:
             self._error = error.with_traceback(None)
             self.set_exception(error)
+        except BaseException:  # an interrupt of this thread: others wait too
+            self._error = RpcError("the thread that was taking in the answer was interrupted")
+            self.set_exception(self._error)
+            raise
         else:
             self.set_result(result)

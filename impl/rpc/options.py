@@ -27,7 +27,7 @@ class Options:
         timeout: seconds, of every request that says nothing else; there is no "for ever".
         init_timeout: seconds for all workers to come and be connected.
         pickles: what is taken from other workers; `allowed` adds types to what is taken when restricted.
-        modules: those whose functions others may call here, with all below them; None: of any module.
+        modules: those whose functions others may call or name here, with all below them; None: of any module.
         secret: bytes that all workers must know, beside what the store tells them.
         host: the address that workers on other machines reach this one at; by default the one that reaches the store.
         arena_bytes: shared memory for the tensors to each worker of this machine; it is taken as it is used. 0: none.
@@ -55,6 +55,9 @@ class Options:
                 f"arena_bytes is {self.arena_bytes} and shared_tensor_bytes {self.shared_tensor_bytes}: "
                 "give 0 or more, and 1 or more"
             )
+
+
+UNSET = -1.0  # torch's UNSET_RPC_TIMEOUT: as if no timeout was given
 
 
 def checked_seconds(value: float, name: str) -> float:

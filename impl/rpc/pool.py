@@ -14,6 +14,7 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 from .flags import Bell
@@ -81,7 +82,7 @@ class Pool:
         if works is not None:
             works.append((number, work, refuse))
         elif self._ended:
-            threading.Thread(target=guarded, args=(refuse or work,), daemon=True).start()
+            self._begin(partial(guarded, refuse or work))
         else:
             self._hand_on((number, work, refuse))
 
@@ -95,9 +96,12 @@ class Pool:
         self._ended = True
         self._ending.ring()
         deadline = monotonic() + JOIN_SECONDS
-        for thread in list(self._threads):
-            if thread is not threading.current_thread():
-                thread.join(max(deadline - monotonic(), 0.0))
+        here = threading.current_thread()
+        # What ends may have begun others. A thread that is inside of torch's code when the process ends aborts it.
+        while (others := [thread for thread in list(self._threads) if thread is not here]) and monotonic() < deadline:
+            for thread in others:
+                with contextlib.suppress(RuntimeError):  # it is just about to begin
+                    thread.join(max(deadline - monotonic(), 0.0))
         while self._queue:
             with contextlib.suppress(IndexError):
                 _, work, refuse = self._queue.popleft()
@@ -108,31 +112,41 @@ class Pool:
         self._bell.ring()
 
     def _add(self) -> None:
-        thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
-        thread.start()
-        self._threads.add(thread)
+        self._begin(self._serve)
         self._free += 1
+
+    def _begin(self, run: Work) -> None:
+        def counted() -> None:
+            try:
+                run()
+            finally:
+                self._threads.discard(threading.current_thread())
+
+        thread = threading.Thread(target=counted, name=self.name, daemon=True)
+        self._threads.add(thread)  # before it runs, who takes itself out
+        try:
+            thread.start()
+        except BaseException:
+            self._threads.discard(thread)
+            raise
 
     def _serve(self) -> None:
         poll, ready, collected = self._epoll.poll, self._ready, self._collected
-        try:
-            while not self._ended:
-                for fd, _ in poll(-1, 1):
-                    if fd == self._bell.fd:
-                        if self._bell.heard() and self._queue:  # empty: `close` has taken it
-                            self._do(*self._queue.popleft())
-                        continue
-                    works = collected.works = []
-                    guarded(ready.get(fd, _nothing))
-                    collected.works = None
-                    if works:
-                        while len(works) > 1:
-                            self._hand_on(works.pop(1))
-                        self._do(*works.pop())  # nothing here may hold the tensors of a call that is over
-                if self._free > IDLE_MAX and self._one_too_many():
-                    return
-        finally:
-            self._threads.discard(threading.current_thread())
+        while not self._ended:
+            for fd, _ in poll(-1, 1):
+                if fd == self._bell.fd:
+                    if self._bell.heard() and self._queue:  # empty: `close` has taken it
+                        self._do(*self._queue.popleft())
+                    continue
+                works = collected.works = []
+                guarded(ready.get(fd, _nothing))
+                collected.works = None
+                if works:
+                    while len(works) > 1:
+                        self._hand_on(works.pop(1))
+                    self._do(*works.pop())  # nothing here may hold the tensors of a call that is over
+            if self._free > IDLE_MAX and self._one_too_many():
+                return
 
     def _one_too_many(self) -> bool:
         with self._lock:

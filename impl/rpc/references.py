@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Id = tuple[int, int]  # the worker that made it, and its counter
 FORK = Struct("<IQIQI")  # a reference's id, the fork's id, the owner
 NOTICE = Struct("<BIQIQ")  # what happened, a reference's id, the fork's id
+AGAIN_SECONDS = 1.0  # until a notice that a limit has stopped is sent again
 
 
 class Happened(enum.IntEnum):
@@ -36,6 +37,9 @@ class Happened(enum.IntEnum):
     FORKED = 1  # to the owner: I hold it
     ACCEPTED = 2  # to who passed it on: the owner knows that I hold it
     DELETED = 3  # to the owner: I hold it no more
+
+
+Notice = tuple[int, Happened, Id, Id]  # to whom, and of which reference and fork
 
 
 class Fork(NamedTuple):
@@ -105,6 +109,7 @@ class References:
         self._known: weakref.WeakValueDictionary[Id, Owned] = weakref.WeakValueDictionary()
         self._passed: dict[Id, tuple[Held, int]] = {}  # forks that the owner does not know yet, and to whom they went
         self._handles: weakref.WeakSet[Held] = weakref.WeakSet()
+        self._untold: list[Notice] = []  # too many requests were not answered, or too much was not sent
         agent.serve(Kind.RREF, self._happened)
         agent.on_peer_lost(self._peer_lost)
 
@@ -193,7 +198,27 @@ class References:
 
     def _tell(self, to: int, what: Happened, reference: Id, fork: Id, done: Any = None) -> None:
         body = NOTICE.pack(what, *reference, *fork)
-        self.agent.request(to, Kind.RREF, body, (), self.agent.timeout, done or _told, what="a notice of an RRef")
+        done = done or partial(self._told, (to, what, reference, fork))
+        self.agent.request(to, Kind.RREF, body, (), self.agent.timeout, done, what="a notice of an RRef")
+
+    def _told(self, notice: Notice, result: Answer | BaseException) -> None:
+        """What could not be sent is told again. Any other error: the worker is lost, with what it holds or owns."""
+        if not isinstance(result, LimitExceeded):
+            return
+        with self._lock:
+            self._untold.append(notice)
+            if len(self._untold) > 1:
+                return  # for the first of them it is under way
+        timer = threading.Timer(AGAIN_SECONDS, self._tell_again)
+        timer.daemon = True
+        timer.start()
+
+    def _tell_again(self) -> None:
+        with self._lock:
+            notices, self._untold = self._untold, []
+        if self.agent.closed is None:
+            for notice in notices:
+                self._tell(*notice)
 
     def _happened(self, incoming: Incoming) -> None:
         what, a, b, c, d = NOTICE.unpack(incoming.body)
@@ -233,7 +258,3 @@ class References:
         for reference, fork in gone:
             self._unshare(reference, fork)
         passed.clear()
-
-
-def _told(result: Answer | BaseException) -> None:
-    """If it was not, the worker is lost, and with it what it holds or owns."""

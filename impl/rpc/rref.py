@@ -11,7 +11,6 @@ from .agent import WorkerInfo
 from .errors import RpcError, RpcTimeout
 from .flags import Flag
 from .invocations import FETCH, INVOKE, Invocations
-from .options import checked_seconds
 from .references import Held, Id, Owned
 
 T = TypeVar("T")
@@ -78,7 +77,7 @@ class RRef(Generic[T]):
         assert isinstance(self._ref, Owned)
         if not self._ref.made.done():
             agent = self._calls.agent
-            seconds = agent.timeout if timeout is None else checked_seconds(timeout, "timeout")
+            seconds = agent.seconds(timeout)
             flag = Flag()
             self._ref.made.add_done_callback(lambda _: flag.set())
             if not agent.wait(flag, seconds):

@@ -11,6 +11,7 @@ import collections
 import datetime
 import io
 import pickle
+import types
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from torch.nn import Parameter
 from torch.serialization import _get_layout
 
 from .errors import NotAllowed, RpcError
+from .functions import find, name_of
 from .options import Options, Pickles
 
 PROTOCOL = 5
@@ -35,6 +37,8 @@ _HOMES: dict[Any, tuple[str, ...]] = {
 PLAIN_TYPES = {home.__name__: {name: getattr(home, name) for name in names} for home, names in _HOMES.items()}
 PLAIN_TYPES["torch.serialization"] = {"_get_layout": _get_layout}  # what a torch.layout is pickled as
 PLAIN_CLASSES = {kind for kinds in PLAIN_TYPES.values() for kind in kinds.values()}
+# Functions go by name, as those that are called do: which ones are taken is for the same option to say.
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
 TORCH_VALUES = (torch.dtype, torch.layout)  # found by name in `torch`
 
 
@@ -52,6 +56,7 @@ class Serialiser:
         self.restricted = options.pickles is Pickles.RESTRICTED
         self.allowed = {(kind.__module__, kind.__qualname__): kind for kind in options.allowed}
         self.classes = PLAIN_CLASSES | set(options.allowed)
+        self.modules, self.name_bytes = options.modules, options.limits.name_bytes
 
     def packed(self, value: object) -> tuple[bytes, list[Tensor], list[Any]]:
         """The pickle, the tensors, the references. Raises NotAllowed for what pickle, or the restriction, refuses."""
@@ -98,6 +103,8 @@ class _Pickler(pickle.Pickler):
         if self._is_reference(value):
             self.references.append(value)
             return (len(self.references) - 1,)
+        if isinstance(value, FUNCTIONS) and self._serialiser.restricted and value is not _get_layout:
+            return name_of(value)
         return None
 
     def reducer_override(self, value: Any) -> Any:
@@ -127,6 +134,8 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, what: Any) -> Any:
         if type(what) is int:
             return _of(self._tensors, what)
+        if type(what) is str:
+            return find(what, self._serialiser.modules, self._serialiser.name_bytes)
         if type(what) is not tuple or not 1 <= len(what) <= 2:
             raise NotAllowed(f"a reference {what!r}: the peer is no worker of this version")
         if len(what) == 1:

@@ -70,7 +70,7 @@ class Arrives(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        ctx.box.put(gradients)
+        ctx.box.put([None if gradient is None else gradient.clone() for gradient in gradients])  # as a network does
         return (None,) * (2 + len(gradients))
 
 

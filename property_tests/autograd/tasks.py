@@ -23,9 +23,7 @@ _once = threading.Event()
 
 
 def parameter(name: str) -> Tensor:
-    if name not in _parameters:
-        _parameters[name] = torch.ones(2, 2, requires_grad=True)
-    return _parameters[name]
+    return _parameters.setdefault(name, torch.ones(2, 2, requires_grad=True))  # at once: threads may ask together
 
 
 def scale(x: Tensor) -> Tensor:

@@ -24,6 +24,21 @@ class OddError(Exception):
         super().__init__(f"{one} and {other}")
 
 
+class OwnTextError(Exception):
+    """With a property of a name that errors of RPC have too."""
+
+    @property
+    def text(self) -> str:
+        return "own"
+
+
+class FrozenError(Exception):
+    """That takes no attributes."""
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(name)
+
+
 class Counter:
     """A value with methods, for an RRef."""
 
@@ -69,12 +84,26 @@ def raise_odd() -> NoReturn:
     raise OddError(1, other=2)
 
 
+def raise_own(frozen: bool) -> NoReturn:
+    raise FrozenError("cold") if frozen else OwnTextError("warm")
+
+
 def leave() -> NoReturn:
     raise SystemExit(3)
 
 
 def wait_for_gate() -> bool:
     return GATE.wait(PATIENCE_SECONDS)
+
+
+def grad_mode_before_it_is_left_off() -> bool:
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    return before
+
+
+def applied(function: Any, *args: Any) -> Any:
+    return function(*args)
 
 
 def doubled_later(tensor: Tensor) -> Future[Tensor]:

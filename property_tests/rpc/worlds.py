@@ -111,7 +111,7 @@ def processes(folder: Path, count: int) -> Iterator[list[Worker]]:
 
 def _work(line: Line, place: str, rank: int, count: int) -> None:
     options = Options(timeout=PATIENCE_SECONDS, init_timeout=PATIENCE_SECONDS)
-    rpc.init_rpc(f"w{rank}", rank, count, store=FileStore(place, count), options=options)
+    rpc.init_rpc(f"w{rank}", rank=rank, world_size=count, store=FileStore(place, count), options=options)
     line.send(("up", None))
     while True:
         step, args = line.recv()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ dist_autograd: Any = torch.distributed.autograd  # most of it has no types
 rpc: Any = torch.distributed.rpc
 HELD_S = 60.0  # at most: what is held is let go when the scenario says so
 INPUT = 2.0
+M_PERTURB = -6  # of malloc.h
 PASSES = 30
 WAITED_PASSES = 5
 HEARD_S = 0.2  # C's part has failed, and its answer is on its way
@@ -346,7 +348,11 @@ def fails_soon(x: Tensor, seconds: float) -> Tensor:
 
 
 def leave_failed_passes(wait: bool) -> int:
-    """On A: passes that fail on B at once, and on C later; out of their contexts in between, or after."""
+    """On A: passes that fail on B at once, and on C later; out of their contexts in between, or after.
+
+    The C library overwrites what is freed, so that a use of it does not go unseen.
+    """
+    ctypes.CDLL(None).mallopt(M_PERTURB, 0x5A)
     count = 0
     for _ in range(WAITED_PASSES if wait else PASSES):
         x = input_tensor()

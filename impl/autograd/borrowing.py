@@ -1,0 +1,51 @@
+"""`.grad` of a parameter, while hooks or an optimizer are to find a context's gradient there.
+
+Rule: one at a time for each parameter, whoever it is; others wait for that parameter alone, and not for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch import Tensor
+
+from .errors import AutogradError
+
+BORROW_SECONDS = 60.0  # to wait for who has it
+
+_changed = threading.Condition()
+_held: Counter[tuple[int, int]] = Counter()  # by parameter and thread: a hook may run a pass of its own
+_holders: dict[int, int] = {}
+
+
+@contextmanager
+def borrowed(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Have `.grad` of these to oneself; afterwards it is what it was.
+
+    Raises:
+        AutogradError: another has had one of them for a minute.
+    """
+    me, keys = threading.get_ident(), {id(parameter) for parameter in parameters}
+    with _changed:
+        if not _changed.wait_for(lambda: all(_holders.get(key, me) == me for key in keys), BORROW_SECONDS):
+            raise AutogradError(
+                f"a hook or an optimizer's step has had .grad of a parameter for {BORROW_SECONDS:g} s: let it not wait"
+            )
+        for key in keys:
+            _holders[key] = me
+            _held[key, me] += 1
+    before = [parameter.grad for parameter in parameters]
+    try:
+        yield
+    finally:
+        for parameter, gradient in zip(parameters, before, strict=True):
+            parameter.grad = gradient
+        with _changed:
+            for key in keys:
+                _held[key, me] -= 1
+                if not _held[key, me]:
+                    del _held[key, me], _holders[key]
+            _changed.notify_all()

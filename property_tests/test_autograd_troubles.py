@@ -1,0 +1,177 @@
+"""What users do that a pass must survive: on one worker, which calls itself as it would any other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="it is about torch's autograd")
+
+import torch
+from trystate.impl import autograd, rpc
+from trystate.impl.autograd import optimizer
+from trystate.impl.autograd.api import driver
+from trystate.impl.autograd.borrowing import borrowed
+
+SECONDS = 30.0  # on a busy machine
+
+
+@pytest.fixture(autouse=True)
+def worker(tmp_path: Path) -> Iterator[None]:
+    rpc.init_rpc("worker0", rank=0, world_size=1, init_method=f"file://{tmp_path}/meeting")
+    yield
+    rpc.shutdown()
+
+
+def times(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return one * other
+
+
+def scaled(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient * torch.tensor(3.0, requires_grad=True)
+
+
+def called(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The product, by a call, as a number."""
+    return rpc.rpc_sync("worker0", times, (one, other)).sum()
+
+
+def test_a_parameter_has_one_gradient_at_a_time() -> None:
+    one, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    free, seen = threading.Event(), list[object]()
+
+    def look(parameter: torch.Tensor) -> None:
+        with borrowed([parameter]):
+            seen.append(parameter.grad)
+
+    with borrowed([one]):
+        one.grad = torch.ones(2)
+        waits = threading.Thread(target=look, args=(one,))
+        waits.start()
+        goes_on = threading.Thread(target=look, args=(other,))
+        goes_on.start()
+        goes_on.join(SECONDS)
+        assert seen == [None], "it has waited for another parameter"
+        with borrowed([one]):  # by the same thread
+            one.grad = None
+        assert one.grad is not None
+        free.set()
+    waits.join(SECONDS)
+    assert seen == [None, None]
+
+
+def test_a_hook_and_a_step_on_one_parameter_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameter = torch.zeros(2, requires_grad=True)
+    inside, hooked, stepped = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(torch.optim.SGD):
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            inside.set()
+            hooked.wait(0.2)
+            super().step()
+            stepped.set()
+
+    def hook(_: torch.Tensor) -> None:
+        hooked.set()
+        stepped.wait(SECONDS if inside.is_set() else 0)
+
+    parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+    local = optimizer.LocalOptimizer(Slow, [rpc.RRef(parameter)], (), {"lr": 1.0})
+    with autograd.context() as context:
+        autograd.backward(context, [called(parameter, torch.ones(2))])
+        hooked.clear()
+        steps = threading.Thread(target=local.step, args=(context,))
+        steps.start()
+        assert inside.wait(SECONDS)
+        other = threading.Thread(target=pass_of, args=(parameter,))
+        other.start()
+        steps.join(SECONDS)
+        other.join(SECONDS)
+    assert parameter.detach().tolist() == [-1.0, -1.0]
+    assert parameter.grad is None
+
+
+def pass_of(parameter: torch.Tensor) -> None:
+    with autograd.context() as context:
+        autograd.backward(context, [called(parameter, torch.full((2,), 1000.0))])
+
+
+def test_a_call_that_was_not_sent_is_not_waited_for() -> None:
+    value = torch.ones(2, requires_grad=True)
+    with autograd.context() as context:
+        with pytest.raises(rpc.NotAllowed):
+            rpc.rpc_sync("worker0", times, (value, torch.ones(2, device="meta")))
+        with pytest.raises(rpc.NotAllowed):
+            rpc.rpc_async("worker0", times, (value, torch.ones(2, device="meta"))).wait()
+        autograd.backward(context, [called(value, torch.ones(2))])
+        assert autograd.get_gradients(context)[value].tolist() == [1, 1]
+
+
+def test_a_hook_calls_outside_of_the_context() -> None:
+    value = torch.ones(2, requires_grad=True)
+    with autograd.context() as context:
+        loss = called(value, torch.ones(2))
+        loss.register_hook(lambda gradient: rpc.rpc_sync("worker0", scaled, (gradient,)).detach())  # type: ignore[no-untyped-call]
+        for _ in range(2):  # what the first recorded, the second would wait for
+            autograd.backward(context, [loss], retain_graph=True)
+        assert autograd.get_gradients(context)[value].tolist() == [6, 6]
+
+
+def test_an_observer_that_raises_disturbs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: reported.append(told.exc_type))
+
+    def observe(event: autograd.Event) -> None:
+        raise KeyError(event.kind)
+
+    value = torch.ones(2, requires_grad=True)
+    autograd.observe(observe)
+    try:
+        with autograd.context() as context:
+            autograd.backward(context, [called(value, torch.ones(2))])
+            assert autograd.get_gradients(context)[value].tolist() == [1, 1]
+    finally:
+        autograd.observe(None)
+    assert set(reported) == {KeyError}
+
+
+def test_what_a_user_raises_is_not_hidden_by_a_shutdown_inside_the_context(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the user's"), autograd.context():
+        rpc.shutdown()
+        raise ValueError("the user's")
+    rpc.init_rpc("worker0", rank=0, world_size=1, init_method=f"file://{tmp_path}/again")
+
+
+def test_what_a_context_kept_may_use_it_when_it_is_freed() -> None:
+    """The last hold of a graph is let go of under the lock."""
+    seen: list[int] = []
+
+    class Curious:
+        def __del__(self) -> None:
+            seen.append(len(driver().container.contexts))
+            with driver().locked():
+                pass
+
+    class Keeps(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, value: torch.Tensor, kept: Curious) -> torch.Tensor:
+            ctx.kept = kept  # type: ignore[attr-defined]
+            return value * 2
+
+        @staticmethod
+        def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return gradient * 2, None
+
+    def leave() -> None:
+        with autograd.context():
+            value = torch.ones(2, requires_grad=True)
+            rpc.rpc_sync("worker0", times, (Keeps.apply(value, Curious()), torch.ones(2)))  # type: ignore[no-untyped-call]
+
+    thread = threading.Thread(target=leave, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert seen
