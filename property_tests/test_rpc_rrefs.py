@@ -13,7 +13,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trystate.impl.rpc import Limits, NotAllowed, Options, PeerLost, RemoteError, RpcError, RpcTimeout, RRef, RRefGone
+from trystate.impl.rpc import (
+    FrameRefused,
+    Limits,
+    NotAllowed,
+    Options,
+    PeerLost,
+    RemoteError,
+    RpcError,
+    RpcTimeout,
+    RRef,
+    RRefGone,
+)
 from trystate.impl.rpc import references as tables
 from trystate.impl.rpc.invocations import Invocations
 from trystate.impl.rpc.references import Fork, Happened, References
@@ -140,9 +151,13 @@ def test_nobody_pickles_an_rref_past_the_counts(three: list[Invocations]) -> Non
         pickle.dumps(own(three[A], 1))
 
 
-def test_what_is_gone_is_said_to_be_gone(three: list[Invocations]) -> None:
+def test_what_is_gone_is_said_to_be_gone(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LATE_SECONDS", 0.02)
+    gone = three[A].remote(B, f.add, (1, 2), None, None).id
+    three[A].remote(B, f.add, (1, 2), None, None).to_here()
+    assert eventually(lambda: gone not in three[B].references._known)
     with pytest.raises(RRefGone, match="does not have the value"):
-        three[A].sync(B, ":fetch", (A, 10**6), None, None)
+        three[A].sync(B, ":fetch", gone, None, None)
 
 
 def test_a_lost_worker_holds_nothing_any_more() -> None:
@@ -258,3 +273,31 @@ def test_a_notice_that_a_limit_has_stopped_is_sent_later(monkeypatch: pytest.Mon
         finally:
             f.GATE.set()
         assert all(future.wait() for future in futures) and all_gone()
+
+
+def test_a_reference_may_come_before_what_makes_its_value(three: list[Invocations]) -> None:
+    """By another worker: nothing orders what two connections bring."""
+    here, reference = three[B].references, (A, 1 << 40)
+    place = here.owned(reference)
+    assert not place.made.done()
+    assert here.created(Fork(reference, (A, 1 << 41), B), A) is place
+    with pytest.raises(FrameRefused):
+        here.created(Fork(reference, (A, 1 << 42), B), A)
+    place.set(5)
+    assert here.owned(reference).get() == 5
+    here.withdraw([Fork(reference, (A, 1 << 41), B)])
+
+
+def test_a_reference_to_what_is_never_made_says_so(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LATE_SECONDS", 0.02)
+    here = three[B].references
+    gone = three[A].remote(B, f.add, (1, 2), None, None).id
+    three[A].remote(B, f.add, (1, 2), None, None).to_here()
+    assert eventually(lambda: gone not in here._known)
+    place = here.owned(gone)  # what A has had made since came already
+    assert eventually(place.made.done)
+    with pytest.raises(RRefGone, match="keep an RRef to it"):
+        place.get()
+    del place
+    with pytest.raises(RRefGone):
+        here.owned((B, 1 << 40))  # its own

@@ -3,6 +3,8 @@
 Each handle on another worker is a *fork* that the owner knows by its id. A value is kept while it has forks, or while
 this worker itself holds it. A handle that is passed on is kept by who passes it until the owner knows the new fork;
 frames of two workers arrive in order, so that the end of a fork never overtakes its beginning, nor a call that uses it.
+Only those of three do not: a reference may come to its owner by another worker before what is to make its value. Then a
+place is kept for that.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 Id = tuple[int, int]  # the worker that made it, and its counter
 FORK = Struct("<IQIQI")  # a reference's id, the fork's id, the owner
 NOTICE = Struct("<BIQIQ")  # what happened, a reference's id, the fork's id
+LATE_SECONDS = 1.0  # for what makes a value to come after what its maker has sent later, from another thread
 AGAIN_SECONDS = 1.0  # until a notice that a limit has stopped is sent again
 
 
@@ -107,6 +110,8 @@ class References:
         self._lock = threading.Lock()
         self._shared: dict[Id, Owned] = {}  # what others hold
         self._known: weakref.WeakValueDictionary[Id, Owned] = weakref.WeakValueDictionary()
+        self._awaited: dict[Id, Owned] = {}  # places of values that others speak of, and nothing has made yet
+        self._latest: dict[int, int] = {}  # by worker, the last that it has had made here
         self._passed: dict[Id, tuple[Held, int]] = {}  # forks that the owner does not know yet, and to whom they went
         self._handles: weakref.WeakSet[Held] = weakref.WeakSet()
         self._untold: list[Notice] = []  # too many requests were not answered, or too much was not sent
@@ -128,18 +133,48 @@ class References:
         return owned
 
     def owned(self, reference: Id) -> Owned:
-        """Raises RRefGone if this worker has it no more."""
+        """The value, or the place for it if it is still to be made.
+
+        Raises RRefGone if this worker has it no more, LimitExceeded.
+        """
         found = self._known.get(reference)
-        if found is None:
-            raise RRefGone(f"worker {self.agent.name!r} does not have the value of RRef {reference} any more: keep an "
-                           "RRef to it as long as it is used")  # fmt: skip
-        return found
+        if found is not None:
+            return found
+        maker, number = reference
+        if maker == self.agent.me or maker not in self.agent.workers or self.agent.loss(maker) is not None:
+            raise self._gone(reference)
+        with self._lock:
+            if (found := self._known.get(reference)) is not None:
+                return found
+            if len(self._awaited) >= self.agent.options.limits.rrefs:
+                raise LimitExceeded(f"{len(self._awaited)} values that others speak of were never made here")
+            owned = self._awaited[reference] = self._known[reference] = Owned(reference, self.agent.name)
+        late = number <= self._latest.get(maker, -1)
+        timer = threading.Timer(LATE_SECONDS if late else self.agent.timeout, self._in_vain, (reference,))
+        timer.daemon = True
+        timer.start()
+        return owned
+
+    def _in_vain(self, reference: Id) -> None:
+        """Nothing will make it."""
+        with self._lock:
+            owned = self._awaited.pop(reference, None)
+        if owned is not None:
+            owned.fail(self._gone(reference))
+
+    def _gone(self, reference: Id) -> RRefGone:
+        return RRefGone(f"worker {self.agent.name!r} does not have the value of RRef {reference} any more: keep an "
+                        "RRef to it as long as it is used")  # fmt: skip
 
     def created(self, fork: Fork, peer: int) -> Owned:
         """The value that `peer` has this worker make, and holds. Raises LimitExceeded."""
-        if fork.reference[0] != peer or fork.reference in self._known:
+        maker, number = fork.reference
+        if maker != peer or (fork.reference in self._known and fork.reference not in self._awaited):
             raise FrameRefused(f"worker {peer} makes RRef {fork.reference}, which is not its to make")
-        owned = self.own(fork.reference)
+        with self._lock:
+            self._latest[peer] = max(number, self._latest.get(peer, -1))
+            owned = self._awaited.pop(fork.reference, None)
+        owned = owned or self.own(fork.reference)
         self._share(owned, fork.fork, peer)
         return owned
 
@@ -254,7 +289,10 @@ class References:
         with self._lock:
             gone = [(owned.reference, fork) for owned in self._shared.values()
                     for fork, holder in owned.forks.items() if holder == peer]  # fmt: skip
+            awaited = [reference for reference in self._awaited if reference[0] == peer]
             passed = [self._passed.pop(fork) for fork, (_, to) in list(self._passed.items()) if to == peer]
         for reference, fork in gone:
             self._unshare(reference, fork)
         passed.clear()
+        for reference in awaited:
+            self._in_vain(reference)

@@ -82,8 +82,9 @@ def case(name: str, rank: int, size: int) -> Any:
         def get_timeout_error_regex(self) -> str:
             return ".*"
 
-        def assertEqual(self, x: Any, y: Any, *more: Any, **options: Any) -> None:  # type: ignore[override]
+        def assertEqual(self, *compared: Any, **options: Any) -> None:
             """Our recv nodes are no C++ class: one goes by another name where the other is asked for."""
+            x, y, *more = compared
             super().assertEqual(x, RECV if isinstance(x, str) and (x, y) == (RECV, OUR_RECV) else y, *more, **options)
 
     made: Any = Case(test)  # type: ignore[no-untyped-call]
