@@ -6,7 +6,6 @@ Rule: one at a time for each parameter, whoever it is; others wait for that para
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,8 +16,7 @@ from .errors import AutogradError
 BORROW_SECONDS = 60.0  # to wait for who has it
 
 _changed = threading.Condition()
-_held: Counter[tuple[int, int]] = Counter()  # by parameter and thread: a hook may run a pass of its own
-_holders: dict[int, int] = {}
+_held: dict[int, tuple[int, int]] = {}  # by parameter: which thread, how often (a hook may run a pass of its own)
 
 
 @contextmanager
@@ -30,13 +28,12 @@ def borrowed(parameters: Sequence[Tensor]) -> Iterator[None]:
     """
     me, keys = threading.get_ident(), {id(parameter) for parameter in parameters}
     with _changed:
-        if not _changed.wait_for(lambda: all(_holders.get(key, me) == me for key in keys), BORROW_SECONDS):
+        if not _changed.wait_for(lambda: all(_held.get(key, (me, 0))[0] == me for key in keys), BORROW_SECONDS):
             raise AutogradError(
                 f"a hook or an optimizer's step has had .grad of a parameter for {BORROW_SECONDS:g} s: let it not wait"
             )
         for key in keys:
-            _holders[key] = me
-            _held[key, me] += 1
+            _held[key] = me, _held.get(key, (me, 0))[1] + 1
     before = [parameter.grad for parameter in parameters]
     try:
         yield
@@ -45,7 +42,7 @@ def borrowed(parameters: Sequence[Tensor]) -> Iterator[None]:
             parameter.grad = gradient
         with _changed:
             for key in keys:
-                _held[key, me] -= 1
-                if not _held[key, me]:
-                    del _held[key, me], _holders[key]
+                _held[key] = me, _held[key][1] - 1
+                if not _held[key][1]:
+                    del _held[key]
             _changed.notify_all()

@@ -95,7 +95,6 @@ class LocalPass:
         self._others = others  # all workers but this one, who are told of a failure
         self._cancels = 0
         self._unused = Unused({}, frozenset())
-        self._over = False
 
     @property
     def is_over(self) -> bool:

@@ -178,7 +178,7 @@ def having(part: type[LocalPass]) -> type[Container]:
     return type(part.__name__, (Container,), {"part_class": part})
 
 
-# Simulated passes are to find the first, the edges of the model all of PARTS but one, and NoFence.
+# Simulated passes are to find MISTAKES; the edges of the model find PARTS but AnswersTwiceAlike, UNSEEN and NoFence.
 PARTS = [
     FinishesOnArrival, AnswersAtOnce, IgnoresFailures, TakesTwice, KeepsGradients, TellsNobody, CountsOnlyItself,
     AnswersTwiceAlike, MarksOnce, WaitsForAll, NeverExpires,
