@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from collections.abc import Callable
@@ -17,11 +16,7 @@ dist_autograd: Any = torch.distributed.autograd  # most of it has no types
 rpc: Any = torch.distributed.rpc
 HELD_S = 60.0  # at most: what is held is let go when the scenario says so
 INPUT = 2.0
-M_PERTURB = -6  # of malloc.h
-PASSES = 30
-WAITED_PASSES = 5
 HEARD_S = 0.2  # C's part has failed, and its answer is on its way
-LATER_S = 0.02
 PARAMETER = torch.tensor([3.0], requires_grad=True)
 UNUSED = torch.tensor([5.0], requires_grad=True)
 
@@ -30,6 +25,8 @@ _entries: list[Any] = []
 _gate = threading.Event()
 _entered = threading.Event()
 _noted = threading.Event()
+_begun = threading.Semaphore(0)
+_told = threading.Semaphore(0)
 
 
 def contexts() -> int:
@@ -329,39 +326,81 @@ def leave() -> None:
 # ---- G12: calls that fail when their context is gone
 
 
-class FailsSoon(torch.autograd.Function):
-    """The identity, whose backward fails after some seconds."""
+class FailsWhenTold(torch.autograd.Function):
+    """The identity, whose backward says that it has begun and fails when it is told to."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, seconds: float) -> Tensor:
-        ctx.seconds = seconds
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        time.sleep(ctx.seconds)
+        _begun.release()
+        if not _told.acquire(timeout=HELD_S):
+            raise TimeoutError("nobody told it to fail")
         raise RuntimeError("this node fails")
 
 
-def fails_soon(x: Tensor, seconds: float) -> Tensor:
-    return applied(FailsSoon, x, seconds)
+class FailsBeside(torch.autograd.Function):
+    """The identity, whose backward fails once C's has begun."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        rpc.rpc_sync("C", has_begun)
+        raise RuntimeError("this node fails")
 
 
-def leave_failed_passes(wait: bool) -> int:
-    """On A: passes that fail on B at once, and on C later; out of their contexts in between, or after.
+def fails_when_told(x: Tensor) -> Tensor:
+    return applied(FailsWhenTold, x)
 
-    The C library overwrites what is freed, so that a use of it does not go unseen.
+
+def fails_beside(x: Tensor) -> Tensor:
+    return applied(FailsBeside, x)
+
+
+def has_begun() -> None:
+    """On C: its part of a pass has."""
+    if not _begun.acquire(timeout=HELD_S):
+        raise TimeoutError("its part of the pass has not begun")
+
+
+def fail() -> None:
+    """On C: the node that is held fails."""
+    _told.release()
+
+
+def pass_beside_a_late_error(late: bool) -> str:
+    """On A: a pass fails on B while C is held, and C fails in a pass of the next context, or before: what that raises.
+
+    The next context gets the memory of the first: the C library gives a thread back what it has freed last.
     """
-    ctypes.CDLL(None).mallopt(M_PERTURB, 0x5A)
-    count = 0
-    for _ in range(WAITED_PASSES if wait else PASSES):
-        x = input_tensor()
-        with dist_autograd.context() as context:
-            calls = (("B", 0.0), ("C", LATER_S))
-            loss: Any = sum(rpc.rpc_sync(to, fails_soon, (x, seconds)) for to, seconds in calls)
-            count += bool(failure(context, loss))
-            while wait and rpc.rpc_sync("C", passes):
-                pass
-            time.sleep(HEARD_S if wait else 0.0)
-    time.sleep(2 * LATER_S)
-    return count
+    x = input_tensor()
+    with dist_autograd.context() as context:
+        loss = rpc.rpc_sync("B", fails_beside, (x,)) + rpc.rpc_sync("C", fails_when_told, (x,))
+        failure(context, loss)
+        if not late:
+            _let_c_fail()
+    del loss  # its graph keeps the memory of the context
+    with dist_autograd.context() as context:
+        loss = rpc.rpc_sync("B", times_parameter_held_backward, (x,))
+        raised: list[str] = []
+        other = threading.Thread(target=lambda: raised.append(failure(context, loss)))
+        other.start()
+        while not rpc.rpc_sync("B", is_entered):
+            pass
+        if late:
+            _let_c_fail()
+        rpc.rpc_sync("B", open_gate)
+        other.join()
+    return raised[0]
+
+
+def _let_c_fail() -> None:
+    rpc.rpc_sync("C", fail)
+    while rpc.rpc_sync("C", passes):
+        pass
+    time.sleep(HEARD_S)

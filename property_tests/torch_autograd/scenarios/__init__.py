@@ -36,7 +36,7 @@ _CATALOGUE = Catalogue.of((
     ("G9", "negative-ids", negative_ids, "The ids of worker 32768 are negative, and name another worker."),
     ("G10", "id-means-none", id_means_none, "The last id of worker 65535 says that there is no context."),
     ("G11", "context-recreated", context_recreated, "An answer brings back a context that was left, for good."),
-    ("G12", "callback-after-release", callback_after_release, "A late error of a call crashes who has left."),
+    ("G12", "callback-after-release", callback_after_release, "A late error fails the pass of another context."),
     ("G13", "creator-dies", creator_dies, "The context of a worker that was killed stays on the others."),
     ("G14", "clean-up-cut-off", clean_up_cut_off, "Behind a worker that was killed a context stays."),
 ))
