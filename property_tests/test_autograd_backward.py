@@ -55,13 +55,15 @@ ASKED = (
     Asked(Backward, TORCH, size("note"), 265, f"{ADDED} {KEPT}", ("late",)),
     Asked(Backward, TORCH, size("shared", 2), 3780, f"{ADDED} {KEPT} {WAITS} {MIXED}", ("error",)),
     Asked(Backward, TORCH, size("note", 2), 259, "", ("again",)),
-    Asked(Backward, TRYSTATE, size("unused-call"), 26),
-    Asked(Backward, TRYSTATE, size("note", 2), 175, "", ("again",)),
+    Asked(Backward, TRYSTATE, size("unused-call"), 18),
+    Asked(Backward, TRYSTATE, size("joined"), 80),
+    Asked(Backward, TRYSTATE, size("note", 2), 91, "", ("again",)),
     Asked(Backward, TRYSTATE, size("chain-2", 2), 29774, "", ALL),
     Asked(Backward, TRYSTATE, size("unused-output"), 3327, "", ALL),
-    Asked(Backward, TRYSTATE, size("note"), 7992, "", ALL),
+    Asked(Backward, TRYSTATE, size("note"), 4288, "", ALL),
     Asked(Backward, SMART, size("chain-2", 2), 41562, "", ALL),
     Asked(Backward, SMART, size("chain-3", 2), 82, "", ("again",)),
+    Asked(Backward, SMART, size("served"), 101),
     Asked(Backward, SMART, size("unused-output"), 3980, "", ALL),
 )
 # fmt: on

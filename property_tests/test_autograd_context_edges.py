@@ -102,7 +102,7 @@ class AnswersAtOnce(Container):
     """CLEAN is answered before those that it is passed on to have answered."""
 
     def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
-        effects = super().clean(clean, Asker(asker.peer, lambda body: None))
+        effects = super().clean(clean, Asker(asker.peer, lambda *_: None))
         return [*(e for e in effects if not isinstance(e, Answer)), Answer(asker, b"")]
 
 
@@ -117,7 +117,7 @@ class AnswersOnlyTheFirst(Container):
 class TellsNobodyElse(Container):
     """When one that was told is lost, nobody else is told."""
 
-    def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException) -> list[Effect]:
+    def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException, *_: object) -> list[Effect]:
         return super()._cleaned(telling, peer, b"")
 
 
@@ -132,7 +132,7 @@ class TellsOnlyWhomItKnows(Container):
 class TellsAgain(Container):
     """When one that was told is lost, those are told again that have answered."""
 
-    def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException) -> list[Effect]:
+    def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException, *_: object) -> list[Effect]:
         if isinstance(answer, BaseException):
             telling.told = {*telling.waits_for}
         return super()._cleaned(telling, peer, answer)

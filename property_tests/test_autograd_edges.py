@@ -87,8 +87,10 @@ def test_dependency_counts_are_the_models(mode: Mode) -> None:
 
 
 build = functools.cache(Slice.build)
-TELLING = (*map(Slice, ("diamond", "nested", "unused-alone")), Slice("chain-3", ("die",)),
-           Slice("note", ("die",), 2), Slice("note", ("copy",), 2))  # fmt: skip
+TELLING = (
+    *map(Slice, ("diamond", "nested", "unused-alone", "served", "joined", "parallel")),
+    Slice("chain-3", ("die",)), Slice("note", ("die",), 2), Slice("note", ("copy",), 2),
+)  # fmt: skip
 
 
 def notices(container: type[Container], edition: Edition = Edition.TRYSTATE) -> bool:

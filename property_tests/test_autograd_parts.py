@@ -22,8 +22,9 @@ from trystate.impl.autograd.errors import (
     StalePassError,
 )
 from trystate.impl.autograd.ids import LAST_COUNT, WORKERS, Ids, count_of, worker_of
-from trystate.impl.autograd.part import Begin
-from trystate.impl.autograd.records import Asker
+from trystate.impl.autograd.messages import Backward, Done, Mark
+from trystate.impl.autograd.part import Begin, LocalPass
+from trystate.impl.autograd.records import Asker, Recv
 from trystate.impl.autograd.tombstones import Tombstones
 from trystate.impl.autograd.work import Work
 from trystate.model.autograd.vocabulary import Failure, Mode
@@ -118,14 +119,31 @@ def test_other_bytes_are_refused_or_are_a_message(kind: Any, body: bytes) -> Non
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
 def test_an_answer_tells_a_change(change: int) -> None:
-    assert messages.unpack_outcome(messages.done(change)) == (change, None)
+    assert messages.unpack_outcome(Done(change).pack()) == Done(change)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_answer_or_an_error(body: bytes) -> None:
+    told = messages.unpack_outcome(body)
+    assert isinstance(told, PassError) or told.pack()[1:] == body[1:]
+
+
+@pytest.mark.parametrize("carried", [Backward(5, 9, 7, 0.5, True, False), Mark(5, 9, 0.5, False, (7, 8))])
+def test_an_answer_carries_a_request(carried: Backward | Mark) -> None:
+    assert messages.unpack_outcome(Done(-2, carried).pack()) == Done(-2, carried)
+
+
+def test_an_answer_carries_nothing_else() -> None:
+    told = messages.unpack_outcome(Done(0).pack() + bytes([messages.CLEAN]) + messages.Clean(5, 0).pack())
+    assert isinstance(told, PassError)
+    assert f"carries a request of kind {messages.CLEAN}" in str(told)
 
 
 @pytest.mark.parametrize("failure", Failure)
 def test_an_answer_tells_an_error_and_the_way_it_came(failure: Failure) -> None:
     error = BY_FAILURE[failure]("text", (3,)).through(1)
-    told = messages.unpack_outcome(messages.failed(error))[1]
-    assert told is not None
+    told = messages.unpack_outcome(messages.failed(error))
+    assert isinstance(told, PassError)
     assert (type(told), told.failure, told.workers, str(told)) == (
         type(error),
         failure,
@@ -195,14 +213,19 @@ class Asked:
 
     def __init__(self, peer: int) -> None:
         self.answers: list[bytes] = []
-        self.asker = Asker(peer, self.answers.append)
+        self.gradients: list[Any] = []
+        self.asker = Asker(peer, self._take)
+
+    def _take(self, body: bytes, gradients: Any) -> None:
+        self.answers.append(body)
+        self.gradients.append(gradients)
 
 
 def perform(effects: list[Any]) -> list[Any]:
     """Give the answers; the other effects."""
     for effect in effects:
         if isinstance(effect, Answer):
-            effect.asker.answer(effect.body)
+            effect.asker.answer(effect.body, effect.gradients)
     return [effect for effect in effects if not isinstance(effect, Answer)]
 
 
@@ -221,6 +244,81 @@ def test_a_pass_whose_root_is_lost_is_over_though_the_context_is_not() -> None:
     perform(here.lost(0, "killed"))
     assert 5 not in here.contexts
     assert here.heard(6) is None, "its creator is lost"
+
+
+# What a part asks of its parent goes with its answer.
+
+
+def called(*callers: int, sends: int = 1) -> tuple[LocalPass, Asked, list[Recv]]:
+    """Worker 1's part: it has got a gradient from worker 0, and has run; and what it got from these workers."""
+    here, asked = container(), Asked(0)
+    context = here.heard(5)
+    assert context is not None
+    message, *_ = [here.sent(context, 0, [("leaf", 0)], "call") for _ in range(sends)]
+    for k, caller in enumerate(callers):
+        here.received(context, caller, 100 + k, f"recv {k}")
+    part, _ = here.part_for(9, 5, Mode.FAST, False, 10.0)
+    assert not isinstance(part, PassError)
+    perform(part.arrive(message, [1], asked.asker))
+    part.next()
+    return part, asked, list(context.recvs.values())
+
+
+def test_a_gradient_for_the_parent_goes_with_the_answer() -> None:
+    part, asked, (recv,) = called(0)
+    assert part.ship(recv, [3]) == []
+    perform(part.next()[1])
+    assert [messages.unpack_outcome(body) for body in asked.answers] == [
+        Done(0, Backward(5, 9, recv.message, 0.0, False, False))
+    ]
+    assert asked.gradients == [[3]]
+    assert part.is_over
+
+
+@pytest.mark.parametrize("callers", [(0, 0), (0, 2), (2, 0)])
+def test_what_an_answer_cannot_take_goes_by_itself(callers: tuple[int, ...]) -> None:
+    part, asked, recvs = called(*callers)
+    told: list[Any] = []
+    for recv in recvs:
+        told += part.ship(recv, [3])
+    assert {request.to for request in told} == {2} & set(callers)
+    told += perform(part.next()[1])
+    assert sorted(request.to for request in told) == sorted(callers)
+    assert asked.answers == []
+    for request in told:
+        perform(request.done(Done(0).pack(), ()))
+    assert [messages.unpack_outcome(body) for body in asked.answers] == [Done(0)]
+
+
+def test_what_a_part_that_fails_has_kept_is_dropped() -> None:
+    part, asked, (recv,) = called(0)
+    part.ship(recv, [3])
+    perform(part.fail(PassError("why")))
+    assert perform(part.next()[1]) == []
+    assert [type(messages.unpack_outcome(body)) for body in asked.answers] == [PassError]
+    assert asked.gradients == [()]
+
+
+@pytest.mark.parametrize(
+    ("carried", "gradients", "why"),
+    [
+        (Backward(5, 9, 1, 0.0, False, False), [3], "no call has message"),
+        (Backward(5, 9, (1 << 48) + 1, 0.0, False, False), [3, 4], "2 gradients came for 1 tensors"),
+        (Backward(5, 8, (1 << 48) + 1, 0.0, False, False), [3], "an answer in pass 0x9 carries"),
+        (Mark(5, 9, 0.0, False, (1,)), [], "no call has message"),
+    ],
+)
+def test_what_an_answer_carries_wrongly_fails_the_part(
+    carried: Backward | Mark, gradients: list[int], why: str
+) -> None:
+    part, asked, (recv,) = called(2, sends=2)
+    (request,) = part.ship(recv, [3])
+    assert isinstance(request, Request)
+    part.next()
+    perform(request.done(Done(0, carried).pack(), gradients))
+    assert why in str(part.error)
+    (told,) = (messages.unpack_outcome(body) for body in asked.answers)
+    assert why in str(told)
 
 
 def test_a_message_of_a_pass_that_was_cancelled_before_it_came_is_stale() -> None:

@@ -69,6 +69,20 @@ def test_a_second_pass_over_a_freed_graph_is_refused(do: Do) -> None:
     assert "retain_graph=True" in text
 
 
+def test_a_gradient_that_is_not_sent_is_an_error_at_once(do: Do) -> None:
+    (kind, text), parts = do(tasks.a_gradient_that_is_not_sent, SIZE)
+    assert kind == "PassError"
+    assert "tensors of 16 bytes in one frame > 8" in text
+    assert parts == [0] * SIZE
+
+
+@pytest.mark.parametrize(("mode", "round_trips"), [("fast", 1), ("smart", 2)])
+def test_a_call_costs_its_backward_pass_one_round_trip_and_its_marks_another(
+    do: Do, mode: str, round_trips: int
+) -> None:
+    assert do(tasks.the_frames_of_a_pass, mode) == ((round_trips, round_trips), True)
+
+
 def test_steps_of_two_optimizers_take_turns(do: Do) -> None:
     assert torch.equal(do(tasks.two_optimizers, 10), torch.full((2, 2), 1.0 - 20))
 

@@ -14,7 +14,7 @@ from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.examples import NUMBER
 from trystate.model.autograd.fast import Fast
 from trystate.model.autograd.ours import Numbered
-from trystate.model.autograd.passes import OURS, Call, Each, Outcome, P
+from trystate.model.autograd.passes import OURS, UNANSWERED, Call, Each, Outcome, P
 from trystate.model.autograd.vocabulary import Edition, NodeKind
 from trystate.model.language import Expr, SymbolicState, System, and_, ite, not_, or_, ord_, transition
 from trystate.property_tests.pinned import Asked, bare, claims, report, violated
@@ -139,6 +139,43 @@ class HearsOldAnswers(Backward):
 
     def hears(self, s: S, attempt: Expr, pair: Expr) -> Each:
         return [and_(self.comes_from(pair, w), s.phase[w] == P.RUNNING) for w in self.workers()]
+
+
+# ---- what an answer carries
+
+
+class DropsWhatAnAnswerCarries(Backward):
+    """A request that comes with an answer is not taken in."""
+
+    def unloads(self, s: S, kind: str, attempt: Expr, pair: Expr) -> list[Any]:
+        return [and_(came, False) for came in super().unloads(s, kind, attempt, pair)]
+
+
+class KeepsForAnybody(Backward):
+    """A worker that owes an answer keeps for it what goes to others too."""
+
+    def returns(self, p: int) -> list[int]:
+        return [q for q in self.pairs() if self.shape.ends(q)[1] == self.shape.ends(p)[0]]
+
+    def unloads(self, s: S, kind: str, attempt: Expr, pair: Expr) -> list[Any]:
+        came = super().unloads(s, kind, attempt, pair)
+        return [and_(one, self.comes_from(pair, self.shape.ends(p)[1])) for p, one in enumerate(came)]
+
+
+class AsksItsParentAndDoesNotWait(Backward):
+    """What goes to the parent goes by itself, and the answer does not wait for it: it may overtake it."""
+
+    def keeps(self, s: S, kind: str, a: Any, p: int) -> Any:
+        return False
+
+    def is_unanswered(self, s: S, w: int) -> Any:
+        waits = (
+            and_(
+                s.call[a, p].isin(UNANSWERED), s.current[w] == a + 1, not_(super(Backward, self).keeps(s, "call", a, p))
+            )
+            for a, p in self.calls_of(w)
+        )
+        return or_(*waits)
 
 
 # ---- what is missing
@@ -278,7 +315,12 @@ MISTAKES = (
     (GoesOnAfterAnError, TORCH, "note", 1, ("error",), "backward_ends deadlock_freedom"),
     (TakesErrorsForAnswers, TRYSTATE, "chain-2", 1, ("error",), "gradients_are_right no_error_is_swallowed"),
     (HearsOldAnswers, TRYSTATE, "note", 2, ("late",),
-     "a_retry_is_not_disturbed answers_concern_their_pass"),
+     "a_retry_is_not_disturbed answers_concern_their_pass the_missing_are_counted"),
+    (DropsWhatAnAnswerCarries, TRYSTATE, "note", 1, (), "only_unused_calls_are_named"),
+    (DropsWhatAnAnswerCarries, SMART, "note", 1, (),
+     "gradients_are_right gradients_come_for_the_marked reachable_means_marked"),
+    (KeepsForAnybody, TRYSTATE, "chain-3", 1, (), "gradients_are_right"),
+    (AsksItsParentAndDoesNotWait, TRYSTATE, "note", 1, (), "only_unused_calls_are_named the_root_returns_last"),
     (WaitsForTheMissing, TRYSTATE, "unused-alone", 1, (), "backward_ends deadlock_freedom unused_calls_are_named"),
     (SaysNothingOfTheMissing, TRYSTATE, "unused-output", 1, (),
      "gradients_are_right no_error_is_swallowed the_missing_are_counted the_root_returns_last "
@@ -297,10 +339,11 @@ MISTAKES = (
     (RefusesTheNext, TRYSTATE, "chain-2", 2, ("error",), "a_retry_is_not_disturbed"),
     (LetsTheSecondIn, TRYSTATE, "chain-2", 2, ("again",), "backward_ends deadlock_freedom"),
     (CountsBeforeTheWaveEnds, SMART, "note", 1, (),
-     "gradients_are_right gradients_come_for_the_marked no_error_is_swallowed "
-     "only_unused_calls_are_named reachable_means_marked the_root_returns_last"),
+     "a_part_is_done_when_all_has_run gradients_are_right gradients_come_for_the_marked no_error_is_swallowed "
+     "only_unused_calls_are_named reachable_means_marked the_missing_are_counted the_root_returns_last"),
     (MarksEverything, SMART, "unused-output", 1, (), "marked_means_reachable only_unused_calls_are_named"),
-    (ShipsWithoutMarks, SMART, "note", 1, (), "gradients_come_for_the_marked reachable_means_marked"),
+    (ShipsWithoutMarks, SMART, "note", 1, (),
+     "gradients_are_right gradients_come_for_the_marked reachable_means_marked"),
 )
 # fmt: on
 

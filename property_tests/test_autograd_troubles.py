@@ -110,6 +110,25 @@ def test_a_call_that_was_not_sent_is_not_waited_for() -> None:
         assert autograd.get_gradients(context)[value].tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("remote", [False, True], ids=["before a call", "after its answer"])
+def test_a_pass_that_is_interrupted_is_over(remote: bool) -> None:
+    x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    interrupts = [KeyboardInterrupt()]
+
+    def interrupt(_: torch.Tensor) -> None:
+        if interrupts:
+            raise interrupts.pop()
+
+    (x if remote else y).register_hook(interrupt)  # type: ignore[no-untyped-call]
+    with autograd.context() as context:
+        root = called(x, torch.ones(2)) + y.sum()
+        with pytest.raises(KeyboardInterrupt):
+            autograd.backward(context, [root], retain_graph=True)
+        autograd.backward(context, [root], retain_graph=True)
+        gradients = autograd.get_gradients(context)
+    assert gradients[x].tolist() == gradients[y].tolist() == [1.0, 1.0]
+
+
 def test_a_hook_calls_outside_of_the_context() -> None:
     value = torch.ones(2, requires_grad=True)
     with autograd.context() as context:

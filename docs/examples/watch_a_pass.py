@@ -18,7 +18,7 @@ import torch.multiprocessing as processes
 from trystate.diagrams.exchange import Arrow, Note, exchange_dot
 from trystate.diagrams.rendering import render
 from trystate.impl import autograd, rpc
-from trystate.impl.autograd.messages import Backward, Mark, unpack_outcome
+from trystate.impl.autograd.messages import Backward, Done, Mark, unpack_outcome
 
 seen: list[autograd.Event] = []  # of this process
 names: dict[Any, str] = {}  # of nodes and messages
@@ -47,14 +47,24 @@ def row_of(worker: int, event: autograd.Event) -> Note | Arrow | None:
             return Note(worker, ("counts dependencies", *(f"{name} ({count})" for name, count in counts)))
         case "ran":
             return Note(worker, ("runs", *map(name_of, detail["nodes"])))
-        case "told" if isinstance(detail["message"], Backward):
-            return Arrow(worker, detail["to"], f"BACKWARD {short(detail['message'].message)}")
-        case "told" if isinstance(detail["message"], Mark):
-            return Arrow(worker, detail["to"], "MARK " + ", ".join(map(short, detail["message"].messages)))
+        case "told" if isinstance(detail["message"], Backward | Mark) and not detail["answers"]:
+            return Arrow(worker, detail["to"], request(detail["message"]))
         case "answered" if isinstance(detail["message"], Backward | Mark):
-            change, error = unpack_outcome(detail["outcome"])
-            return Arrow(detail["peer"], worker, str(error or f"DONE, {change:+d} without a gradient"), answer=True)
+            return Arrow(detail["peer"], worker, answer(unpack_outcome(detail["outcome"])), answer=True)
     return None
+
+
+def request(message: Backward | Mark) -> str:
+    if isinstance(message, Backward):
+        return f"BACKWARD {short(message.message)}"
+    return "MARK " + ", ".join(map(short, message.messages))
+
+
+def answer(outcome: Done | BaseException) -> str:
+    if isinstance(outcome, BaseException):
+        return str(outcome)
+    told = f"DONE, {outcome.change:+d}"
+    return told if outcome.carried is None else f"{told}; {request(outcome.carried)}"
 
 
 def name_of(node: Any) -> str:

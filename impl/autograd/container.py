@@ -130,7 +130,7 @@ class Container:
         clean = Clean(number, max(low, self._low_water(number)))  # it may have risen since
         return [Request(peer, CLEAN, clean, (), partial(self._cleaned, telling, peer), None) for peer in new]
 
-    def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException) -> list[Effect]:
+    def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException, *_: object) -> list[Effect]:
         """An answer to CLEAN. Whoever gives none cannot pass it on, so that everybody is told."""
         telling.waits_for.discard(peer)
         effects = self._tell(telling, self._others) if isinstance(answer, BaseException) else []

@@ -18,14 +18,13 @@ from trystate.model.autograd.vocabulary import Mode
 from ..rpc.agent import Agent
 from ..rpc.agent import Answer as Answered
 from ..rpc.deadlines import Deadlines
-from ..rpc.errors import RpcError
 from ..rpc.flags import Flag
 from ..rpc.pool import guarded
 from . import messages
 from .container import Container
 from .effects import Answer, Effect, Request, Run, Watch
 from .errors import PassError
-from .messages import BACKWARD, CANCEL, CLEAN, MARK, NO_MESSAGE, Forward
+from .messages import BACKWARD, CANCEL, CARRIED, CLEAN, MARK, NO_MESSAGE, Done, Forward
 from .observer import Event, Observer
 from .part import Begin, LocalPass
 from .records import Asker, Context, Recv
@@ -40,6 +39,14 @@ class _Current(threading.local):
     number: int | None = None
 
 
+class _Root:
+    """The thread that is in `backward()`: it waits, and runs its part itself, so that no other has to be woken."""
+
+    def __init__(self) -> None:
+        self.flag = Flag()  # another one after each wake
+        self.is_to_run = self.is_over = False
+
+
 class Driver:
     """Distributed autograd of one agent. It is the agent's interceptor."""
 
@@ -48,7 +55,7 @@ class Driver:
         self.observer: Observer | None = None
         self.current = _Current()  # the context that this thread is in
         self._lock = threading.RLock()  # what a context kept is freed under it, which may run anything
-        self._over: dict[LocalPass, Flag] = {}
+        self._roots: dict[LocalPass, _Root] = {}
         self._watched: WeakValueDictionary[int, LocalPass] = WeakValueDictionary()
         self._deadlines = Deadlines(f"autograd {agent.name}", self._is_over, self._expired)
         self.container = Container(agent.me, len(agent.workers), add)
@@ -96,37 +103,60 @@ class Driver:
             elif isinstance(effect, Request):
                 self._request(effect)
             elif isinstance(effect, Run):
-                self.agent.later(partial(self.run, effect.part))
+                self._begin(effect.part)
             elif isinstance(effect, Watch):
                 self._watched[effect.part.number] = effect.part
                 self._deadlines.add(effect.part.number, effect.part.deadline)
-            elif (flag := self._over.get(effect.part)) is not None:  # else its thread was interrupted
-                flag.set()
+            elif (root := self._roots.get(effect.part)) is not None:  # else its thread was interrupted
+                root.is_over = True
+                root.flag.set()
+
+    def _begin(self, part: LocalPass) -> None:
+        with self._lock:  # who is interrupted looks under it for what he has left undone
+            root = self._roots.get(part)
+            if root is not None:
+                root.is_to_run = True
+        if root is not None:
+            root.flag.set()
+        else:
+            self.agent.later(partial(self.run, part))
 
     def _answer(self, answer: Answer) -> None:
+        if answer.carried is not None:
+            self._noticed("told", answer.carried, to=answer.asker.peer, answers=True)
         try:
-            answer.asker.answer(answer.body)
-        except RpcError as error:  # it does not read: its own deadline tells it
-            guarded(partial(_raise, error))
+            answer.asker.answer(answer.body, answer.gradients)
+        except Exception as error:
+            if answer.carried is not None:  # what cannot be sent fails, whatever is wrong with it
+                self._answer(Answer(answer.asker, messages.failed(self._raised(error))))
+            else:  # it does not read: its own deadline tells it
+                guarded(partial(_raise, error))
 
     def _request(self, request: Request) -> None:
         seconds = CANCEL_SECONDS if request.deadline is None else max(request.deadline - monotonic(), 0.0)
         message = request.message
-        if request.kind in (BACKWARD, MARK):
+        if request.kind in CARRIED:
             message = message._replace(budget=seconds)
         done = partial(self._done, request)
-        self._noticed("told", message, to=request.to)
+        self._noticed("told", message, to=request.to, answers=False)
         try:
             self.agent.request(request.to, request.kind, message.pack(), request.gradients, seconds, done)
         except Exception as error:  # what cannot be sent fails, whatever is wrong with it
             self.agent.later(partial(done, error))
 
     def _done(self, request: Request, answer: Answered | BaseException) -> None:
-        outcome = answer if isinstance(answer, BaseException) else answer.body
-        self._noticed("answered", request.message, peer=request.to, outcome=outcome)
+        outcome, gradients = (answer, ()) if isinstance(answer, BaseException) else (answer.body, answer.tensors)
+        if self.observer is not None:
+            self._observe_answer(request, outcome)
         with self._lock:
-            effects = request.done(outcome)
+            effects = request.done(outcome, gradients)
         self._perform(effects)
+
+    def _observe_answer(self, request: Request, outcome: bytes | BaseException) -> None:
+        self._noticed("answered", request.message, peer=request.to, outcome=outcome)
+        done = messages.unpack_outcome(outcome) if request.kind in CARRIED and isinstance(outcome, bytes) else None
+        if isinstance(done, Done) and done.carried is not None:
+            self._noticed("heard", done.carried, peer=request.to)
 
     def run(self, part: LocalPass) -> None:
         """Run what there is to run for a part; only as `Run` says, or at once after `begin`.
@@ -292,25 +322,37 @@ class Driver:
     def backward(self, number: int, roots: Sequence[Tensor], retain: bool, mode: Mode, seconds: float) -> None:
         """A pass from roots that are scalars with a history, to its end. Raises PassError."""
         begin = Begin([edge_of(root) for root in roots], [torch.ones_like(root) for root in roots])
-        deadline, flag = monotonic() + seconds, Flag()
+        deadline, root = monotonic() + seconds, _Root()
         with self._lock:
             context = self.container.get(number)
             part, _ = self.container.begin(context, begin, mode, retain, deadline)
-            self._over[part] = flag
+            root.is_to_run = True
+            self._roots[part] = root
         try:
-            self.run(part)
-            peers = part.peers
-            if not self.agent.wait(flag, deadline - monotonic(), next(iter(peers)) if len(peers) == 1 else None):
-                with self.locked() as effects:
-                    effects += part.expire()
-                flag.wait(CANCEL_SECONDS)
+            self._run_until_over(part, root, deadline)
         finally:
             with self.locked() as effects:
-                self._over.pop(part, None)
+                del self._roots[part]
                 if not part.is_over:  # this thread was interrupted
                     effects += part.fail(PassError("the call of backward() was interrupted", (self.agent.me,)))
+                if part.running:
+                    effects += part.next()[1]
         if part.error is not None:
             raise part.error
+
+    def _run_until_over(self, part: LocalPass, root: _Root, deadline: float) -> None:
+        while not root.is_over:
+            if root.is_to_run:
+                root.is_to_run = False
+                self.run(part)
+            peers = part.peers
+            there = next(iter(peers)) if len(peers) == 1 else None
+            if not self.agent.wait(root.flag, deadline - monotonic(), there):
+                with self.locked() as effects:
+                    effects += part.expire()
+                root.flag.wait(CANCEL_SECONDS)
+                return
+            root.flag = Flag()  # then the looks at what it was set for
 
     def gradients(self, number: int) -> dict[Tensor, Tensor]:
         with self._lock:

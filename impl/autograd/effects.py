@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 from .records import Asker
+
+Gradients = Sequence[Any | None]
+
+
+class Hear(Protocol):
+    """Takes an answer and the gradients that it carries, or why there is none."""
+
+    def __call__(self, answer: bytes | BaseException, gradients: Gradients = (), /) -> list[Effect]: ...
 
 
 class Request(NamedTuple):
@@ -14,8 +22,8 @@ class Request(NamedTuple):
     to: int
     kind: int
     message: Any  # with pack()
-    gradients: Sequence[Any | None]
-    done: Callable[[bytes | BaseException], list[Effect]]
+    gradients: Gradients
+    done: Hear
     deadline: float | None  # None: what the driver gives to messages that end something
 
 
@@ -24,6 +32,8 @@ class Answer(NamedTuple):
 
     asker: Asker
     body: bytes
+    gradients: Gradients = ()
+    carried: Any = None  # the request in the body, whose gradients they are
 
 
 class Run(NamedTuple):

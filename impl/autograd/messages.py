@@ -1,6 +1,7 @@
 """What workers tell each other in a backward pass and after it, and its bytes. Tensors travel beside them.
 
 Each is a request with one answer: BACKWARD and MARK are answered DONE or FAILED, CANCEL and CLEAN are taken note of.
+DONE may carry a request to who gets it, which then has no answer of its own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _MARK = struct.Struct("!QQd?I")
 _PASS = struct.Struct("!QQ?")
 _CLEAN = struct.Struct("!QQ")
 _DONE = struct.Struct("!?q")
+_KIND = struct.Struct("!B")
 _FORWARD = struct.Struct("!QQH")
 NO_MESSAGE = (1 << 64) - 1  # the last id of worker 65535: given to no message, since no such worker makes so many
 
@@ -147,9 +149,20 @@ class Forward(NamedTuple):
         return cls(context, message, tuple(bool(bits >> at & 1) for at in range(count)))
 
 
-def done(change: int) -> bytes:
+CARRIED: dict[int, type[Backward] | type[Mark]] = {BACKWARD: Backward, MARK: Mark}
+
+
+class Done(NamedTuple):
     """An answer: by how many the sends without a gradient have changed, at the answerer and below it."""
-    return _DONE.pack(True, change)
+
+    change: int = 0
+    carried: Backward | Mark | None = None  # to who is answered
+
+    def pack(self) -> bytes:
+        head = _DONE.pack(True, self.change)
+        if self.carried is None:
+            return head
+        return head + _KIND.pack(MARK if isinstance(self.carried, Mark) else BACKWARD) + self.carried.pack()
 
 
 def failed(error: PassError) -> bytes:
@@ -158,12 +171,25 @@ def failed(error: PassError) -> bytes:
     return b"\0" + json.dumps(told).encode()
 
 
-def unpack_outcome(body: bytes) -> tuple[int, PassError | None]:
-    """What `done` or `failed` made."""
-    if body[:1] != b"\0":
-        return _parse(_DONE, body)[1], None
-    failure, workers, text = json.loads(body[1:])
-    return 0, BY_FAILURE[Failure[failure]](str(text), tuple(map(int, workers)))
+def unpack_outcome(body: bytes) -> Done | PassError:
+    """What `Done.pack` or `failed` made; an error for what neither did."""
+    try:
+        return _outcome(body)
+    except (AutogradError, ValueError, LookupError, TypeError) as error:
+        return PassError(f"an answer of {len(body)} bytes cannot be read: {error}; is the peer of this version?")
+
+
+def _outcome(body: bytes) -> Done | PassError:
+    if body[:1] == b"\0":
+        failure, workers, text = json.loads(body[1:])
+        return BY_FAILURE[Failure[failure]](str(text), tuple(map(int, workers)))
+    _, change = _parse(_DONE, body, exact=False)
+    if len(body) == _DONE.size:
+        return Done(change)
+    kind, told = body[_DONE.size], body[_DONE.size + 1 :]
+    if kind not in CARRIED:
+        raise AutogradError(f"an answer carries a request of kind {kind}: only {BACKWARD} and {MARK} are carried")
+    return Done(change, CARRIED[kind].unpack(told))
 
 
 def _parse(form: struct.Struct, body: bytes, exact: bool = True) -> tuple[Any, ...]:

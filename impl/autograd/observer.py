@@ -16,8 +16,8 @@ class Event:
     | `state` | a worker's part of a pass changes | `state`: of `vocabulary.Part` |
     | `counted` | dependencies are counted | `counts`: of each node, before anything has run |
     | `ran` | nodes have run | `nodes`, in an order in which they may have |
-    | `told` | a message leaves | `to`, `message` |
-    | `heard` | a message arrives | `peer`, `message` |
+    | `told` | a message leaves | `to`, `message`, `answers`: whether it goes with an answer |
+    | `heard` | a message arrives, by itself or with an answer | `peer`, `message` |
     | `answered` | an answer arrives | `peer`, `message`: what it answers, `outcome`: bytes, or an exception |
     """
 

@@ -4,8 +4,9 @@ Termination is found as by Dijkstra and Scholten (Information Processing Letters
 marks: a part that is idle becomes *engaged* by a request, which it answers when it has nothing more to run and its own
 requests are answered; any other request it answers at once. So the root has its last answer exactly when nothing moves
 any more, wherever that is; and since each answer says by how many the sends without a gradient have changed, it knows
-then whether all have got one. torch keeps this account for the first request of each worker only (dist_engine.cpp): it
-waits for all its sends, and so for ever if a call was not used.
+then whether all have got one. What a part asks of its parent, whom it owes an answer, goes with that answer if it can:
+the parent is engaged until it has it, and need not answer once more. torch keeps this account for the first request of
+each worker only (dist_engine.cpp): it waits for all its sends, and so for ever if a call was not used.
 """
 
 from __future__ import annotations
@@ -18,16 +19,15 @@ from trystate.model.autograd.vocabulary import Mode
 from trystate.model.autograd.vocabulary import Part as State
 
 from . import messages
-from .effects import Answer, Effect, Over, Request, Run
+from .effects import Answer, Effect, Gradients, Over, Request, Run
 from .errors import FreedError, PassError, PassPeerLostError, PassTimeoutError, UnusedSendError
 from .ids import worker_of
-from .messages import BACKWARD, CANCEL, MARK, Unused
+from .messages import BACKWARD, CANCEL, MARK, Backward, Done, Mark, Unused
 from .records import Asker, Context, Recv, Send
 from .work import Edge, Work
 
 SHOWN_CALLS = 10  # that an error names
 
-Gradients = Sequence[Any | None]
 Observe = Callable[..., None]
 
 
@@ -85,8 +85,7 @@ class LocalPass:
         self.runner: Any = None  # the driver's
         self._inbox: deque[Item] = deque()
         self._asker: Asker | None = None  # the parent: whom it owes the answer that it has come to rest
-        self._by: int | tuple[int, ...] | None = None  # what it asked
-        self._said: dict[int | tuple[int, ...], int] = {}  # what was answered to those that engaged it
+        self._kept: list[Request] = []  # to its parent, for its answer; only while it runs
         self._engaged = False
         self._open = 0  # own requests without an answer
         self._owed = len(self.expected)  # the change of sends without gradient that nobody was told, here and below
@@ -122,7 +121,7 @@ class LocalPass:
     def arrive(self, message: int, gradients: Gradients, asker: Asker) -> list[Effect]:
         """BACKWARD: the gradients for a send."""
         if message in self.arrived:
-            return self._again(message, asker)
+            return []  # a copy: it has one answer, which it must not get before that is due
         send = self.expected.pop(message, None)
         if send is None:
             return self._refuse(self._unexpected(message), asker)
@@ -131,7 +130,7 @@ class LocalPass:
             return self._refuse(self._error(PassError, text), asker)
         self.arrived.add(message)
         self._owed -= 1
-        return [*self._engage(message, asker), *self._put(Arrived(send, gradients))]
+        return [*self._engage(asker), *self._put(Arrived(send, gradients))]
 
     def mark(self, sends: tuple[int, ...], asker: Asker) -> list[Effect]:
         """MARK: these sends take part."""
@@ -144,23 +143,16 @@ class LocalPass:
                 self.counted[message] = self.expected[message] = send
                 self._owed += 1
                 new += send.edges
-        if not new:
-            return self._again(sends, asker)
-        return [*self._engage(sends, asker), *self._put(Marked(new))]
+        return [*self._engage(asker), *self._put(Marked(new))] if new else []
 
     def _refuse(self, error: PassError, asker: Asker) -> list[Effect]:
         return [Answer(asker, messages.failed(error)), *self.fail(error)]
 
-    def _engage(self, what: int | tuple[int, ...], asker: Asker) -> list[Effect]:
+    def _engage(self, asker: Asker) -> list[Effect]:
         if self._engaged:
-            return [Answer(asker, messages.done(0))]
-        self._engaged, self._asker, self._by = True, asker, what
+            return [Answer(asker, Done().pack())]
+        self._engaged, self._asker = True, asker
         return []
-
-    def _again(self, what: int | tuple[int, ...], asker: Asker) -> list[Effect]:
-        """A request has come twice: it has one answer, which it must not get before it is due."""
-        due = self._asker is not None and self._by == what
-        return [] if due else [Answer(asker, messages.done(self._said.get(what, 0)))]
 
     # Who runs.
 
@@ -175,7 +167,8 @@ class LocalPass:
     def next(self) -> tuple[Item | None, list[Effect]]:
         """What is to be run next; None ends the run."""
         if self._inbox and not self.is_over:
-            return self._inbox.popleft(), []
+            item = self._inbox.popleft()  # a gradient may take long: the parent need not wait for what there is
+            return item, self._ask_after_all() if isinstance(item, Arrived) else []
         self.running = False
         return None, self._cancelled() if self.is_over else self._settle()
 
@@ -185,8 +178,8 @@ class LocalPass:
             return []
         self.shipped[recv.message] = recv
         smart = self.mode is Mode.SMART
-        message = messages.Backward(self.context.number, self.number, recv.message, 0.0, self.retain, smart)
-        return [self._ask(recv.peer, BACKWARD, message, gradients)]
+        message = Backward(self.context.number, self.number, recv.message, 0.0, self.retain, smart)
+        return self._ask(recv.peer, BACKWARD, message, gradients)
 
     def spread(self, recvs: Iterable[Recv]) -> list[Effect]:
         """The wave of marks has come to these recvs: it goes on at their peers, one message for each."""
@@ -196,18 +189,34 @@ class LocalPass:
         for recv in recvs:
             by_peer.setdefault(recv.peer, []).append(recv.message)
         context, number, retain = self.context.number, self.number, self.retain
-        return [
-            self._ask(peer, MARK, messages.Mark(context, number, 0.0, retain, tuple(sorted(marked))), ())
-            for peer, marked in by_peer.items()
-        ]
+        effects: list[Effect] = []
+        for peer, marked in by_peer.items():
+            if self._kept and self._is_parent(peer):
+                marked += self._kept.pop().message.messages
+            effects += self._ask(peer, MARK, Mark(context, number, 0.0, retain, tuple(sorted(marked))), ())
+        return effects
 
-    def _ask(self, peer: int, kind: int, message: Any, gradients: Gradients) -> Request:
-        self._open += 1
+    def _ask(self, peer: int, kind: int, message: Any, gradients: Gradients) -> list[Effect]:
         self._sent.add(peer)
-        return Request(peer, kind, message, gradients, self.answered, self.deadline)
+        request = Request(peer, kind, message, gradients, self.answered, self.deadline)
+        if self._is_parent(peer):
+            self._kept.append(request)
+            return []
+        self._open += 1
+        return [request]
 
-    def answered(self, answer: bytes | BaseException) -> list[Effect]:
-        """The answer to a request of its own, or why there is none."""
+    def _is_parent(self, peer: int) -> bool:
+        """Whether it is owed an answer, so that what it is asked can go with that."""
+        return self._asker is not None and self._asker.peer == peer
+
+    def _ask_after_all(self) -> list[Effect]:
+        """What was kept for the answer goes by itself: that is not due yet, or cannot carry as much."""
+        kept, self._kept = self._kept, []
+        self._open += len(kept)
+        return [*kept]
+
+    def answered(self, answer: bytes | BaseException, gradients: Gradients = ()) -> list[Effect]:
+        """The answer to a request of its own and the gradients that it carries, or why there is none."""
         self._open -= 1
         if self.is_over:
             return []
@@ -215,31 +224,48 @@ class LocalPass:
             lost = PassPeerLostError if isinstance(answer, ConnectionError) else PassError
             kind = PassTimeoutError if isinstance(answer, TimeoutError) else lost
             return self.fail(self._error(kind, str(answer)))
-        change, error = messages.unpack_outcome(answer)
-        if error is not None:
-            return self.fail(error)
-        self._owed += change
-        return self._settle()
+        outcome = messages.unpack_outcome(answer)
+        if isinstance(outcome, PassError):
+            return self.fail(outcome)
+        self._owed += outcome.change
+        effects = self._carried(outcome.carried, gradients)
+        return effects if self.is_over else [*effects, *self._settle()]
+
+    def _carried(self, told: Backward | Mark | None, gradients: Gradients) -> list[Effect]:
+        if told is None:
+            return []
+        if (told.context, told.number) != (self.context.number, self.number):
+            return self.fail(self._error(PassError, f"an answer in pass {self.number:#x} carries {told}"))
+        nobody = Asker(self.me, _unanswered)
+        if isinstance(told, Mark):
+            return self.mark(told.messages, nobody)
+        return self.arrive(told.message, gradients, nobody)
 
     # How it ends.
 
     def _settle(self) -> list[Effect]:
-        if not self._engaged or self.running or self._open:
-            if self._engaged and not self.running:
-                self._enter(State.DRAINING)
+        if not self._engaged or self.running:
+            return []
+        if len(self._kept) > 1 or (self._open and self._kept):
+            return [*self._ask_after_all(), *self._settle()]
+        if self._open:
+            self._enter(State.DRAINING)
             return []
         change, self._owed = self._owed, 0
         if self.roots is not None:
             return self._quiet(change)
         self._engaged = False
         asker, self._asker = self._asker, None
-        assert asker is not None and self._by is not None
-        self._said[self._by] = change
+        assert asker is not None
+        carried, self._kept = self._kept, []
         if self.expected:
             self._enter(State.PASSIVE)
         else:
             self._finish()
-        return [Answer(asker, messages.done(change))]
+        if not carried:
+            return [Answer(asker, Done(change).pack())]
+        told = carried[0].message
+        return [Answer(asker, Done(change, told).pack(), carried[0].gradients, told)]
 
     def _finish(self) -> None:
         self.work, self.walked = None, set()
@@ -270,7 +296,7 @@ class LocalPass:
             self._unused = self._without_gradient()
         self.error = error
         self._enter(State.FAILED)
-        self.gradients, self.work, self.walked = {}, None, set()
+        self.gradients, self.work, self.walked, self._kept = {}, None, set(), []
         self._inbox.clear()
         ended = self.context.ended
         ended[self.root] = max(ended.get(self.root, -1), self.number)
@@ -287,7 +313,7 @@ class LocalPass:
         effects = self.fail((UnusedSendError if cancel.ask else PassError)(cancel.reason))
         return [*effects, Answer(asker, self._unused.pack())]
 
-    def cancelled(self, answer: bytes | BaseException) -> list[Effect]:
+    def cancelled(self, answer: bytes | BaseException, *_: object) -> list[Effect]:
         """At the root, the answer to a CANCEL. Who gives none in time may keep what must not be added up."""
         self._cancels -= 1
         if isinstance(answer, TimeoutError):
@@ -355,6 +381,10 @@ class LocalPass:
             f"FAST mode: no gradient came for {_named(unused or list(missing.values()))}, because a call of this "
             'context does not contribute to the roots; use mode="smart", or make it outside of the context'
         )
+
+
+def _unanswered(body: bytes, gradients: Gradients) -> None:
+    """The answer to what an answer has carried."""
 
 
 def _named(calls: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +41,7 @@ class Asker:
     """Who waits for the answer to a request, and how to give it, once."""
 
     peer: int
-    answer: Callable[[bytes], None]
+    answer: Callable[[bytes, Sequence[Any | None]], None]  # its bytes, and the gradients that it carries
 
 
 @dataclass(eq=False, slots=True)

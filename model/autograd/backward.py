@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..language import Expr, all_, always, and_, any_, count, implies, leads_to, not_, or_, sometimes, step
+from .carried import MARKS
 from .fast import LIVE
-from .ours import MARKS, Numbered
+from .ours import Numbered
 from .passes import OURS, SMART, TORCH, TRYSTATE, UNANSWERED, Call, Condition, K, Outcome, P, S
 from .vocabulary import Part
 
@@ -252,8 +253,10 @@ class Backward(Numbered):
         )  # fmt: skip
         return implies(running, not_(any_(unmarked)))
 
-    @step(on=("take_gradient",), each=("attempt", "pair"), witness="a_worker_is_engaged", editions=MARKS)
+    @step(on=("take_gradient", "hear_answer"), each=("attempt", "pair"), witness="a_worker_is_engaged", editions=MARKS)
     def gradients_come_for_the_marked(self, before: S, after: S, attempt: Expr, pair: Expr) -> Condition:
         """No gradient comes for a send that is not marked, unless its pass is over."""
-        known = ((p, self.shape.ends(p)[1]) for p in self.pairs())
-        return all_(implies(pair == p, or_(before.marked[p], self.is_over(before, w, attempt))) for p, w in known)
+        known = (or_(before.marked[p], self.is_over(before, self.shape.ends(p)[1], attempt)) for p in self.pairs())
+        comes = (or_(pair == p, *(and_(pair == q, before.carrier[attempt, p] == q + 1) for q in self.pairs()))
+                 for p in self.pairs())  # fmt: skip
+        return all_(implies(c, k) for c, k in zip(comes, known, strict=True))

@@ -115,9 +115,33 @@ def crossed() -> Graph:
     return p.backward("crossed", "workers 1 and 2 send to each other and to worker 0", p.op("add", *ends))
 
 
+def served() -> Graph:
+    """Worker 1 is called with a value, and fetches a parameter of worker 2."""
+    p = Program()
+    value, parameter = p.send(1, "call", p.leaf(0, "x")), p.send(1, "to_here", p.leaf(2, "w"))
+    return p.backward(
+        "served", "a call uses a parameter of a third worker", p.send(0, "call", p.op("mul", value, parameter))
+    )
+
+
+def joined() -> Graph:
+    """Two calls leave values on worker 1, and a third takes what comes of them home."""
+    p = Program()
+    one, two = (p.send(1, f"leave {name}", p.leaf(0, name)) for name in ("x", "y"))
+    return p.backward("joined", "what two calls left comes back as one value", p.send(0, "take", p.op("add", one, two)))
+
+
+def parallel() -> Graph:
+    """Two calls of worker 1, of which neither needs the other, as of two micro-batches."""
+    p = Program()
+    one, two = (p.call(1, f"f {name}", p.leaf(0, name)) for name in ("x", "y"))
+    return p.backward("parallel", "two calls that do not need each other", p.op("add", one, two))
+
+
 GRAPHS: tuple[Graph, ...] = (
     note(), unused_call(), unused_alone(), trip(), fetched(), chain(2), chain(3), chain(4), nested(), diamond(),
-    twice(), shared(), unused_output(), unused_far(), crossed(),
+    twice(), shared(), unused_output(), unused_far(), crossed(), served(), joined(),
+    parallel(),
 )  # fmt: skip
 NUMBER = {graph.name: k for k, graph in enumerate(GRAPHS)}
 

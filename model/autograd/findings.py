@@ -160,6 +160,9 @@ PASSES: tuple[Run, ...] = (
     _backward(TRYSTATE, "shared", *ALL),
     _backward(TRYSTATE, "chain-3", *ALL),
     _backward(TRYSTATE, "crossed", "error", "late"),
+    _backward(TRYSTATE, "served", "error", "late"),
+    _backward(TRYSTATE, "joined", *ALL),
+    _backward(TRYSTATE, "parallel", "error", "late"),
     _backward(TRYSTATE, "unused-output", *ALL, idle=UNMET),
     *(_backward(SMART, graph, idle=FINE) for graph in SHAPES),
     _backward(SMART, "note", "again", attempts=2, idle=UNTRIED),
@@ -167,6 +170,9 @@ PASSES: tuple[Run, ...] = (
     _backward(SMART, "unused-call", idle=FINE),
     _backward(SMART, "note", *ALL, attempts=2),
     _backward(SMART, "unused-output", *ALL),
+    _backward(SMART, "served", "error", "late"),
+    _backward(SMART, "joined", "error", "late"),
+    _backward(SMART, "parallel", "error", "late"),
 )
 # fmt: on
 PLAN: tuple[Run, ...] = PASSES + CONTEXTS

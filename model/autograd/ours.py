@@ -2,8 +2,9 @@
 
 Dijkstra and Scholten over BACKWARD and MARK: a worker at rest that is sent a request is engaged by it, and answers it
 when it has come to rest again and all its own requests are answered; any other request it answers at once. So when the
-root has come to rest, everything has. A part that fails is dropped, and tells only whom it owes an answer; what is
-still on its way to it is refused, since the pass is over there. The root tells everybody, and waits for their answers.
+root has come to rest, everything has. An answer may carry a request to who gets it: see `carried`. A part that fails is
+dropped, and tells only whom it owes an answer; what is still on its way to it is refused, since the pass is over there.
+The root tells everybody, and waits for their answers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..language import Expr, and_, arc, choice, fault, flag, integer, ite, named, not_, or_, ord_, transition
-from .fast import ENDED, LIVE, Fast
+from .carried import MARKS, Carried
+from .fast import ENDED, LIVE
 from .passes import (
     ENGAGED,
     OTHERS,
@@ -36,7 +38,6 @@ from .passes import (
     moves,
 )
 
-MARKS = (SMART,)
 MARKED = moves(OTHERS, [P.IDLE, P.DONE, P.CANCELLED], P.MARKING) + RESET
 OVER = (P.FAILED, P.CANCELLED)  # at the root, which tells the others; at any other worker
 TAKEN = (
@@ -46,7 +47,7 @@ TAKEN = (
 ENDS = moves(OWN, [*ENGAGED, P.MARKING, P.PASSIVE], *OVER) + SKIPS
 
 
-class Numbered(Fast):
+class Numbered(Carried):
     """The messages of our editions."""
 
     ended = integer(0, "attempt", per="worker", editions=OURS, doc="the highest pass that is known to be over")
@@ -62,7 +63,6 @@ class Numbered(Fast):
         editions=OURS,
         doc="a CANCEL was given up: somebody may hold on to the pass, so that the context takes no other",
     )
-    mark = choice(Call, per=("attempt", "pair"), editions=MARKS, doc="the MARK of a pair")
     marked = flag(per="pair", editions=MARKS, doc="its send is known to take part")
 
     def begins_now(self, s: S, attempt: Expr) -> None:
@@ -159,6 +159,7 @@ class Numbered(Fast):
             s.phase[worker] == P.RUNNING,
             self.at(worker, [self.is_at_rest(s, w) for w in self.workers()], "it is at rest"),
         )
+        self.loads(s, "call", [worker == w for w in self.workers()])
         home, missing = self.shape.home, self.at(worker, [self.missing(s, w) > 0 for w in self.workers()])
         complete, is_home = s.owed[home] == 0, worker == home
         for a in s.attempt:
@@ -174,16 +175,30 @@ class Numbered(Fast):
         self.fails(s, [and_(w == home, is_home, not_(complete)) for w in self.workers()])
 
     def is_at_rest(self, s: S, w: int) -> Condition:
-        return and_(not_(self.any_ready(s, w)), not_(self.is_unanswered(s, w)))
+        return and_(not_(self.any_ready(s, w)), not_(self.is_unanswered(s, w)), self.kept(s, "call", w) <= 1)
 
-    @transition(each=("attempt", "pair"), editions=OURS, moves=[moves(OTHERS, [P.RUNNING, P.DRAINING], *OVER), SKIPS])
+    @transition(
+        each=("attempt", "pair"), editions=OURS,
+        moves=[
+            moves(OTHERS, [P.RUNNING, P.DRAINING], *OVER), SKIPS,
+            arc(P.DRAINING, P.RUNNING, of=OTHERS), arc(N.WAITING, N.READY, of=OTHERS),
+        ],
+    )  # fmt: skip
     def hear_answer(self, s: S, attempt: Expr, pair: Expr) -> None:
-        """The answer to a gradient arrives, or is given up: the missing are added up, an error fails the part."""
+        """The answer to a gradient arrives, or is given up: the missing are added up, an error fails the part.
+
+        A gradient that it carries is taken in.
+        """
         done, lost = s.call[attempt, pair] == Call.DONE, self.is_lost(s, s.call[attempt, pair], pair)
         s.when(or_(done, lost, s.call[attempt, pair] == Call.FAILED))
         live = self.hears(s, attempt, pair)
         for w in self.workers():
             s.owed[w] = s.owed[w] + ite(and_(live[w], done), s.delta[attempt, pair], 0)
+        for p, came in enumerate(self.unloads(s, "call", attempt, pair)):
+            w, send = self.shape.ends(p)[1], self.shape.pairs[p].send
+            taken = and_(came, done, live[w], self.begins(s, send))
+            s.gradient[send] = ite(taken, s.load[attempt, p], s.gradient[send])
+            s.owed[w] = s.owed[w] - ite(taken, 1, 0)
         s.call[attempt, pair] = Call.OVER
         s.delta[attempt, pair] = 0
         self.fails(s, [and_(live[w], not_(done)) for w in self.workers()])
@@ -210,6 +225,7 @@ class Numbered(Fast):
             s.ended[j] = ite(and_(here, s.ended[j] < s.current[j]), s.current[j], s.ended[j])
             s.owed[j] = ite(here, 0, s.owed[j])
         self.clears(s, when)
+        self.empties(s, when, Call.UNSENT)
         self.answers(s, [and_(when[w], w != home) for w in self.workers()], Call.FAILED, Outcome.RAISED)
 
     def tells(self, s: S, a: int, worker: Expr) -> Condition:
@@ -288,7 +304,9 @@ class Numbered(Fast):
         for p in self.shape.recvs(self.shape.nodes[node].worker):
             if self.shape.pairs[p].recv in self.shape.local_reach(node):
                 new = and_(when, s.mark[attempt, p] == Call.UNSENT)
-                s.mark[attempt, p] = ite(new, Call.OUT, s.mark[attempt, p])
+                s.mark[attempt, p] = ite(
+                    new, ite(self.keeps(s, "mark", attempt, p), Call.KEPT, Call.OUT), s.mark[attempt, p]
+                )
 
     @transition(each=("attempt", "pair"), editions=MARKS, moves=[MARKED])
     def take_mark(self, s: S, attempt: Expr, pair: Expr) -> None:
@@ -314,12 +332,6 @@ class Numbered(Fast):
             return False
         return or_(*(s.mark[a, p] == Call.HELD for a in self.attempts() for p in self.shape.sends(w)))
 
-    def is_marking(self, s: S, w: int) -> Condition:
-        """Does it wait for the answer to a mark?"""
-        if self.edition is not SMART:
-            return False
-        return or_(*(s.mark[a, p].isin(UNANSWERED) & self.here(s, w, a) for a, p in self.calls_of(w)))
-
     @transition(each="worker", editions=MARKS, moves=[arc(P.MARKING, P.COUNTING)])
     def end_wave(self, s: S, worker: Expr) -> None:
         """All marks that it sent are answered: a worker answers, the root begins to count."""
@@ -330,6 +342,7 @@ class Numbered(Fast):
         owes = [or_(w == self.shape.home, self.holds_mark(s, w)) for w in self.workers()]
         s.when(self.at(worker, owes, "it owes an answer, or is the root"))
         s.phase[worker] = ite(worker == self.shape.home, P.COUNTING, P.MARKING)
+        self.loads(s, "mark", [worker == w for w in self.workers()])
         for a in s.attempt:
             for p in s.pair:
                 held = and_(self.at_taker(p, [worker == w for w in self.workers()]), s.mark[a, p] == Call.HELD)
@@ -337,10 +350,14 @@ class Numbered(Fast):
 
     @transition(each=("attempt", "pair"), editions=MARKS, moves=[moves(OTHERS, [P.MARKING], *OVER), SKIPS])
     def hear_marked(self, s: S, attempt: Expr, pair: Expr) -> None:
-        """The answer to a mark arrives, or none will."""
+        """The answer to a mark arrives, or none will; the marks that it carries are taken in."""
         done, lost = s.mark[attempt, pair] == Call.DONE, self.is_lost(s, s.mark[attempt, pair], pair)
         s.when(or_(done, lost, s.mark[attempt, pair] == Call.FAILED))
         live = self.hears(s, attempt, pair)
+        for p, came in enumerate(self.unloads(s, "mark", attempt, pair)):
+            taken = and_(came, done, live[self.shape.ends(p)[1]])
+            s.marked[p] = or_(s.marked[p], taken)
+            self.marks_from(s, attempt, self.shape.pairs[p].send, taken)
         s.mark[attempt, pair] = Call.OVER
         self.fails(s, [and_(live[w], not_(done)) for w in self.workers()])
 
@@ -349,7 +366,7 @@ class Numbered(Fast):
     @fault("copy", each=("attempt", "pair"), editions=OURS)
     def take_copy_again(self, s: S, attempt: Expr, pair: Expr) -> None:
         """A gradient that was taken in arrives again: it is recognised, and not answered."""
-        s.when(not_(s.call[attempt, pair].isin((Call.UNSENT, Call.OUT))))
+        s.when(not_(s.call[attempt, pair].isin((Call.UNSENT, Call.KEPT, Call.CARRIED, Call.OUT))))
         s.when(self.was_taken(s, attempt, pair))
         self.takes_in(s, attempt, pair, known=self.recognises())
 

@@ -53,6 +53,8 @@ class Call(enum.Enum):
     """A request and its answer."""
 
     UNSENT = "not sent"
+    KEPT = "waits for the answer that its taker is owed"
+    CARRIED = "on its way with that answer"
     OUT = "on its way"
     HELD = "taken in, not answered"
     DONE = "the answer that all is done is on its way"
@@ -252,8 +254,12 @@ class Passes(System):
         for a in self.attempts():
             for p, pair in enumerate(self.shape.pairs):
                 ships = and_(node == pair.recv, before.current[self.shape.nodes[pair.recv].worker] == a + 1)
-                s.call[a, p] = ite(ships, Call.OUT, s.call[a, p])
+                s.call[a, p] = ite(ships, ite(self.keeps(before, "call", a, p), Call.KEPT, Call.OUT), s.call[a, p])
                 s.load[a, p] = ite(ships, before.gradient[pair.recv], s.load[a, p])
+
+    def keeps(self, s: S, kind: str, a: Any, p: int) -> Condition:
+        """Does a request wait for an answer, to go with it?"""
+        return False
 
     def feeds(self, s: S, before: S, node: Expr) -> None:
         """What follows a node has one input more, and its gradient in addition."""

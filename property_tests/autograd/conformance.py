@@ -42,7 +42,12 @@ class Slice:
 
 # With all faults at once even two workers have hundreds of thousands of edges; each fault alone, with a retry.
 ALONE = tuple(Slice("note", (fault,), 2) for fault in (*ALL, "again"))
-SHAPES = tuple(map(Slice, ("nested", "diamond", "twice", "unused-alone", "unused-call", "unused-far")))
+SHAPES = tuple(
+    map(
+        Slice,
+        ("nested", "diamond", "twice", "unused-alone", "unused-call", "unused-far", "served", "joined", "parallel"),
+    )
+)
 SLICES = (*ALONE, *SHAPES, Slice("unused-output", ("error", "die")), Slice("chain-3", ("die",)))
 LONG = (
     *(Slice(graph, ALL) for graph in ("note", "shared", "fetched", "unused-output")), Slice("crossed", ("late",)),

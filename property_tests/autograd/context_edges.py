@@ -36,7 +36,7 @@ class Letter:
     state: CleanUp = C.SENT
     answer: bytes | None = None
 
-    def take(self, answer: bytes) -> None:
+    def take(self, answer: bytes, _: object = ()) -> None:
         if self.answer is not None and self.state is not C.AGAIN:
             raise Disagreement("a CLEAN is answered twice")
         self.answer = answer
@@ -80,7 +80,7 @@ class ContextSteps:
     def _do(self, worker: int, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Answer):
-                effect.asker.answer(effect.body)
+                effect.asker.answer(effect.body, effect.gradients)
             elif isinstance(effect, Request):
                 way = (worker, effect.to)
                 if way in self.letters or effect.message.context != self.number:

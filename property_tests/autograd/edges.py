@@ -7,7 +7,7 @@ Where the two differ in form: a mark for several sends is, to the model, several
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.effects import Answer, Effect, Over, Request
 from trystate.impl.autograd.errors import AutogradError, PassError, UnusedSendError
 from trystate.impl.autograd.ids import COUNTER_BITS
-from trystate.impl.autograd.messages import BACKWARD, CANCEL, MARK
+from trystate.impl.autograd.messages import BACKWARD, CANCEL, MARK, Mark
 from trystate.impl.autograd.part import Arrived, Begin, Item, LocalPass, Marked
 from trystate.impl.autograd.records import Asker, Context
 from trystate.impl.autograd.running import Runner
@@ -28,6 +28,7 @@ from trystate.model.autograd.vocabulary import Edition, Mode, NodeKind, Part
 from trystate.model.language.sorts import ordinal
 
 from ..subjects import Refused
+from .letters import Letter, Together
 from .simulated import DEADLINE, take
 
 P, K = Part, NodeKind
@@ -52,43 +53,6 @@ class Numbers:
 
     def add(self, one: int, other: int) -> int:
         return one + other
-
-
-@dataclass(eq=False, slots=True)
-class Letter:
-    """A request of the model, and how far it has come."""
-
-    source: int
-    kind: int
-    body: bytes
-    gradients: Sequence[Any]
-    done: Callable[[bytes | BaseException], list[Effect]]
-    state: Call = Call.OUT
-    load: Any = 0
-    delta: int = 0
-    answer: bytes | BaseException = b""
-
-    def say(self, answer: bytes) -> None:
-        assert self.state is Call.HELD, "answered twice"
-        self.answer, self.state = answer, Call.DONE
-        if self.kind != CANCEL:
-            self.delta, error = messages.unpack_outcome(answer)
-            self.state = Call.DONE if error is None else Call.FAILED
-
-
-class Together:
-    """The one answer to a request that the model has as several: when all are answered, or the first has failed."""
-
-    def __init__(self, done: Callable[[bytes | BaseException], list[Effect]], count: int) -> None:
-        self._done, self._left, self._change = done, count, 0
-
-    def __call__(self, answer: bytes | BaseException) -> list[Effect]:
-        if isinstance(answer, BaseException) or messages.unpack_outcome(answer)[1] is not None:
-            self._left, told = -1, self._left > 0
-            return self._done(answer) if told else []
-        self._left -= 1
-        self._change += messages.unpack_outcome(answer)[0]
-        return self._done(messages.done(self._change)) if self._left == 0 else []
 
 
 @dataclass(eq=False, slots=True)
@@ -154,7 +118,7 @@ class PassSteps:
         """Perform effects; the thread of a part that is over notices at once, marks are walked from at once."""
         for effect in effects:
             if isinstance(effect, Answer):
-                effect.asker.answer(effect.body)
+                effect.asker.answer(effect.body, effect.gradients)
             elif isinstance(effect, Request):
                 self._send(seat, effect)
             elif isinstance(effect, Over):
@@ -182,7 +146,8 @@ class PassSteps:
             one = letter(request.message.pack(), request.gradients, request.done, load=load)
             self.letters[BACKWARD, attempt, pair] = one
         else:
-            done = Together(request.done, len(request.message.messages))
+            assert seat.context.part is not None
+            done = Together(seat.context.part, len(request.message.messages))
             for message in request.message.messages:
                 body = request.message._replace(messages=(message,)).pack()
                 self.letters[MARK, attempt, self.message.index(message)] = letter(body, (), done)
@@ -193,8 +158,21 @@ class PassSteps:
     def _arrive(self, letter: Letter, to: Seat) -> None:
         assert letter.state is Call.OUT
         letter.state = Call.HELD
-        asker = Asker(letter.source, letter.say)
+        asker = Asker(letter.source, partial(self._said, letter, to))
         self._do(to, take(to.container, letter.kind, letter.body, letter.gradients, asker))
+
+    def _said(self, letter: Letter, by: Seat, answer: bytes, gradients: Sequence[Any]) -> None:
+        """An answer begins its way, and what it carries too."""
+        told = letter.say(answer, gradients)
+        if told is None:
+            return
+        kind, attempt = (MARK if isinstance(told, Mark) else BACKWARD), self._attempt(told.number)
+        carrier = 1 + next(p for (_, _, p), one in self.letters.items() if one is letter)
+        for message in told.messages if isinstance(told, Mark) else (told.message,):
+            one = Letter(by.number, kind, told.pack(), gradients, letter.done, Call.CARRIED, carrier=carrier)
+            one.load = gradients[0] if gradients else 0
+            self.letters[kind, attempt, self.message.index(message)] = one
+            letter.carried.append(one)
 
     def _hear(self, letter: Letter, taker: Seat) -> None:
         """The answer, or that none will come, reaches who asked, if it lives."""
@@ -202,9 +180,11 @@ class PassSteps:
         if letter.state in (Call.OUT, Call.LOST):
             answer = ConnectionError("killed") if taker.dead else TimeoutError("no answer")
         letter.state, letter.delta = Call.OVER, 0
+        for one in letter.carried:
+            one.state, one.carrier = Call.OVER, 0
         source = self.seats[letter.source]
         if not source.dead:
-            self._do(source, letter.done(answer))
+            self._do(source, letter.done(answer, letter.carries))
 
     def _taker(self, pair: int) -> Seat:
         return self.seats[self.graph.ends(pair)[1]]
@@ -258,7 +238,9 @@ class PassSteps:
                 raise Refused("no gradient has come")
             part._inbox.remove(item)
             part._inbox.appendleft(item)  # the order is of no consequence
-            seat.runner.begin(part.next()[0])
+            begun, effects = part.next()
+            self._do(seat, effects)
+            seat.runner.begin(begun)
             seat.ran[node] = item.gradients[0]
             return
         if node not in work.ready:
@@ -313,10 +295,20 @@ class PassSteps:
 
     def _rest(self, seat: Seat, part: LocalPass) -> None:
         """The thread ends, if the part then is at rest; else it stays, as if it had not looked."""
+        if part._kept and (part._open or len(part._kept) > 1):
+            raise Refused("it has to ask before it rests")
         effects = part.next()[1]
         if not effects:
             part.running = True
             raise Refused("it waits for answers")
+        self._do(seat, effects)
+
+    def _ask_after_all(self, worker: int) -> None:
+        """The thread ends, and is there again."""
+        seat = self.seats[worker]
+        part = seat.running()
+        effects = part.next()[1]
+        part.running = True
         self._do(seat, effects)
 
     def _settle(self, worker: int) -> None:
@@ -341,7 +333,7 @@ class PassSteps:
     def _take_copy_again(self, attempt: int, pair: int) -> None:
         """What a copy is answered is lost."""
         letter, to = self.letters[BACKWARD, attempt, pair], self._taker(pair)
-        asker = Asker(letter.source, lambda body: None)
+        asker = Asker(letter.source, lambda *_: None)
         self._do(to, take(to.container, BACKWARD, letter.body, letter.gradients, asker))
 
     def _hear_answer(self, attempt: int, pair: int) -> None:
@@ -391,7 +383,7 @@ class PassSteps:
         self._do(self.home, self.home.container.release(self.number))
 
     def _clean(self, worker: int) -> None:
-        seat, asker = self.seats[worker], Asker(self.home.number, lambda body: None)
+        seat, asker = self.seats[worker], Asker(self.home.number, lambda *_: None)
         self._do(seat, seat.container.clean(messages.Clean(self.number, self.number), asker))
 
     # ---- what can be seen
@@ -461,14 +453,26 @@ class PassSteps:
                 out[f"grads[{k}]"] = seat.context.gradients.get(k, 0)
 
     def _observe_letters(self, out: dict[str, int], attempt: int, pair: int) -> None:
-        call = self.letters.get((BACKWARD, attempt, pair))
+        call = self._letter(BACKWARD, attempt, pair)
         out[f"call[{attempt}][{pair}]"] = ordinal(call.state if call else Call.UNSENT)
         out[f"load[{attempt}][{pair}]"] = call.load if call else 0
+        out[f"carrier[{attempt}][{pair}]"] = call.carrier if call else 0
         if self.mode is Mode.FAST:
             out[f"delta[{attempt}][{pair}]"] = call.delta if call else 0
         else:
-            mark = self.letters.get((MARK, attempt, pair))
+            mark = self._letter(MARK, attempt, pair)
             out[f"mark[{attempt}][{pair}]"] = ordinal(mark.state if mark else Call.UNSENT)
+            out[f"mark_carrier[{attempt}][{pair}]"] = mark.carrier if mark else 0
+
+    def _letter(self, kind: int, attempt: int, pair: int) -> Letter | None:
+        """On its way, or kept by who is to send it."""
+        part = self.seats[self.graph.ends(pair)[0]].part
+        for request in part._kept if part is not None and self._attempt(part.number) == attempt else ():
+            told = request.message.messages if request.kind == MARK else (request.message.message,)
+            if request.kind == kind and self.message[pair] in told:
+                load = request.gradients[0] if request.gradients else 0
+                return Letter(request.to, kind, b"", (), request.done, Call.KEPT, load)
+        return self.letters.get((kind, attempt, pair))
 
     def _outcome(self, attempt: int) -> Outcome:
         part = self.begun.get(attempt)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from trystate.impl.autograd import messages
 from trystate.impl.autograd.container import Container
-from trystate.impl.autograd.effects import Answer, Effect
+from trystate.impl.autograd.effects import Answer, Effect, Gradients
 from trystate.impl.autograd.errors import PassError
+from trystate.impl.autograd.messages import Done, unpack_outcome
 from trystate.impl.autograd.part import Arrived, LocalPass
 from trystate.impl.autograd.records import Asker
 from trystate.impl.autograd.tombstones import Tombstones
@@ -21,7 +21,7 @@ class FinishesOnArrival(LocalPass):
         due, self._asker = self._asker, None
         if due is not None:
             change, self._owed = self._owed, 0
-            effects.append(Answer(due, messages.done(change)))
+            effects.append(Answer(due, Done(change).pack()))
             self._engaged = False
         return effects
 
@@ -29,17 +29,16 @@ class FinishesOnArrival(LocalPass):
 class AnswersAtOnce(LocalPass):
     """A part is known before its completion can be told: the first gradient is answered like all others."""
 
-    def _engage(self, what: Any, asker: Asker) -> list[Effect]:
-        effects = super()._engage(what, asker)
-        return effects or [Answer(asker, messages.done(0))]
+    def _engage(self, asker: Asker) -> list[Effect]:
+        return super()._engage(asker) or [Answer(asker, Done().pack())]
 
 
 class IgnoresFailures(LocalPass):
     """An own request that fails does not fail the part (L2)."""
 
-    def answered(self, answer: bytes | BaseException) -> list[Effect]:
-        failed = isinstance(answer, BaseException) or messages.unpack_outcome(answer)[1] is not None
-        return super().answered(messages.done(0) if failed else answer)
+    def answered(self, answer: bytes | BaseException, gradients: Gradients = ()) -> list[Effect]:
+        failed = isinstance(answer, BaseException) or isinstance(unpack_outcome(answer), PassError)
+        return super().answered(Done().pack() if failed else answer, gradients)
 
 
 class TakesTwice(LocalPass):
@@ -48,7 +47,7 @@ class TakesTwice(LocalPass):
     def arrive(self, message: int, gradients: Any, asker: Asker) -> list[Effect]:
         if message in self.arrived and not self.is_over:
             send = self.counted[message]
-            return [Answer(asker, messages.done(0)), *self._put(Arrived(send, gradients))]
+            return [Answer(asker, Done().pack()), *self._put(Arrived(send, gradients))]
         return super().arrive(message, gradients, asker)
 
 
@@ -73,17 +72,42 @@ class TellsNobody(LocalPass):
 class CountsOnlyItself(LocalPass):
     """The root asks whether its own sends have got gradients, and not how it is elsewhere."""
 
-    def answered(self, answer: bytes | BaseException) -> list[Effect]:
-        if isinstance(answer, bytes) and messages.unpack_outcome(answer)[1] is None:
-            answer = messages.done(0)
-        return super().answered(answer)
+    def answered(self, answer: bytes | BaseException, gradients: Gradients = ()) -> list[Effect]:
+        told = unpack_outcome(answer) if isinstance(answer, bytes) else None
+        if isinstance(told, Done):
+            answer = told._replace(change=0).pack()
+        return super().answered(answer, gradients)
 
 
 class AnswersTwiceAlike(LocalPass):
     """A repeated request is answered at once, though the answer is not due yet."""
 
-    def _again(self, what: Any, asker: Asker) -> list[Effect]:
-        return [Answer(asker, messages.done(0))]
+    def arrive(self, message: int, gradients: Any, asker: Asker) -> list[Effect]:
+        if message in self.arrived:
+            return [Answer(asker, Done().pack())]
+        return super().arrive(message, gradients, asker)
+
+
+class DropsWhatAnAnswerCarries(LocalPass):
+    """A gradient that comes with an answer is not taken in."""
+
+    def _carried(self, told: Any, gradients: Gradients) -> list[Effect]:
+        return []
+
+
+class KeepsWhatItCannotCarry(LocalPass):
+    """What was kept for an answer that carries one request only is dropped if it is more than that."""
+
+    def _ask_after_all(self) -> list[Effect]:
+        self._kept = []
+        return []
+
+
+class KeepsForAnybody(LocalPass):
+    """What goes to others than the parent is kept for the answer to it too."""
+
+    def _ask(self, peer: int, kind: int, message: Any, gradients: Gradients) -> list[Effect]:
+        return super()._ask(peer if self._asker is None else self._asker.peer, kind, message, gradients)
 
 
 class MarksOnce(LocalPass):
@@ -128,11 +152,20 @@ class MissesAnybody(LocalPass):
 class OwesNothing(LocalPass):
     """An answer does not tell what was missing below it."""
 
-    def answered(self, answer: bytes | BaseException) -> list[Effect]:
-        before = self._owed
-        effects = super().answered(answer)
-        self._owed = min(before, self._owed)
-        return effects
+    def answered(self, answer: bytes | BaseException, gradients: Gradients = ()) -> list[Effect]:
+        told = unpack_outcome(answer) if isinstance(answer, bytes) else None
+        if isinstance(told, Done):
+            answer = told._replace(change=min(told.change, 0)).pack()
+        return super().answered(answer, gradients)
+
+
+class KeepsUntilItRests(LocalPass):
+    """What waits for the answer waits for other gradients to be run too: the parent could go on meanwhile."""
+
+    def next(self) -> tuple[Any, list[Effect]]:
+        if not self._inbox or self.is_over:
+            return super().next()
+        return self._inbox.popleft(), []
 
 
 class NeverExpires(LocalPass):
@@ -181,7 +214,8 @@ def having(part: type[LocalPass]) -> type[Container]:
 # Simulated passes are to find MISTAKES; the edges of the model find PARTS but AnswersTwiceAlike, UNSEEN and NoFence.
 PARTS = [
     FinishesOnArrival, AnswersAtOnce, IgnoresFailures, TakesTwice, KeepsGradients, TellsNobody, CountsOnlyItself,
-    AnswersTwiceAlike, MarksOnce, WaitsForAll, NeverExpires,
+    AnswersTwiceAlike, MarksOnce, WaitsForAll, NeverExpires, DropsWhatAnAnswerCarries, KeepsWhatItCannotCarry,
+    KeepsForAnybody,
 ]  # fmt: skip
-UNSEEN = [EndsBeforeTheyAnswer, MissesNobody, MissesAnybody, OwesNothing]
+UNSEEN = [EndsBeforeTheyAnswer, MissesNobody, MissesAnybody, OwesNothing, KeepsUntilItRests]
 MISTAKES = [*map(having, PARTS), NoTombstones, NoFence, CleansOnlyHere]

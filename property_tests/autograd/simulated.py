@@ -10,13 +10,13 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from trystate.impl.autograd import messages
 from trystate.impl.autograd.container import Container
-from trystate.impl.autograd.effects import Answer, Effect, Over, Request, Run, Watch
+from trystate.impl.autograd.effects import Answer, Effect, Hear, Over, Request, Run, Watch
 from trystate.impl.autograd.errors import PassError
 from trystate.impl.autograd.part import Begin, LocalPass
 from trystate.impl.autograd.records import Asker, Recv
@@ -53,7 +53,7 @@ class Letter:
     kind: int
     body: bytes
     gradients: Sequence[Any]
-    done: Callable[[bytes | BaseException], list[Effect]]
+    done: Hear
     answer: bytes | None = None
     ended: list[bool] = field(default_factory=list)  # not empty: has been answered; a copy shares it
 
@@ -62,7 +62,7 @@ class Letter:
         if self.ended:
             return []
         self.ended.append(True)
-        return self.done(answer)
+        return self.done(answer, () if isinstance(answer, BaseException) else self.gradients)
 
 
 def take(here: Container, kind: int, body: bytes, gradients: Sequence[Any], asker: Asker) -> list[Effect]:
@@ -170,10 +170,10 @@ class Workers:
     def _take(self, letter: Letter) -> None:
         here, answered = self.containers[letter.to], [False]
 
-        def answer(body: bytes) -> None:
+        def answer(body: bytes, gradients: Sequence[Any]) -> None:
             if not answered[0] and letter.source not in self.dead:
                 answered[0] = True
-                reply = Letter(letter.source, letter.to, letter.kind, letter.body, (), letter.done, body, letter.ended)
+                reply = replace(letter, gradients=gradients, answer=body)
                 self.letters.append(reply)
 
         effects = take(here, letter.kind, letter.body, letter.gradients, Asker(letter.source, answer))
@@ -198,9 +198,7 @@ class Workers:
         if asked:
             self.left["twice"] -= 1
             letter = self.chance.choice(asked)
-            again = Letter(letter.source, letter.to, letter.kind, letter.body, letter.gradients, letter.done,
-                           ended=letter.ended)  # fmt: skip
-            self.letters.append(again)
+            self.letters.append(replace(letter))
 
     def _kill(self) -> None:
         alive = [k for k in range(1, len(self.containers)) if k not in self.dead]
@@ -245,7 +243,7 @@ class Workers:
             if me in self.dead:
                 return
             if isinstance(effect, Answer):
-                effect.asker.answer(effect.body)
+                effect.asker.answer(effect.body, effect.gradients)
             elif isinstance(effect, Request):
                 body = effect.message.pack()
                 if effect.kind == messages.CANCEL and self.left["mute"]:

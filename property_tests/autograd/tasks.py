@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -180,6 +181,40 @@ def the_graph_is_freed() -> tuple[str, str]:
         made = rpc.rpc_sync("worker1", scale, (x,)).sum()
         autograd.backward(context, [made])
         return error_of(lambda: autograd.backward(context, [made]))
+
+
+def takes_at_most(tensor_bytes: int) -> int:
+    """Limit what this worker sends in a frame; what the limit was."""
+    agent = rpc.current_agent()
+    before = agent.options.limits
+    agent.options = replace(agent.options, limits=replace(before, tensor_bytes=tensor_bytes))
+    return before.tensor_bytes
+
+
+def a_gradient_that_is_not_sent(size: int) -> tuple[tuple[str, str], list[int]]:
+    x = torch.ones(2, 2, requires_grad=True)
+    with autograd.context() as context:
+        made = rpc.rpc_sync("worker1", scale, (x,)).sum()
+        before = rpc.rpc_sync("worker1", takes_at_most, (8,))
+        found = error_of(lambda: autograd.backward(context, [made]))
+        rpc.rpc_sync("worker1", takes_at_most, (before,))
+        return found, [rpc.rpc_sync(worker(k), left)["num_current_backward_passes"] for k in range(size)]
+
+
+def the_frames_of_a_pass(mode: Any) -> tuple[tuple[int, int], bool]:
+    """How many frames a pass over one call sends and gets; whether all that runs here does so in this thread."""
+    agent, threads = rpc.current_agent(), set[int]()
+    x = torch.ones(2, 2, requires_grad=True)
+    x.register_hook(lambda gradient: threads.add(threading.get_ident()))  # type: ignore[no-untyped-call]
+    with autograd.context() as context:
+        made = rpc.rpc_sync("worker1", scale, (x,)).sum()
+        until = time.monotonic() + QUIET_SECONDS
+        while agent.busy != (0, 0) and time.monotonic() < until:
+            time.sleep(0.01)
+        before = agent.traffic
+        autograd.backward(context, [made], mode=mode)
+        sent, received = (now - then for now, then in zip(agent.traffic, before, strict=True))
+        return (sent, received), threads == {threading.get_ident()}
 
 
 def two_optimizers(steps: int) -> Tensor:

@@ -83,10 +83,10 @@ class TombstoneSteps:
 
     def _take_clean_up(self, context: int) -> None:
         request, answers = self.clean.pop(context), list[bytes]()
-        effects = self.peer.clean(request.message, Asker(self.CREATOR, answers.append))
+        effects = self.peer.clean(request.message, Asker(self.CREATOR, lambda body, _: answers.append(body)))
         for effect in effects:
             if isinstance(effect, Answer):
-                effect.asker.answer(effect.body)
+                effect.asker.answer(effect.body, effect.gradients)
         if len(effects) != 1 or len(answers) != 1 or request.done(*answers):
             raise Disagreement(f"the peer does something else than to answer: {effects}")
 

@@ -1,0 +1,64 @@
+"""What is on its way between the workers of a model's pass, while the runtime performs its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trystate.impl.autograd.effects import Effect, Hear
+from trystate.impl.autograd.errors import PassError
+from trystate.impl.autograd.messages import CANCEL, Backward, Done, Mark, unpack_outcome
+from trystate.impl.autograd.part import LocalPass
+from trystate.model.autograd.passes import Call
+
+
+@dataclass(eq=False, slots=True)
+class Letter:
+    """A request of the model, and how far it has come."""
+
+    source: int
+    kind: int
+    body: bytes
+    gradients: Sequence[Any]
+    done: Hear
+    state: Call = Call.OUT
+    load: Any = 0
+    carrier: int = 0
+    delta: int = 0
+    answer: bytes | BaseException = b""
+    carries: Sequence[Any] = ()  # gradients
+    carried: list[Letter] = field(default_factory=list)
+
+    def say(self, answer: bytes, gradients: Sequence[Any]) -> Backward | Mark | None:
+        """What it carries."""
+        assert self.state is Call.HELD, "answered twice"
+        self.answer, self.carries, self.state = answer, gradients, Call.DONE
+        if self.kind == CANCEL:
+            return None
+        outcome = unpack_outcome(answer)
+        if isinstance(outcome, PassError):
+            self.state = Call.FAILED
+            return None
+        self.delta = outcome.change
+        return outcome.carried
+
+
+class Together:
+    """The one answer to a request that the model has as several: when all are answered, or the first has failed.
+
+    What one of them carries is taken in at once.
+    """
+
+    def __init__(self, part: LocalPass, count: int) -> None:
+        self._part, self._left, self._change = part, count, 0
+
+    def __call__(self, answer: bytes | BaseException, gradients: Sequence[Any] = (), /) -> list[Effect]:
+        outcome = answer if isinstance(answer, BaseException) else unpack_outcome(answer)
+        if isinstance(outcome, BaseException):
+            self._left, told = -1, self._left > 0
+            return self._part.answered(answer) if told else []
+        self._left -= 1
+        self._change += outcome.change
+        effects = [] if self._part.is_over else self._part._carried(outcome.carried, gradients)
+        return effects + (self._part.answered(Done(self._change).pack()) if self._left == 0 else [])
