@@ -76,11 +76,21 @@ def test_a_gradient_that_is_not_sent_is_an_error_at_once(do: Do) -> None:
     assert parts == [0] * SIZE
 
 
+def test_observers_are_told_of_a_request_that_goes_with_an_answer(do: Do) -> None:
+    seen = do(tasks.the_requests_of_a_pass)
+    assert seen["root"] == [("told", 1, False), ("answered", 1, None), ("heard", 1, None)]
+    assert seen["other"] == [("heard", 0, None), ("told", 0, True)]
+
+
 @pytest.mark.parametrize(("mode", "round_trips"), [("fast", 1), ("smart", 2)])
 def test_a_call_costs_its_backward_pass_one_round_trip_and_its_marks_another(
     do: Do, mode: str, round_trips: int
 ) -> None:
     assert do(tasks.the_frames_of_a_pass, mode) == ((round_trips, round_trips), True)
+
+
+def test_a_call_does_not_wait_for_hooks_of_the_other_worker(do: Do) -> None:
+    assert do(tasks.the_frames_of_a_pass_with_a_hook, "fast") == ((2, 2), True)
 
 
 def test_steps_of_two_optimizers_take_turns(do: Do) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from trystate.impl import autograd, rpc
 from trystate.impl.autograd import optimizer
 from trystate.impl.autograd.api import driver
 from trystate.impl.autograd.borrowing import borrowed
+from trystate.impl.rpc.flags import Flag
+from trystate.model.autograd.vocabulary import Part
 
 SECONDS = 30.0  # on a busy machine
 
@@ -127,6 +130,31 @@ def test_a_pass_that_is_interrupted_is_over(remote: bool) -> None:
         autograd.backward(context, [root], retain_graph=True)
         gradients = autograd.get_gradients(context)
     assert gradients[x].tolist() == gradients[y].tolist() == [1.0, 1.0]
+
+
+def test_a_hook_that_takes_longer_than_the_pass_may() -> None:
+    x = torch.ones(2, requires_grad=True)
+    x.register_hook(lambda _: time.sleep(0.5))  # type: ignore[no-untyped-call]
+    with autograd.context() as context:
+        with pytest.raises(autograd.PassTimeoutError):
+            autograd.backward(context, [called(x, torch.ones(2))], timeout=0.2)
+        assert autograd.get_gradients(context) == {}
+
+
+def test_a_gradient_that_comes_at_the_deadline_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, here, states = torch.ones(2, requires_grad=True), driver(), list[object]()
+    wait = here.agent.wait
+
+    def too_late(flag: Flag, seconds: float, peer: int | None = None) -> bool:
+        monkeypatch.setattr(here.agent, "wait", wait)
+        assert flag.wait(SECONDS), "the gradient comes"
+        return False
+
+    monkeypatch.setattr(here.agent, "wait", too_late)
+    autograd.observe(lambda event: states.append(event.detail.get("state")))
+    with autograd.context() as context, pytest.raises(autograd.PassTimeoutError, match="at its deadline"):
+        autograd.backward(context, [called(x, torch.ones(2))])
+    assert Part.CANCELLED in states
 
 
 def test_a_hook_calls_outside_of_the_context() -> None:

@@ -202,11 +202,7 @@ class Container:
         Raises:
             PassRunningError: there is one in this context.
         """
-        if context.spoiled:
-            raise AutogradError(
-                f"a pass in context {context.number} failed, and not all workers have answered that it is over: "
-                "leave this context, and use another"
-            )
+        self._check(context)
         part: LocalPass | None = context.part
         if part is not None and not part.is_settled:
             raise PassRunningError(
@@ -261,6 +257,24 @@ class Container:
         root = worker_of(cancel.number)
         context.ended[root] = max(context.ended.get(root, -1), cancel.number)
         return [Answer(asker, b"")]
+
+    def gradients(self, number: int) -> dict[Any, Any]:
+        """Those of an open context, each with its tensor.
+
+        Raises:
+            ContextError: there is no such context here.
+            AutogradError: they may be those of a pass that has failed, or lack those of one that has not.
+        """
+        context = self.get(number)
+        self._check(context)
+        return self.merge(context)
+
+    def _check(self, context: Context) -> None:
+        if context.spoiled:
+            raise AutogradError(
+                f"how a pass in context {context.number} ended is not known everywhere, since a worker has not "
+                "answered, or the root was lost: leave this context, and use another"
+            )
 
     def merge(self, context: Context) -> dict[Any, Any]:
         """The gradients of a context, with those of the last pass, if that is over and was not cancelled.

@@ -40,7 +40,7 @@ class _Current(threading.local):
 
 
 class _Root:
-    """The thread that is in `backward()`: it waits, and runs its part itself, so that no other has to be woken."""
+    """The thread that is in `backward()`: it waits, and runs its part itself."""
 
     def __init__(self) -> None:
         self.flag = Flag()  # another one after each wake
@@ -105,21 +105,22 @@ class Driver:
             elif isinstance(effect, Run):
                 self._begin(effect.part)
             elif isinstance(effect, Watch):
-                self._watched[effect.part.number] = effect.part
-                self._deadlines.add(effect.part.number, effect.part.deadline)
+                self._watch(effect.part)
             elif (root := self._roots.get(effect.part)) is not None:  # else its thread was interrupted
                 root.is_over = True
                 root.flag.set()
 
+    def _watch(self, part: LocalPass) -> None:
+        self._watched[part.number] = part
+        self._deadlines.add(part.number, part.deadline)
+
     def _begin(self, part: LocalPass) -> None:
-        with self._lock:  # who is interrupted looks under it for what he has left undone
-            root = self._roots.get(part)
-            if root is not None:
-                root.is_to_run = True
-        if root is not None:
-            root.flag.set()
-        else:
+        root = self._roots.get(part)
+        if root is None:
             self.agent.later(partial(self.run, part))
+        else:  # its thread; if that is just being interrupted the part is over, and nothing is to run
+            root.is_to_run = True
+            root.flag.set()
 
     def _answer(self, answer: Answer) -> None:
         if answer.carried is not None:
@@ -190,9 +191,9 @@ class Driver:
                 if not isinstance(error, Exception):
                     raise
 
-    def _ship(self, part: LocalPass, recv: Recv, gradients: Sequence[Any | None]) -> None:
+    def _ship(self, part: LocalPass, recv: Recv, gradients: Sequence[Any | None], at_once: bool) -> None:
         with self._lock:
-            effects = part.ship(recv, gradients)
+            effects = part.ship(recv, gradients, at_once)
         self._perform(effects)
 
     def _raised(self, error: BaseException) -> PassError:
@@ -328,6 +329,7 @@ class Driver:
             part, _ = self.container.begin(context, begin, mode, retain, deadline)
             root.is_to_run = True
             self._roots[part] = root
+        self._watch(part)  # what this thread runs may take longer
         try:
             self._run_until_over(part, root, deadline)
         finally:
@@ -335,12 +337,11 @@ class Driver:
                 del self._roots[part]
                 if not part.is_over:  # this thread was interrupted
                     effects += part.fail(PassError("the call of backward() was interrupted", (self.agent.me,)))
-                if part.running:
-                    effects += part.next()[1]
         if part.error is not None:
             raise part.error
 
     def _run_until_over(self, part: LocalPass, root: _Root, deadline: float) -> None:
+        expired = False
         while not root.is_over:
             if root.is_to_run:
                 root.is_to_run = False
@@ -348,15 +349,16 @@ class Driver:
             peers = part.peers
             there = next(iter(peers)) if len(peers) == 1 else None
             if not self.agent.wait(root.flag, deadline - monotonic(), there):
+                if expired:
+                    return
+                expired, deadline = True, monotonic() + CANCEL_SECONDS
                 with self.locked() as effects:
                     effects += part.expire()
-                root.flag.wait(CANCEL_SECONDS)
-                return
-            root.flag = Flag()  # then the looks at what it was set for
+            root.flag = Flag()  # before the looks at what it was set for: what is said from now on is heard
 
     def gradients(self, number: int) -> dict[Tensor, Tensor]:
         with self._lock:
-            return dict(self.container.merge(self.container.get(number)))
+            return dict(self.container.gradients(number))
 
     def close(self) -> None:
         self._deadlines.close()

@@ -175,7 +175,7 @@ def unpack_outcome(body: bytes) -> Done | PassError:
     """What `Done.pack` or `failed` made; an error for what neither did."""
     try:
         return _outcome(body)
-    except (AutogradError, ValueError, LookupError, TypeError) as error:
+    except (AutogradError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         return PassError(f"an answer of {len(body)} bytes cannot be read: {error}; is the peer of this version?")
 
 

@@ -143,7 +143,7 @@ class LocalPass:
                 self.counted[message] = self.expected[message] = send
                 self._owed += 1
                 new += send.edges
-        return [*self._engage(asker), *self._put(Marked(new))] if new else []
+        return [*self._engage(asker), *self._put(Marked(new))] if new else []  # a copy, which is not answered
 
     def _refuse(self, error: PassError, asker: Asker) -> list[Effect]:
         return [Answer(asker, messages.failed(error)), *self.fail(error)]
@@ -172,14 +172,14 @@ class LocalPass:
         self.running = False
         return None, self._cancelled() if self.is_over else self._settle()
 
-    def ship(self, recv: Recv, gradients: Gradients) -> list[Effect]:
-        """A recv has its gradients: they go to its peer."""
+    def ship(self, recv: Recv, gradients: Gradients, at_once: bool = False) -> list[Effect]:
+        """A recv has its gradients: they go to its peer; `at_once`: what runs next may take long."""
         if self.is_over:
             return []
         self.shipped[recv.message] = recv
         smart = self.mode is Mode.SMART
         message = Backward(self.context.number, self.number, recv.message, 0.0, self.retain, smart)
-        return self._ask(recv.peer, BACKWARD, message, gradients)
+        return self._ask(recv.peer, BACKWARD, message, gradients, at_once)
 
     def spread(self, recvs: Iterable[Recv]) -> list[Effect]:
         """The wave of marks has come to these recvs: it goes on at their peers, one message for each."""
@@ -196,10 +196,10 @@ class LocalPass:
             effects += self._ask(peer, MARK, Mark(context, number, 0.0, retain, tuple(sorted(marked))), ())
         return effects
 
-    def _ask(self, peer: int, kind: int, message: Any, gradients: Gradients) -> list[Effect]:
+    def _ask(self, peer: int, kind: int, message: Any, gradients: Gradients, at_once: bool = False) -> list[Effect]:
         self._sent.add(peer)
         request = Request(peer, kind, message, gradients, self.answered, self.deadline)
-        if self._is_parent(peer):
+        if self._is_parent(peer) and not at_once:
             self._kept.append(request)
             return []
         self._open += 1
@@ -340,7 +340,9 @@ class LocalPass:
         return self.fail(self._error(PassTimeoutError, f"the backward pass was not over at its deadline: it {what}"))
 
     def lost(self, peer: int, reason: str) -> list[Effect]:
-        """A worker is no longer there."""
+        """A worker is no longer there. If it was the root, nobody will say any more whether the pass has succeeded."""
+        if self.state is State.DONE and peer == self.root and self.gradients:
+            self.gradients, self.context.spoiled = {}, True
         concerned = (
             peer == self.root
             or peer in self._sent

@@ -57,4 +57,4 @@ class Context:
     ended: dict[int, int] = field(default_factory=dict)  # by root: its last pass that is over here
     part: Any = None  # of a pass: the last one that came by, which may be over
     released: bool = False
-    spoiled: bool = False  # a worker may keep gradients of a pass that failed
+    spoiled: bool = False  # nobody can say whether the gradients of a pass count

@@ -14,7 +14,7 @@ from .part import Begin, Item, LocalPass, Marked
 from .records import Recv
 from .work import Edge, LocalGraph, Node, Work
 
-Ship = Callable[[Recv, Sequence[Any | None]], None]
+Ship = Callable[[Recv, Sequence[Any | None], bool], None]  # the last: what runs next may take long
 
 
 class Engine(LocalGraph, Protocol):
@@ -30,6 +30,9 @@ class Engine(LocalGraph, Protocol):
         self, starts: dict[Node, list[Any | None]], leaves: list[Node], retain: bool
     ) -> list[list[Any | None]]:
         """Run everything from the `starts` on, with their gradients; those of each of the leaves."""
+
+    def is_announced(self, node: Node) -> bool:
+        """Whether `keep` calls users' functions for this leaf."""
 
     def keep(self, into: dict[Any, Any], node: Node, gradient: Any) -> None:
         """Add an AccumulateGrad's gradient to those of its pass."""
@@ -99,12 +102,14 @@ class Runner:
         leaves = [node for node in nodes if engine.is_leaf(node)]
         results = engine.run_region(starts, leaves + partly, self._part.retain)
         self._ran(nodes)
-        for node, gradients in zip(leaves, results, strict=False):
-            recv = self._recvs.get(node)
-            if recv is not None:
-                ship(recv, gradients)
-            elif gradients[0] is not None:
-                engine.keep(self.gradients, node, gradients[0])
+        found = dict(zip(leaves, results, strict=False))
+        kept = [node for node in leaves if node not in self._recvs and found[node][0] is not None]
+        at_once = any(map(engine.is_announced, kept))
+        for node in leaves:
+            if node in self._recvs:
+                ship(self._recvs[node], found[node], at_once)
+        for node in kept:
+            engine.keep(self.gradients, node, found[node][0])
         for node, gradients in zip(partly, results[len(leaves) :], strict=True):
             for at, gradient in enumerate(gradients):
                 work.put(node, at, gradient)

@@ -143,6 +143,9 @@ class TorchGraph:
         results = iter(_run(edges, gradients, tuple(edge for one in wanted for edge in one), retain))
         return [[next(results) for _ in one] for one in wanted]
 
+    def is_announced(self, node: Node) -> bool:
+        return bool(node.variable._post_accumulate_grad_hooks)
+
     def keep(self, into: dict[Any, Any], node: Node, gradient: Tensor) -> None:
         tensor = node.variable
         into[tensor] = self._own(gradient) if tensor not in into else self.add(into[tensor], gradient)

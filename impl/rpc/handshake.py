@@ -33,7 +33,7 @@ from .errors import FrameRefused, PeerLost, RpcError, RpcTimeout
 from .flags import Bell
 from .options import Options
 
-MAGIC = b"trysRPC1"
+MAGIC = b"trysRPC2"
 HELLO = Struct(f"<8sI{NONCE_BYTES}s")  # the caller's rank and challenge
 REPLY = Struct(f"<8sI{NONCE_BYTES}s32s")  # the other's, and its proof
 PROOF = Struct("<32s?")  # the caller's proof, and whether an arena comes with it

@@ -106,8 +106,8 @@ class KeepsWhatItCannotCarry(LocalPass):
 class KeepsForAnybody(LocalPass):
     """What goes to others than the parent is kept for the answer to it too."""
 
-    def _ask(self, peer: int, kind: int, message: Any, gradients: Gradients) -> list[Effect]:
-        return super()._ask(peer if self._asker is None else self._asker.peer, kind, message, gradients)
+    def _is_parent(self, peer: int) -> bool:
+        return self._asker is not None
 
 
 class MarksOnce(LocalPass):

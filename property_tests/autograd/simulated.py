@@ -281,7 +281,7 @@ class Workers:
                 while work.ready and not part.is_over:
                     yield
                     if self.chance.random() < REGIONS:
-                        runner.run(lambda recv, given: self._perform(part.me, part.ship(recv, given)))
+                        runner.run(lambda *ships: self._perform(part.me, part.ship(*ships)))
                     else:
                         self._run_one(part, runner, engine, self.chance.choice(list(work.ready)))
             except Exception as error:

@@ -201,6 +201,57 @@ def a_gradient_that_is_not_sent(size: int) -> tuple[tuple[str, str], list[int]]:
         return found, [rpc.rpc_sync(worker(k), left)["num_current_backward_passes"] for k in range(size)]
 
 
+def the_frames_of_a_pass_with_a_hook(mode: Any) -> tuple[tuple[int, int], bool]:
+    """The same when the other worker has a user's function to call before its part is over."""
+    rpc.rpc_sync("worker1", hook, ("w", True))
+    found = the_frames_of_a_pass(mode)
+    rpc.rpc_sync("worker1", hook, ("w", False))
+    return found
+
+
+def the_requests_of_a_pass() -> dict[str, list[tuple[str, int, Any]]]:
+    """What observers see of requests: the kind of event, the other worker, and the message or whether it answers."""
+    seen: list[autograd.Event] = []
+    autograd.observe(seen.append)
+    rpc.rpc_sync("worker1", watch)
+    x = torch.ones(2, 2, requires_grad=True)
+    with autograd.context() as context:
+        made = rpc.rpc_sync("worker1", scale, (x,)).sum()
+        autograd.backward(context, [made])
+        autograd.observe(None)
+        return {"root": told_and_heard(seen), "other": rpc.rpc_sync("worker1", watched)}
+
+
+def told_and_heard(events: list[autograd.Event]) -> list[tuple[str, int, Any]]:
+    details = ((event.kind, event.detail) for event in events if event.kind in ("told", "heard", "answered"))
+    return [
+        (kind, detail["to"] if kind == "told" else detail["peer"], detail.get("answers")) for kind, detail in details
+    ]
+
+
+_events: list[autograd.Event] = []
+
+
+def watch() -> None:
+    autograd.observe(_events.append)
+
+
+def watched() -> list[tuple[str, int, Any]]:
+    autograd.observe(None)
+    return told_and_heard(_events)
+
+
+_hooks: list[Any] = []
+
+
+def hook(name: str, is_there: bool) -> None:
+    """Whether a hook is called when the gradient of a parameter of this worker is there."""
+    if is_there:
+        _hooks.append(parameter(name).register_post_accumulate_grad_hook(lambda _: None))  # type: ignore[no-untyped-call]
+    else:
+        _hooks.pop().remove()
+
+
 def the_frames_of_a_pass(mode: Any) -> tuple[tuple[int, int], bool]:
     """How many frames a pass over one call sends and gets; whether all that runs here does so in this thread."""
     agent, threads = rpc.current_agent(), set[int]()
