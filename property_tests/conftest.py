@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 from hypothesis import HealthCheck, settings
@@ -27,3 +28,9 @@ settings.register_profile(
 )
 settings.register_profile("nightly", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported by now stays: no collection is to go through it again and again."""
+    gc.collect()
+    gc.freeze()

@@ -23,7 +23,8 @@ from torch.distributed.rendezvous import rendezvous as meet
 from trystate.impl import rendezvous
 from trystate.impl.rendezvous.errors import RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
-from trystate.property_tests.agent_runtime.jobs import CONF, CONTEXT, Agent, Job, alive, crash, eventually
+from trystate.property_tests.agent_runtime.jobs import CONF, Agent, Job, alive, crash, eventually
+from trystate.property_tests.forked import Program
 
 from .rendezvous_runtime.jobs import free_port
 from .rendezvous_runtime.sides import (
@@ -219,10 +220,7 @@ def test_a_file_that_a_crashed_run_left_is_begun_anew(library: str, tmp_path: Pa
     """A10. `file://` as the init method."""
     rendezvous.register()
     url = f"{SCHEME[library]}file://{tmp_path}/store?rank=0&world_size=1"
-    child = CONTEXT.Process(target=crash, args=(url,))
-    child.start()
-    child.join(60)
-    assert child.exitcode == 1
+    assert Program(tmp_path / "log", crash, url).ends() == 1
     store, _, _ = next(meet(url, timeout=timedelta(seconds=20)))
     assert not store.check(["address"])
 

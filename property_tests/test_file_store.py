@@ -265,14 +265,14 @@ def test_a_watcher_that_slept_through_two_rewritings_is_told_that_changes_are_lo
 
 
 def test_a_stopped_process_with_the_lock_delays_writers_until_their_timeout_and_readers_not_at_all(path: Path) -> None:
-    with FileStore(path, timeout=timedelta(seconds=1)) as store:
+    with FileStore(path, timeout=timedelta(seconds=4)) as store:
         store.set("k", "v")
         fd = os.open(path, os.O_RDWR)
         fcntl.flock(fd, fcntl.LOCK_EX)
         try:
             assert (store.get("k"), store.check(["k"]), store.num_keys()) == (b"v", True, 1)
-            within(0.9, lambda: store.wait(["no"], SHORT), StoreTimeout, "timed out after 50ms")
-            within(3, lambda: store.set("k", "w"), StoreTimeout, "another process has the lock")
+            within(3, lambda: store.wait(["no"], SHORT), StoreTimeout, "timed out after 50ms")
+            within(8, lambda: store.set("k", "w"), StoreTimeout, "another process has the lock")
             within(3, lambda: FileStore(path, timeout=SHORT), StoreTimeout, "another process has the lock")
         finally:
             os.close(fd)
@@ -413,14 +413,14 @@ def test_a_file_that_another_job_uses_is_refused_and_begun_anew_when_it_is_over(
 )
 def test_a_foreign_file_is_refused_and_not_touched(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    within(1, lambda: FileStore(path), FileRefused, "not of a trystate FileStore, or of another version")
+    within(5, lambda: FileStore(path), FileRefused, "not of a trystate FileStore, or of another version")
     assert path.read_bytes() == content
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for place, reason in [(tmp_path, "directory"), (tmp_path / "no" / "x", "No such"), (tmp_path / "fifo", "regular")]:
-        within(1, lambda: FileStore(place), FileRefused, reason)  # noqa: B023 (called at once)
+        within(5, lambda: FileStore(place), FileRefused, reason)  # noqa: B023 (called at once)
 
 
 @pytest.mark.parametrize("gone", ["file", "folder", "replaced"])
@@ -437,9 +437,9 @@ def test_a_file_that_goes_away_is_told_at_once_also_to_who_waits(tmp_path: Path,
             folder.rmdir()
         if gone == "replaced":
             FileStore(path).close()
-        within(2, lambda: waiting.result(20), FileLost, "is gone|was replaced")
-        within(2, lambda: store.set("k", "w"), FileLost, "is gone|was replaced")
-        within(2, lambda: store.check(["k"]), FileLost, "is gone|was replaced")
+        within(5, lambda: waiting.result(20), FileLost, "is gone|was replaced")
+        within(5, lambda: store.set("k", "w"), FileLost, "is gone|was replaced")
+        within(5, lambda: store.check(["k"]), FileLost, "is gone|was replaced")
 
 
 def test_a_watch_of_a_file_that_goes_away_is_lost(path: Path) -> None:
@@ -459,7 +459,7 @@ def test_close_sends_home_who_waits(path: Path) -> None:
         for future in (waiting, arrived):
             with pytest.raises(StoreClosed):
                 future.result(20)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 10  # and not AMPLE
     with FileStore(path) as again:
         assert again._journal.replica.places == {}
 
@@ -475,4 +475,4 @@ def test_a_stopped_process_is_a_user_still(path: Path) -> None:
 def test_timeouts_are_kept(path: Path) -> None:
     with FileStore(path) as store:
         for timeout in (timedelta(0), SHORT):
-            within(timeout.total_seconds() + 1, lambda: store.wait(["k"], timeout), StoreTimeout, "timed out")  # noqa: B023
+            within(timeout.total_seconds() + 5, lambda: store.wait(["k"], timeout), StoreTimeout, "timed out")  # noqa: B023

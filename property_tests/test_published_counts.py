@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -20,12 +21,13 @@ from .systems.two_phase_commit import TwoPhaseCommit
 
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 INTERPRETED_MAX = 4  # resource managers: the reference engine takes seconds beyond
+COUNTED_MAX = 8 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 7
 
 
 def pinned() -> Iterator[tuple[str, System, tuple[int, int, int]]]:
     for n, expected in two_phase_commit.PINNED.items():
         for engine in AVAILABLE:
-            if engine != "interpret" or n <= INTERPRETED_MAX:
+            if n <= (INTERPRETED_MAX if engine == "interpret" else COUNTED_MAX):
                 yield engine, TwoPhaseCommit(rm=n), expected
     small: list[tuple[System, tuple[int, int, int]]] = [(Jugs(), jugs.PINNED)]
     small += [(Philosophers(seat=n, edition=h), x) for (h, n), x in philosophers.PINNED.items()]

@@ -21,7 +21,7 @@ from trystate.property_tests.simulator.mutants import MUTANTS, caught
 from trystate.property_tests.simulator.schedule import KINDS, Fault, draw
 from trystate.property_tests.simulator.swarm import World, run, shrink, sweep
 
-SEEDS = 200_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 2_000
+SEEDS = 200_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 600
 SAMPLE = range(40)
 
 

@@ -69,6 +69,7 @@ def test_newcomers_hold_up_nobody_while_the_name_server_is_slow(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("LD_PRELOAD", str(slow_names))
+        patch.setattr(TorchServer, "method", "spawn")  # a fork has loaded what it uses already
         server = serve()
     with server, Peer(server.port) as known, Peer(server.port, greet=False):
         time.sleep(0.05)  # the newcomer is being accepted

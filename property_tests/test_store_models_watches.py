@@ -104,7 +104,7 @@ def interpreted(asked: Asked) -> Report:
     "asked",
     [
         Asked(Watches, SEED, "client=2 key=1 writes=1", 0, "", ("leave", "newcomer")),
-        Asked(Watches, TRYSTATE, SMALL, 0, "", ("slow",)),
+        Asked(Watches, TRYSTATE, "client=2 key=1 writes=1", 0, "", ("slow",)),
         Asked(Barriers, TORCH, PAIR, 0, "", ALL_BARRIER_FAULTS),
         Asked(Barriers, TRYSTATE, PAIR, 0, "", ALL_BARRIER_FAULTS),
     ],

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import multiprocessing
 import os
 import re
 import runpy
@@ -15,7 +14,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -27,12 +26,11 @@ from trystate.impl.rendezvous.state import Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store.tcp import TCPStore
 
-SECONDS = 30.0  # for anything that is waited for: it takes a few on an idle machine
-BEAT = 0.6  # seconds between two heartbeats; a node that a busy machine stops for 1.5 s has lost its lease
+from ..forked import SECONDS, Program
+
+BEAT = 1.0  # seconds between two heartbeats; a node that a busy machine stops for 2.5 s has lost its lease
 CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,last_call_timeout=0.2"
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["trystate.running", "trystate.impl.agent.launch", "torch.distributed.run"])
 
 # A worker: notes that it runs, then does what the file `do.<agent>` says: go on, succeed, ignore SIGTERM, or fail:
 # once, always, once at a given time, or, as collectives do, when a peer is gone.
@@ -60,7 +58,8 @@ while time.monotonic() < until:
         (here / f"ignores.{os.getpid()}").touch()
     if do == "together":
         peers = [line.split() for path in here.glob("began.*") for line in path.read_text().splitlines()]
-        if any(peer[2] == env["WORLD_SIZE"] and not pathlib.Path("/proc", peer[0]).exists() for peer in peers):
+        group = [env["WORLD_SIZE"], env["TORCHELASTIC_RESTART_COUNT"]]  # an earlier one may have been as large
+        if any(peer[2:4] == group and not pathlib.Path("/proc", peer[0]).exists() for peer in peers):
             sys.exit("a peer is gone")
     if do == "fail once" or do.startswith("fail at"):
         (here / f"do.{agent}").unlink(missing_ok=True)
@@ -105,17 +104,8 @@ class Began:
     max_restarts: int
 
 
-def _be(log: Path, program: str, argv: list[str]) -> None:
-    """In the child: what the programs do, and how they end."""
-    os.setsid()
-    os.chdir(log.parent)
-    with log.open("wb", buffering=0) as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.environ["OMP_NUM_THREADS"] = "1"
-    sys.stdin.close()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+def _be(program: str, argv: list[str]) -> None:
+    """In the child: what the programs do."""
     if program.startswith("torchrun"):
         _torchrun(float(program.removeprefix("torchrun") or 300), argv)
     else:
@@ -145,54 +135,12 @@ def crash(url: str) -> None:
     os._exit(1)
 
 
-class Program:
-    """A process that was forked from one that has imported torch: that takes seconds."""
-
-    def __init__(self, log: Path, program: str, argv: list[str]) -> None:
-        self._log = log
-        self.process = CONTEXT.Process(target=_be, args=(log, program, argv))
-        self.process.start()
-
-    @property
-    def pid(self) -> int:
-        assert self.process.pid is not None
-        return self.process.pid
-
-    @property
-    def said(self) -> str:
-        return self._log.read_text(errors="replace") if self._log.exists() else ""
-
-    def signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
-
-    def ends(self, seconds: float = SECONDS) -> int:
-        """Its exit code."""
-        self.process.join(seconds)
-        code = self.process.exitcode
-        assert code is not None, f"{self._log.name} has not ended within {seconds:g} s\n{self.said}"
-        return code
-
-    def kill(self) -> None:
-        """SIGKILL, to this process alone."""
-        self.process.kill()
-        self.process.join(SECONDS)
-
-    @contextlib.contextmanager
-    def stopped(self) -> Iterator[None]:
-        """It does not go on in here: neither answers nor refuses."""
-        os.kill(self.pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            os.kill(self.pid, signal.SIGCONT)
-
-
 class Server(Program):
     """`trystate store serve`."""
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         self._known = len(list(folder.glob("log.server*")))
-        super().__init__(folder / f"log.server{self._known}", "trystate store", ["serve", "--port", str(port)])
+        super().__init__(folder / f"log.server{self._known}", _be, "trystate store", ["serve", "--port", str(port)])
         eventually("the server listens", lambda: "listening on" in self.said)
         found = re.search(r"listening on \S+:(\d+)", self.said)
         assert found is not None
@@ -204,11 +152,7 @@ class Agent(Program):
 
     def __init__(self, name: str, folder: Path, argv: list[str], program: str = "trystate run") -> None:
         self.name, self._folder = name, folder
-        super().__init__(folder / f"log.{name}", program, argv)
-
-    @property
-    def ran(self) -> bool:
-        return self.process.is_alive()
+        super().__init__(folder / f"log.{name}", _be, program, argv)
 
     def do(self, what: str) -> None:
         """Tell the workers: `succeed`, `fail once`, `fail always`, `fail at SECONDS`, `together` or `ignore`."""

@@ -7,7 +7,6 @@ started anew when it is next told something.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import signal
@@ -20,6 +19,7 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
+from ..torch_store import isolated
 from ..torch_store.isolated import Child, Silence
 
 START_SECONDS = 60.0  # for processes that import torch, on a busy machine
@@ -58,7 +58,7 @@ class World(AbstractContextManager["World"]):
 
     def __init__(self, size: int, preload: Sequence[str] = ()) -> None:
         self.size = size
-        self._preload = ["torch.distributed", *preload]
+        isolated.preload(*preload)
         self._children: list[Child] = []
         self._paused: list[int] = []
         self._stack = ExitStack()
@@ -75,7 +75,6 @@ class World(AbstractContextManager["World"]):
     def tell_each(self, tasks: Sequence[tuple[Any, ...]], seconds: float) -> list[Any]:
         """As `tell`, with a task and its arguments for each rank."""
         if not self._children:
-            multiprocessing.get_context("forkserver").set_forkserver_preload(self._preload)
             self._children = [self._stack.enter_context(Child(serve, rank)) for rank in range(self.size)]
         for child, (task, *arguments) in zip(self._children, tasks, strict=True):
             child.tell(pickle.dumps((task, arguments)))

@@ -11,11 +11,8 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -25,13 +22,15 @@ from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store import TCPStore
 
+from ..forked import Program
+
 PACKAGE = __name__.rpartition(".")[0]
 # A dead node is noticed after about two seconds. A live one that a busy machine stops for so long loses its lease, and
 # rightly: its group begins again, with another master.
 BEATS = "keep_alive_interval=0.5,keep_alive_max_attempt=4"
 POLL_SECONDS = 0.02
 END_SECONDS = 10.0
-SECONDS = 120.0  # torch is imported for each agent, on a machine that may be busy
+SECONDS = 120.0  # torch is imported by workers that train, on a machine that may be busy
 
 
 def free_port() -> int:
@@ -40,29 +39,14 @@ def free_port() -> int:
         return number
 
 
-@dataclass
-class Agent:
-    """One `torchrun`."""
+def torchrun(argv: list[str]) -> None:
+    """In the child. Where no distribution of ours is installed, the entry point is made known by hand."""
+    from torch.distributed.elastic.rendezvous import rendezvous_handler_registry
+    from torch.distributed.run import main
+    from trystate.impl.rendezvous.plugin import creator
 
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        self.process.send_signal(number)
-
-    def ended(self, seconds: float = SECONDS) -> int:
-        """Its exit code; it must end in time."""
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"it still runs after {seconds:g} s\n{self.text()}") from None
-
-    def text(self) -> str:
-        return self.log.read_text(encoding="utf-8", errors="replace")
+    rendezvous_handler_registry.register("trystate", creator())  # twice the same creator is one
+    main(argv)
 
 
 class Job:
@@ -72,24 +56,22 @@ class Job:
         self.folder, self.name = folder / name, name
         self.folder.mkdir()
         self.port = port if port is not None else free_port()
-        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-        self._agents: list[Agent] = []
+        self._variables = environment
+        self._agents: list[Program] = []
 
     def agent(
         self, nodes: str = "1:3", *, conf: str = "", restarts: int = 3, workers: int = 1, train: bool = False
-    ) -> Agent:
+    ) -> Program:
         """Start one more; its workers do nothing, or `train`."""
         settings = ",".join(part for part in (BEATS, "last_call_timeout=0.5,join_timeout=60", conf) if part)
-        command = [
-            sys.executable, "-m", f"{PACKAGE}.torchrun", f"--nnodes={nodes}", f"--nproc-per-node={workers}",
+        argv = [
+            f"--nnodes={nodes}", f"--nproc-per-node={workers}",
             "--rdzv-backend=trystate", f"--rdzv-id={self.name}", f"--rdzv-endpoint=127.0.0.1:{self.port}",
             f"--rdzv-conf={settings}", f"--max-restarts={restarts}", "-m", f"{PACKAGE}.worker", str(self.folder),
             *(["train"] if train else []),
         ]  # fmt: skip
-        path = self.folder / f"agent{len(self._agents)}.txt"
-        with open(path, "wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
-        self._agents.append(Agent(process, path))
+        log = self.folder / f"agent{len(self._agents)}.txt"
+        self._agents.append(Program(log, torchrun, argv, variables=self._variables))
         return self._agents[-1]
 
     def lines(self) -> list[dict[str, Any]]:
@@ -106,7 +88,7 @@ class Job:
         ends = time.monotonic() + seconds
         while not what():
             if time.monotonic() > ends:
-                texts = "\n".join(f"--- {a.log.name}\n{a.text()[-3000:]}" for a in self._agents)
+                texts = "\n".join(f"--- agent {a.pid}\n{a.said[-3000:]}" for a in self._agents)
                 raise AssertionError(f"it did not happen within {seconds:g} s; last lines {self.lines()[-4:]}\n{texts}")
             time.sleep(POLL_SECONDS)
 
@@ -164,13 +146,11 @@ class Job:
 
     def _end(self) -> None:
         for agent in self._agents:
-            if agent.process.poll() is None:
-                agent.kill(signal.SIGTERM)  # it ends its workers
+            if agent.ran:
+                agent.signal(signal.SIGTERM)  # it ends its workers
         for agent in self._agents:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                agent.process.wait(END_SECONDS)
+            agent.process.join(END_SECONDS)
             agent.kill()
-            agent.process.wait(END_SECONDS)
         for pid in self._left():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

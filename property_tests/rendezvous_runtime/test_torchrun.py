@@ -20,11 +20,11 @@ def test_two_nodes_train_together_and_end_well(tmp_path: Path) -> None:
         agents = [job.agent("2", conf=slow, train=True), job.agent("2", conf=slow, train=True)]
         job.until_size(2)
         job.stop()
-        assert [a.ended() for a in agents] == [0, 0], [a.text() for a in agents]
+        assert [a.ends() for a in agents] == [0, 0], [a.said for a in agents]
         lines = job.lines()
         assert len({one["master"] for one in lines}) == 1
         assert len({tuple(one["weights"]) for one in lines if one["step"] == 0}) == 1
-        assert not any("Traceback" in a.text() for a in agents)
+        assert not any("Traceback" in a.said for a in agents)
 
 
 def test_nodes_that_come_are_taken_in_and_one_that_is_killed_is_missed(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_nodes_that_come_are_taken_in_and_one_that_is_killed_is_missed(tmp_path:
         agents[2].kill()
         job.until_size(2, after=time.monotonic())
         job.stop()
-        assert [a.ended() for a in agents[:2]] == [0, 0]
+        assert [a.ends() for a in agents[:2]] == [0, 0]
 
 
 def test_a_node_that_is_told_to_end_leaves_at_once_and_may_come_back(tmp_path: Path) -> None:
@@ -48,13 +48,13 @@ def test_a_node_that_is_told_to_end_leaves_at_once_and_may_come_back(tmp_path: P
         second = job.agent("1:2", conf=slow)
         job.until_size(2)
         left = time.monotonic()
-        second.kill(signal.SIGINT)
+        second.signal(signal.SIGINT)
         job.until_size(1, after=left)
         third = job.agent("1:2", conf=slow)
         job.until_size(2, after=time.monotonic())
         job.stop()
-        assert second.ended() != 0
-        assert (first.ended(), third.ended()) == (0, 0)
+        assert second.ends() != 0
+        assert (first.ends(), third.ends()) == (0, 0)
 
 
 def test_workers_that_fail_or_are_killed_are_restarted_together(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_workers_that_fail_or_are_killed_are_restarted_together(tmp_path: Path) 
         os.kill(min(second), signal.SIGKILL)
         job.until_others(2, before | second)
         job.stop()
-        assert [a.ended() for a in agents] == [0, 0]
+        assert [a.ends() for a in agents] == [0, 0]
 
 
 def test_without_restarts_left_the_job_ends_for_all_and_they_say_why(tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_without_restarts_left_the_job_ends_for_all_and_they_say_why(tmp_path: P
         job.until_size(2)
         rank = next(one["rank"] for one in job.lines() if one["agent"] == agents[0].pid)
         job.fail(rank)
-        assert agents[0].ended() != 0
+        assert agents[0].ends() != 0
         job.fail(1 - rank)  # the other one's goes on, until it wants to meet the first again
-        assert agents[1].ended() != 0
-        assert "its agent has ended" in agents[1].text()
+        assert agents[1].ends() != 0
+        assert "its agent has ended" in agents[1].said
 
 
 def test_a_spare_takes_the_place_of_a_node_that_dies(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_spare_takes_the_place_of_a_node_that_dies(tmp_path: Path) -> None:
         second.kill()
         job.until_others(2, before)
         job.stop()
-        assert (first.ended(), spare.ended()) == (0, 0)
+        assert (first.ends(), spare.ends()) == (0, 0)
 
 
 def test_when_the_endpoint_dies_with_its_owner_and_comes_back_all_meet_again(tmp_path: Path) -> None:
@@ -108,11 +108,11 @@ def test_when_the_endpoint_dies_with_its_owner_and_comes_back_all_meet_again(tmp
         job.until_size(2)
         before = job.pids(2)
         owner.kill()
-        owner.ended()
+        owner.ends()
         again = job.agent("1:2")
         job.until_others(2, before)
         job.stop()
-        assert (other.ended(), again.ended()) == (0, 0)
+        assert (other.ends(), again.ends()) == (0, 0)
 
 
 def test_when_the_endpoint_dies_for_good_the_others_say_what_is_missing(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_when_the_endpoint_dies_for_good_the_others_say_what_is_missing(tmp_path
         other = job.agent("1:2", conf="join_timeout=5")
         job.until_size(2)
         owner.kill()
-        assert other.ended() != 0
-        assert f"127.0.0.1:{job.port}" in other.text()
-        assert "see whether whoever serves it still runs" in other.text()
+        assert other.ends() != 0
+        assert f"127.0.0.1:{job.port}" in other.said
+        assert "see whether whoever serves it still runs" in other.said
 
 
 def test_two_jobs_share_one_endpoint(tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ def test_two_jobs_share_one_endpoint(tmp_path: Path) -> None:
         agents.append(two.agent("1"))
         two.until_size(1)
         two.stop()
-        assert agents[1].ended() == 0
+        assert agents[1].ends() == 0
         one.until_size(1, after=time.monotonic())
         one.stop()
-        assert agents[0].ended() == 0
+        assert agents[0].ends() == 0
 
 
 def test_an_agent_that_waits_for_the_others_ends_when_it_is_told_to(tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ def test_an_agent_that_waits_for_the_others_ends_when_it_is_told_to(tmp_path: Pa
         waiting = next(a for a in agents if a.pid == done[0])
         job.until(lambda: not Path(f"/proc/{done[1]}").exists())
         time.sleep(0.5)
-        assert waiting.process.poll() is None
-        waiting.kill(signal.SIGTERM)
-        assert waiting.ended(20.0) != 0
+        assert waiting.ran
+        waiting.signal(signal.SIGTERM)
+        assert waiting.ends(20.0) != 0
 
 
 def test_every_restart_begins_on_a_store_of_its_own(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_every_restart_begins_on_a_store_of_its_own(tmp_path: Path) -> None:
             job.fail(1)
         job.until_size(2, attempt=RESTARTS)
         job.stop()
-        assert agent.ended() == 0, agent.text()
+        assert agent.ends() == 0, agent.said
         assert len({one["master"] for one in job.lines()}) == RESTARTS + 1
 
 

@@ -17,7 +17,7 @@ from .servers import KINDS
 SHORT = timedelta(milliseconds=200)
 # torch's servers look up the name of each new peer; a datagram that is lost there costs everybody 5 s.
 AMPLE = timedelta(seconds=20)
-LATE_SECONDS = 0.8  # what may pass beyond a timeout on a busy machine, the grace of 0.25 s included
+LATE_SECONDS = 3.0  # what may pass beyond a timeout on a busy machine, the grace of 0.25 s included
 HOST = "127.0.0.1"
 
 

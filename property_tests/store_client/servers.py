@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 from collections.abc import Iterator, Mapping
 
-from ..torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer, freeze
+from ..torch_store.server import START_S, OurServer, Server, TorchLegacyServer, TorchServer, freeze
 
 _MAKE: Mapping[str, type[Server]] = {"ours": OurServer, "libuv": TorchServer, "legacy": TorchLegacyServer}
 KINDS = tuple(_MAKE)
@@ -42,5 +43,10 @@ def frozen(server: Served) -> Iterator[None]:
 
 def kill(server: Served) -> None:
     """Returns when it is over, and the kernel has closed its connections."""
-    os.kill(server.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
+    descriptor = os.pidfd_open(server.pid)
+    try:
+        os.kill(server.pid, signal.SIGKILL)
+        over, _, _ = select.select([descriptor], [], [], START_S)
+        assert over, f"process {server.pid} was killed, and still runs after {START_S:g} s"
+    finally:
+        os.close(descriptor)

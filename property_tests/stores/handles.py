@@ -22,7 +22,7 @@ Store = Any  # torch.distributed.Store, which torch leaves out of its types
 c10d: Any = dist
 T = TypeVar("T")
 
-PROMPT_SECONDS = 3.0  # within this, what must happen has happened, even on a busy machine
+PROMPT_SECONDS = 6.0  # within this, what must happen has happened, even on a busy machine
 PAUSE_SECONDS = 0.03  # for what must not happen; a slow machine can only hide a fault, not make one up
 AMPLE = timedelta(seconds=30)  # a timeout that is not to expire
 MAY_BLOCK = (ref.Get, ref.MultiGet, ref.QueuePop, ref.Wait, ref.Barrier)

@@ -103,6 +103,7 @@ class _Watched:
         self.expected: list[tuple[Any, ...]] = []
         self.told: list[tuple[Any, ...]] = []
         self._more = threading.Condition()
+        store.set_timeout(AMPLE)  # not that of the last brief look
         self.watch = store.watch_key(key, self._tell)
 
     def _tell(self, event: Any) -> None:

@@ -19,7 +19,7 @@ from .handles import AMPLE, PROMPT_SECONDS, Call, c10d, is_timeout
 from .suite import Suite
 
 BRIEF = timedelta(milliseconds=120)
-MARGIN_SECONDS = 0.7  # how much later than its timeout a call may end, on a busy machine
+MARGIN_SECONDS = 0.7  # how much later than its timeout a call may end
 ZERO = timedelta(0)
 LOOKS = 300  # a client that does not wait for the answer to its question often sees it all the same
 
@@ -139,14 +139,14 @@ class WakingConformance(Suite):
             self.claim(ended, "an object can be used while a wait of it blocks", D.ONE_CALL_AT_A_TIME)
 
 
-def _blocking(store: Any, timeout: timedelta) -> dict[str, Callable[[], Any]]:
+def _blocking(store: Any, timeout: timedelta, gate: str = "gate") -> dict[str, Callable[[], Any]]:
     """Each operation that waits, for something that is not there."""
     return {
         "wait": lambda: store.wait(["nowhere"], timeout),
         "get": lambda: store.get("nowhere"),
         "multi_get": lambda: store.multi_get(["nowhere"]),
         "queue_pop": lambda: store.queue_pop("nowhere", True),
-        "barrier": lambda: store.barrier("gate", 2, timeout),
+        "barrier": lambda: store.barrier(gate, 2, timeout),
     }
 
 
@@ -159,19 +159,24 @@ class TimeoutConformance(Suite):
         with self.opened(len(names)) as stores:
             for store in stores:
                 store.set_timeout(BRIEF)
-            calls = {n: Call(_blocking(s, BRIEF)[n]) for n, s in zip(names, stores, strict=True)}
-            late = []
-            for name, call in calls.items():
-                call.blocked(BRIEF.total_seconds() + 3)
-                if not is_timeout(call.error):
-                    raise Disagreement(f"{name} of what is not there times out: no, {call.error!r}")
-                if call.elapsed < BRIEF.total_seconds() * 0.95:
-                    raise Disagreement(f"{name} waits for its timeout of {BRIEF}: no, {call.elapsed:.3f} s")
-                late += [name] if call.elapsed > BRIEF.total_seconds() + MARGIN_SECONDS else []
-            text = f"a call ends at its timeout of {BRIEF.total_seconds()} s (late: {', '.join(late) or 'none'})"
+            late = set(names)
+            for gate in ("first", "second", "third"):  # a busy machine makes a call late now and then, not each time
+                calls = {n: Call(_blocking(s, BRIEF, gate)[n]) for n, s in zip(names, stores, strict=True)}
+                late &= {name for name, call in calls.items() if self._is_late(name, call)}
+            said = ", ".join(sorted(late)) or "none"
+            text = f"a call ends at its timeout of {BRIEF.total_seconds()} s (late: {said})"
             self.claim(not late, text, D.TIMEOUTS_ARE_WHOLE_SECONDS)
             torchs = all(isinstance(call.error, c10d.DistStoreError) for call in calls.values())
             self.claim(torchs, "a timeout raises torch.distributed.DistStoreError", D.TIMEOUT_IS_A_RUNTIME_ERROR)
+
+    @staticmethod
+    def _is_late(name: str, call: Call[Any]) -> bool:
+        call.blocked(BRIEF.total_seconds() + PROMPT_SECONDS)
+        if not is_timeout(call.error):
+            raise Disagreement(f"{name} of what is not there times out: no, {call.error!r}")
+        if call.elapsed < BRIEF.total_seconds() * 0.95:
+            raise Disagreement(f"{name} waits for its timeout of {BRIEF}: no, {call.elapsed:.3f} s")
+        return call.elapsed > BRIEF.total_seconds() + MARGIN_SECONDS
 
     @property
     def _missing(self) -> frozenset[str]:

@@ -5,36 +5,43 @@ Rule: never in the process of a client: torch's `list_keys` and `queue_len` hold
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
-import select
 import signal
-import subprocess
-import sys
+import time
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
 from trystate.impl.store import TCPStoreServer
 
 from ..replays import ScheduleError
+from .isolated import Child, silence
 
 HOST = "127.0.0.1"
 START_S = 60.0  # for a process that imports torch, on a busy machine
-_SERVE = """
-import sys, torch.distributed as dist
-from datetime import timedelta
-store = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=300), False, use_libuv=sys.argv[1] == "libuv")
-print(store.port, flush=True)
-sys.stdin.read()
-"""
+STILL = frozenset("TtZX")  # states of a thread that does nothing more (`man proc_pid_stat`)
 
 
 def freeze(pid: int) -> None:
-    """Stop a child; returns when all its threads have stopped, which is some time after the signal."""
+    """Stop a process; returns when all its threads have stopped, which is some time after the signal."""
     os.kill(pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    ends = time.monotonic() + START_S
+    while not all(_state(thread) in STILL for thread in Path(f"/proc/{pid}/task").iterdir()):
+        if time.monotonic() > ends:
+            raise ScheduleError(f"process {pid} was told to stop, and still runs after {START_S:g} s")
+        time.sleep(0.001)
+
+
+def _state(thread: Path) -> str:
+    try:
+        return (thread / "stat").read_text(encoding="ascii", errors="replace").rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):  # it has just ended
+        return "X"
 
 
 class Server(AbstractContextManager["Server"]):
@@ -81,34 +88,35 @@ class TorchServer(Server):
     """
 
     backend: ClassVar[str] = "libuv"
+    method: ClassVar[str] = "forkserver"  # how its process begins
 
     def __init__(self) -> None:
-        # torch looks up the name of every peer in its only thread: without an answer, for 10 s as glibc is set up.
-        environment = {**os.environ, "TORCH_CPP_LOG_LEVEL": "FATAL", "RES_OPTIONS": "timeout:1 attempts:1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, self.backend], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, env=environment,
-        )  # fmt: skip
-        self.pid = self._process.pid
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], START_S)
-        line = self._process.stdout.readline() if ready else ""
-        if not line.strip().isdigit():
+        self._child = Child(_serve, self.backend, method=self.method)
+        self.pid = self._child.pid
+        port = self._child.hear(START_S)
+        if not isinstance(port, int):
             self.close()
-            raise ScheduleError(f"torch's {self.backend} server did not start: {line!r}")
-        self.port = int(line)
+            raise ScheduleError(f"torch's {self.backend} server did not start: {port}")
+        self.port = port
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._child.kill()
 
     def close(self) -> None:
-        if self._process.poll() is None:
-            self.thaw()
-            self.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._child.__exit__(None, None, None)
+
+
+def _serve(line: Connection, backend: str) -> None:
+    """In the child: serve until the other end of the line is closed."""
+    from torch._C._distributed_c10d import TCPStore as TorchTCPStore
+
+    # torch looks up the name of every peer in its only thread: without an answer, for 10 s as glibc is set up.
+    os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
+    silence()  # what torch says of peers that misbehave is not for the reader here
+    store = TorchTCPStore(HOST, 0, None, True, timedelta(seconds=300), False, use_libuv=backend == "libuv")
+    line.send(store.port)
+    with contextlib.suppress(EOFError):
+        line.recv()
 
 
 class TorchLegacyServer(TorchServer):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import timedelta
+from multiprocessing.connection import Connection
 from types import TracebackType
 
 import torch.distributed as dist
@@ -16,22 +17,12 @@ from trystate.impl.store.wire import blob
 from trystate.model.store.vocabulary import Query
 
 from ...replays import Observation, Say, ScheduleError, finish, judge
+from ..isolated import Child, silence
 from ..server import HOST, START_S, Server, TorchServer
 from ..wire import Peer
 
 TIMEOUT_S = 1.0
 PATIENCE_S = 3.0  # longer than the timeout by a good deal
-_MASTER = """
-import importlib, sys, torch.distributed as dist
-from datetime import timedelta
-library, port, world, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
-try:
-    importlib.import_module(library).TCPStore("127.0.0.1", port, world, True, timedelta(seconds=seconds))
-except dist.DistStoreError as error:
-    print("raised")
-else:
-    print("started")
-"""
 
 
 class Master(AbstractContextManager["Master"]):
@@ -41,10 +32,7 @@ class Master(AbstractContextManager["Master"]):
         with socket.socket() as probe:
             probe.bind((HOST, 0))
             self.port = probe.getsockname()[1]
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _MASTER, library, str(self.port), str(world_size), str(timeout_s)],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+        self._child = Child(_be_master, library, self.port, world_size, timeout_s)
 
     def peer(self) -> Peer:
         """A connection, as soon as the server listens."""
@@ -58,14 +46,24 @@ class Master(AbstractContextManager["Master"]):
 
     def outcome(self) -> str:
         """What its constructor did: `started` or `raised`."""
-        try:
-            return self._process.communicate(timeout=START_S)[0].strip()
-        except subprocess.TimeoutExpired as error:
-            raise ScheduleError(f"the master's constructor is not done after {START_S:g} s") from error
+        said = self._child.hear(START_S)
+        if not isinstance(said, str):
+            raise ScheduleError(f"the master's constructor is not done after {START_S:g} s: {said}")
+        return said
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self._child.__exit__(kind, error, at)
+
+
+def _be_master(line: Connection, library: str, port: int, world_size: int, timeout_s: float) -> None:
+    """In the child."""
+    silence()
+    try:
+        importlib.import_module(library).TCPStore(HOST, port, world_size, True, timedelta(seconds=timeout_s))
+    except dist.DistStoreError:
+        line.send("raised")
+    else:
+        line.send("started")
 
 
 def init_overwritten(say: Say, *, benign: bool = False, serve: type[Server] = TorchServer) -> Observation:
