@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from math import inf
 from typing import Any
 
 import pytest
@@ -27,8 +29,10 @@ from trystate.impl.rpc import (
 from trystate.impl.rpc.agent import Answer
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.deadlines import Deadlines
+from trystate.impl.rpc.ending import all_done
 from trystate.impl.rpc.flags import Flag
 from trystate.impl.rpc.invocations import Invocations, RpcFuture
+from trystate.impl.store import HashStore
 from trystate.model.errors import UsageError
 
 from .rpc import functions as f
@@ -407,6 +411,45 @@ def test_the_end_waits_for_what_ending_works_begin() -> None:
         assert begun.wait(PATIENCE_SECONDS)
         agent.close("the end")
         assert over
+
+
+def test_an_interrupt_where_a_frame_is_taken_reaches_who_waits_there() -> None:
+    """A signal's handler raises it in the main thread, wherever that is; what the frame was to do is then not done."""
+    main, flags = threading.main_thread(), [Flag()]
+
+    def done(_: object) -> None:
+        if threading.current_thread() is main:
+            raise KeyboardInterrupt
+        flags[-1].set()  # another thread was faster
+
+    def late(answer: Any) -> None:
+        time.sleep(0.1)
+        answer(b"")
+
+    with world(2) as calls:
+        asking, asked = (each.agent for each in calls)
+        asked.handle(ECHO, lambda peer, body, tensors, answer, fail: asked.later(partial(late, answer)))
+        with pytest.raises(KeyboardInterrupt):
+            for _ in range(50):
+                asking.request(B, ECHO, b"", [], PATIENCE_SECONDS, done)
+                assert asking.wait(flags[-1], PATIENCE_SECONDS, B)
+                flags.append(Flag())
+        assert "interrupted" in str(asking.loss(B))
+        assert eventually(lambda: asked.loss(A))
+
+
+@pytest.mark.parametrize(("broken", "seconds", "error"), [(True, inf, PeerLost), (False, 0.5, RpcTimeout)])
+def test_the_end_does_not_wait_for_what_was_lost_on_the_way(broken: bool, seconds: float, error: Any) -> None:
+    with world(2) as calls, HashStore() as store, ThreadPoolExecutor() as threads:
+        agents = [each.agent for each in calls]
+        connection = agents[A]._connections[B]
+        connection.frames_sent += 1  # it never arrives
+        if broken:
+            connection.close("it broke")
+            assert eventually(lambda: agents[B].loss(A))
+        for ending in [threads.submit(all_done, agent, store, seconds) for agent in agents]:
+            with pytest.raises(error):
+                ending.result(PATIENCE_SECONDS)
 
 
 def test_a_peer_that_closes_fails_all_that_was_asked_of_it() -> None:

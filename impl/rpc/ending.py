@@ -37,6 +37,12 @@ def all_done(agent: Agent, store: Store, seconds: float) -> None:
         now = [_of(agent, store, f"done/{number}/{rank}", deadline, seconds) for rank in agent.workers]
         if now == before and sum(sent for sent, _ in now) == sum(received for _, received in now):
             return
+        lost = _lost(agent)
+        if lost:  # with what was under way to it: the sums may never be equal
+            raise PeerLost(lost[0])
+        if monotonic() >= deadline:
+            raise RpcTimeout(f"the workers still send each other frames after {seconds:g} s: give shutdown() more "
+                             "time, or graceful=False")  # fmt: skip
         before, number = now, number + 1
 
 
@@ -48,6 +54,10 @@ def _idle(agent: Agent, deadline: float, seconds: float) -> None:
         requests, works = agent.busy
         raise RpcTimeout(f"worker {agent.name!r} still waits for {requests} answers and runs {works} calls after "
                          f"{seconds:g} s: give shutdown() more time, or graceful=False")  # fmt: skip
+
+
+def _lost(agent: Agent) -> list[str]:
+    return [why for rank in agent.workers if (why := agent.loss(rank)) is not None]
 
 
 def _until(look: Callable[[], bool], deadline: float) -> bool:
@@ -74,7 +84,7 @@ def _of(agent: Agent, store: Store, key: str, deadline: float, seconds: float) -
             if (why := agent.loss(rank)) is not None:
                 raise PeerLost(why) from None
             if monotonic() - begun < look / 2:  # this was no timeout; how stores tell one differs
-                lost = [why for other in agent.workers if (why := agent.loss(other)) is not None]
+                lost = _lost(agent)
                 raise PeerLost(lost[0]) if lost else RpcError(f"shutdown() needs the store that the workers met in, "
                                                              f"and it fails: {error}") from error  # fmt: skip
             if left <= 0:

@@ -171,10 +171,15 @@ class Pool:
 
 
 def guarded(call: Work) -> None:
-    """Call it; what it raises is reported as a thread's last words are, and ends nothing."""
+    """Call it; what it raises is reported as a thread's last words are, and ends nothing.
+
+    But an interrupt: a signal's handler raises it in the main thread wherever that is, and means what it waits for.
+    """
     try:
         call()
     except BaseException as error:
+        if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+            raise
         arguments = (type(error), error, error.__traceback__, threading.current_thread())
         threading.excepthook(threading.ExceptHookArgs(arguments))
 
