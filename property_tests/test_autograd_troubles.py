@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,17 +144,27 @@ def test_a_hook_that_takes_longer_than_the_pass_may() -> None:
 
 def test_a_gradient_that_comes_at_the_deadline_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     x, here, states = torch.ones(2, requires_grad=True), driver(), list[object]()
-    wait = here.agent.wait
+    wait, request, waits = here.agent.wait, here.agent.request, threading.Event()
 
     def too_late(flag: Flag, seconds: float, peer: int | None = None) -> bool:
         monkeypatch.setattr(here.agent, "wait", wait)
+        waits.set()
         assert flag.wait(SECONDS), "the gradient comes"
         return False
 
-    monkeypatch.setattr(here.agent, "wait", too_late)
+    def held(*given: Any) -> None:  # until the root waits: what comes before, it runs at once
+        def late() -> None:
+            waits.wait(SECONDS)
+            request(*given)
+
+        threading.Thread(target=late).start()
+
     autograd.observe(lambda event: states.append(event.detail.get("state")))
     with autograd.context() as context, pytest.raises(autograd.PassTimeoutError, match="at its deadline"):
-        autograd.backward(context, [called(x, torch.ones(2))])
+        loss = called(x, torch.ones(2))
+        monkeypatch.setattr(here.agent, "wait", too_late)
+        monkeypatch.setattr(here.agent, "request", held)
+        autograd.backward(context, [loss])
     assert Part.CANCELLED in states
 
 
