@@ -104,16 +104,16 @@ def test_the_agents_store_may_be_our_server(tmp_path: Path, alone: dict[str, lis
             trained_alike(running, 2, alone)
 
 
-@contextlib.contextmanager
-def agents(folder: Path, port: int, *options: str, variables: Mapping[str, str], **job: Any) -> Iterator[list[Program]]:
+def agents(
+    folder: Path, port: int, *options: str, variables: Mapping[str, str], **job: Any
+) -> contextlib.AbstractContextManager[list[Program]]:
     """Two agents of two workers each, with torch's c10d rendezvous keeping its state at this port."""
     argv = [
         "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=ours",
         f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=0,join_timeout=60,last_call_timeout=2",
         "--local-addr=127.0.0.1", "--monitor-interval=0.2", *options, "-m", group_member.__name__, json.dumps(job),
     ]  # fmt: skip
-    with programs(folder, [(torchrun, argv)] * 2, variables) as running:
-        yield running
+    return programs(folder, [(torchrun, argv)] * 2, variables)
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="a restart meets as well")
