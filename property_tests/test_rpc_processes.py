@@ -241,7 +241,7 @@ class OwnSGD(torch.optim.SGD):
 
 
 def test_modules_restrict_optimizers_too(lone_store: HashStore) -> None:
-    options = Options(timeout=PATIENCE_SECONDS, modules=("trystate.impl.autograd",))
+    options = Options(timeout=PATIENCE_SECONDS, modules=("mine",))
     rpc.init_rpc("only", rank=0, world_size=1, store=lone_store, options=options)
     try:
         params = [rpc.RRef(torch.ones(1, requires_grad=True))]

@@ -15,7 +15,16 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from trystate.impl.rpc import NotAllowed, Options, Pickles, RemoteError, RpcTimeout, async_execution, faults
+from trystate.impl.rpc import (
+    FunctionSet,
+    NotAllowed,
+    Options,
+    Pickles,
+    RemoteError,
+    RpcTimeout,
+    async_execution,
+    faults,
+)
 from trystate.impl.rpc.deadlines import Deadlines
 from trystate.impl.rpc.functions import find, name_of
 from trystate.impl.rpc.serialise import Serialiser
@@ -39,6 +48,7 @@ class Evil:
         return self.what
 
 
+ANY = (FunctionSet.ANY,)
 STRICT = Serialiser(Options(allowed=(f.Counter,)), NoReferences())
 LOOSE = Serialiser(Options(pickles=Pickles.ANY), NoReferences())
 PLAIN = st.recursive(
@@ -151,7 +161,7 @@ def test_a_name_leads_back_to_its_function() -> None:
         f.Counter.add, os.path.join, torch.linalg.inv, torch.mm,
     )  # fmt: skip
     for function in functions:
-        assert find(name_of(function), None, 1000) == function
+        assert find(name_of(function), ANY, 1000) == function
 
 
 def test_modules_restrict_what_may_be_called() -> None:
@@ -164,7 +174,7 @@ def test_modules_restrict_what_may_be_called() -> None:
         assert find(name_of(function), ("torch",), 100) == function
     for name in ("os:no_such", "no_such_module:f", "", ":", "os:", "os:name", "os:path.__name__"):
         with pytest.raises(NotAllowed):
-            find(name, None, 100)
+            find(name, ANY, 100)
 
 
 def test_what_a_module_has_imported_is_not_its_own() -> None:
@@ -174,7 +184,7 @@ def test_what_a_module_has_imported_is_not_its_own() -> None:
         with pytest.raises(NotAllowed):
             find(f"{here}:{path}", (here,), 100)
     with pytest.raises(NotAllowed, match="'os' is a module of its own"):
-        find(f"{here}:os.system", None, 100)
+        find(f"{here}:os.system", ANY, 100)
 
 
 def test_async_execution_wants_a_future() -> None:

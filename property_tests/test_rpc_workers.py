@@ -365,7 +365,7 @@ def test_what_cannot_be_called_is_refused_by_name(three: list[Invocations]) -> N
         with pytest.raises(NotAllowed, match="not to be found by its name"):
             three[A].sync(B, function, (), None, None)
     with pytest.raises(NotAllowed, match="see that all workers have the same code"):
-        three[A].sync(B, "math:no_such_function", (), None, None)
+        three[A].sync(B, f"{f.__name__}:no_such_function", (), None, None)
     with pytest.raises(LimitExceeded, match="name"):
         three[A].sync(B, "math:" + "x" * 2000, (), None, None)
     with pytest.raises(NotAllowed, match="cannot be sent"):

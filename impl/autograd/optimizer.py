@@ -55,8 +55,7 @@ class LocalOptimizer:
 
 def _make(kind: str, params: Sequence[RRef[Tensor]], args: tuple[Any, ...], kwargs: Any) -> RRef[Any]:
     try:
-        modules = current_agent().options.modules
-        found: Any = find(kind, modules if modules is None else (*modules, "torch.optim"), MAX_NAME)
+        found: Any = find(kind, (*current_agent().options.modules, "torch.optim"), MAX_NAME)
         if not issubclass(found, Optimizer):
             raise TypeError(f"{kind} is no torch.optim.Optimizer")
         return RRef(LocalOptimizer(found, params, args, kwargs))

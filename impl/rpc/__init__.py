@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import functions
     from .agent import Agent, Answer, Interceptor, WorkerInfo
+    from .allowed import FunctionSet
     from .calls import current_agent, get_worker_info, init_rpc, remote, rpc_async, rpc_sync, shutdown
     from .errors import (
         AgentClosed,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "agent": ("Agent", "Answer", "Interceptor", "WorkerInfo"),
+    "allowed": ("FunctionSet",),
     "calls": ("current_agent", "get_worker_info", "init_rpc", "remote", "rpc_async", "rpc_sync", "shutdown"),
     "errors": (
         "AgentClosed", "FrameRefused", "LimitExceeded", "NotAllowed", "PeerLost", "RRefGone", "RemoteError", "RpcError",
@@ -50,10 +52,10 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "Agent", "AgentClosed", "Answer", "Flag", "FrameRefused", "Interceptor", "LimitExceeded", "Limits", "NotAllowed",
-    "Options", "PeerLost", "Pickles", "RRef", "RRefGone", "RemoteError", "RpcError", "RpcTimeout", "WorkerInfo",
-    "async_execution", "current_agent", "functions", "get_worker_info", "init_rpc", "remote", "rpc_async", "rpc_sync",
-    "shutdown",
+    "Agent", "AgentClosed", "Answer", "Flag", "FrameRefused", "FunctionSet", "Interceptor", "LimitExceeded", "Limits",
+    "NotAllowed", "Options", "PeerLost", "Pickles", "RRef", "RRefGone", "RemoteError", "RpcError", "RpcTimeout",
+    "WorkerInfo", "async_execution", "current_agent", "functions", "get_worker_info", "init_rpc", "remote", "rpc_async",
+    "rpc_sync", "shutdown",
 ]  # fmt: skip
 
 

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar
 
-from torch.futures import Future
+from torch._C import Future
 
+from .allowed import BUILTIN_HOMES, Modules, check_function, check_name
 from .errors import LimitExceeded, NotAllowed
 
 F = TypeVar("F", bound=Callable[..., Any])
-BUILTIN_HOMES = ("torch", "torch._C._nn", "torch._C._special", "torch._C._linalg", "torch._C._fft", "math", "operator")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -56,12 +56,12 @@ def _walk(at: Any, path: str) -> Any:
     return at
 
 
-def find(name: str, modules: tuple[str, ...] | None, limit: int) -> Callable[..., Any]:
+def find(name: str, modules: Modules, limit: int) -> Callable[..., Any]:
     """The function of a name that another worker sent. Raises NotAllowed and LimitExceeded."""
     if len(name) > limit:
         raise LimitExceeded(f"the name of a function has {len(name)} characters > {limit}")
     home, _, path = name.partition(":")
-    _check(name, home, modules)  # before it is imported
+    check_name(name, modules)  # before its module is imported
     try:
         module = sys.modules.get(home) or importlib.import_module(home)
         found = _walk(module, path)
@@ -71,24 +71,17 @@ def find(name: str, modules: tuple[str, ...] | None, limit: int) -> Callable[...
         ) from None
     if not callable(found):
         raise NotAllowed(f"{name!r} is no function")
-    # What a module has imported from others is theirs. Some builtins do not say whose they are.
-    _check(name, _home(found) or (home if home in BUILTIN_HOMES and "." not in path else None), modules)
+    # A function that a module has imported belongs to the module that defines it. Some builtins do not name theirs.
+    defined = _home(found) or (home if home in BUILTIN_HOMES and "." not in path else None)
+    check_function(name, found, defined, modules)
     return found  # type: ignore[no-any-return]
 
 
-def _check(name: str, home: str | None, modules: tuple[str, ...] | None) -> None:
-    """Raises NotAllowed unless `home` is one of the modules, or below one. They may go by two names: os.path does."""
-    if modules is None:
-        return
-    real = (getattr(sys.modules.get(module), "__name__", module) for module in modules)
-    if not any(f"{home}.".startswith(f"{module}.") for module in (*modules, *real)):
-        raise NotAllowed(f"{name!r} may not be called here: `modules` of the options allows {', '.join(modules)}")
-
-
 def async_execution(function: F) -> F:
-    """For a function that returns a `torch.futures.Future`: the call is answered when that is set, and no thread waits.
+    """For a function that returns a future of torch's: the call is answered when that is set, and no thread waits.
 
-    It may stand outside or inside of `staticmethod` and `classmethod`. As torch's (rpc/functions.py).
+    The future may be a `torch.futures.Future`, or the `torch._C.Future` that `then()` and `collect_all()` return. The
+    decorator may stand outside or inside of `staticmethod` and `classmethod`. As torch's (rpc/functions.py).
     """
     inner: Any = getattr(function, "__func__", function)  # of a staticmethod or a classmethod
 
@@ -96,8 +89,10 @@ def async_execution(function: F) -> F:
     def checked(*args: Any, **kwargs: Any) -> Any:
         future = inner(*args, **kwargs)
         if not isinstance(future, Future):
-            raise NotAllowed(f"{inner.__qualname__} is an async_execution function, but returned "
-                             f"a {type(future).__name__}: return a torch.futures.Future")  # fmt: skip
+            raise NotAllowed(
+                f"{inner.__qualname__} is an async_execution function, but returned a {type(future).__name__}: "
+                "return a torch.futures.Future, or the future that then() or collect_all() returns"
+            )
         return future
 
     made: Any = checked

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from trystate.model.errors import UsageError
 
+from .allowed import DEFAULT, Modules, check_modules
 from .limits import MIB, Limits
 
 SECONDS_MAX = 1e7  # of a timeout: four months, and within what a lock can wait
@@ -27,7 +28,8 @@ class Options:
         timeout: seconds, of every request that says nothing else; there is no "for ever".
         init_timeout: seconds for all workers to come and be connected.
         pickles: what is taken from other workers; `allowed` adds types to what is taken when restricted.
-        modules: those whose functions others may call or name here, with all below them; None: of any module.
+        modules: whose functions others may call or name here: names of modules, with all below them; names of functions
+            as "module:function"; members of FunctionSet. By default the program's own functions and torch's operators.
         secret: bytes that all workers must know, beside what the store tells them.
         host: the address that workers on other machines reach this one at; by default the one that reaches the store.
         arena_bytes: shared memory for the tensors to each worker of this machine; it is taken as it is used. 0: none.
@@ -38,7 +40,7 @@ class Options:
     init_timeout: float = 60.0
     pickles: Pickles = Pickles.RESTRICTED
     allowed: tuple[type, ...] = ()
-    modules: tuple[str, ...] | None = None
+    modules: Modules = DEFAULT
     secret: bytes | None = field(default=None, repr=False)
     host: str | None = None
     arena_bytes: int = 512 * MIB
@@ -48,6 +50,7 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("timeout", "init_timeout"):
             checked_seconds(getattr(self, name), name)
+        check_modules(self.modules)
         if self.secret is not None and (not isinstance(self.secret, bytes) or not self.secret):
             raise UsageError("the secret must be bytes, and not empty; pass None for no secret")
         if self.arena_bytes < 0 or self.shared_tensor_bytes < 1:

@@ -47,7 +47,8 @@ class Side:
     def _meeting(self, folder: str) -> dict[str, Any]:
         method = f"file://{Path(folder) / self.name}"
         if self.is_ours:
-            options = self.rpc.Options(timeout=RPC_SECONDS, pickles=self.rpc.Pickles.ANY)
+            any_function = (self.rpc.FunctionSet.ANY,)  # as torch's
+            options = self.rpc.Options(timeout=RPC_SECONDS, pickles=self.rpc.Pickles.ANY, modules=any_function)
             return {"init_method": method, "options": options}
         return {
             "rpc_backend_options": self.rpc.TensorPipeRpcBackendOptions(init_method=method, rpc_timeout=RPC_SECONDS)

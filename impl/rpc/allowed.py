@@ -1,0 +1,131 @@
+"""Which functions other workers may call here, or name in their arguments.
+
+Another worker has shown the secret, and is trusted with nothing else: it may call each function that `Options.modules`
+allows, with arguments of its choice. A name is judged twice. Before its module is imported, the module of the name must
+be allowed: an import runs code. Afterwards, the module that defines the function must be: a program that imports
+`os.system` has not offered it to others.
+
+Rule: this module judges names and functions; `functions` finds them.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib.util
+import sys
+from pathlib import PurePath
+from typing import Any
+
+import torch
+from trystate.model.errors import UsageError
+
+from .errors import NotAllowed
+
+
+class FunctionSet(enum.Enum):
+    """A set of functions that `Options.modules` can allow beside the names of modules."""
+
+    PROGRAM = "those of modules that are neither Python's own nor installed in site-packages"
+    TORCH = "torch's public operators, the methods of tensors, and the classes of torch.nn"
+    ANY = "those of every module: other workers can then run anything here, os.system too"
+
+
+Modules = tuple[str | FunctionSet, ...]
+DEFAULT: Modules = (FunctionSet.PROGRAM, FunctionSet.TORCH)
+INSTALLED = {"site-packages", "dist-packages"}  # where installers put packages; Debian's has a name of its own
+# Parts of a DistributedOptimizer, which it calls on the owners of its parameters, whatever `modules` says.
+SERVICES = frozenset(f"{__name__.rpartition('.rpc.')[0]}.autograd.optimizer:{part}" for part in ("_make", "_step"))
+
+OPERATORS = tuple(
+    f"torch._C.{home}" for home in ("_nn", "_special", "_linalg", "_fft", "_sparse")
+)  # nothing else there
+WRAPPERS = ("torch.functional", "torch.nn.functional", "torch.nn.init", "torch._tensor")  # operators written in Python
+BUILTIN_HOMES = ("torch", *OPERATORS, "math", "operator")  # of builtins that do not name their module
+FILES = {"from_file"}  # operators that open a file
+
+
+def check_modules(modules: object) -> None:
+    """Raises UsageError unless it is a tuple of names and function sets."""
+    if not isinstance(modules, tuple) or not all(isinstance(each, str | FunctionSet) for each in modules):
+        raise UsageError(
+            f"modules is {modules!r}: give a tuple of names of modules and of FunctionSet's members; "
+            "(FunctionSet.ANY,) allows the functions of all modules"
+        )
+
+
+def check_name(name: str, modules: Modules) -> None:
+    """Raises NotAllowed unless a function of this name may be allowed; nothing is imported."""
+    home = name.partition(":")[0]
+    if name in SERVICES or any(_may_have(each, name, home) for each in modules):
+        return
+    _refuse(name, home, modules)
+
+
+def check_function(name: str, function: Any, home: str | None, modules: Modules) -> None:
+    """Raises NotAllowed unless this function is allowed, which `home` defines."""
+    if name in SERVICES or any(_has(each, name, home or "", function) for each in modules):
+        return
+    _refuse(name, home, modules)
+
+
+def _may_have(allowed: str | FunctionSet, name: str, home: str) -> bool:
+    if isinstance(allowed, str):
+        return name == allowed or _is_below(home, allowed)
+    if allowed is FunctionSet.TORCH:
+        return _is_below(home, "torch")  # imported already
+    return allowed is FunctionSet.ANY or _is_of_the_program(home)
+
+
+def _has(allowed: str | FunctionSet, name: str, home: str, function: Any) -> bool:
+    if isinstance(allowed, str):
+        return name == allowed or _is_below(home, allowed)
+    if allowed is FunctionSet.TORCH:
+        return _is_of_torch(function, home)
+    return allowed is FunctionSet.ANY or _is_of_the_program(home)
+
+
+def _is_below(home: str, module: str) -> bool:
+    """A module may go by two names: os.path does."""
+    real = getattr(sys.modules.get(module), "__name__", module)
+    return any(f"{home}.".startswith(f"{name}.") for name in (module, real))
+
+
+def _is_of_torch(function: Any, home: str) -> bool:
+    if isinstance(function, type):
+        return issubclass(function, torch.nn.Module) and _is_below(home, "torch.nn.modules")
+    name: str = getattr(function, "__name__", "_")
+    if home in OPERATORS:
+        return True
+    if name.startswith("_"):
+        return False
+    if home == "torch":  # beside the operators there is all that torch exports, import_ir_module() too
+        return name not in FILES and bool(getattr(torch._C._VariableFunctions, name, None) == function)
+    return home in WRAPPERS or getattr(function, "__objclass__", None) is torch._C.TensorBase  # type: ignore[attr-defined]
+
+
+def _is_of_the_program(home: str) -> bool:
+    top = home.partition(".")[0]
+    return top == "__main__" or (top not in sys.stdlib_module_names and _is_own(top))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_own(top: str) -> bool:
+    """Whether all files of a top-level module are outside of the places of installed packages. It is not imported."""
+    try:
+        spec = getattr(sys.modules.get(top), "__spec__", None) or importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return False
+    if spec is None:
+        return False
+    places = [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
+    return bool(places) and not any(INSTALLED.intersection(PurePath(place or "").parts) for place in places)
+
+
+def _refuse(name: str, home: str | None, modules: Modules) -> None:
+    allowed = [repr(each) if isinstance(each, str) else f"FunctionSet.{each.name}" for each in modules]
+    wider = ", ".join([*allowed, repr(home or name.partition(":")[0])])
+    raise NotAllowed(
+        f"{name!r} may not be called here: `modules` of the options allows {', '.join(allowed) or 'nothing'}; give "
+        f"Options(modules=({wider},)) on this worker, or {name!r} for this function alone"
+    )
