@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from typing import NamedTuple, Protocol
@@ -23,6 +24,7 @@ from .deadlines import Deadlines
 from .errors import AgentClosed, LimitExceeded, PeerLost, RpcError, RpcTimeout
 from .flags import Flag
 from .frames import Frame, Kind, Tensors, encode
+from .inquiries import Key, lead_time
 from .options import UNSET, Options, checked_seconds
 from .pool import Pool, Work, guarded
 
@@ -84,12 +86,16 @@ Handler = Callable[
 class Incoming:
     """A request of a peer, until it is answered or has failed: the first counts."""
 
-    __slots__ = ("_agent", "_answered", "_connection", "body", "flags", "kind", "metadata", "number", "peer", "tensors")
+    __slots__ = (
+        "_agent", "_answered", "_connection", "body", "flags", "kind", "metadata", "number", "peer", "tensors",
+        "waits_for",
+    )  # fmt: skip
 
     def __init__(self, agent: Agent, connection: Connection, frame: Frame) -> None:
         self._agent, self._connection, self.peer = agent, connection, connection.peer
         self.kind, self.flags, self.number, self.body, self.metadata, self.tensors = frame
         self._answered = False
+        self.waits_for: Key | None = None  # the call that makes the value that this one asks for
 
     def answer(self, body: bytes, tensors: Tensors = (), metadata: bytes = b"", flags: int = 0) -> None:
         """Raises LimitExceeded and NotAllowed if the answer cannot be sent; then it is still to be answered."""
@@ -120,13 +126,23 @@ class _Outcome(Flag):
         self.set()
 
 
-class _Request(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Request:
     """One that is not answered yet."""
 
     to: int
     done: Done
     what: str
     seconds: float
+    deadline: float
+    cause: Key | None  # the call whose function made it
+    found: Callable[[], str] | None = None  # what the inquiry after it has found; None before its beginning
+
+
+class _Thread(threading.local):
+    """What a thread runs."""
+
+    call: Key | None = None
 
 
 class Agent:
@@ -143,8 +159,10 @@ class Agent:
         self._connections: dict[int, Connection] = {}
         self._handlers: dict[int, Callable[[Incoming], None]] = {}
         self._numbers = itertools.count(1)
-        self._requests: dict[int, _Request] = {}
-        self._deadlines = Deadlines(f"rpc {self.name} deadlines", self._is_over, self._expired)
+        self._requests: dict[int, Request] = {}
+        self.thread = _Thread()
+        self.inquire: Callable[[int, Request, float], Callable[[], str]] | None = None  # shortly before a deadline
+        self._deadlines = Deadlines(f"rpc {self.name} deadlines", self._is_over, self._due)
         self.on_late: Callable[[int, Answer], None] = _forgotten  # for answers that nobody waits for any more
         self._on_lost: list[Callable[[int, str], None]] = []
         self._changed = threading.Condition()  # a connection is over
@@ -174,13 +192,14 @@ class Agent:
         with the answer or an error. It must not block: see `later`.
         """
         number = next(self._numbers)
-        entry = _Request(to, done, what, timeout)
+        deadline = monotonic() + timeout
+        entry = Request(to, done, what, timeout, deadline, self.thread.call)
         try:
             self._send(number, entry, kind, body, tensors, metadata, flags)
         except RpcError as error:
             self.later(partial(done, error))
         else:
-            self._deadlines.add(number, monotonic() + timeout)
+            self._deadlines.add(number, deadline - lead_time(timeout))
 
     def ask(
         self, to: int, kind: int, body: bytes, tensors: Tensors, timeout: float, *, metadata: bytes = b"",
@@ -189,11 +208,15 @@ class Agent:
         """Send a request and wait for its answer. Raises RpcError, RpcTimeout, PeerLost, RemoteError."""
         deadline = monotonic() + timeout
         number, outcome = next(self._numbers), _Outcome()
-        self._send(number, _Request(to, outcome.done, what, timeout), kind, body, tensors, metadata, flags)
+        entry = Request(to, outcome.done, what, timeout, deadline, self.thread.call)
+        self._send(number, entry, kind, body, tensors, metadata, flags)
         try:
-            self._connections[to].lead(outcome, deadline)
-            if not outcome.is_set and not outcome.wait(deadline - monotonic()):
-                self._expired(number)
+            for until, then in ((deadline - lead_time(timeout), self._late), (deadline, self._expired)):
+                self._connections[to].lead(outcome, until)
+                if outcome.is_set or outcome.wait(until - monotonic()):
+                    break
+                then(number)
+            else:
                 outcome.wait(GRACE_SECONDS)
         finally:
             self._requests.pop(number, None)  # after an interrupt it is still there
@@ -265,7 +288,7 @@ class Agent:
         connection.send(frame)
 
     def _send(
-        self, number: int, entry: _Request, kind: int, body: bytes, tensors: Tensors, metadata: bytes, flags: int
+        self, number: int, entry: Request, kind: int, body: bytes, tensors: Tensors, metadata: bytes, flags: int
     ) -> None:
         if self.closed is not None:
             raise AgentClosed(self.closed)
@@ -354,13 +377,32 @@ class Agent:
     def _is_over(self, number: int) -> bool:
         return number not in self._requests
 
+    def _due(self, number: int) -> None:
+        entry = self._requests.get(number)
+        if entry is not None and entry.found is None:
+            self._late(number)
+            self._deadlines.add(number, entry.deadline)
+        else:
+            self._expired(number)
+
+    def _late(self, number: int) -> None:
+        """Shortly before its deadline, the worker inquires after a call."""
+        entry = self._requests.get(number)
+        if entry is not None:
+            asks = self.inquire is not None and entry.what
+            entry.found = self.inquire(number, entry, entry.deadline - monotonic()) if asks else str
+
     def _expired(self, number: int) -> None:
         entry = self._requests.pop(number, None)
         if entry is not None:
             what, name = entry.what or "a request", self.workers[entry.to].name
-            error = RpcTimeout(f"{what} on worker {name!r} was not answered within {entry.seconds:g} s: see what it "
-                               "does there, or give it a longer timeout")  # fmt: skip
-            guarded(partial(entry.done, error))
+            found = (entry.found() if entry.found is not None else "") or "see what it does there"
+            late = f"{what} on worker {name!r} was not answered within {entry.seconds:g} s"
+            guarded(partial(entry.done, RpcTimeout(f"{late}: {found}, or give it a longer timeout")))
+
+    def caused_by(self, calls: Collection[Key | None]) -> list[tuple[int, Request]]:
+        """The requests that functions of these calls have made and that are not answered, with their numbers."""
+        return [(n, r) for n, r in list(self._requests.items()) if r.cause is not None and r.cause in calls]
 
     # The end.
 

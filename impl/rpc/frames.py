@@ -44,6 +44,7 @@ class Kind(enum.IntEnum):
     CALL = 3
     REMOTE = 4
     RREF = 5
+    INQUIRY = 6
 
 
 class Place(enum.IntEnum):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C import Future as AnyFuture  # what then() and collect_all() return; the other derives from it
 from torch.futures import Future
 from torch.nn import Parameter
 
@@ -24,6 +25,7 @@ from .errors import AgentClosed, FrameRefused, LimitExceeded, NotAllowed, Remote
 from .flags import Flag
 from .frames import Kind
 from .functions import find, name_of
+from .inquiries import Inquiries, Key
 from .references import FORK, Fork, Held, Owned, References
 from .serialise import Serialiser
 
@@ -59,8 +61,9 @@ class Call(NamedTuple):
 class _Later(NamedTuple):
     """A result that is not there yet: what `get` returns when the future is set."""
 
-    future: Future[Any]
+    future: AnyFuture
     get: Callable[[], Any]
+    maker: Key | None  # the call that sets it
 
 
 class Invocations:
@@ -71,6 +74,7 @@ class Invocations:
 
         self.agent, self.options = agent, agent.options
         self.references = References(agent)
+        self.inquiries = Inquiries(agent)
         self._rref = RRef
         self._serialiser = Serialiser(agent.options, self)
         self._own = {FETCH: self._fetch, INVOKE: self._invoke}
@@ -208,6 +212,7 @@ class Invocations:
 
     def _called(self, incoming: Incoming) -> None:
         call, scope = self._opened(incoming, 0)
+        self.inquiries.begun(incoming)
         self.agent.later(partial(self._run, incoming, call, scope), partial(self._refused, incoming))
 
     def _made(self, incoming: Incoming) -> None:
@@ -215,6 +220,8 @@ class Invocations:
         call, scope = self._opened(incoming, FORK.size)
         known = fork.owner == incoming.peer == self.agent.me
         owned = self.references.owned(fork.reference) if known else self.references.created(fork, incoming.peer)
+        owned.maker = incoming.peer, incoming.number
+        self.inquiries.begun(incoming)
         work = partial(self._run, incoming, call, scope, owned)
         self.agent.later(work, partial(self._refused, incoming, owned))
         incoming.answer(b"")
@@ -235,25 +242,26 @@ class Invocations:
     def _refused(self, incoming: Incoming, owned: Owned | None = None) -> None:
         error = LimitExceeded(f"{self.options.limits.threads} calls are running on worker {self.agent.name!r}, or wait "
                               "there for others: raise the limit `threads`, or nest calls less deeply")  # fmt: skip
-        if owned is None:
-            incoming.fail(error)
-        else:
-            owned.fail(error)
+        self._fail(incoming, owned, error)
 
     def _run(
         self, incoming: Incoming, call: Call, scope: AbstractContextManager[None], owned: Owned | None = None
     ) -> None:
         if not torch.is_grad_enabled():  # an earlier call has left it so in this thread
             torch.set_grad_enabled(True)
+        thread = self.agent.thread
         try:
+            thread.call = incoming.peer, incoming.number
             with scope:
                 result = self._result_of(incoming, call)
-                if not isinstance(result, Future | _Later):
+                if not isinstance(result, AnyFuture | _Later):
                     self._answer(incoming, call.name, owned, result)
                     return
             self._postponed(incoming, call.name, scope, owned, result)
         except BaseException as error:  # SystemExit too is the caller's to know
             self._fail(incoming, owned, error)
+        finally:
+            thread.call = None
 
     def _result_of(self, incoming: Incoming, call: Call) -> Any:
         function: Any = self._own.get(call.name) or find(
@@ -265,34 +273,37 @@ class Invocations:
         return function(*args, **kwargs)
 
     def _postponed(self, incoming: Incoming, name: str, scope: AbstractContextManager[None], owned: Owned | None,
-                   result: Future[Any] | _Later) -> None:  # fmt: skip
+                   result: AnyFuture | _Later) -> None:  # fmt: skip
         """Answer when the future is set. What is got then may be a future once more: that of a method, say."""
-        get = result.value if isinstance(result, Future) else result.get
+        get = result.value if isinstance(result, AnyFuture) else result.get
+        incoming.waits_for = None if isinstance(result, AnyFuture) else result.maker
 
         def over(_: object) -> None:
             try:
                 with scope:
                     found = get()
-                    if not isinstance(found, Future):
+                    if not isinstance(found, AnyFuture):
                         self._answer(incoming, name, owned, found)
                         return
                 self._postponed(incoming, name, scope, owned, found)
             except BaseException as error:
                 self._fail(incoming, owned, error)
 
-        future = result if isinstance(result, Future) else result.future
+        future = result if isinstance(result, AnyFuture) else result.future
         # A method may wait: on a thread of its own, and not on the one that sets the future.
         future.add_done_callback(
-            over if isinstance(result, Future) else lambda _: self.agent.later(partial(over, None))
+            over if isinstance(result, AnyFuture) else lambda _: self.agent.later(partial(over, None))
         )
 
     def _fail(self, incoming: Incoming, owned: Owned | None, error: BaseException) -> None:
+        self.inquiries.ended(incoming)
         if owned is None:
             incoming.fail(error)
         elif not owned.made.done():
             owned.fail(error)
 
     def _answer(self, incoming: Incoming, name: str, owned: Owned | None, result: Any) -> None:
+        self.inquiries.ended(incoming)
         if owned is not None:
             owned.set(result)
             return
@@ -317,7 +328,7 @@ class Invocations:
 
     def _fetch(self, creator: int, number: int) -> Any:
         owned = self.references.owned((creator, number))
-        return owned.get() if owned.made.done() else _Later(owned.made, owned.get)
+        return owned.get() if owned.made.done() else _Later(owned.made, owned.get, owned.maker)
 
     def _invoke(self, creator: int, number: int, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if method.startswith("_"):
@@ -327,7 +338,7 @@ class Invocations:
         def call() -> Any:
             return getattr(owned.get(), method)(*args, **kwargs)
 
-        return call() if owned.made.done() else _Later(owned.made, call)
+        return call() if owned.made.done() else _Later(owned.made, call, owned.maker)
 
 
 def _count(body: bytes) -> int:

@@ -64,7 +64,7 @@ class Fork(NamedTuple):
 class Owned:
     """A value of this worker that others may hold."""
 
-    __slots__ = ("__weakref__", "_failure", "_value", "_worker", "forks", "made", "reference")
+    __slots__ = ("__weakref__", "_failure", "_value", "_worker", "forks", "made", "maker", "reference")
 
     def __init__(self, reference: Id, worker: str) -> None:
         self.reference, self._worker = reference, worker
@@ -72,6 +72,7 @@ class Owned:
         self._value: Any = None
         self._failure: bytes | None = None
         self.forks: dict[Id, int] = {}  # and who holds each
+        self.maker: tuple[int, int] | None = None  # the call whose function makes the value: its worker, its number
 
     def set(self, value: Any) -> None:
         self._value = value

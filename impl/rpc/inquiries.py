@@ -1,0 +1,128 @@
+"""Why a call is late: the worker at the end of its chain of calls, named in the caller's RpcTimeout.
+
+A call may wait for a call of its own, and that for another. If the last worker stands still, every caller before it has
+a deadline that ends, and only its own callee to name. So shortly before the deadline of a call its caller inquires: it
+asks the callee which calls the function waits for, then the callees of those, and so on. The answers come from threads
+that read connections, never from the one that runs the function. A worker that does not answer in the time that is left
+is the one that stands still. If all answer, the calls at the end of the chain still run.
+
+Only calls that a function makes on its own thread are known to be its. The answers serve the text of an error alone:
+no call ends earlier, or later, for them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from .frames import Kind
+
+if TYPE_CHECKING:
+    from .agent import Agent, Answer, Incoming, Request
+
+Key = tuple[int, int]  # a request: the worker that made it, and its number there
+QUESTION = Struct("<IQ")  # a Key
+QUESTIONS_MAX = 64  # of one inquiry: a function may wait for many calls, each of which waits for many
+WAITS_MAX = 8  # calls that one answer names
+NAME_MAX = 200  # characters of a function's name in an answer
+FRACTION, SECONDS_MAX = 0.2, 1.0  # of a call's timeout, before its end, for the inquiry
+
+
+def lead_time(timeout: float) -> float:
+    """How many seconds before its deadline a call with this timeout (seconds) is inquired after."""
+    return min(timeout * FRACTION, SECONDS_MAX)
+
+
+class Step(NamedTuple):
+    """One call of the chain: function `what` on worker `to`."""
+
+    to: int
+    what: str
+
+
+Path = tuple[Step, ...]
+
+
+class Inquiries:
+    """One worker's inquiries, and its answers to those of others."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._running: dict[Key, Incoming] = {}
+        agent.serve(Kind.INQUIRY, self._asked)
+        agent.inquire = self._inquire
+
+    def begun(self, call: Incoming) -> None:
+        self._running[call.peer, call.number] = call
+
+    def ended(self, call: Incoming) -> None:
+        self._running.pop((call.peer, call.number), None)
+
+    def _inquire(self, number: int, request: Request, seconds: float) -> Callable[[], str]:
+        inquiry = Inquiry(self._agent, seconds)
+        inquiry.ask((self._agent.me, number), (Step(request.to, request.what),))
+        return inquiry.result
+
+    def _asked(self, incoming: Incoming) -> None:
+        """On a thread that reads a connection: must not block."""
+        key = QUESTION.unpack(incoming.body)
+        call = self._running.get(key)
+        causes = {key, call.waits_for} if call is not None else {key}
+        waits = self._agent.caused_by(causes)[:WAITS_MAX]
+        said = {"runs": call is not None, "waits": [(n, r.to, r.what[:NAME_MAX]) for n, r in waits]}
+        incoming.answer(json.dumps(said).encode())
+
+
+class Inquiry:
+    """What one late call waits for, as far as is known."""
+
+    def __init__(self, agent: Agent, seconds: float) -> None:
+        self._agent, self._seconds = agent, seconds
+        self._questions = 0
+        self._silent: dict[Path, None] = {}  # the last worker of the path has not answered
+        self._running: dict[Path, None] = {}  # the last call of the path runs, and waits for no other
+
+    def ask(self, key: Key, path: Path) -> None:
+        """Ask the worker at the end of a path which calls the request `key` waits for."""
+        if self._questions >= QUESTIONS_MAX:
+            return
+        self._questions += 1
+        self._silent[path] = None
+        answered = partial(self._answered, path)
+        self._agent.request(path[-1].to, Kind.INQUIRY, QUESTION.pack(*key), (), self._seconds, answered)
+
+    def _answered(self, path: Path, answer: Answer | BaseException) -> None:
+        """On any thread; must not block."""
+        if isinstance(answer, BaseException):
+            return  # silent, as it was
+        try:
+            said = json.loads(answer.body)
+            waits = [(int(number), Step(int(to), str(what))) for number, to, what in said["waits"]]
+            runs = bool(said["runs"])
+        except (ValueError, KeyError, TypeError):
+            return
+        for number, step in waits:
+            if step.to in self._agent.workers:
+                self.ask((path[-1].to, number), (*path, step))
+        if runs and not waits:
+            self._running[path] = None
+        del self._silent[path]
+
+    def result(self) -> str:
+        """What is known now, for the text of an error; "" for nothing."""
+        silent, running = max(self._silent, key=len, default=None), max(self._running, key=len, default=None)
+        if silent is not None:
+            return f"{self._shown(silent)}which answers nothing: see whether its process stands still"
+        if running is not None:
+            return f"{self._shown(running)}where it still runs: see what it does there"
+        return ""
+
+    def _shown(self, path: Path) -> str:
+        names = [self._agent.workers[step.to].name for step in path]
+        chain = (
+            f"it waits for {step.what} on worker {name!r}, " for step, name in zip(path[1:], names[1:], strict=True)
+        )
+        return "".join(chain) or f"worker {names[0]!r}, "
