@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from itertools import combinations
 
 import pytest
 from hypothesis import settings
+from torch.distributed import HashStore
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 from trystate.impl.rendezvous import changes, operators
+from trystate.impl.rendezvous.errors import RendezvousSettingsError
 from trystate.impl.rendezvous.operators import View
+from trystate.impl.rendezvous.state import Settings
+from trystate.model.checker.check import check
+from trystate.model.rendezvous import Edition, Rendezvous
 from trystate.model.rendezvous.vocabulary import Action, Membership
 from trystate.property_tests import state_machine
 from trystate.property_tests.marks import by_verify
 from trystate.property_tests.paths import Replayed, replay_every_edge
+from trystate.property_tests.pinned import violated
 from trystate.property_tests.simulator.conformance import CHECKS, TWO, replay, system
-from trystate.property_tests.simulator.edges import EngineSteps
+from trystate.property_tests.simulator.edges import EngineSteps, engine
 from trystate.property_tests.simulator.following import follow, follow_seeds, pair
 from trystate.property_tests.simulator.mutants import MUTANTS
 
@@ -37,6 +46,38 @@ def test_the_engine_does_what_the_model_says(check: object) -> None:
 def test_any_three_faults_together(faults: tuple[str, ...]) -> None:
     outcome = replay((("2 2:2", faults),), lambda _: None)
     assert not outcome.disagreements
+
+
+def ours(low: int, high: int) -> None:
+    engine(0, 0, Settings(low, high))
+
+
+def torchs(low: int, high: int) -> None:
+    backend = C10dRendezvousBackend(HashStore(), "job")
+    DynamicRendezvousHandler.from_backend("job", HashStore(), backend, low, high)
+
+
+STARTS = {Edition.TRYSTATE: ours, Edition.TORCH: torchs}
+
+
+@pytest.mark.parametrize("edition", STARTS)
+@pytest.mark.parametrize(("low", "high"), [(1, 2), (1, 1), (2, 2)])
+def test_a_min_above_max_is_refused_where_a_node_starts(low: int, high: int, edition: Edition) -> None:
+    """As many nodes as there are seats, each with min + 1, would complete a round below the min that they agree on."""
+    report = check(
+        Rendezvous(node=2, min_nodes=low, max_nodes=high, edition=edition, faults={"other_min": 2}), engine="explicit"
+    )
+    assert "at_least_min" not in violated(report)
+    accepted = low < high
+    assert ("start_with_other_min" not in report.never_fired) is accepted
+    with nullcontext() if accepted else pytest.raises(ValueError):
+        STARTS[edition](low + 1, high)
+
+
+@pytest.mark.parametrize(("low", "high"), [(3, 2), (0, 2), (1, 0), (-1, -2)])
+def test_settings_that_no_round_can_meet_are_refused_with_their_name_and_the_remedy(low: int, high: int) -> None:
+    with pytest.raises(RendezvousSettingsError, match=f"--nnodes={low}:{high}: .* give .* 1 <= MIN <= MAX"):
+        ours(low, high)
 
 
 def test_every_fault_has_a_slice() -> None:

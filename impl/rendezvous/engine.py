@@ -86,12 +86,23 @@ Note = Callable[[Action, State, bool], None]  # what was decided, on which state
 
 
 class Engine:
-    """One node's part in the rendezvous. `draw` gives numbers from 0 to 1; `life` names a state that it begins."""
+    """One node's part in the rendezvous. `draw` gives numbers from 0 to 1; `life` names a state that it begins.
+
+    Raises:
+        RendezvousSettingsError: min_nodes is below 1 or above max_nodes.
+    """
 
     def __init__(
         self, me: Participant, settings: Settings, *, draw: Callable[[], float], life: str,
         note: Note = lambda action, state, won: None,
     ) -> None:  # fmt: skip
+        # With more than max_nodes as min_nodes, a full round would be complete, and below its own minimum.
+        low, high = settings.min_nodes, settings.max_nodes
+        if not 1 <= low <= high:
+            raise RendezvousSettingsError(
+                f"--nnodes={low}:{high}: a round has 1 to max_nodes={high} nodes, never min_nodes={low}; "
+                "give --nnodes=MIN:MAX with 1 <= MIN <= MAX"
+            )
         self.me, self.settings = me, settings
         self.lease = Lease(settings)
         self.makes_room = False  # set by an agent whose workers run: `keep_alive` replaces the round for who waits

@@ -141,6 +141,7 @@ class Surroundings(Protocol):
         """A node starts with min + 1 (differing settings)."""
         self._configures(s, node)
         s.when(~s.sterner[node])
+        s.when(self.min_nodes < self.max_nodes)  # every edition refuses a min above max before it asks the store
         s.sterner[node] = True
 
     @fault("other_expiry", each="node")

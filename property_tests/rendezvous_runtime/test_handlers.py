@@ -20,6 +20,8 @@ from trystate.impl.rendezvous.errors import (
     RendezvousTimeoutError,
 )
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.rendezvous.options import Options
+from trystate.impl.rendezvous.state import Settings
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store import HashStore, TCPStore, TCPStoreServer
 
@@ -134,6 +136,12 @@ def test_who_has_other_settings_is_refused_and_told_which(store: HashStore) -> N
         with pytest.raises(RendezvousSettingsError, match=r"interval is 0\.4, not 7"):
             other.next_rendezvous()
         assert [h.num_nodes_waiting() for h in found] == [0, 0]
+
+
+def test_a_min_above_max_is_refused_before_the_store_is_asked(store: HashStore) -> None:
+    with pytest.raises(RendezvousSettingsError, match="--nnodes=3:2"):
+        DynamicRendezvousHandler(Options("job", Settings(3, 2)), StoreBackend(store, "job"))
+    assert store.num_keys() == 0
 
 
 def test_a_member_closes_for_all_and_says_why(store: HashStore) -> None:
