@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 from hypothesis import settings
-from torch.distributed import HashStore
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 from trystate.impl.rendezvous import changes, operators

@@ -1,4 +1,4 @@
-"""R1 to R13: what torch 2.13's dynamic rendezvous does wrong, and ours does not: a docstring names the defect.
+"""R1 to R13, and R15: what torch 2.13's dynamic rendezvous does wrong, and ours does not: a docstring names the defect.
 
 Each is one schedule and one claim, for both libraries: real handlers in threads, beside a real store. Nothing of them
 is replaced; a schedule decides who is slow, who dies, and what a wall clock shows. What is wrong around the rendezvous,
@@ -271,6 +271,22 @@ def test_a_wall_clock_that_steps_back_stops_no_heartbeats(library: str) -> None:
         assert [a.nodes_waiting(), b.nodes_waiting()] == [0, 0]
 
 
+@both("it waits with the one client that its heartbeats need: it does not beat, and is expelled")
+def test_a_member_that_waits_for_its_master_goes_on_beating(library: str) -> None:
+    """R15. For longer than the window: A, which keeps rank 0, publishes no master for the new round."""
+    settings = Settings(1, 2, **WINDOW, store_s=6)
+    with cluster_of(library) as cluster:
+        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
+        agreed(seats(a.join()), 1)
+        b.join()
+        claim("A is asked to restart", lambda: a.nodes_waiting() > 0)
+        a.join()
+        cluster.until(lambda peek: peek.complete and "B" in peek.participants, "B is a member")
+        happens(lambda: "B" not in cluster.peek().participants, limit(library, settings.window_s + 1.2))
+        assert cluster.peek().participants.keys() == {"A", "B"}
+        assert a.nodes_waiting() == 0
+
+
 # ---- what is listed is tested
 
 
@@ -287,4 +303,4 @@ def named(*modules: Mapping[str, object]) -> dict[str, list[str]]:
 
 def test_each_defect_has_a_test() -> None:
     found = named(globals(), vars(test_agent_defects))
-    assert found.keys() == {f"R{number}" for number in range(1, 14)} | {f"A{number}" for number in range(1, 12)}
+    assert found.keys() == {f"R{number}" for number in (*range(1, 14), 15)} | {f"A{number}" for number in range(1, 12)}

@@ -17,6 +17,8 @@ from trystate.model.language import Expr, Form, SymbolicState, ite
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import Rendezvous
 from trystate.model.rendezvous.findings import FINDINGS
+from trystate.model.rendezvous.steps import BEATING
+from trystate.model.rendezvous.surroundings import Surroundings
 from trystate.model.rendezvous.vocabulary import Action, Deadline, Edition, Heartbeat, Membership, Patience, Place
 from trystate.property_tests.pinned import bare, violated
 
@@ -148,6 +150,21 @@ class ReturnsWithoutALease(Rendezvous):
 
     def atoms(self, s: S, node: Expr) -> dict[str, Any]:
         return {**super().atoms(s, node), "lease": True}
+
+
+class BeatsOnceItRuns(Rendezvous):
+    """A member that has returned, and is not yet where its group meets, does not beat."""
+
+    beat = only_where("beat", lambda s, node: s.place[node] != Place.RETURNING)
+
+    def falls_silent(self, s: S, node: Expr) -> Any:
+        return super().falls_silent(s, node) | (s.place[node] == Place.RETURNING)
+
+
+class TwoClients(Rendezvous):
+    """torch's, where the heartbeats have a client of their own."""
+
+    falls_silent = Surroundings.falls_silent
 
 
 class CountsOutages(Rendezvous):
@@ -289,6 +306,8 @@ REPAIRS = (
     Undone(JudgesByItsOwn, "R12", "2 2:2", "other_expiry",
            "live_nodes_stay who_runs_has_a_lease the_replaced_are_expected the_listed_agree", 5),
     Undone(LastWriterSets, "R9", "3 2:3", "other_min", "at_least_min the_listed_agree", 9),
+    Undone(BeatsOnceItRuns, "R15", "2 2:2", "",
+           "live_nodes_stay who_runs_has_a_lease the_replaced_are_expected", 7),
     Undone(WaitsForEver, "R8", "3 1:2", "", "full_rounds_come_to_rest the_waiting_are_answered", 23),
     Undone(MovesNobodyUp, "R8", "3 2:3", "", "the_waiting_are_answered", 22),
     Undone(ClosesAsItFails, "R10", "2 1:2", "join_timeout", "closing_is_earned", 9),
@@ -330,6 +349,18 @@ def test_a_late_node_may_leave_without_a_word(max_nodes: int) -> None:
     found = report_of(LeavesWithoutAWord, "join_timeout crash worker_failure", 2, max_nodes)
     assert violated(found) == set()
     assert "withdraw" not in found.never_fired
+
+
+@pytest.mark.parametrize(("cls", "states", "more"), [(Rendezvous, 180, {"live_nodes_stay"}), (TwoClients, 176, set())])
+def test_torchs_member_that_waits_for_its_master_is_expelled_for_want_of_a_client(
+    cls: type[Rendezvous], states: int, more: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R15. Without a fault: an ordinary scale-up, whose newcomer nobody tells the master."""
+    if cls is TwoClients:
+        monkeypatch.setitem(BEATING, Edition.TORCH, BEATING[Edition.SEED])
+    found = check(cls(node=2, min_nodes=1, max_nodes=2, edition=Edition.TORCH), engine="explicit")
+    assert violated(found) == {"agree_on_master", "members_learn_the_master"} | more
+    assert found.exploration.distinct == states
 
 
 def test_every_finding_of_the_rendezvous_has_a_repair_that_keeps_it_away() -> None:

@@ -1,6 +1,6 @@
 """What is known to be wrong with the editions, and the runs that show it. Data only: `trystate verify` checks it.
 
-R1 to R14 are defects of torch 2.13 that the checker finds in the edition TORCH and that happen again on torch's
+R1 to R15 are defects of torch 2.13 that the checker finds in the edition TORCH and that happen again on torch's
 own classes (`trystate replay NAME`). Most are as old as torch 1.10, so that the edition SEED has them too.
 """
 
@@ -57,6 +57,9 @@ _FINDINGS = (
     Finding("departure-unnoticed", "R14",
             "When a member dies or leaves, nothing tells the others: they run on, or wait for its master.",
             "make a missed heartbeat a membership change"),
+    Finding("connecting-node-expelled", "R15",
+            "A node that waits for the master's address cannot beat: its store client serves one call at a time.",
+            "give the heartbeats a connection of their own"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
@@ -97,32 +100,39 @@ TORCH, SEED, OURS = Edition.TORCH, Edition.SEED, Edition.TRYSTATE
 
 # fmt: off
 _TORCH_RUNS = (
+    _run(TORCH, "2 1:2", R1=LEARN, R2=MASTER, R15=EXPELLED),
     _run(TORCH, "2 2:2", idle=NO_WAITING),
     _run(TORCH, "2 2:2", "worker_failure", R3=WORLD, rounds=4),
-    _run(TORCH, "2 2:2", "crash", idle=NO_WAITING, R4=WORLD, R14=GONE + LEARN),
-    _run(TORCH, "2 2:2", "stall", R6=TOLD + WAIT + LEARN, R4=WORLD),
-    _run(TORCH, "2 2:2", "outage", R7=REST_FOR_EVER + TOLD + WAIT + LEARN, R4=WORLD),
+    _run(TORCH, "2 2:2", "crash", idle=NO_WAITING, R4=WORLD, R14=GONE + LEARN, R15=REST_FOR_EVER),
+    _run(TORCH, "2 2:2", "stall", R6=TOLD + LEARN, R4=WORLD, R15=EXPELLED + REST_FOR_EVER),
+    _run(TORCH, "2 2:2", "outage", R7=REST_FOR_EVER + TOLD + LEARN, R4=WORLD, R15=EXPELLED),
     _run(TORCH, "2 2:2", "clock_skew", idle=NO_WAITING, R5=WORLD + EXPELLED + TOLD),
-    _run(TORCH, "2 2:2", "clock_step", R13=EXPELLED + WORLD + TOLD + LEARN),
+    _run(TORCH, "2 2:2", "clock_step", R13=EXPELLED + WORLD + TOLD),
     _run(TORCH, "2 2:2", "other_expiry", R12=EXPELLED + WORLD + TOLD + LEARN + WAIT),
-    _run(TORCH, "2 2:2", "join_timeout", idle=NO_WAITING, R10=CLOSING, R4=WORLD[1:], R14=LEARN),
+    _run(TORCH, "2 2:2", "join_timeout", idle=NO_WAITING, R10=CLOSING, R4=WORLD[2:], R14=LEARN,
+         R15=EXPELLED + REST_FOR_EVER),
     _run(TORCH, "2 2:2", "job_end", idle=NO_WAITING, R4=WORLD[1:]),
-    _run(TORCH, "2 2:2", "partition", R6=TOLD + WAIT + LEARN, R4=WORLD),
-    _run(TORCH, "2 1:2", "outage", R7=GROUPS + TOLD + WAIT + LEARN + REST_FOR_EVER, R2=MASTER, R4=RANKS),
-    _run(TORCH, "3 2:3", R1=LEARN, R2=MASTER, R3=WORLD),
+    _run(TORCH, "2 2:2", "partition", R6=TOLD + LEARN, R4=WORLD, R15=EXPELLED + REST_FOR_EVER),
+    _run(TORCH, "2 1:2", "outage", R7=GROUPS + TOLD + LEARN + REST_FOR_EVER, R2=MASTER, R4=RANKS, R15=EXPELLED),
+    _run(TORCH, "3 2:3", R1=LEARN, R2=MASTER, R3=WORLD, R15=EXPELLED),
     _run(TORCH, "3 2:2"),
     _run(TORCH, "3 2:2", "job_end", R4=WORLD[1:]),
-    _run(TORCH, "3 2:2", "worker_failure", R8=REST + WAIT, R3=WORLD, R1=LEARN, R2=MASTER),
-    _run(TORCH, "3 2:3", "worker_failure", R1=LEARN + WAIT, R2=MASTER, R3=WORLD),
-    _run(TORCH, "3 2:3", "crash", R14=GONE + WAIT + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
-    _run(TORCH, "3 2:3", "crash", "restart", R14=GONE + WAIT + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
-    _run(TORCH, "3 2:3", "stall", R6=GROUPS + TOLD + WAIT + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
-    _run(TORCH, "3 2:3", "outage", R7=GROUPS + TOLD + WAIT + LEARN + REST_FOR_EVER, R1=LEARN, R2=MASTER,
-         R3=WORLD, R4=WORLD),
-    _run(TORCH, "3 2:3", "other_expiry", R12=GROUPS + EXPELLED + NO_ROUND + WAIT + LEARN + TOLD + WORLD, R2=MASTER),
-    _run(TORCH, "3 2:3", "join_timeout", R10=CLOSING, R14=LEARN, R1=LEARN, R2=MASTER, R3=WORLD),
-    _run(TORCH, "3 2:3", "job_end", R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD),
-    _run(TORCH, "3 2:4", "other_min", R9=NO_ROUND + DEADLINE, R1=LEARN, R2=MASTER, R3=WORLD),
+    _run(TORCH, "3 2:2", "worker_failure", R8=REST + WAIT, R3=WORLD, R2=MASTER, R15=EXPELLED),
+    _run(TORCH, "3 2:3", "worker_failure", R1=LEARN, R2=MASTER, R3=WORLD, R15=EXPELLED),
+    _run(TORCH, "3 2:3", "crash", R14=GONE + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD,
+         R15=EXPELLED + REST_FOR_EVER),
+    _run(TORCH, "3 2:3", "crash", "restart", R14=GONE + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD,
+         R15=EXPELLED + REST_FOR_EVER),
+    _run(TORCH, "3 2:3", "stall", R6=GROUPS + TOLD + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD,
+         R15=EXPELLED + REST_FOR_EVER),
+    _run(TORCH, "3 2:3", "outage", R7=GROUPS + TOLD + LEARN + REST_FOR_EVER, R1=LEARN, R2=MASTER,
+         R3=WORLD, R4=WORLD, R15=EXPELLED),
+    _run(TORCH, "3 2:3", "other_expiry", R12=GROUPS + EXPELLED + NO_ROUND + WAIT + LEARN + TOLD + WORLD, R2=MASTER,
+         R15=EXPELLED),
+    _run(TORCH, "3 2:3", "join_timeout", R10=CLOSING, R14=LEARN, R1=LEARN, R2=MASTER, R3=WORLD,
+         R15=EXPELLED + REST_FOR_EVER),
+    _run(TORCH, "3 2:3", "job_end", R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD, R15=EXPELLED + REST_FOR_EVER),
+    _run(TORCH, "3 2:4", "other_min", R9=NO_ROUND + DEADLINE, R1=LEARN, R2=MASTER, R3=WORLD, R15=EXPELLED),
     _holders(TORCH, "2 2:2"),
     _holders(TORCH, "2 2:2", "worker_failure"),
     _holders(TORCH, "2 2:2", "join_timeout"),

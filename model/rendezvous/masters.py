@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..language import Expr, arc, ite, named, not_, ord_, transition
-from .shared import BEFORE, Condition, P, S
+from ..language import Expr, any_, arc, ite, named, not_, ord_, transition
+from .shared import BEFORE, Condition, M, P, S
 from .surroundings import Surroundings
 from .vocabulary import Edition
 
@@ -20,6 +20,20 @@ class Masters(Surroundings):
         first = s.saw_rank[node] == 0
         own = s.master[node] == ord_(node) + 1
         return first & ~own if self.edition is TORCH else first
+
+    def falls_silent(self, s: S, node: Expr) -> Condition:
+        """In 2.13 also a node that waits for a master that no member is about to publish: it cannot beat meanwhile."""
+        silent = super().falls_silent(s, node)
+        if self.edition is not TORCH:
+            return silent
+        # A member that finds the round complete, or returns, publishes within a poll of 1 s: long before the expiry.
+        comes = any_(self._returns_soon(s, j) & self.live(s, j) & ~s.cut[j] for j in s.node)
+        in_vain = ~s.returned[node] | ((s.published == 0) & ~comes)
+        return silent | ((s.place[node] == P.CONNECTING) & in_vain)
+
+    def _returns_soon(self, s: S, node: Expr) -> Condition:
+        finds = (s.place[node] == P.JOINING) & (s.member[node] == M.PARTICIPANT) & s.complete
+        return (s.place[node] == P.RETURNING) | finds
 
     def _cached(self, s: S, node: Expr) -> Condition:
         return s.master[node] != 0 if self.edition is TORCH else not_(True)

@@ -32,14 +32,15 @@ class Surroundings(Protocol):
 
     @environment(each="node", fair=True, moves=[arc(H.DUE, H.EXPIRED)])
     def heartbeat_expires(self, s: S, node: Expr) -> None:
-        """Interval × attempts pass for a node that does not beat: down, gone, cut off, or its clock went back."""
+        """Interval × attempts pass for a node that does not beat."""
         s.when(s.hb[node] == H.DUE, self.falls_silent(s, node))
         s.hb[node] = H.EXPIRED
 
     def falls_silent(self, s: S, node: Expr) -> Condition:
-        """In ours no clock is compared, and who does not reach the store counts nobody's silence.
+        """The node is down, gone, cut off, or its clock went back.
 
-        There a node that is cut off has stopped its workers before others take it for dead: its lease ends first.
+        In ours no clock is compared, and an observer that does not reach the store counts no silence. A node that is
+        cut off there has stopped its workers before others take it for dead: its lease ends first.
         """
         down = s.crashed[node] | s.stalled[node] | (s.place[node] == P.LEFT)
         if self.edition in BEFORE:

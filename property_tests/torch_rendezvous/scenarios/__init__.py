@@ -1,4 +1,4 @@
-"""The fourteen findings about torch's dynamic rendezvous, replayed on the torch that is installed.
+"""The fifteen findings about torch's dynamic rendezvous, replayed on the torch that is installed.
 
 Rule: nothing of torch is rewritten. The real `DynamicRendezvousHandler` and `C10dRendezvousBackend` run over
 a real `TCPStore` on the loopback interface; a scenario decides only who is slow, who dies and what a clock
@@ -8,7 +8,7 @@ on a schedule that does no harm: there the same check finds nothing. Scenarios r
 
 from ...replays import Catalogue
 from .departures import departure_unnoticed
-from .heartbeats import clock_steps_back, impatient_observer, never_told, store_pause
+from .heartbeats import clock_steps_back, connecting_node_expelled, impatient_observer, never_told, store_pause
 from .master import master_not_republished, stale_master
 from .membership import late_node_closes, restless_spare, settings_not_agreed
 from .worlds import clock_skew, death_in_window, fast_exit
@@ -47,6 +47,8 @@ _CATALOGUE = Catalogue.of((
      "A live node is never expelled: one whose wall clock steps back stops beating for as long as the step."),
     ("R14", "departure-unnoticed", departure_unnoticed,
      "Departures are noticed: a member that dies is dropped, and those who rely on it are told nothing."),
+    ("R15", "connecting-node-expelled", connecting_node_expelled,
+     "A live node is never expelled: one that waits for the master's address has no client to beat with."),
 ))
 # fmt: on
 

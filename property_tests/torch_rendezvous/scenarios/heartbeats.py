@@ -1,14 +1,20 @@
-"""R6, R7, R12 and R13: a live node is expelled, and two groups run at once.
+"""R6, R7, R12, R13 and R15: a live node is expelled, and two groups run at once.
 
 Rule: no process dies here; every node that is removed is alive, and can reach the store when it matters.
-The cause of all four: a heartbeat is a wall-clock time judged by whoever looks (`_sanitize`). The keep-alive
-operation of a node that is gone from the state has nothing to do, and succeeds (`_should_keep_alive`).
+The cause of the first four: a heartbeat is a wall-clock time judged by whoever looks (`_sanitize`). The keep-alive
+operation of a node that is gone from the state has nothing to do, and succeeds (`_should_keep_alive`). In R15 the
+heartbeat waits for the store client, which is in use.
 """
 
+import time
 from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 
 from ...replays import Observation, Say, judge
-from .nodes import Cluster, Node, Peek, Settings, is_oblivious, wait_for, wait_until_aged
+from .nodes import Cluster, Node, Peek, Settings, is_oblivious, require, wait_for, wait_until_aged
 
 ALWAYS_TOLD = "a removed member is told before another group starts"
 ONE_GROUP = "there are never two groups at once"
@@ -142,6 +148,50 @@ def clock_steps_back(say: Say, *, benign: bool = False) -> Observation:
             _standing(peek, a),
         ]
     return judge(expelled, NEVER_EXPELLED, facts)
+
+
+def connecting_node_expelled(say: Say, *, benign: bool = False) -> Observation:
+    """R15. B waits for the master's address for longer than its window: it does not beat, and A expels it.
+
+    It waits for the reason of R1. `_create_c10d_handler` (registry.py) gives the handler and its backend one TCPStore
+    client, and `TCPStore::get` holds that client's lock until the key is there: the keep-alive thread waits for it.
+    When B has the address, it returns as a member of a round that does not list it. Benign: its backend has a client
+    of its own (`clone`).
+    """
+    settings = Settings(min_nodes=1, max_nodes=2, beats_missed_max=3, store_s=8)
+    with Cluster(say) as cluster:
+        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
+        cluster.join_together(a)
+        store: Any = b.handler._store  # torch's stub knows no clone()
+        require(b.backend._store is store, "the handler and the backend have one client")
+        if benign:
+            b.backend._store = store.clone()
+        b_call = b.join()
+        cluster.until(lambda peek: "B" in peek.waiting, "B waits for the next round")
+        seat_a = a.join().value()
+        wait_for(lambda: b.alive, "B's heartbeats")
+        say(f"{seat_a}; B has joined, and waits for the address, which A does not publish again")
+        began_s, writes = time.monotonic(), b.backend.writes_won
+        if benign:
+            time.sleep(settings.window_s + 1)
+        else:
+            cluster.until(lambda peek: "B" not in peek.participants, "A has removed B from the shared state")
+        own, clone = (b.call(partial(client.check, ["any"])) for client in (store, store.clone()))
+        clone.value()
+        peek, beats = cluster.peek(), b.backend.writes_won - writes
+        facts = [
+            _standing(peek, b),
+            f"B wrote {beats} heartbeats in {time.monotonic() - began_s:.1f} s of waiting",
+            f"a clone of B's client is answered; B's client {'is not' if own.running else 'is'}",
+        ]
+        expelled = b.alive and b_call.running and "B" not in peek.participants
+        for key in (RendezvousStoreInfo.MASTER_ADDR_KEY, RendezvousStoreInfo.MASTER_PORT_KEY):
+            a.handler._get_store().set(key, "0")
+        facts.append(f"with the address {b_call.value()}")
+        own.value()
+    for fact in facts:
+        say(fact)
+    return judge(expelled and beats == 0, NEVER_EXPELLED, facts)
 
 
 def _standing(peek: Peek, node: Node) -> str:
