@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from trystate.model.checker.verdicts import Counterexample
-from trystate.model.language import DecisionTable, Expr, Machine, System, Transition
-from trystate.model.language.text import show
+from trystate.model.language import DecisionTable, Machine, System, Transition
+from trystate.model.language.text import definitions
 
 from .mermaid import sequence_mermaid, state_chart_mermaid
 from .moves import control_states, effect_parts, guard_parts, moves, state_doc, system_title
@@ -86,17 +86,10 @@ def names_markdown(system: System) -> str:
         *(t.guard for t in system.transitions),
         *(w.value for t in system.transitions for w in t.writes),
     ):
-        _collect(expr, found)
+        for name, body in definitions(expr):
+            found.setdefault(name, body)
     rows = [[code(name), code(body)] for name, body in sorted(found.items()) if len(body) <= NAME_MAX]
     return table_of(["name", "stands for"], rows) if rows else ""
-
-
-def _collect(expr: Expr, found: dict[str, str]) -> None:
-    if expr.op == "named":
-        found.setdefault(str(expr.args[0]), show(expr.args[1]))
-    for part in expr.args:
-        if isinstance(part, Expr):
-            _collect(part, found)
 
 
 def state_chart_markdown(machine: Machine) -> str:

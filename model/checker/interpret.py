@@ -10,11 +10,21 @@ import operator
 from collections.abc import Callable, Iterator
 from itertools import product
 
-from ..language.expressions import Expr
+from ..language.expressions import QUANTIFIERS, Expr
 from ..language.systems import State, System
 from .kernel import Binding, Instance, Kernel
 
-Env = dict[Expr, int]
+
+class Env(dict[Expr, int]):
+    """What each variable stands for; `loops` has the members that the quantifiers around stand at, outermost first."""
+
+    __slots__ = ("loops",)
+
+    def __init__(self, binding: Binding | None = None) -> None:
+        super().__init__(binding or {})
+        self.loops: list[int] = []
+
+
 Evaluator = Callable[[State, Env], int]
 
 _BINARY: dict[str, Callable[[int, int], int]] = {
@@ -32,14 +42,14 @@ class Interpreter:
 
     def holds(self, expr: Expr, state: State, binding: Binding | None = None) -> bool:
         """Does the condition hold in this state, with its parameters as bound?"""
-        return bool(self.evaluator(expr)(state, dict(binding or {})))
+        return bool(self.evaluator(expr)(state, Env(binding)))
 
     def value(self, expr: Expr, state: State, binding: Binding | None = None) -> int:
-        return int(self.evaluator(expr)(state, dict(binding or {})))
+        return int(self.evaluator(expr)(state, Env(binding)))
 
     def allowed(self, instance: Instance, state: State) -> bool:
         """Does the guard hold? (The step may still change nothing.)"""
-        return bool(self.evaluator(instance.transition.guard)(state, instance.binding))
+        return self.holds(instance.transition.guard, state, instance.binding)
 
     def apply(self, instance: Instance, state: State) -> State:
         """The state after the step's effects, whatever its guard says."""
@@ -47,7 +57,7 @@ class Interpreter:
         for name, body in instance.transition.effects.items():
             slot = self.system.slots[name]
             value = self.evaluator(body)
-            env = instance.binding
+            env = Env(instance.binding)
             places = slot.placeholders()
             for indices in product(*(range(d.size) for d in slot.dims)):
                 env.update(zip(places, indices, strict=True))
@@ -82,9 +92,12 @@ class Interpreter:
             return lambda state, env: value
         if op == "var":
             return lambda state, env: env[expr]
+        if op == "bound":
+            place = -1 - args[0]
+            return lambda state, env: env.loops[place]
         if op == "read":
             return self._read(expr)
-        if op in ("any", "count"):
+        if op in QUANTIFIERS:
             return self._quantifier(expr)
         if op in ("named", "int", "ord"):
             return self.evaluator(args[-1])
@@ -115,18 +128,19 @@ class Interpreter:
         return lambda state, env: state[position[name, tuple(p(state, env) for p in parts)]]
 
     def _quantifier(self, expr: Expr) -> Evaluator:
-        var, body = expr.args
+        sort, body = expr.args
         inner = self.evaluator(body)
-        members = range(var.sort.size)
+        members = range(sort.size)
 
-        def values(state: State, env: Env) -> Iterator[int]:
-            outer = env.get(var)
+        def values(state: State, env: Env) -> list[int]:
+            env.loops.append(0)
+            found = []
             for k in members:
-                env[var] = k
-                yield inner(state, env)
-            if outer is not None:
-                env[var] = outer
+                env.loops[-1] = k
+                found.append(int(inner(state, env)))
+            env.loops.pop()
+            return found
 
         if expr.op == "any":
-            return lambda state, env: any([*values(state, env)])
-        return lambda state, env: sum(int(v) for v in values(state, env))
+            return lambda state, env: any(values(state, env))
+        return lambda state, env: sum(values(state, env))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import LimitReached
-from ..language.expressions import Expr
+from ..language.expressions import Expr, const
 from ..language.systems import State, System
 from .explicit import ExplicitEngine
 from .interpret import Interpreter
@@ -68,16 +68,17 @@ class _Images:
     def __init__(self, fine: System, coarse: System, mapping: Mapping[str, Expr]) -> None:
         self.states: list[State] = []
         self._numbers: dict[State, int] = {}
-        interpreter = Interpreter(fine)
-        self._values = []
-        for cell in coarse.cells:
-            body = mapping.get(cell.slot.name)
-            env = dict(zip(cell.slot.placeholders(), cell.indices, strict=True))
-            constant = cell.slot.initial[0]
-            self._values.append((None, {}, constant) if body is None else (interpreter.evaluator(body), env, 0))
+        self._fine = Interpreter(fine)
+        self._values = [
+            (
+                mapping.get(cell.slot.name, const(cell.slot.initial[0], cell.sort)),
+                dict(zip(cell.slot.placeholders(), cell.indices, strict=True)),
+            )
+            for cell in coarse.cells
+        ]
 
     def map(self, state: State) -> State:
-        return tuple(c if f is None else int(f(state, dict(env))) for f, env, c in self._values)
+        return tuple(self._fine.value(tree, state, places) for tree, places in self._values)
 
     def of(self, state: State) -> int:
         image = self.map(state)

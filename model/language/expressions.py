@@ -8,8 +8,13 @@ Operators (`op`, its `args`):
     const (value)               read (field, *indices)         var (name)
     eq (a, b)   lt (a, b)       not (a)   and (*xs)            ite (c, a, b)
     add (a, b)  sub (a, b)      int (a bool as 0 or 1)         ord (an index as an int)
-    any (var, body)             count (var, body)              named (label, body)
+    any (sort, body)            count (sort, body)             bound (level)
+    named (label, body)
 Everything else (or, implies, <=, all, ...) is spelled with these.
+
+A quantifier binds by position, not by name: in its body `bound` with level k is the index of the quantifier that
+stands k quantifiers further out (de Bruijn, 1972). What is put into a tree contains no `bound` that leads out of it,
+so no substitution can capture anything, and quantifiers that differ in names alone are one tree.
 """
 
 from __future__ import annotations
@@ -23,6 +28,8 @@ from typing import Any
 from . import source
 from .sorts import BOOL, Sort, enum_sort, int_sort, ordinal
 
+QUANTIFIERS = ("any", "count")
+
 _serials = itertools.count()
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Expr] = weakref.WeakValueDictionary()
 
@@ -32,12 +39,13 @@ Value = "Expr | bool | int | enum.Enum"
 class Expr:
     """One node of an expression tree; immutable and interned."""
 
-    __slots__ = ("__weakref__", "_free", "args", "op", "serial", "sort")
+    __slots__ = ("__weakref__", "_free", "args", "op", "reach", "serial", "sort")
 
     op: str
     args: tuple[Any, ...]
     sort: Sort
     serial: int
+    reach: int  # how many quantifiers have to stand around it for each `bound` in it to have its own
     _free: frozenset[Expr]
 
     def __new__(cls, op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
@@ -46,18 +54,19 @@ class Expr:
         if found is None:
             found = object.__new__(cls)
             found.op, found.args, found.sort, found.serial = op, args, sort, next(_serials)
+            inner = args[0] + 1 if op == "bound" else max((x.reach for x in args if isinstance(x, Expr)), default=0)
+            found.reach = inner - 1 if inner and op in QUANTIFIERS else inner
             _interned[key] = found
         return found
 
     @property
     def free(self) -> frozenset[Expr]:
-        """The variables in it that no quantifier in it binds."""
+        """The variables in it."""
         try:
             return self._free
         except AttributeError:
             inner = frozenset[Expr]().union(*(x.free for x in self.args if isinstance(x, Expr)))
-            bound = self.args[:1] if self.op in ("any", "count") else ()
-            self._free = frozenset((self,)) if self.op == "var" else inner.difference(bound)
+            self._free = frozenset((self,)) if self.op == "var" else inner
             return self._free
 
     def __hash__(self) -> int:
@@ -281,6 +290,10 @@ def named(label: str, value: Any) -> Expr:
 
 
 def read(field: str, indices: tuple[Expr, ...], sort: Sort) -> Expr:
+    for k, index in enumerate(indices):
+        if index.op == "ite":
+            condition, *chosen = index.args
+            return ite(condition, *(read(field, (*indices[:k], i, *indices[k + 1 :]), sort) for i in chosen))
     return Expr("read", (field, *indices), sort)
 
 
@@ -288,14 +301,17 @@ def variable(name: str, sort: Sort) -> Expr:
     return Expr("var", (name,), sort)
 
 
-def bind(op: str, var: Expr, body: Expr) -> Expr:
-    """`any` or `count` of `body` over all values of `var`; the body without the variable is folded."""
+def bound(level: int, sort: Sort) -> Expr:
+    return Expr("bound", (level,), sort)
+
+
+def bind(op: str, over: Sort, body: Expr) -> Expr:
+    """`any` or `count` of `body`, whose `bound` of level 0 goes over a whole sort; a constant body is folded."""
     if body.op == "const":
         if op == "any":
             return body
-        return lift(var.sort.size * body.args[0])
-    sort = BOOL if op == "any" else int_sort(0, var.sort.size)
-    return Expr(op, (var, body), sort)
+        return lift(over.size * body.args[0])
+    return Expr(op, (over, body), BOOL if op == "any" else int_sort(0, over.size))
 
 
 _BUILD: dict[str, Callable[..., Expr]] = {
@@ -306,7 +322,7 @@ _BUILD: dict[str, Callable[..., Expr]] = {
 
 def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
     """The same operator on other arguments, folded anew."""
-    if expr.op in ("any", "count"):
+    if expr.op in QUANTIFIERS:
         return bind(expr.op, args[0], args[1])
     if expr.op == "read":
         return read(args[0], args[1:], expr.sort)
@@ -314,7 +330,10 @@ def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
 
 
 def substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr] | None = None) -> Expr:
-    """Replace variables (or whole reads) by expressions. Share `memo` between calls with one mapping."""
+    """Replace variables (or whole reads) by expressions, also below quantifiers, which capture nothing.
+
+    Share `memo` between calls with one mapping.
+    """
     variables = all(key.op == "var" for key in mapping)
     return _substitute(expr, mapping, {} if memo is None else memo, variables)
 
@@ -326,7 +345,8 @@ def _substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr], v
     if found is None:
         if expr in mapping:
             found = mapping[expr]
-        elif expr.op in ("const", "var"):
+            assert found.reach == 0, f"{found} was taken out of a quantifier: open it first"
+        elif expr.op in ("const", "var", "bound"):
             found = expr
         else:
             args = tuple(_substitute(x, mapping, memo, variables) if isinstance(x, Expr) else x for x in expr.args)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import FALSE, TRUE, Expr, and_, const, equal, lift, not_, or_, ord_, rebuild, substitute, variable
-from .quantifiers import close, loop_variable
+from .expressions import QUANTIFIERS, Expr, and_, equal, lift, not_, or_, read, rebuild, substitute, variable
+from .quantifiers import close, loop_variable, opened
 from .sorts import enum_sort
 from .state import SymbolicState
 from .transitions import Arc, Transition
@@ -116,23 +116,22 @@ def apply_effects(expr: Expr, t: Transition, memo: dict[Expr, Expr]) -> Expr:
     if found is not None:
         return found
     if expr.op == "read":
+        indices = tuple(apply_effects(i, t, memo) for i in expr.args[1:])
         slot_body = t.effects.get(expr.args[0])
         if slot_body is None:
-            found = expr
+            found = read(expr.args[0], indices, expr.sort)
         else:
-            places = (variable(f"@{k}", i.sort) for k, i in enumerate(expr.args[1:]))
-            found = substitute(slot_body, dict(zip(places, expr.args[1:], strict=True)))
+            places = (variable(f"@{k}", i.sort) for k, i in enumerate(indices))
+            found = substitute(slot_body, dict(zip(places, indices, strict=True)))
     elif expr.op in ("const", "var"):
         found = expr
-    elif expr.op in ("any", "count"):
-        # An effect may have a quantifier of the same name: it must not capture this one's index.
-        loop = loop_variable(expr.args[0].sort)
-        body = substitute(expr.args[1], {expr.args[0]: loop})
-        found = close(expr.op, loop, apply_effects(body, t, memo))
+    elif expr.op in QUANTIFIERS:
+        loop = loop_variable(expr.args[0])
+        found = close(expr.op, loop, apply_effects(opened(expr, loop), t, memo))
     else:
         found = rebuild(expr, tuple(apply_effects(x, t, memo) if isinstance(x, Expr) else x for x in expr.args))
     memo[expr] = found
     return found
 
 
-__all__ = ["FALSE", "TRUE", "Machine", "View", "apply_effects", "const", "machine", "make_machine", "ord_"]
+__all__ = ["Machine", "View", "apply_effects", "machine", "make_machine"]

@@ -7,11 +7,23 @@ yields one symbolic index, and the quantifier binds whatever index its generator
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import source
-from .expressions import FALSE, Expr, and_, as_int, bind, const, lift, not_, or_, rebuild, substitute, variable
+from .expressions import (
+    QUANTIFIERS,
+    Expr,
+    as_int,
+    bind,
+    bound,
+    const,
+    lift,
+    not_,
+    or_,
+    rebuild,
+    variable,
+)
 from .sorts import Sort
 
 _fresh = itertools.count()
@@ -47,15 +59,42 @@ def is_loop_variable(expr: Expr) -> bool:
     return expr.op == "var" and "#" in expr.args[0]
 
 
-def _depth(expr: Expr) -> int:
-    inner = max((_depth(x) for x in expr.args if isinstance(x, Expr)), default=0)
-    return inner + 1 if expr.op in ("any", "count") else inner
-
-
 def close(op: str, loop: Expr, body: Expr) -> Expr:
-    """Bind a loop variable: one name per nesting depth, so that equal quantifiers are one tree."""
-    name = variable(f"{loop.sort.name}.{'jklmnopq'[_depth(body)]}", loop.sort)
-    return bind(op, name, substitute(body, {loop: name}))
+    """The quantifier whose index is a loop variable of the body."""
+
+    def place(expr: Expr, level: int) -> Expr | None:
+        if loop not in expr.free:
+            return expr
+        return bound(level, loop.sort) if expr is loop else None
+
+    return bind(op, loop.sort, _replaced(body, place, 0, {}))
+
+
+def opened(quantifier: Expr, index: Expr) -> Expr:
+    """The body of a quantifier for one index: a member, or a loop variable that `close` binds again."""
+
+    def place(expr: Expr, level: int) -> Expr | None:
+        if expr.reach <= level:
+            return expr
+        return index if expr.op == "bound" else None
+
+    return _replaced(quantifier.args[1], place, 0, {})
+
+
+def _replaced(
+    expr: Expr, place: Callable[[Expr, int], Expr | None], level: int, memo: dict[tuple[int, int], Expr]
+) -> Expr:
+    """`expr` below `level` quantifiers; `place` says what a part becomes, or None to look at its own parts."""
+    key = expr.serial, level
+    found = memo.get(key)
+    if found is None:
+        found = place(expr, level)
+        if found is None:
+            inner = level + (expr.op in QUANTIFIERS)
+            parts = (_replaced(x, place, inner, memo) if isinstance(x, Expr) else x for x in expr.args)
+            found = rebuild(expr, tuple(parts))
+        memo[key] = found
+    return found
 
 
 def _bound(op: str, values: Iterable[Any]) -> Expr:
@@ -66,7 +105,8 @@ def _bound(op: str, values: Iterable[Any]) -> Expr:
         body = lift(value)
         if body.sort.kind != "bool":
             source.refuse(f"{op} wants conditions, but {body} is of sort {body.sort.name}")
-        mine = [v for v in _open if v not in outer and (op == "count" or v in body.free)]
+        running = tuple(_open)  # a copy: garbage collection may end a loop that a refusal has left, at any time
+        mine = [v for v in running if v not in outer and (op == "count" or v in body.free)]
         if op == "count" and len(mine) > 1:
             source.refuse("count() goes over one index: nest any_() inside it for more")
         for v in reversed(mine):
@@ -97,10 +137,9 @@ def expand(expr: Expr, memo: dict[Expr, Expr]) -> Expr:
     found = memo.get(expr)
     if found is not None:
         return found
-    if expr.op in ("any", "count"):
-        var, body = expr.args
-        sort: Sort = var.sort
-        each = [expand(substitute(body, {var: const(i, sort)}), memo) for i in range(sort.size)]
+    if expr.op in QUANTIFIERS:
+        sort: Sort = expr.args[0]
+        each = [expand(opened(expr, const(i, sort)), memo) for i in range(sort.size)]
         found = or_(*each) if expr.op == "any" else sum((as_int(x) for x in each[1:]), as_int(each[0]))
     elif expr.op == "named":
         found = expand(expr.args[1], memo)
@@ -112,4 +151,4 @@ def expand(expr: Expr, memo: dict[Expr, Expr]) -> Expr:
     return found
 
 
-__all__ = ["FALSE", "IndexSet", "all_", "and_", "any_", "count", "expand", "is_loop_variable"]
+__all__ = ["IndexSet", "all_", "any_", "close", "count", "expand", "is_loop_variable", "opened"]

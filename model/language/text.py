@@ -2,66 +2,98 @@
 
 from __future__ import annotations
 
-from .expressions import Expr
+import itertools
+from collections.abc import Iterator
+
+from .expressions import QUANTIFIERS, Expr
 
 _SYMBOL = {"eq": "=", "lt": "<", "add": "+", "sub": "−"}
-_LOOP = "jklmnopq"
+_LETTERS = "jklmnopq"
+
+Names = tuple[str, ...]  # what the quantifiers around a tree call their indices, the innermost first
 
 
-def show(expr: Expr) -> str:
+def show(expr: Expr, names: Names = ()) -> str:
     """One line of text. Names given with `named()` stand for what they name."""
     op, args = expr.op, expr.args
     if op == "const":
         return expr.sort.show(args[0])
     if op == "var":
-        return _variable(args[0])
+        return _variable(expr)
+    if op == "bound":
+        return names[args[0]] if args[0] < len(names) else f"#{args[0] - len(names)}"  # taken out of its quantifier
     if op == "read":
-        return f"{args[0]}[{', '.join(show(i) for i in args[1:])}]" if args[1:] else str(args[0])
+        return f"{args[0]}[{', '.join(show(i, names) for i in args[1:])}]" if args[1:] else str(args[0])
     if op == "named":
         return str(args[0])
     if op == "not":
-        return _negation(args[0])
+        return _negation(args[0], names)
     if op == "and":
-        return " ∧ ".join(_operand(x, "∨") for x in args)
+        return " ∧ ".join(_operand(x, names, "∨") for x in args)
     if op == "int":
-        return _operand(args[0])
+        return _operand(args[0], names)
     if op == "ord":
-        return show(args[0])
-    if op == "any":
-        return f"∃ {show(args[0])}: {_operand(args[1])}"
-    if op == "count":
-        return f"#{{{show(args[0])}: {show(args[1])}}}"
+        return show(args[0], names)
+    if op in QUANTIFIERS:
+        inner = _below(expr, names)
+        if op == "any":
+            return f"∃ {inner[0]}: {_operand(args[1], inner)}"
+        return f"#{{{inner[0]}: {show(args[1], inner)}}}"
     if op == "ite":
-        return f"{_operand(args[0])} ? {_operand(args[1])} : {_operand(args[2])}"
-    return f"{_operand(args[0])} {_SYMBOL[op]} {_operand(args[1])}"
+        return f"{_operand(args[0], names)} ? {_operand(args[1], names)} : {_operand(args[2], names)}"
+    return f"{_operand(args[0], names)} {_SYMBOL[op]} {_operand(args[1], names)}"
 
 
-def _variable(name: str) -> str:
-    if name.startswith("@"):
-        return _LOOP[int(name[1:])]
-    return name.split(".")[-1].split("#")[0]
+def _variable(var: Expr) -> str:
+    name: str = var.args[0]
+    return _letter(int(name[1:])) if name.startswith("@") else name.split("#")[0]
 
 
-def _negation(inner: Expr) -> str:
+def _letter(number: int) -> str:
+    """j, k, ... q, j2, k2, ..."""
+    again, which = divmod(number, len(_LETTERS))
+    return _LETTERS[which] + (str(again + 1) if again else "")
+
+
+def _below(quantifier: Expr, names: Names) -> Names:
+    """With the name of its own index: by how many quantifiers are nested in it, and unlike any other in sight."""
+    taken = {*names, *map(_variable, quantifier.free)}
+    letters = map(_letter, itertools.count(_nested(quantifier.args[1], {})))
+    return next(letter for letter in letters if letter not in taken), *names
+
+
+def _nested(expr: Expr, memo: dict[Expr, int]) -> int:
+    """How many quantifiers are nested in a tree at most."""
+    if expr not in memo:
+        inner = max((_nested(x, memo) for x in expr.args if isinstance(x, Expr)), default=0)
+        memo[expr] = inner + (expr.op in QUANTIFIERS)
+    return memo[expr]
+
+
+def _negation(inner: Expr, names: Names) -> str:
     if inner.op == "and" and all(x.op == "not" for x in inner.args):
-        return " ∨ ".join(_operand(x.args[0], "∧") for x in inner.args)
+        return " ∨ ".join(_operand(x.args[0], names, "∧") for x in inner.args)
     if inner.op == "and":
-        return " ∨ ".join(_operand(x.args[0] if x.op == "not" else Expr("not", (x,), x.sort), "∧") for x in inner.args)
+        return " ∨ ".join(_operand(_opposite(x), names, "∧") for x in inner.args)
     if inner.op == "eq":
-        return f"{_operand(inner.args[0])} ≠ {_operand(inner.args[1])}"
+        return f"{_operand(inner.args[0], names)} ≠ {_operand(inner.args[1], names)}"
     if inner.op == "lt":
-        return f"{_operand(inner.args[0])} ≥ {_operand(inner.args[1])}"
+        return f"{_operand(inner.args[0], names)} ≥ {_operand(inner.args[1], names)}"
     if inner.op == "any":
-        body = inner.args[1]
-        negated = body.args[0] if body.op == "not" else Expr("not", (body,), body.sort)
-        return f"∀ {show(inner.args[0])}: {_operand(negated)}"
-    return f"¬{_operand(inner)}"
+        below = _below(inner, names)
+        return f"∀ {below[0]}: {_operand(_opposite(inner.args[1]), below)}"
+    return f"¬{_operand(inner, names)}"
 
 
-def _operand(expr: Expr, loose: str = "") -> str:
+def _opposite(expr: Expr) -> Expr:
+    """Its negation, unfolded."""
+    return expr.args[0] if expr.op == "not" else Expr("not", (expr,), expr.sort)
+
+
+def _operand(expr: Expr, names: Names, loose: str = "") -> str:
     """Parenthesise what binds less tightly than its surroundings."""
-    text = show(expr)
-    if expr.op in ("const", "var", "read", "named", "count", "int", "ord"):
+    text = show(expr, names)
+    if expr.op in ("const", "var", "bound", "read", "named", "count", "int", "ord"):
         return text
     if expr.op == "not" and text.startswith("¬"):
         return text
@@ -70,6 +102,16 @@ def _operand(expr: Expr, loose: str = "") -> str:
     if expr.op == "and" and loose == "∧":
         return text
     return f"({text})"
+
+
+def definitions(expr: Expr, names: Names = ()) -> Iterator[tuple[str, str]]:
+    """The label of each named value in a tree, and the text of what it stands for, outermost first."""
+    if expr.op == "named":
+        yield expr.args[0], show(expr.args[1], names)
+    inner = _below(expr, names) if expr.op in QUANTIFIERS else names
+    for part in expr.args:
+        if isinstance(part, Expr):
+            yield from definitions(part, inner)
 
 
 def assignment(field: str, indices: tuple[Expr, ...], value: Expr) -> str:
