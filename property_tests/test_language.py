@@ -401,7 +401,7 @@ def test_a_machine_per_unknown_index_is_an_error() -> None:
         return s.mood
 
     assert declare(humour=machine(Mood, each="cat")(humour)) == (
-        blamed("cat") + "humour: each='cat' is not an index of the system"
+        blamed("cat") + "humour: each='cat' is not an index of the system (node)"
     )
 
 

@@ -10,14 +10,15 @@ A step that changes nothing is not a step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from ..language.expressions import Expr, const, equal, lift, not_, or_, read, substitute
-from ..language.fields import Cell
+from ..language.expressions import Expr, and_, const, equal, lift, not_, or_, read, substitute
+from ..language.fields import Cell, is_placeholder
 from ..language.quantifiers import expand
+from ..language.state import Write
 from ..language.systems import State, System
 from ..language.transitions import Kind, Transition
 
@@ -176,22 +177,32 @@ class Kernel:
         return or_(*(not_(equal(self.cell_read(*self.cells[k].key), value)) for k, value in effects))
 
     def out_of_range(self, instance: Instance) -> list[tuple[str, Expr]]:
-        """For each effect whose tree could leave its field's range: the line, and the condition that it does."""
+        """For each line that could leave a value out of its field's range: the line, and the condition that it does.
+
+        A value that a later line of the step replaces is none: the two may be assigned to one member by two names.
+        """
         out = []
-        for write in instance.transition.writes:
+        for number, write in enumerate(instance.transition.writes, 1):
             slot = self.system.slots[write.field]
             if slot.sort.kind != "int":
                 continue
             value = write.value
             if value.sort.low >= slot.sort.low and value.sort.high <= slot.sort.high:
                 continue
-            loops = [i for i in write.indices if i.op == "var" and i.args[0].startswith("@")]
-            for indices in product(*(range(v.sort.size) for v in loops)):
-                binding = {**instance.binding, **dict(zip(loops, indices, strict=True))}
+            later = [w for w in instance.transition.writes[number:] if w.field == write.field]
+            loops = [i for i in write.indices if is_placeholder(i)]
+            for members in product(*(range(v.sort.size) for v in loops)):
+                binding = {**instance.binding, **dict(zip(loops, members, strict=True))}
                 tree = self.closed(value, binding)
-                bad = or_(lift(slot.sort.low) > tree, tree > slot.sort.high)
-                out.append((write.line, bad))
+                place = [self.closed(i, binding) for i in write.indices]
+                replaced = or_(*(self._assigns(w, instance, place) for w in later))
+                out.append((write.line, and_(or_(lift(slot.sort.low) > tree, tree > slot.sort.high), not_(replaced))))
         return out
+
+    def _assigns(self, write: Write, instance: Instance, place: Sequence[Expr]) -> Expr:
+        """Closed condition: this line assigns the member at these indices. A loop assigns every member."""
+        pairs = [(i, at) for i, at in zip(write.indices, place, strict=True) if not is_placeholder(i)]
+        return and_(*(equal(self.closed(i, instance.binding), at) for i, at in pairs))
 
     @cached_property
     def progress_instances(self) -> tuple[Instance, ...]:

@@ -92,6 +92,11 @@ def constant(default: int, doc: str = "") -> Any:
     return Constant(default, doc)
 
 
+def is_placeholder(expr: Expr) -> bool:
+    """One of the variables of `Slot.placeholders`?"""
+    return expr.op == "var" and expr.args[0].startswith("@")
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A field of a system of a given size."""

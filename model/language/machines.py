@@ -11,7 +11,7 @@ from . import source
 from .expressions import QUANTIFIERS, Expr, and_, equal, lift, not_, or_, read, rebuild, substitute, variable
 from .quantifiers import close, loop_variable, opened
 from .sorts import enum_sort
-from .state import SymbolicState
+from .state import SymbolicState, parameters
 from .transitions import Arc, Transition
 
 if TYPE_CHECKING:
@@ -99,9 +99,7 @@ class Machine:
 
 def make_machine(system: System, name: str, view: View) -> Machine:
     at = source.line_of(view.body.__code__)
-    if view.each and view.each not in system.index_sorts:
-        source.refuse(f"{name}: each={view.each!r} is not an index of the system", at=at)
-    params = (variable(view.each, system.index_sorts[view.each]),) if view.each else ()
+    params = parameters(system, name, (view.each,) if view.each else (), at)
     state = SymbolicState(system, frozen=f"the machine {name}")
     control = lift(view.body(system, state, *params))
     if control.sort is not enum_sort(view.states):

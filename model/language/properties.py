@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import Expr, lift, variable
+from .expressions import Expr, lift
 from .quantifiers import is_loop_variable
-from .state import SymbolicState
+from .state import SymbolicState, parameters
 
 if TYPE_CHECKING:
     from .systems import System
@@ -130,11 +130,7 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
     """Run a property's body on symbolic states."""
     at = source.line_of(claim.body.__code__)
     doc = (claim.body.__doc__ or "").strip().split("\n")[0]
-    for dim in claim.each:
-        if dim not in system.index_sorts:
-            known = ", ".join(system.index_sorts) or "none"
-            source.refuse(f"{name}: each={dim!r} is not an index of the system ({known})", at=at)
-    params = tuple(variable(dim, system.index_sorts[dim]) for dim in claim.each)
+    params = parameters(system, name, claim.each, at)
     state = SymbolicState(system, frozen=f"the property {name}")
     if claim.form is Form.STEP:
         conditions = {}

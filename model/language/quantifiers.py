@@ -105,7 +105,7 @@ def _bound(op: str, values: Iterable[Any]) -> Expr:
         body = lift(value)
         if body.sort.kind != "bool":
             source.refuse(f"{op} wants conditions, but {body} is of sort {body.sort.name}")
-        running = tuple(_open)  # a copy: garbage collection may end a loop that a refusal has left, at any time
+        running = tuple(_open)  # a copy: garbage collection may end an abandoned loop during the next line
         mine = [v for v in running if v not in outer and (op == "count" or v in body.free)]
         if op == "count" and len(mine) > 1:
             source.refuse("count() goes over one index: nest any_() inside it for more")

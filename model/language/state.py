@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import Expr, and_, const, equal, ite, lift, read, substitute
+from .expressions import Expr, and_, const, equal, ite, lift, read, substitute, variable
 from .fields import Slot
 from .quantifiers import IndexSet, count, is_loop_variable
 from .sequences import view_of
@@ -131,6 +131,17 @@ class ArrayView:
         return count(x.isin(values) if values else x for x in self)
 
 
+def parameters(system: System, name: str, each: tuple[str, ...], at: str) -> tuple[Expr, ...]:
+    """The variables of a declaration with `each`; those of one index that stands more than once are numbered."""
+    for dim in each:
+        if dim not in system.index_sorts:
+            known = ", ".join(system.index_sorts) or "none"
+            source.refuse(f"{name}: each={dim!r} is not an index of the system ({known})", at=at)
+    return tuple(
+        variable(dim if each.count(dim) == 1 else f"{dim}{k}", system.index_sorts[dim]) for k, dim in enumerate(each)
+    )
+
+
 def _current(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...]) -> Expr:
     body = state._bodies.get(slot.name)
     if body is None:
@@ -145,16 +156,16 @@ def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: A
     sort = slot.sort
     if expr.sort.kind != sort.kind or (sort.kind == "enum" and expr.sort.name != sort.name):
         source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} is of sort {expr.sort.name}")
-    if expr.sort.high < sort.low or expr.sort.low > sort.high:
+    if expr.op == "const" and not sort.low <= expr.args[0] <= sort.high:
         source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} lies outside")
     places = slot.placeholders()
     loops = {i: p for i, p in zip(indices, places, strict=True) if is_loop_variable(i)}
     if len({*loops}) < sum(is_loop_variable(i) for i in indices):
         source.refuse(f"{slot.name}: one loop index stands twice, write to the diagonal with an index of its own")
     expr = substitute(expr, dict(loops))
-    if any(is_loop_variable(v) for v in expr.free):
-        source.refuse(f"the loop index escapes into {slot.name}: use count(), any_() or all_() for a total")
     here = and_(*(equal(p, i) for i, p in zip(indices, places, strict=True) if i not in loops))
+    if any(is_loop_variable(v) for v in (*expr.free, *here.free)):
+        source.refuse(f"the loop index escapes into {slot.name}: use count(), any_() or all_() for a total")
     old = state._bodies.get(slot.name, slot.identity())
     state._bodies[slot.name] = ite(here, expr, old)
     shown = tuple(loops.get(i, i) for i in indices)

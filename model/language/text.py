@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from .expressions import QUANTIFIERS, Expr
+from .fields import is_placeholder
 
 _SYMBOL = {"eq": "=", "lt": "<", "add": "+", "sub": "−"}
 _LETTERS = "jklmnopq"
@@ -46,7 +47,7 @@ def show(expr: Expr, names: Names = ()) -> str:
 
 def _variable(var: Expr) -> str:
     name: str = var.args[0]
-    return _letter(int(name[1:])) if name.startswith("@") else name.split("#")[0]
+    return _letter(int(name[1:])) if is_placeholder(var) else name.split("#")[0]
 
 
 def _letter(number: int) -> str:
@@ -116,7 +117,7 @@ def definitions(expr: Expr, names: Names = ()) -> Iterator[tuple[str, str]]:
 
 def assignment(field: str, indices: tuple[Expr, ...], value: Expr) -> str:
     """One effect: `complete := yes`, `∀ j: current[j] := no`."""
-    loops = [show(i) for i in indices if i.op == "var" and i.args[0].startswith("@")]
+    loops = [show(i) for i in indices if is_placeholder(i)]
     where = f"[{', '.join(show(i) for i in indices)}]" if indices else ""
     prefix = f"∀ {', '.join(loops)}: " if loops else ""
     return f"{prefix}{field}{where} := {show(value)}"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import Expr, and_, variable
+from .expressions import Expr, and_
 from .quantifiers import is_loop_variable
-from .state import SymbolicState, Write
+from .state import SymbolicState, Write, parameters
 
 if TYPE_CHECKING:
     from .systems import System
@@ -134,14 +134,7 @@ class Transition:
 def trace(system: System, name: str, rule: Rule) -> Transition:
     """Run a transition's body on the symbolic state and record what it did."""
     at = source.line_of(rule.body.__code__)
-    for dim in rule.each:
-        if dim not in system.index_sorts:
-            known = ", ".join(system.index_sorts) or "none"
-            source.refuse(f"{name}: each={dim!r} is not an index of the system ({known})", at=at)
-    params = tuple(
-        variable(dim if rule.each.count(dim) == 1 else f"{dim}{k}", system.index_sorts[dim])
-        for k, dim in enumerate(rule.each)
-    )
+    params = parameters(system, name, rule.each, at)
     state = SymbolicState(system)
     rule.body(system, state, *params)
     if rule.fault:

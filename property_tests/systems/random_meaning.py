@@ -10,7 +10,7 @@ from itertools import product
 
 from trystate.model.language import State, System
 
-from .random_systems import Plan, Step
+from .random_systems import Declaration, Plan, Step
 
 Cells = dict[tuple[str, tuple[int, ...]], int]
 Scope = tuple[int, ...]
@@ -81,3 +81,25 @@ def after(step: Step, number: int, cells: Cells, scope: Scope, members: int) -> 
         inner = [(*scope, *js) for js in product(range(members), repeat=loops)]
         now |= {place(where, s): new_value(value, now, s, members) for s in inner}
     return None if now == cells else now
+
+
+def size(d: Declaration, members: int) -> tuple[int, int]:
+    """How many states the declared system can reach, and by how many steps they lead to one another."""
+    places = [((v.name, js), v.initial) for v in d.variables for js in product(range(members), repeat=v.dims)]
+    left = [((f"fault{k}_left", ()), (1,)) for k, s in enumerate(d.steps) if s.kind == "fault"]
+    keys = [key for key, _ in places + left]
+    seen = set(product(*(begins for _, begins in places + left)))
+    queue, edges = list(seen), 0
+    while queue:
+        cells = dict(zip(keys, queue.pop(), strict=True))
+        for number, step in enumerate(d.steps):
+            for scope in product(range(members), repeat=step.params):
+                following = after(step, number, cells, scope, members)
+                if following is None:
+                    continue
+                edges += 1
+                state = tuple(following[key] for key in keys)
+                if state not in seen:
+                    seen.add(state)
+                    queue.append(state)
+    return len(seen), edges

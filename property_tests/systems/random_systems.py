@@ -179,6 +179,9 @@ class Drawing:
             )
         return (form, self.number(depth - 1, scope), self.number(depth - 1, scope))
 
+    def effects(self, params: int) -> tuple[Plan, ...]:
+        return tuple(self.effect(params) for _ in range(self.draw(st.integers(1, 3))))
+
     def effect(self, params: int) -> Plan:
         """("set", loops, where, what): without parameters every index of the field is looped over."""
         variable = self.draw(st.sampled_from(self.variables))
@@ -198,18 +201,61 @@ class Drawing:
         return ("int", self.number(2, scope), variable.low, variable.high)
 
 
+class Nesting(Drawing):
+    """Draws quantifiers inside of quantifiers, reads of diagonals, and conditions that fold where two indices are one.
+
+    A loop writes pairs, and what is read of them on the diagonal loses some of the quantifiers that were written.
+    """
+
+    def condition(self, depth: int, scope: int) -> Plan:
+        """So many quantifiers, each inside of the one before, with other conditions between them."""
+        if depth == 0:
+            return self.leaf(scope)
+        body = self.condition(depth - 1, scope + 1)
+        for _ in range(self.draw(st.integers(1, 2))):
+            body = (self.draw(st.sampled_from(("and", "or"))), self.leaf(scope + 1), body)
+        form = self.draw(st.sampled_from(("any", "any", "all", "count", "not")))
+        if form == "count":
+            return ("<", ("const", self.draw(st.integers(0, 1))), ("count", body))
+        return ("not", ("any", body)) if form == "not" else (form, body)
+
+    def leaf(self, scope: int) -> Plan:
+        if scope > 1 and self.draw(st.booleans()):
+            first = (0, 1)  # the indices of a loop over pairs: on the diagonal they are one
+            one, other = self.draw(st.sampled_from((first, first, (scope - 1, 0), (scope - 2, scope - 1))))
+            return self.draw(st.sampled_from((("same", one, other), ("<", ("ord", one), ("ord", other)))))
+        if scope == 0:
+            return ("flag", ("on",))
+        one, other = (self.draw(st.integers(0, scope - 1)) for _ in range(2))
+        where = (("hot", one), ("pairs", one, one), ("pairs", one, one), ("pairs", one, other))
+        return ("flag", self.draw(st.sampled_from(where)))
+
+    def effects(self, params: int) -> tuple[Plan, ...]:
+        """A loop over pairs, and a later line that may read them."""
+        written = self.condition(self.draw(st.integers(2, 3)), params + 2)
+        read = self.condition(self.draw(st.integers(1, 2)), params)
+        return ("set", 2, ("pairs", params, params + 1), ("flag", written)), ("set", 0, ("on",), ("flag", read))
+
+
+NESTED = (
+    Variable("pairs", "flag", 2, 0, 1, (0,)),
+    Variable("hot", "flag", 1, 0, 1, (0, 1)),
+    Variable("on", "flag", 0, 0, 1, (0,)),
+)
+
+
 @st.composite
-def declarations(draw: st.DrawFn, *, symmetric: bool = False) -> Declaration:
-    """Any small system; if `symmetric`, one whose members cannot be told apart."""
-    drawn = draw(variables(pairs=not symmetric))
+def declarations(draw: st.DrawFn, *, symmetric: bool = False, nested: bool = False) -> Declaration:
+    """Any small system; if `symmetric`, one whose members cannot be told apart; if `nested`, with deep quantifiers."""
+    drawn = NESTED if nested else draw(variables(pairs=not symmetric))
     if symmetric and not any(v.dims for v in drawn):
         drawn += (Variable("f9", "hue", 1, 0, 2, (0,)),)
-    plans = Drawing(draw, drawn, numbered=not symmetric)
+    plans = (Nesting if nested else Drawing)(draw, drawn, numbered=not symmetric)
     steps = []
-    for _ in range(draw(st.integers(1, 6))):
-        params = draw(st.sampled_from((0, 1, 1, 2)))
+    for _ in range(draw(st.integers(1, 2 if nested else 6))):
+        params = draw(st.sampled_from((0, 0, 1) if nested else (0, 1, 1, 2)))
         kind = draw(st.sampled_from(("transition", "transition", "transition", "environment", "fault")))
-        effects = tuple(plans.effect(params) for _ in range(draw(st.integers(1, 3))))
+        effects = plans.effects(params)
         guard = draw(st.sampled_from((ALWAYS, plans.condition(2, params))))
         steps.append(Step(kind, params, draw(st.booleans()), guard, effects))
     asked = [plans.condition(2, 0) for _ in range(2)]
