@@ -202,39 +202,42 @@ class Drawing:
 
 
 class Nesting(Drawing):
-    """Draws quantifiers inside of quantifiers, reads of diagonals, and conditions that fold where two indices are one.
-
-    A loop writes pairs, and what is read of them on the diagonal loses some of the quantifiers that were written.
-    """
+    """Draws quantifiers inside of quantifiers, and reads of diagonals on which some of these fold away."""
 
     def condition(self, depth: int, scope: int) -> Plan:
         """So many quantifiers, each inside of the one before, with other conditions between them."""
         if depth == 0:
             return self.leaf(scope)
-        body = self.condition(depth - 1, scope + 1)
-        for _ in range(self.draw(st.integers(1, 2))):
-            body = (self.draw(st.sampled_from(("and", "or"))), self.leaf(scope + 1), body)
-        form = self.draw(st.sampled_from(("any", "any", "all", "count", "not")))
-        if form == "count":
-            return ("<", ("const", self.draw(st.integers(0, 1))), ("count", body))
-        return ("not", ("any", body)) if form == "not" else (form, body)
+        return self.quantified(self.joined(self.leaf(scope + 1), self.condition(depth - 1, scope + 1)))
+
+    def quantified(self, body: Plan) -> Plan:
+        form = self.draw(st.sampled_from(("any", "any", "all", "count")))
+        return ("<", ("const", self.draw(st.integers(0, 1))), ("count", body)) if form == "count" else (form, body)
+
+    def joined(self, one: Plan, other: Plan) -> Plan:
+        return (self.draw(st.sampled_from(("and", "or"))), one, other)
 
     def leaf(self, scope: int) -> Plan:
-        if scope > 1 and self.draw(st.booleans()):
-            first = (0, 1)  # the indices of a loop over pairs: on the diagonal they are one
-            one, other = self.draw(st.sampled_from((first, first, (scope - 1, 0), (scope - 2, scope - 1))))
-            return self.draw(st.sampled_from((("same", one, other), ("<", ("ord", one), ("ord", other)))))
         if scope == 0:
             return ("flag", ("on",))
         one, other = (self.draw(st.integers(0, scope - 1)) for _ in range(2))
-        where = (("hot", one), ("pairs", one, one), ("pairs", one, one), ("pairs", one, other))
-        return ("flag", self.draw(st.sampled_from(where)))
+        flags = [("flag", (name, *[one] * dims)) for name, dims in (("pairs", 2), ("hot", 1))]
+        return self.draw(st.sampled_from((*flags, self.related(one, other))))
+
+    def related(self, one: int, other: int) -> Plan:
+        same, before = ("same", one, other), ("<", ("ord", one), ("ord", other))
+        return self.draw(st.sampled_from((("flag", ("pairs", one, other)), same, before, ("not", same))))
 
     def effects(self, params: int) -> tuple[Plan, ...]:
-        """A loop over pairs, and a later line that may read them."""
-        written = self.condition(self.draw(st.integers(2, 3)), params + 2)
-        read = self.condition(self.draw(st.integers(1, 2)), params)
-        return ("set", 2, ("pairs", params, params + 1), ("flag", written)), ("set", 0, ("on",), ("flag", read))
+        """A loop over pairs, in which a quantifier folds away on the diagonal, and a later line that reads it there."""
+        depth = self.draw(st.integers(1, 2))
+        one, other, member = params, params + 1, params + 2
+        around, within = self.draw(st.permutations(("and", "or")))
+        equal = ("same", one, other) if within == "or" else ("not", ("same", one, other))
+        folding = (within, equal, self.condition(depth, member + 1))
+        written = self.quantified((around, self.related(member, one), folding))
+        read = self.quantified(self.joined(("flag", ("pairs", one, one)), self.condition(depth - 1, params + 1)))
+        return ("set", 2, ("pairs", one, other), ("flag", written)), ("set", 0, ("on",), ("flag", read))
 
 
 NESTED = (
