@@ -20,6 +20,7 @@ from torch.distributed.elastic.utils.logging import get_logger
 from torch.distributed.launcher.api import LaunchConfig
 from trystate.model.errors import TrystateError, UsageError
 
+from ..rendezvous.command import Command, split
 from ..rendezvous.handler import NAME, DynamicRendezvousHandler
 from .local import ElasticAgent
 
@@ -48,7 +49,8 @@ def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Seq
     config.run_id = config.run_id or uuid.uuid4().hex
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
     initialize_metrics(MetricsConfig(config.metrics_cfg))
-    handler = DynamicRendezvousHandler.of(parameters(config))
+    command = Command.of(config.run_id, entrypoint, args, config.nproc_per_node)
+    handler = DynamicRendezvousHandler.of(parameters(config), command)
     try:
         agent = made(config, handler, entrypoint, tuple(args))
         try:
@@ -58,7 +60,7 @@ def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Seq
         except BaseException:
             events.record(agent.get_event_failed(), config.event_log_handler)
             raise
-        return _returned(result, agent, _name(entrypoint, args))
+        return _returned(result, agent, split(entrypoint, args)[0])
     finally:
         _let_go(handler)
 
@@ -112,14 +114,6 @@ def _returned(result: RunResult, agent: ElasticAgent, name: str) -> dict[int, An
         failed.add_note(f"the job has failed, {why}")  # maybe on another node, and these workers only lost a peer
         raise failed
     raise JobFailed(f"the job has failed, though no worker of this node has: {why}")
-
-
-def _name(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> str:
-    """What is said to have failed: the script, if an interpreter was started."""
-    if not isinstance(entrypoint, str):
-        return str(getattr(entrypoint, "__qualname__", entrypoint))
-    script = next((str(arg) for arg in args if not str(arg).startswith("-")), entrypoint)
-    return script if "python" in os.path.basename(entrypoint) else entrypoint
 
 
 def _let_go(handler: DynamicRendezvousHandler) -> None:

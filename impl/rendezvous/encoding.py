@@ -10,10 +10,11 @@ import json
 from functools import lru_cache
 from typing import Any
 
+from .command import PARTS, Command
 from .errors import RendezvousStateError
 from .state import LISTS, Closed, Node, Participant, Settings, State
 
-FORMAT = "trystate-rendezvous-1"
+FORMAT = "trystate-rendezvous-2"  # another one for every other shape: none is taken for an older one
 STATE_BYTES_MAX = 1 << 20  # some 8,000 nodes
 TEXT_LENGTH_MAX = 1024
 NUMBER_MAX = (1 << 53) - 1  # what every reader of JSON can hold
@@ -72,8 +73,9 @@ def encode(state: State) -> bytes:
 
 def _parts(settings: Settings) -> list[Any]:
     """30 and 30.0 seconds are the same settings, and have to be the same bytes."""
-    low, high, *seconds, attempts, restarts = (getattr(settings, name) for name in settings.__slots__)
-    return [low, high, *(float(s) if isinstance(s, int) else s for s in seconds), attempts, restarts]
+    low, high, *seconds, attempts, restarts, command = (getattr(settings, name) for name in settings.__slots__)
+    runs = [command.program, command.arguments, command.nproc] if isinstance(command, Command) else command
+    return [low, high, *(float(s) if isinstance(s, int) else s for s in seconds), attempts, restarts, runs]
 
 
 def decode(data: bytes) -> State:
@@ -149,10 +151,10 @@ def _listing(address: Any, pid: Any, local_id: Any, token: Any, host: Any, port:
 
 
 def _settings(value: Any) -> Settings:
-    values = _list(value, "settings")
     kinds = (int, int, float, float, float, int, int)
+    *values, runs = _list(value, "settings") or [None]
     if len(values) != len(kinds):
-        raise _Unfit(f"settings has {len(values)} parts, not {len(kinds)}")
+        raise _Unfit(f"settings has {len(values) + 1} parts, not {len(kinds) + 1}")
     for v, kind in zip(values, kinds, strict=True):
         number = isinstance(v, int | float) and not isinstance(v, bool) and -1 <= v <= NUMBER_MAX
         if not number or (kind is int and not isinstance(v, int)):
@@ -160,7 +162,14 @@ def _settings(value: Any) -> Settings:
     low, high = values[:2]
     if not 1 <= low <= high or min(values[2:4]) < 0 or values[4] <= 0 or values[5] < 2:
         raise _Unfit(f"settings has nodes {low}:{high}, a heartbeat every {values[4]} s x {values[5]}")
-    return Settings(low, high, float(values[2]), float(values[3]), float(values[4]), *values[5:])
+    return Settings(low, high, float(values[2]), float(values[3]), float(values[4]), *values[5:], _command(runs))
+
+
+def _command(value: Any) -> Command:
+    values = _list(value, "command")
+    if len(values) != len(PARTS):
+        raise _Unfit(f"command has {len(values)} parts, not {len(PARTS)}")
+    return Command(_text(values[0], "program"), _text(values[1], "arguments"), _number(values[2], "nproc"))
 
 
 def _closed(value: Any) -> Closed | None:

@@ -159,8 +159,7 @@ class Engine:
         if state is not None and action is Action.ERROR_CLOSED and state.closed is not None:
             raise closed_error(state.closed)
         if state is not None and action is Action.ERROR_SETTINGS:
-            differ = "; ".join(self.settings.differences(state.settings))
-            raise RendezvousSettingsError(f"the rendezvous has other settings: {differ}; start this node with them")
+            raise RendezvousSettingsError(self.settings.refusal(state.settings))
         if state is not None and action is Action.FINISH:
             rank = [p.node.token for p in state.participants].index(self.token)
             return Joined(state, rank)

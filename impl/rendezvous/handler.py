@@ -27,6 +27,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBa
 
 from . import bootstrap, endpoint
 from .backends import Backend
+from .command import UNKNOWN, Command
 from .driver import KeepAlive, run
 from .engine import Effect, Engine, Joined, Seen, Standing, Sync, closed_error
 from .errors import RendezvousError, RendezvousTimeoutError
@@ -76,9 +77,13 @@ class DynamicRendezvousHandler(RendezvousHandler):
         atexit.register(self._depart)
 
     @classmethod
-    def of(cls, params: RendezvousParameters) -> Self:
-        """The handler for what torchrun was told. Raises RendezvousSettingsError, RendezvousConnectionError."""
-        options = Options.of(params)
+    def of(cls, params: RendezvousParameters, command: Command = UNKNOWN) -> Self:
+        """The handler for what torchrun was told, and for what the node runs, as far as that is known.
+
+        Raises:
+            RendezvousSettingsError, RendezvousConnectionError.
+        """
+        options = Options.of(params, command)
         place = endpoint.meet(options)
         return cls(options, StoreBackend(place.store, options.run_id), place)
 

@@ -15,6 +15,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from trystate.model.errors import UsageError
 
 from ..store.secret import read_secret
+from .command import PARTS, UNKNOWN, Command
 from .errors import RendezvousSettingsError
 from .state import Settings
 
@@ -35,6 +36,7 @@ KNOWN = {
     "is_host":                "1: this node serves the endpoint; 0: another one does; else by the endpoint's address",
     "secret_file":            "a file that holds what whoever connects to the endpoint must know",
     "local_id":               "tells the agents of one process apart",
+    "agree_on":               "what all nodes run alike: program+arguments+nproc, fewer of these, or nothing",
     "max_restarts":           "restarts of the job, counted for all nodes; else each agent counts its own",
 }  # fmt: skip
 
@@ -56,8 +58,8 @@ class Options:
     local_id: int | None = None
 
     @classmethod
-    def of(cls, params: RendezvousParameters) -> Options:
-        """The options of torch's parameters.
+    def of(cls, params: RendezvousParameters, command: Command = UNKNOWN) -> Options:
+        """The options of torch's parameters, and what the node runs, as far as that is known.
 
         Raises:
             RendezvousSettingsError: one is unknown, or has a value that it cannot have; the text says which it can.
@@ -73,6 +75,7 @@ class Options:
             interval=said.seconds("keep_alive_interval", 5.0, least=0.001),
             attempts=said.whole("keep_alive_max_attempt", 3, 3, ATTEMPTS_MAX),
             max_restarts=said.whole("max_restarts", -1, 0, ATTEMPTS_MAX) if "max_restarts" in params.config else -1,
+            command=command.only(said.parts("agree_on", PARTS)),
         )
         return cls(
             params.run_id,
@@ -134,6 +137,16 @@ class _Said:
         if value not in values:
             self.refuse(name, value, f"give {', '.join(values[:-1])} or {values[-1]}")
         return value
+
+    def parts(self, name: str, all_: tuple[str, ...]) -> tuple[str, ...]:
+        """Some of the words that stand for parts, joined by +; `nothing` is none of them."""
+        value = str(self._config.get(name, "+".join(all_))).strip().lower()
+        words = [word.strip() for word in value.split("+")]
+        if words == ["nothing"]:
+            return ()
+        if not set(words) <= set(all_):
+            self.refuse(name, value, f"give {'+'.join(all_)}, fewer of these, or nothing")
+        return tuple(words)
 
     def flag(self, name: str) -> bool | None:
         value = self._config.get(name)

@@ -19,5 +19,6 @@ def creator() -> RendezvousHandlerCreator:
 def create(params: RendezvousParameters) -> RendezvousHandler:
     """The handler of one node. Raises RendezvousSettingsError, RendezvousConnectionError."""
     from .handler import DynamicRendezvousHandler
+    from .torchrun import command
 
-    return DynamicRendezvousHandler.of(params)
+    return DynamicRendezvousHandler.of(params, command(params))

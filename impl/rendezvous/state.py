@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from trystate.model.rendezvous.vocabulary import Membership
 
+from .command import UNKNOWN, Command
+
 REASON_LENGTH_MAX = 1000  # characters: everybody reads the state, all the time
 LISTS = {
     "participants": Membership.PARTICIPANT,
@@ -32,6 +34,7 @@ class Settings:
     interval: float = 5.0  # between two heartbeats
     attempts: int = 3  # heartbeats that may be missed
     max_restarts: int = -1  # of the job; -1: each agent counts for itself
+    command: Command = UNKNOWN
 
     @property
     def window(self) -> float:
@@ -45,9 +48,20 @@ class Settings:
 
     def differences(self, other: Settings) -> list[str]:
         """`min_nodes is 2, not 3` for each setting that differs: theirs, not ours."""
-        names = self.__slots__
+        names = self.__slots__[:-1]
         pairs = ((name, getattr(other, name), getattr(self, name)) for name in names)
-        return [f"{name} is {theirs}, not {ours}" for name, theirs, ours in pairs if theirs != ours]
+        numbers = (f"{name} is {theirs}, not {ours}" for name, theirs, ours in pairs if theirs != ours)
+        return [*numbers, *self.command.differences(other.command)]
+
+    def refusal(self, other: Settings) -> str:
+        """What a node is told whose settings are not those of the rendezvous, and what to do."""
+        text = f"the rendezvous has other settings: {'; '.join(self.differences(other))}. "
+        if self.command == other.command:
+            return text + "Start this node with them"
+        return text + (
+            "Give another job an --rdzv-id of its own. For nodes of one job that differ on purpose, leave out what "
+            "differs in --rdzv-conf agree_on=program+arguments+nproc, on all of them. Of values a digest is shown (*)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,las
 # once, always, once at a given time, or, as collectives do, when a peer is gone.
 WORKER = """
 import os, pathlib, signal, sys, time
-here, agent = pathlib.Path(sys.argv[1]), sys.argv[2]
+here, agent = pathlib.Path(sys.argv[1]), os.environ["AGENT"]
 env = os.environ
 with open(here / f"began.{agent}", "a") as file:
     names = "RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
@@ -152,7 +152,7 @@ class Agent(Program):
 
     def __init__(self, name: str, folder: Path, argv: list[str], program: str = "trystate run") -> None:
         self.name, self._folder = name, folder
-        super().__init__(folder / f"log.{name}", _be, program, argv)
+        super().__init__(folder / f"log.{name}", _be, program, argv, variables={"AGENT": name})
 
     def do(self, what: str) -> None:
         """Tell the workers: `succeed`, `fail once`, `fail always`, `fail at SECONDS`, `together` or `ignore`."""
@@ -197,7 +197,7 @@ class Job:
         """Start one more."""
         argv = [
             *self._options, "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
-            "--local-addr", "127.0.0.1", *options, str(self.folder / "worker.py"), str(self.folder), name,
+            "--local-addr", "127.0.0.1", *options, str(self.folder / "worker.py"), str(self.folder),
         ]  # fmt: skip
         if self._program != "trystate run":
             argv.insert(0, "--rdzv-backend=c10d")

@@ -116,7 +116,7 @@ def test_ctrl_c_scales_down_at_once(tmp_path: Path) -> None:
 
 def test_workers_that_fail_because_a_node_leaves_spend_nothing_beside_its_departure(tmp_path: Path) -> None:
     """The workers of a fail when the first one of b is gone, and the second one lives on for a second."""
-    with Job(tmp_path, nodes="1:2", max_restarts=1) as job:
+    with Job(tmp_path, nodes="1:2", max_restarts=1, conf=f"{CONF},agree_on=program+arguments") as job:
         a, b = job.agent("a"), job.agent("b", "--nproc-per-node=2")
         a.runs(world_size=3)
         b.runs(2, world_size=3)

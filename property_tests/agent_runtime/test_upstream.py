@@ -23,7 +23,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the agent is torch's")
 
-from trystate.property_tests.agent_runtime.jobs import Agent, Job
+from trystate.property_tests.agent_runtime.jobs import CONF, Agent, Job
 
 SAYS = """
 import json, os, pathlib
@@ -48,7 +48,7 @@ def succeed(*agents: Agent) -> None:
 def test_workers_of_several_roles_and_nodes_are_numbered_without_holes(tmp_path: Path) -> None:
     """test_correct_rank_assignment_heterogeneous, test_check_role_name, test_run_check_env_function."""
     nodes = (("head", 1), ("trainer", 2), ("trainer", 1))
-    with Job(tmp_path, nodes="3") as job:
+    with Job(tmp_path, nodes="3", conf=f"{CONF},agree_on=program+arguments") as job:
         (tmp_path / "worker.py").write_text(SAYS)
         agents = [
             job.agent(f"{role}{count}", f"--role={role}", f"--nproc-per-node={count}") for role, count in nodes

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -46,7 +47,8 @@ def torchrun(argv: list[str]) -> None:
     from trystate.impl.rendezvous.plugin import creator
 
     rendezvous_handler_registry.register("trystate", creator())  # twice the same creator is one
-    main(argv)
+    sys.argv = ["torchrun", *argv]
+    main()
 
 
 class Job:

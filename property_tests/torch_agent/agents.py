@@ -188,7 +188,7 @@ def _launch(line: Connection, folder: Path, name: str, port: int, options: Optio
     log = os.open(folder / f"log.{name}", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    os.environ.update(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1", AGENT=name)
     from torch.distributed.elastic.agent.server import api as agents
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -209,7 +209,7 @@ def _launch(line: Connection, folder: Path, name: str, port: int, options: Optio
     )  # fmt: skip
     line.send(os.getpid())
     try:
-        api.launch_agent(config, sys.executable, [str(folder / "worker.py"), str(folder), name])
+        api.launch_agent(config, sys.executable, [str(folder / "worker.py"), str(folder)])
     except BaseException as error:  # a signal's as well
         line.send(type(error).__name__)
     else:
