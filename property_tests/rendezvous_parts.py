@@ -66,9 +66,9 @@ class Actor:
         """Carry out the effect that it stands at, and go on to the next one."""
         won = False
         if isinstance(self.effect, Write):
-            won = (
-                self.stage.state is self._seen
-            )  # compare-and-set: a state is never changed, so the object is its token
+            # Compare-and-set: a state is never changed, so that the object is its token.
+            won = self.stage.state is self._seen
+            self.stage.notes.append((self.effect.state.writer, self.effect.action, won))
             if won:
                 self.stage.state = self.effect.state
         self._seen = self.stage.state
@@ -91,15 +91,10 @@ class Stage:
     def __init__(self, state: State | None = None) -> None:
         self.state, self.now = state, 0.0
         self.actors: list[Actor] = []
-        self.notes: list[tuple[str, Action, bool]] = []
+        self.notes: list[tuple[str, Action, bool]] = []  # of each write: its writer, and whether it was won
 
     def engine(self, k: int, agreed: Settings, draw: float = 0.5) -> Engine:
-        me = participant(k)
-
-        def note(action: Action, state: State, won: bool) -> None:
-            self.notes.append((me.node.token, action, won))
-
-        return Engine(me, agreed, draw=lambda: draw, life=f"life-{k}", note=note)
+        return Engine(participant(k), agreed, draw=lambda: draw, life=f"life-{k}")
 
     def start(self, operation: Generator[Effect, Seen, Any]) -> Actor:
         self.actors.append(Actor(self, operation))

@@ -70,6 +70,7 @@ def joining(state: State, member: Membership, change: Callable[..., Change]) -> 
     if state.complete and member is PARTICIPANT:
         yield change("replace_round")
         yield change("replace_round failed", True)
+        yield change("replace_round late", False, False)
         yield change("mark_done")
         yield change("give_notice", False)
         yield change("give_notice leaving", True)
@@ -145,9 +146,10 @@ def judge_rounds(before: State, after: State, change: Change) -> None:
     leaves = before.closed is None and change.name == "withdraw" and change.me.node.token in members
     failure = change.name in ("replace_round failed", "give_notice leaving") or bool(members & set(change.silent))
     over = (leaves or failure) and not before.restarts_left
-    wanted = failure or change.name in ("replace_round", "give_notice")
+    wanted = failure or change.name in ("replace_round", "replace_round late", "give_notice")
     replaced = (wanted and not over) or (change.name == "withdraw" and change.me.node.token in members)
     holds("a round is replaced by the next one, if a member leaves or fails", after.round == before.round + replaced)
+    holds("a replaced round has its cause", after.cause == (cause(before, change) if replaced else before.cause))
     spent = before.spent if after.settings == before.settings else 0  # other settings begin another job
     counted = (leaves or failure) and not over and after.settings.max_restarts >= 0
     holds("a failure or a departure spends one restart, and nothing else does", after.spent == spent + counted)
@@ -160,6 +162,20 @@ def judge_rounds(before: State, after: State, change: Change) -> None:
     if closes and after.closed is not None:
         holds("with that verdict", after.closed.verdict == ("succeeded" if succeeded else "failed"))
         holds("and a reason", bool(after.closed.reason) and after.closed.by == str(change.me.node))
+
+
+def cause(before: State, change: Change) -> str:
+    """Why this change replaces the round."""
+    if change.name == "give_notice":
+        return f"{', '.join(str(p.node) for p in before.waiting)} waited for a seat"
+    if change.name == "expel":
+        lost = [str(p.node) for p in before.listed() if p.node.token in change.silent]
+        return f"{change.me.node} expelled {', '.join(lost)}: no heartbeat for 15 s"
+    return f"{change.me.node}: " + {
+        "withdraw": "it left", "give_notice leaving": "it is about to leave",
+        "replace_round": "its agent restarts the workers", "replace_round failed": "its workers failed",
+        "replace_round late": "it comes back after the end of its lease",
+    }[change.name]  # fmt: skip
 
 
 def judge_beats(before: State, after: State, change: Change) -> None:
@@ -204,7 +220,8 @@ def test_no_sequence_of_changes_breaks_a_promise(data: st.DataObject) -> None:
 
 # ---- the same, many times, without shrinking: every change happens, and every mistake is noticed
 
-WEIGHTS = {"mark_closed": 0.1, "withdraw": 0.3, "expel": 0.3, "mark_done": 3.0}  # so that runs are long
+# So that runs are long.
+WEIGHTS = {"mark_closed": 0.1, "withdraw": 0.3, "expel": 0.3, "mark_done": 3.0, "replace_round late": 0.2}
 
 
 def weight(state: State | None, change: Change) -> float:
@@ -232,8 +249,8 @@ def walks(number: int, steps: int = 60) -> set[str]:
 def test_every_change_happens_and_keeps_every_promise() -> None:
     assert walks(200) == {
         "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "keep_alive", "withdraw",
-        "expel", "replace_round", "replace_round failed", "give_notice", "give_notice leaving", "mark_done",
-        "mark_closed",
+        "expel", "replace_round", "replace_round failed", "replace_round late", "give_notice", "give_notice leaving",
+        "mark_done", "mark_closed",
     }  # fmt: skip
 
 
@@ -327,6 +344,17 @@ def test_a_long_reason_is_cut_so_that_everybody_can_read_the_state() -> None:
     state = changes.mark_closed(complete(0, 1), participant(0), "x" * 5000, settings(), "life")
     assert state.closed is not None and state.closed.reason == "x" * REASON_LENGTH_MAX
     assert decode(encode(state)) == state
+
+
+def test_a_cause_names_some_nodes_and_counts_the_others() -> None:
+    state = complete(*range(9), agreed=settings(1, 9))
+    lost = [f"token-{k}" for k in range(1, 9)]
+    assert changes.expel(state, participant(0), lost).cause == (
+        "node0_100_0 expelled node1_101_0, node2_102_0, node3_103_0, node4_104_0, node5_105_0 and 3 more: "
+        "no heartbeat for 15 s"
+    )
+    long = replace(participant(0), node=replace(participant(0).node, address="x" * 1024))
+    assert len(changes.replace_round(state, long).cause) == REASON_LENGTH_MAX
 
 
 def test_closing_a_rendezvous_that_has_no_state_makes_one() -> None:

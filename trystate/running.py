@@ -6,7 +6,6 @@ Rule: an option does what it says or is refused, with the reason; none is accept
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import signal
 import sys
@@ -32,8 +31,10 @@ def run(args: argparse.Namespace) -> int:
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
     except ImportError as error:
         raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
+    from trystate.impl.rendezvous.events import log_to_stderr
+
     config, entrypoint, arguments = configured(args.argv)
-    _say_what_happens()
+    log_to_stderr()
     try:
         # What failed first is written to TORCHELASTIC_ERROR_FILE, as by torchrun.
         record(_launch)(config, entrypoint, arguments)
@@ -48,16 +49,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         return Exit.OK
     return Exit.FAILED
-
-
-def _say_what_happens() -> None:
-    """What agent and rendezvous log goes to stderr; from which level on says LOGLEVEL, as for torch's own loggers."""
-    log = logging.getLogger("trystate")
-    log.setLevel(os.environ.get("LOGLEVEL", "WARNING"))
-    if not log.handlers:
-        said = logging.StreamHandler()
-        said.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        log.addHandler(said)
 
 
 def _launch(config: Any, entrypoint: Any, args: list[str]) -> None:

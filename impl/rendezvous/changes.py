@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from .state import LISTS, REASON_LENGTH_MAX, Closed, Participant, Settings, State
+from .state import LISTS, REASON_LENGTH_MAX, Closed, Participant, Settings, State, named
 
 
 def _next(state: State, writer: str, *, news: bool) -> State:
@@ -90,7 +90,7 @@ def keep_alive(state: State, me: Participant) -> State:
 def withdraw(state: State, me: Participant) -> State:
     """Off the lists; a complete round that loses me is replaced, which spends a restart unless all is over."""
     member = _member(state, {me.node.token})
-    after = _replaced(state) if member else state
+    after = _replaced(state, f"{me.node}: it left") if member else state
     if member and state.closed is None:
         after = _spent(after) if state.restarts_left else _failed(after, me, "a member left")
     left = _without(after, {me.node.token})
@@ -102,15 +102,18 @@ def expel(state: State, me: Participant, silent: Collection[str]) -> State:
     lost = _member(state, silent)
     if lost and not state.restarts_left:
         return _next(_failed(_beaten(state, me.node.token), me, "a member was lost"), me.node.token, news=True)
-    left = _without(_spent(_replaced(state)) if lost else state, silent)
+    cause = f"{me.node} expelled {_names(state, silent)}: no heartbeat for {state.settings.window:g} s"
+    left = _without(_spent(_replaced(state, cause)) if lost else state, silent)
     return _next(_called(state, _moved_up(state, _beaten(left, me.node.token))), me.node.token, news=True)
 
 
-def replace_round(state: State, me: Participant, failed: bool = False) -> State:
+def replace_round(state: State, me: Participant, failed: bool = False, leased: bool = True) -> State:
     """The next round, with me as its first participant; if my workers failed, that spends a restart."""
     if failed and not state.restarts_left:
         return _next(_failed(_beaten(state, me.node.token), me, "its workers failed"), me.node.token, news=True)
-    opened = _without(_spent(_replaced(state)) if failed else _replaced(state), {me.node.token})
+    again = "its agent restarts the workers" if leased else "it comes back after the end of its lease"
+    replaced = _replaced(state, f"{me.node}: {'its workers failed' if failed else again}")
+    opened = _without(_spent(replaced) if failed else replaced, {me.node.token})
     joined = replace(opened, participants=(_mine(state, me),))
     return _next(_called(state, _moved_up(state, joined)), me.node.token, news=True)
 
@@ -120,7 +123,9 @@ def give_notice(state: State, me: Participant, leaving: bool) -> State:
     beaten = _beaten(state, me.node.token)
     if leaving and not state.restarts_left:
         return _next(_failed(beaten, me, "a member left"), me.node.token, news=True)
-    opened = _spent(_replaced(beaten)) if leaving else _replaced(beaten)
+    newcomers = f"{named(p.node for p in state.waiting)} waited for a seat"
+    replaced = _replaced(beaten, f"{me.node}: it is about to leave" if leaving else newcomers)
+    opened = _spent(replaced) if leaving else replaced
     return _next(_called(state, _moved_up(state, opened)), me.node.token, news=True)
 
 
@@ -153,9 +158,16 @@ def _member(state: State, tokens: Collection[str]) -> bool:
     return state.complete and any(p.node.token in tokens for p in state.participants)
 
 
-def _replaced(state: State) -> State:
+def _replaced(state: State, cause: str) -> State:
     """The members of a complete round are expected in the next one."""
-    return replace(state, round=state.round + 1, complete=False, participants=(), expected=state.participants, done=())
+    return replace(
+        state, round=state.round + 1, complete=False, participants=(), expected=state.participants, done=(),
+        cause=cause[:REASON_LENGTH_MAX],
+    )  # fmt: skip
+
+
+def _names(state: State, tokens: Collection[str]) -> str:
+    return named(p.node for p in state.listed() if p.node.token in tokens)
 
 
 def _moved_up(before: State, after: State) -> State:

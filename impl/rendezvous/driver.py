@@ -85,9 +85,13 @@ def _performed(effect: Effect, holder: StateHolder, patience: float, ends: float
 class KeepAlive:
     """A thread that beats for a member, and knows at all times what has become of its round."""
 
-    def __init__(self, engine: Engine, joined: Joined, holder: StateHolder) -> None:
-        """`holder` is the thread's own until it has stopped."""
+    def __init__(
+        self, engine: Engine, joined: Joined, holder: StateHolder,
+        told: Callable[[Standing, State | None], None] = lambda standing, state: None,
+    ) -> None:  # fmt: skip
+        """`holder` is the thread's own until it has stopped; `told` hears of each change of the standing, once."""
         self._engine, self._joined, self._holder = engine, joined, holder
+        self._told, self._known, self._lock = told, Standing.CURRENT, threading.Lock()
         self._state: State | None = joined.state  # as it was seen last
         self._end: Standing | None = None
         self._kinds: set[str] = set()  # of exceptions that were logged
@@ -102,9 +106,14 @@ class KeepAlive:
 
     def standing(self) -> Standing:
         """What is known, and what the clock says: a lease ends even if the thread is stuck. Never waits."""
-        if self._end is not None:
-            return self._end
-        return self._engine.standing(self._joined, self._state, self._holder.clock())
+        state = self._state
+        standing = self._end or self._engine.standing(self._joined, state, self._holder.clock())
+        if standing is not self._known:
+            with self._lock:
+                known, self._known = self._known, standing
+            if standing is not known:  # or another thread was faster
+                self._told(standing, state)
+        return standing
 
     def stop(self) -> bool:
         """End the thread; may be called twice. False: it has not ended yet, and still has the holder."""

@@ -31,6 +31,7 @@ FIELDS = (
     "settings",
     "done",
     "spent",
+    "cause",
     "closed",
     *LISTS,
 )
@@ -50,7 +51,7 @@ def encode(state: State) -> bytes:
     fields: dict[str, Any] = {
         "format": FORMAT, "life": state.life, "version": state.version, "writer": state.writer, "round": state.round,
         "complete": state.complete, "call": state.call, "news": state.news, "settings": _parts(state.settings),
-        "done": list(state.done), "spent": state.spent,
+        "done": list(state.done), "spent": state.spent, "cause": state.cause,
         "closed": None if end is None else [end.by, end.reason, end.verdict],
     }  # fmt: skip
     for name in LISTS:
@@ -130,6 +131,7 @@ def _checked(fields: dict[str, Any]) -> State:
         news=_number(fields["news"], "news"),
         done=tuple(_text(token, "done") for token in _list(fields["done"], "done")),
         spent=_number(fields["spent"], "spent"),
+        cause=_text(fields["cause"], "cause"),
         closed=_closed(fields["closed"]),
         **lists,
     )

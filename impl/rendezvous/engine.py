@@ -18,6 +18,7 @@ from typing import Any
 from trystate.model.rendezvous.vocabulary import Action, Membership
 
 from . import changes, operators
+from .decisions import Decision, decided
 from .errors import RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError
 from .operators import View
 from .state import Closed, Participant, Settings, State
@@ -38,9 +39,14 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write this state if the store still holds what was seen last, and read what it holds then."""
+    """Write this state if the store still holds what was seen last, and read what it holds then.
+
+    `action` asked for it; `decisions` are what it means if it is won, for the driver to tell.
+    """
 
     state: State
+    action: Action = Action.KEEP_ALIVE
+    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +88,6 @@ class Standing(enum.Enum):
     CLOSED = "the rendezvous is closed"
 
 
-Note = Callable[[Action, State, bool], None]  # what was decided, on which state, and whether its write won
-
-
 class Engine:
     """One node's part in the rendezvous. `draw` gives numbers from 0 to 1; `life` names a state that it begins.
 
@@ -92,10 +95,7 @@ class Engine:
         RendezvousSettingsError: min_nodes is below 1 or above max_nodes.
     """
 
-    def __init__(
-        self, me: Participant, settings: Settings, *, draw: Callable[[], float], life: str,
-        note: Note = lambda action, state, won: None,
-    ) -> None:  # fmt: skip
+    def __init__(self, me: Participant, settings: Settings, *, draw: Callable[[], float], life: str) -> None:
         # With more than max_nodes as min_nodes, a full round would be complete, and below its own minimum.
         low, high = settings.min_nodes, settings.max_nodes
         if not 1 <= low <= high:
@@ -106,7 +106,7 @@ class Engine:
         self.me, self.settings = me, settings
         self.lease = Lease(settings)
         self.makes_room = False  # set by an agent whose workers run: `keep_alive` replaces the round for who waits
-        self._draw, self._note = draw, note
+        self._draw = draw
         self._lives = (f"{life}-{number}" for number in itertools.count())  # of the states that this node begins
 
     @property
@@ -314,7 +314,7 @@ class Engine:
             return changes.give_notice(state, me, leaving)
         if action is Action.REPLACE_ROUND:
             # Without a lease: others may have stopped their workers at the end of theirs, and these fail for that.
-            return changes.replace_round(state, me, failed and view.lease)
+            return changes.replace_round(state, me, failed and view.lease, view.lease)
         return _CHANGES[action](state, me)
 
     def _attempt(
@@ -325,8 +325,7 @@ class Engine:
         mine = changed.find(self.token)
         if mine is not None:  # whether it is written or not: one who does not hear that it was counts on from there
             self.me = replace(self.me, beats=max(self.me.beats, mine.beats))
-        after = yield Write(changed)
-        self._note(action, changed, after.won)
+        after = yield Write(changed, action, tuple(decided(action, view.state, changed, self.me)))
         if not after.won:
             return (yield self._back_off(action, view, lost, after.now - seen.now))
         if mine is not None:

@@ -14,6 +14,10 @@ class RendezvousClosedError(RendezvousError, torch_api.RendezvousClosedError):
     """The rendezvous was closed; the text says by whom and why."""
 
 
+class NotNeeded(SystemExit):
+    """The job has succeeded while this node had no seat: torchrun's process ends with code 0."""
+
+
 class RendezvousTimeoutError(RendezvousError, torch_api.RendezvousTimeoutError):
     """No round that includes this node was complete in time; the others go on without it."""
 

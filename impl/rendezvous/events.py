@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import time
 import traceback
 from typing import Any
@@ -16,17 +17,29 @@ from typing import Any
 from torch.distributed.elastic.events import record_rdzv_event
 from torch.distributed.elastic.events.api import NodeState, RdzvEvent
 from torch.distributed.elastic.events.handlers import get_logging_handler
-from trystate.model.rendezvous.vocabulary import Action
 
+from .decisions import EVENTS
 from .encoding import encode
+from .engine import Standing, Write
 from .state import Node, State
 
 log = logging.getLogger("trystate.rendezvous")
 STATES = {
     "joined": NodeState.RUNNING,
     "closed": NodeState.SUCCEEDED,
+    "unused": NodeState.SUCCEEDED,
     "failed": NodeState.FAILED,
 }
+
+
+def log_to_stderr() -> None:
+    """What agent and rendezvous log goes to stderr; from which level on says LOGLEVEL, as for torch's own loggers."""
+    package = logging.getLogger("trystate")
+    package.setLevel(os.environ.get("LOGLEVEL", "WARNING"))
+    if not package.handlers:
+        said = logging.StreamHandler()
+        said.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        package.addHandler(said)
 
 
 class Recorder:
@@ -35,13 +48,25 @@ class Recorder:
     def __init__(self, run_id: str, node: Node) -> None:
         self._run_id, self._node = run_id, node
 
-    def decided(self, action: Action, state: State, won: bool) -> None:
-        """An engine's note: an action was written, or somebody else wrote first."""
+    def told(self, write: Write, won: bool) -> None:
+        """A write of this node is over; if it was won, so are its decisions made."""
         if log.isEnabledFor(logging.DEBUG):
-            self._line(logging.DEBUG, "won" if won else "lost", state, action=action.name)
+            self._line(logging.DEBUG, "won" if won else "lost", write.state, action=write.action.name)
+        for decision in write.decisions if won else ():
+            self.said(decision.event, write.state, **decision.details)
+
+    def standing(self, standing: Standing, state: State | None) -> None:
+        """What has become of this node's round, with the cause where another node is the cause."""
+        closed = state.closed if state is not None else None
+        if standing is Standing.CLOSED and closed is not None:
+            cause = f"closed by {closed.by}: {closed.reason}"
+        else:
+            cause = state.cause if standing is Standing.REPLACED and state is not None else standing.value
+        self.said("standing", state, standing=standing.name, cause=cause)
 
     def said(self, event: str, state: State | None = None, *, rank: int | None = None, **more: Any) -> None:
-        """Something that happens once a round or less: `joining`, `joined`, `standing`, `left`, `closed`, `failed`."""
+        """One of the EVENTS, at INFO: each happens once a round or less."""
+        assert event in EVENTS
         if log.isEnabledFor(logging.INFO):
             self._line(logging.INFO, event, state, **({} if rank is None else {"rank": rank}), **more)
         # torch's own function inspects the whole stack to learn its caller's file; this one says its name.

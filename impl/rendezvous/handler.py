@@ -6,31 +6,36 @@ its limit in the options; and a node that goes says so, however it goes.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
+import functools
 import itertools
 import logging
 import os
 import random
 import secrets
 import socket
+import sys
+import threading
 import time
 import uuid
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
+from trystate.model.rendezvous.vocabulary import Membership
 
 from . import bootstrap, endpoint
 from .backends import Backend
 from .command import UNKNOWN, Command
-from .driver import KeepAlive, run
+from .driver import STOP_SECONDS, KeepAlive, run
 from .engine import Effect, Engine, Joined, Seen, Standing, Sync, closed_error
-from .errors import RendezvousError, RendezvousTimeoutError
+from .errors import NotNeeded, RendezvousClosedError, RendezvousError, RendezvousTimeoutError
 from .events import Recorder
 from .holder import StateHolder
 from .options import Options
@@ -40,6 +45,8 @@ from .torch_backend import TorchBackend
 
 NAME = "trystate"
 LEAVE_SECONDS = 3.0  # for what a node that ends may still say; who hears nothing expels it
+DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # then its process goes on, whatever the store does
+UNUSED = {Membership.REDUNDANT: "a spare", Membership.WAITING: "one that waited for a seat"}
 LINGER_SECONDS = 0.5  # for which a node that closed the rendezvous, and serves it, lets the others read that
 PATIENCE_SECONDS = 1.0  # of a node that ends, with a store that is away: one more attempt, on a new connection
 GOOD = (Standing.CURRENT, Standing.NEWCOMERS)
@@ -64,16 +71,16 @@ class DynamicRendezvousHandler(RendezvousHandler):
         node = Node(address, os.getpid(), local_id, secrets.token_hex(8))
         self._recorder = Recorder(options.run_id, node)
         host = bootstrap.own_host(options.local_addr, meeting_place.host if meeting_place is not None else "")
-        engine = Engine(
-            Participant(node, host, 0), options.settings, draw=random.random, life=uuid.uuid4().hex,
-            note=self._recorder.decided,
-        )  # fmt: skip
+        engine = Engine(Participant(node, host, 0), options.settings, draw=random.random, life=uuid.uuid4().hex)
         meeting = bootstrap.Meeting(host, options.read_timeout, options.join_timeout)
-        self._part = _Part(engine, StateHolder(backend), meeting, meeting_place)
+        holder = StateHolder(backend, told=self._recorder.told)
+        self._part = part = _Part(engine, holder, meeting, meeting_place, self._recorder.standing)
         self._closed = False
+        self.for_torchrun = False  # torchrun's command made it: its agent is the only one to use it
         # At the end of the process before the stores close, which were imported earlier; else with the object.
-        self._depart = weakref.finalize(self, self._part.depart, os.getpid())
-        self._depart.atexit = False
+        dropped = weakref.finalize(self, part.depart, os.getpid())
+        dropped.atexit = False
+        self._depart = part.at_exit = functools.partial(_depart, dropped, part)
         atexit.register(self._depart)
 
     @classmethod
@@ -124,6 +131,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
         Raises:
             RendezvousClosedError, RendezvousTimeoutError, RendezvousSettingsError, RendezvousConnectionError.
+            NotNeeded: torchrun's process has nothing to do any more.
         """
         part, seen = self._part, self._part.seen
         self._recorder.said("joining", seen)
@@ -134,11 +142,18 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 joined, failed = part.join(self._options.join_timeout, failed), False
                 info = part.meeting.begin(joined, lambda: self._standing() in GOOD)
                 if info is not None:
-                    self._recorder.said("joined", joined.state, rank=joined.rank, world_size=joined.world_size)
+                    self._recorder.said("joined", joined.state, rank=joined.rank, world_size=joined.world_size,
+                                        cause=joined.state.cause)  # fmt: skip
                     return info
                 self._recorder.said("broken", joined.state, standing=self._standing().name)
         except RendezvousError as error:
-            self._recorder.failed(error, part.holder.state)
+            state = part.holder.state
+            if isinstance(error, RendezvousClosedError) and state is not None and self._unused(state, error):
+                # torch's agent has no result for a node that never ran, and fails for want of one.
+                if self.for_torchrun and state.closed is not None and state.closed.verdict == "succeeded":
+                    raise NotNeeded(0) from None
+                raise
+            self._recorder.failed(error, state)
             if isinstance(error, RendezvousTimeoutError):  # it has left, also if it could not meet the others
                 part.stop()
                 with contextlib.suppress(RendezvousError):
@@ -165,6 +180,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def shutdown(self) -> bool:
         """End this node's part: a member closes the rendezvous for all, anybody else leaves. False if it failed."""
+        error = sys.exc_info()[1]  # torch calls this from a `finally`: an agent that raises nothing has succeeded
+        if error is not None:
+            return self.close(f"its agent has ended with {type(error).__name__}", "failed" if self.for_torchrun else "")
+        if self.for_torchrun:
+            return self.close("its workers have succeeded", "succeeded")
         return self.close("its agent has ended")
 
     # ---- ours
@@ -246,9 +266,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return True
 
     def leave(self) -> None:
-        """Take this node off the rendezvous, which goes on without it; never fails, and may be called twice."""
+        """Take this node off the rendezvous, which goes on without it; never fails, and may be called twice.
+
+        Returns after DEPART_SECONDS at the latest.
+        """
         self._depart()
-        atexit.unregister(self._depart)
 
     def __enter__(self) -> Self:
         return self
@@ -265,14 +287,31 @@ class DynamicRendezvousHandler(RendezvousHandler):
         beating = self._part.keep_alive
         return beating.standing() if beating is not None else Standing.CURRENT
 
+    def _unused(self, state: State, error: RendezvousError) -> bool:
+        """Whether the rendezvous was closed while this node had no seat: then the node says so."""
+        had = UNUSED.get(state.membership(self._part.engine.token))
+        if had is None:
+            return False
+        seats = f"{len(state.participants)} other nodes had the seats (max_nodes={state.settings.max_nodes})"
+        log.warning("this node was %s of the job %r: %s. No worker ran here at the end. %s", had, self.get_run_id(),
+                    seats, error)  # fmt: skip
+        self._recorder.said("unused", state, cause=seats)
+        return True
+
     def _close(self, reason: str, *, anyway: bool, verdict: str = "") -> bool:
         """True if the rendezvous is closed now, by whomever."""
         steps = self._part.engine.close(reason, verdict, anyway=anyway)
         done = self._part.briefly(steps, self._options.close_timeout, PATIENCE_SECONDS)
-        if done:
-            self._recorder.said("closed", reason=reason)
         self._closed = done or self.is_closed()
         return self._closed
+
+
+def _depart(dropped: weakref.finalize[..., Any], part: _Part) -> None:
+    """Have the node leave, unless it has left or somebody else sees to that; wait until it has, with a limit."""
+    dropped()
+    if not part.departed.wait(DEPART_SECONDS):
+        log.warning("the store did not answer within %g s: the others will notice that this node has left",
+                    DEPART_SECONDS)  # fmt: skip
 
 
 def _look() -> Generator[Effect, Seen, State | None]:
@@ -296,12 +335,15 @@ class _Part:
     """What a handler has to let go of when it is not there any more: it knows nothing of the handler."""
 
     def __init__(
-        self, engine: Engine, holder: StateHolder, meeting: bootstrap.Meeting, place: endpoint.Endpoint | None
-    ) -> None:
-        self.engine, self.holder, self.meeting, self._place = engine, holder, meeting, place
+        self, engine: Engine, holder: StateHolder, meeting: bootstrap.Meeting, place: endpoint.Endpoint | None,
+        told: Callable[[Standing, State | None], None],
+    ) -> None:  # fmt: skip
+        self.engine, self.holder, self.meeting, self._place, self._told = engine, holder, meeting, place, told
         self.keep_alive: KeepAlive | None = None
         self.joined: Joined | None = None
         self.listed = False  # or maybe
+        self.departed = threading.Event()
+        self.at_exit: Callable[[], None] = lambda: None  # what atexit knows of this node
 
     @property
     def serves(self) -> bool:
@@ -320,7 +362,7 @@ class _Part:
         self.listed = True
         joined = run(self.engine.join(seconds, failed=failed), self.holder, patience=seconds)
         self.joined = joined
-        self.keep_alive = KeepAlive(self.engine, joined, self.holder)
+        self.keep_alive = KeepAlive(self.engine, joined, self.holder, self._told)
         return joined
 
     def briefly(self, steps: Generator[Effect, Seen, T], within: float, patience: float) -> T:
@@ -347,16 +389,30 @@ class _Part:
             stuck.close()
 
     def depart(self, owner: int) -> None:
-        """Leave, and let go of everything; a fork of the node does neither."""
+        """Leave, and let go of everything, in another thread; a fork of the node does neither.
+
+        The collector of garbage calls this in any thread, which may hold any lock: `threading` would take one.
+        """
         if os.getpid() != owner:
+            self.departed.set()
             return
-        self.stop()
-        self.holder.interrupt()
         try:
-            self.leave(LEAVE_SECONDS)
-        except RendezvousError as error:
-            log.warning("the others will notice that this node has left, it could not tell them: %s", error)
-        self.holder.close()
-        self.meeting.close()
-        if self._place is not None:
-            self._place.close()
+            _thread.start_new_thread(self._depart, ())
+        except RuntimeError:  # the interpreter ends
+            self._depart()
+
+    def _depart(self) -> None:
+        try:
+            self.stop()
+            self.holder.interrupt()
+            try:
+                self.leave(LEAVE_SECONDS)
+            except RendezvousError as error:
+                log.warning("the others will notice that this node has left, it could not tell them: %s", error)
+            self.holder.close()
+            self.meeting.close()
+            if self._place is not None:
+                self._place.close()
+        finally:
+            atexit.unregister(self.at_exit)
+            self.departed.set()

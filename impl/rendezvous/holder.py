@@ -29,8 +29,12 @@ def elapsed() -> float:
 class StateHolder:
     """Carries out what an engine asks for; for one thread, another one may only interrupt it."""
 
-    def __init__(self, backend: Backend, clock: Callable[[], float] = elapsed) -> None:
-        self.backend, self.clock = backend, clock
+    def __init__(
+        self, backend: Backend, clock: Callable[[], float] = elapsed,
+        told: Callable[[Write, bool], None] = lambda write, won: None,
+    ) -> None:  # fmt: skip
+        """`told` hears of each write that is over, and whether it was won."""
+        self.backend, self.clock, self._told = backend, clock, told
         self.state: State | None = None  # as it was read last
         self._data: bytes | None = None
         self._interrupted = threading.Event()
@@ -45,7 +49,9 @@ class StateHolder:
         """
         self._go_on()
         if isinstance(effect, Write):
-            return self._write(effect.state)
+            seen = self._write(effect.state)
+            self._told(effect, seen.won)
+            return seen
         if effect.news is None:
             self.pause(effect.seconds)
         elif effect.seconds > 0:
@@ -95,7 +101,7 @@ class StateHolder:
 
     def clone(self) -> StateHolder:
         """Another one on the same state, for another thread."""
-        return StateHolder(self.backend.clone(), self.clock)
+        return StateHolder(self.backend.clone(), self.clock, self._told)
 
     def close(self) -> None:
         """Let go of the connection; may be called twice."""

@@ -18,7 +18,14 @@ def creator() -> RendezvousHandlerCreator:
 
 def create(params: RendezvousParameters) -> RendezvousHandler:
     """The handler of one node. Raises RendezvousSettingsError, RendezvousConnectionError."""
+    from .command import UNKNOWN
+    from .events import log_to_stderr
     from .handler import DynamicRendezvousHandler
     from .torchrun import command
 
-    return DynamicRendezvousHandler.of(params, command(params))
+    runs = command(params)
+    if runs is not None:  # any other program has loggers of its own
+        log_to_stderr()
+    handler = DynamicRendezvousHandler.of(params, runs or UNKNOWN)
+    handler.for_torchrun = runs is not None
+    return handler

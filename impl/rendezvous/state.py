@@ -7,14 +7,15 @@ master: whoever reads a complete round reads the same members, ranks and master 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trystate.model.rendezvous.vocabulary import Membership
 
 from .command import UNKNOWN, Command
 
-REASON_LENGTH_MAX = 1000  # characters: everybody reads the state, all the time
+REASON_LENGTH_MAX = 1000  # characters: every node reads the state, all the time
+NAMED_MAX = 5  # nodes in one text
 LISTS = {
     "participants": Membership.PARTICIPANT,
     "expected": Membership.EXPECTED,
@@ -84,6 +85,13 @@ class Node:
         return f"{self.address}_{self.pid}_{self.local_id}"
 
 
+def named(nodes: Iterable[Node]) -> str:
+    """`a_1_0, b_1_0 and 3 more`."""
+    names = [str(node) for node in nodes]
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
+
+
 @dataclass(frozen=True, slots=True)
 class Participant:
     """A listed node: its heartbeats so far, and where it would serve the store of a round of which it is the master."""
@@ -121,6 +129,7 @@ class State:
     spares: tuple[Participant, ...] = ()
     done: tuple[str, ...] = ()  # tokens of the members of a complete round whose workers have all succeeded
     spent: int = 0  # restarts, of max_restarts
+    cause: str = ""  # why the round before was replaced: each node of that round says so in its log
     closed: Closed | None = None
 
     def listed(self) -> Iterator[Participant]:

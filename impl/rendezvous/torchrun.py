@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
-from .command import UNKNOWN, Command
+from .command import Command
 
 PROGRAMS = ("torchrun", "torch.distributed.run")  # as a command, and as a module
 
@@ -20,15 +20,15 @@ class _NotTorchrun(Exception):
     """This process is not the torchrun that these parameters come from."""
 
 
-def command(params: RendezvousParameters) -> Command:
-    """What this process's torchrun runs; UNKNOWN if it is none, or not the one of these parameters."""
+def command(params: RendezvousParameters) -> Command | None:
+    """What this process's torchrun runs; None: it is no torchrun, or not the one of these parameters."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if not {getattr(spec, "name", ""), os.path.splitext(os.path.basename(sys.argv[0]))[0]}.intersection(PROGRAMS):
-        return UNKNOWN
+        return None
     try:
         return _command(sys.argv[1:], params)
     except (_NotTorchrun, SystemExit, ValueError):
-        return UNKNOWN
+        return None
 
 
 def _command(argv: list[str], params: RendezvousParameters) -> Command:

@@ -150,9 +150,11 @@ class Server(Program):
 class Agent(Program):
     """`trystate run`, or another program with such options."""
 
-    def __init__(self, name: str, folder: Path, argv: list[str], program: str = "trystate run") -> None:
+    def __init__(
+        self, name: str, folder: Path, argv: list[str], program: str = "trystate run", **variables: str
+    ) -> None:  # fmt: skip
         self.name, self._folder = name, folder
-        super().__init__(folder / f"log.{name}", _be, program, argv, variables={"AGENT": name})
+        super().__init__(folder / f"log.{name}", _be, program, argv, variables={"AGENT": name, **variables})
 
     def do(self, what: str) -> None:
         """Tell the workers: `succeed`, `fail once`, `fail always`, `fail at SECONDS`, `together` or `ignore`."""

@@ -39,7 +39,7 @@ def started(folder: Path, program: str) -> Iterator[Start]:
             log = folder / f"log.{name}"
             nodes.append(Program(log, torchrun, ["--rdzv-backend=trystate", *options], variables={"AGENT": name}))
         else:
-            nodes.append(Agent(name, folder, options))
+            nodes.append(Agent(name, folder, options, LOGLEVEL="INFO"))
         return nodes[-1]
 
     try:
@@ -74,6 +74,20 @@ def test_a_node_of_another_job_with_the_same_id_is_refused_and_told_what_differs
         assert first.ran
         (tmp_path / "stop").touch()
         assert first.ends() == 0
+
+
+def test_a_spare_says_that_it_is_one_and_why_at_once_and_in_the_end(tmp_path: Path) -> None:
+    with started(tmp_path, "trystate run") as start:
+        first = start("first", "--nnodes=1", "train.py")
+        eventually("the first one runs", (tmp_path / "began.first").exists)
+        spare = start("spare", "--nnodes=1", "train.py")
+        eventually("it says so", lambda: '"event": "spare"' in spare.said)
+        assert "all seats are taken: max_nodes=1" in spare.said
+        (tmp_path / "stop").touch()
+        assert (first.ends(), spare.ends()) == (0, 0)
+        assert "this node was a spare of the job 'job': 1 other nodes had the seats (max_nodes=1)" in spare.said
+        assert "all workers have succeeded" in spare.said
+        assert not (tmp_path / "began.spare").exists()
 
 
 def test_nodes_that_may_differ_are_one_job(tmp_path: Path) -> None:

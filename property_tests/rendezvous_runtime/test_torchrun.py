@@ -100,6 +100,33 @@ def test_a_spare_takes_the_place_of_a_node_that_dies(tmp_path: Path) -> None:
         assert (first.ends(), spare.ends()) == (0, 0)
 
 
+def test_a_spare_ends_as_the_job_does_and_says_that_it_was_one(tmp_path: Path) -> None:
+    """torch's agent has no result for a node that never ran: it would end with 1 and a traceback."""
+    with Job(tmp_path, LOGLEVEL="INFO") as job:
+        first = job.agent("1")
+        job.until_size(1)
+        spare = job.agent("1")
+        job.until_listed(2)
+        job.stop()
+        assert (first.ends(), spare.ends()) == (0, 0), spare.said
+        assert "Traceback" not in spare.said
+        assert '"event": "spare"' in spare.said
+        assert "this node was a spare of the job 'job'" in spare.said
+        assert "its workers have succeeded" in spare.said
+
+
+def test_a_spare_of_a_job_that_has_failed_ends_with_one_and_says_why(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        first = job.agent("1", restarts=0)
+        job.until_size(1)
+        spare = job.agent("1", restarts=0)
+        job.until_listed(2)
+        job.fail(0)
+        assert (first.ends(), spare.ends()) == (1, 1), spare.said
+        assert "this node was a spare of the job 'job'" in spare.said
+        assert "its agent has ended with ChildFailedError" in spare.said
+
+
 def test_when_the_endpoint_dies_with_its_owner_and_comes_back_all_meet_again(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
         owner = job.agent("1:2")

@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from trystate.impl.rendezvous.engine import Joined
+from trystate.impl.rendezvous.engine import Joined, Write
 from trystate.impl.rendezvous.state import State
 from trystate.model.agent.vocabulary import Ending
 from trystate.model.errors import TrystateError
-from trystate.model.rendezvous.vocabulary import Action, Place
+from trystate.model.rendezvous.vocabulary import Place
 
 from .moments import Time
 from .nodes import KILL_SECONDS, Process
@@ -181,9 +181,10 @@ class Monitors:
         self.processes[process.token] = process
         self.say(process.token, "starts to join")
 
-    def noted(self, process: Process, action: Action, state: State, won: bool) -> None:
+    def noted(self, process: Process, write: Write, won: bool) -> None:
+        state = write.state
         if not won:
-            return self.say(process.token, f"{action.name} was lost")
+            return self.say(process.token, f"{write.action.name} was lost")
         writer = self._writers.get((state.life, state.version), "nobody")
         demand(writer == process.token, "no_lost_write_is_won", process.token, writer, state)
 

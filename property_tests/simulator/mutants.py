@@ -146,7 +146,7 @@ class Trusting(Engine):
         return super().standing(joined, state, now) if state is not None else Standing.CURRENT
 
 
-def _emptied(seen: State) -> State:
+def _emptied(seen: State, cause: str) -> State:
     return replace(seen, round=seen.round + 1, complete=False, participants=(), expected=())
 
 
@@ -204,7 +204,7 @@ class Stamping(Meddled):
     """Writes the time of its own clock as its heartbeat, as torch does."""
 
     def written(self, write: Write, seen: Seen) -> Write:
-        return Write(_stamped(write.state, self.token, int(seen.now)))
+        return replace(write, state=_stamped(write.state, self.token, int(seen.now)))
 
 
 def _stamped(seen: State, token: str, now: int) -> State:

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from torch.distributed.elastic.agent.server.api import WorkerState
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order, View
-from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync
+from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write
 from trystate.impl.rendezvous.errors import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -26,7 +26,7 @@ from trystate.impl.rendezvous.errors import (
 )
 from trystate.impl.rendezvous.state import Closed, Node, Participant, State
 from trystate.model.agent.vocabulary import Ending
-from trystate.model.rendezvous.vocabulary import Action, Place
+from trystate.model.rendezvous.vocabulary import Place
 
 from .moments import Signal, Task, Time
 from .schedule import NO_RETURN, Fault, Host, Schedule
@@ -47,7 +47,7 @@ class Witness(Protocol):
     """Whoever is told what happens in a run."""
 
     def begins(self, process: Process) -> None: ...
-    def noted(self, process: Process, action: Action, state: State, won: bool) -> None: ...
+    def noted(self, process: Process, write: Write, won: bool) -> None: ...
     def returned(self, process: Process, joined: Joined) -> None: ...
     def starts(self, process: Process) -> None: ...
     def worked(self, process: Process) -> None: ...
@@ -134,10 +134,7 @@ class Process:
         self.name = f"{self.host.number}{'' if number == 0 else f'.{number}'}"
         node = Node(f"node{self.host.number}", 100 + number, 0, f"t{self.name}")
         me = Participant(node, f"host{self.host.number}", 29_000 + number)
-        self.engine = computer.engine(
-            me, self.host.settings, draw=computer.rng.random, life=f"life of {self.name}",
-            note=lambda action, state, won: computer.witness.noted(self, action, state, won),
-        )  # fmt: skip
+        self.engine = computer.engine(me, self.host.settings, draw=computer.rng.random, life=f"life of {self.name}")
         self.up, self.running, self.workers = True, False, WorkerState.INIT
         self.place = Place.JOINING
         self.joined: Joined | None = None
@@ -331,6 +328,8 @@ class Process:
                 self.time.sleep(self._draw(RETRY_SECONDS))
                 effect = Sync() if isinstance(effect, Sync) else effect  # a write is tried again as it was
             else:
+                if isinstance(effect, Write):
+                    self.computer.witness.noted(self, effect, seen.won)
                 if seen.state is not None and seen.state.closed is not None:
                     self.closed = seen.state.closed
                 return seen

@@ -6,6 +6,7 @@ Rule: classes stay as they are. What is replaced are the names by which their mo
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
 import datetime
@@ -19,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -76,6 +77,7 @@ def _host() -> str:
 # By what it is, and not by what a module calls it: a new import of any of these is replaced as well.
 WORLD: dict[Any, Any] = {
     threading: SimpleNamespace(Event=Event, Lock=Lock, Thread=Thread, current_thread=RUNNING.get),
+    _thread: SimpleNamespace(start_new_thread=lambda body, args: Thread(target=lambda: body(*args)).start()),
     threading.Event: Event,
     threading.Thread: Thread,
     time: SimpleNamespace(monotonic=monotonic, time=monotonic, sleep=sleep),
@@ -90,7 +92,7 @@ WORLD: dict[Any, Any] = {
 
 SOCKETS: dict[ModuleType, dict[str, Any]] = {
     holder: {"decode": lru_cache(maxsize=64)(decode)},  # the same bytes are the same state, for all of a crowd
-    handler: {"StateHolder": lambda backend: StateHolder(backend, monotonic)},  # its default was bound before
+    handler: {"StateHolder": partial(StateHolder, clock=monotonic)},  # its default was bound before
     bootstrap: {"listen": Listener, "TCPStoreServer": Served, "TCPStore": Connected, "PrefixStore": Prefixed},
     torch_rendezvous: {
         "dist": SimpleNamespace(PrefixStore=Prefixed, TCPStore=TorchServed),

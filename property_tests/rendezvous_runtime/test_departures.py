@@ -1,0 +1,92 @@
+"""A node that ends while its store does not answer: nothing that it does then takes longer than its limit."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from trystate.impl.rendezvous.handler import DEPART_SECONDS
+from trystate.impl.store import TCPStore, TCPStoreServer
+from trystate.property_tests.store_client.servers import Served, frozen, serving
+
+from .nodes import agreed, handler, together, until
+
+SLACK_SECONDS = 1.5  # of a busy machine
+
+
+@pytest.fixture
+def server() -> Iterator[Served]:
+    with serving("ours") as made:
+        yield made
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    took = time.monotonic() - began
+    assert took < seconds, f"it took {took:.2f} s"
+
+
+def test_dropping_a_handler_whose_store_is_gone_takes_no_time(server: Served) -> None:
+    """The collector of garbage runs in any thread: one that trains must not wait for a store."""
+    with TCPStore("127.0.0.1", server.port) as store:
+        dropped = handler(store, 1, 1)
+        agreed(together([dropped.next_rendezvous]), 1)
+        with frozen(server), at_most(SLACK_SECONDS):
+            del dropped
+            gc.collect()
+
+
+def test_leaving_takes_as_long_as_its_limit_says_though_the_store_is_gone(server: Served) -> None:
+    with TCPStore("127.0.0.1", server.port) as store:
+        leaving = handler(store, 1, 1)
+        agreed(together([leaving.next_rendezvous]), 1)
+        with frozen(server):
+            with at_most(DEPART_SECONDS + SLACK_SECONDS):
+                leaving.leave()
+            with at_most(DEPART_SECONDS + SLACK_SECONDS):
+                leaving.leave()
+
+
+def test_a_handler_that_is_dropped_still_leaves() -> None:
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store, handler(store, 1, 2) as stays:
+        other = handler(store, 1, 2)
+        agreed(together([stays.next_rendezvous, other.next_rendezvous]), 2)
+        del other
+        gc.collect()
+        until(lambda: stays.num_nodes_waiting() > 0)
+        assert stays.state is not None and "it left" in stays.state.cause
+
+
+ENDS = """
+import sys
+from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.store import TCPStore
+store = TCPStore("127.0.0.1", int(sys.argv[1]))
+node = DynamicRendezvousHandler.from_store("job", store, 1, 2, "127.0.0.1", last_call_timeout=0.2)
+node.next_rendezvous()
+if sys.argv[2] == "dropped":
+    del node
+print("it ends", flush=True)
+"""
+
+
+SLOW = {"keep_alive_interval": 5, "last_call_timeout": 0.2}
+
+
+@pytest.mark.parametrize("how", ["kept", "dropped"])
+def test_a_process_that_ends_has_left_before(how: str) -> None:
+    """Also one that has dropped its handler a moment before."""
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store, handler(store, 1, 2, **SLOW) as stays:
+        argv = [sys.executable, "-c", ENDS, str(server.port), how]
+        done = subprocess.run(argv, timeout=60, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert done.returncode == 0
+        with at_most(10.0):  # a node that says nothing is missed after 15 s
+            agreed(together([stays.next_rendezvous]), 1)
