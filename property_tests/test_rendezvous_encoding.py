@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trystate.impl.rendezvous import encoding
+from trystate.impl.rendezvous.command import Command
 from trystate.impl.rendezvous.encoding import FIELDS, NUMBER_MAX, STATE_BYTES_MAX, TEXT_LENGTH_MAX, decode, encode
 from trystate.impl.rendezvous.errors import RendezvousStateError
 from trystate.impl.rendezvous.state import LISTS, Closed, Node, Participant, Settings, State
@@ -41,20 +42,25 @@ def states(draw: st.DrawFn) -> State:
     high = max(low, size + len(lists["expected"])) + draw(st.integers(0, 3))
     agreed = Settings(
         low, high, draw(SECONDS), draw(SECONDS), draw(SECONDS.filter(bool)), draw(st.integers(2, 9)),
-        draw(st.integers(-1, 3)),
+        draw(st.integers(-1, 3)), draw(st.builds(Command, TEXTS, TEXTS, NUMBERS)),
     )  # fmt: skip
     return State(
         draw(TEXTS), agreed, draw(NUMBERS), draw(TEXTS), draw(NUMBERS), complete, draw(NUMBERS), draw(NUMBERS),
-        done=tuple(draw(st.lists(TEXTS, max_size=3))), spent=draw(NUMBERS),
+        done=tuple(draw(st.lists(TEXTS, max_size=3))), spent=draw(NUMBERS), cause=draw(TEXTS),
         closed=draw(st.none() | st.builds(Closed, TEXTS, TEXTS, st.sampled_from(["", "succeeded", "failed"]))),
         **{name: tuple(some) for name, some in lists.items()},
     )  # fmt: skip
 
 
+RUN = Command("train.py", "5e0f1a2b: --lr *3c", 2)
+
+
 def sample() -> State:
     return State(
-        "life", settings(2, 4, max_restarts=3), 7, "token-0", 1, True, 2, 3, (participant(0, 1), participant(1)), (),
-        (participant(2, 5),), (participant(3),), ("token-0",), 1, Closed("node0_100_0", "the job is over", "failed"),
+        "life", settings(2, 4, max_restarts=3, command=RUN), 7, "token-0", 1, True, 2, 3,
+        (participant(0, 1), participant(1)), (),
+        (participant(2, 5),), (participant(3),), ("token-0",), 1, "a member left",
+        Closed("node0_100_0", "the job is over", "failed"),
     )  # fmt: skip
 
 
@@ -87,8 +93,8 @@ def test_the_same_state_is_the_same_bytes_whoever_wrote_a_number_as_a_float() ->
 
 def test_the_format_is_this_one() -> None:
     assert encode(State("life", Settings(1, 2), participants=(participant(0, 9),))) == (
-        b'{"format":"trystate-rendezvous-1","life":"life","version":0,"writer":"","round":0,"complete":false,"call":0,'
-        b'"news":0,"settings":[1,2,30.0,0.0,5.0,3,-1],"done":[],"spent":0,"closed":null,"participants":'
+        b'{"format":"trystate-rendezvous-2","life":"life","version":0,"writer":"","round":0,"complete":false,"call":0,'
+        b'"news":0,"settings":[1,2,30.0,0.0,5.0,3,-1,["","",0]],"done":[],"spent":0,"cause":"","closed":null,"participants":'
         b'[["node0",100,0,"token-0","host0",29500,9]],"expected":[],"waiting":[],"spares":[]}'
     )
 
@@ -98,7 +104,8 @@ WRONG = st.sampled_from([-1, NUMBER_MAX + 1, 10**5000, True, 1.5, float("nan"), 
 
 @given(states(), st.data())
 def test_nothing_is_written_that_would_be_refused(state: State, data: st.DataObject) -> None:
-    scalars = ("life", "version", "writer", "round", "complete", "call", "news", "spent", "done", "settings", "closed")
+    scalars = ("life", "version", "writer", "round", "complete", "call", "news", "spent", "cause", "done", "settings",
+               "closed")  # fmt: skip
     name = data.draw(st.sampled_from((*scalars, "address", "pid", "local_id", "token", "host", "port", "beats")))
     wrong: Any = data.draw(WRONG)
     if name == "settings":
@@ -149,10 +156,11 @@ LISTING = ("text", "number", "number", "text", "text", "port", "number")
 PLACES: dict[tuple[str | int, ...], str] = {
     ("format",): "never", ("life",): "text", ("version",): "number", ("writer",): "text", ("round",): "number",
     ("complete",): "flag", ("call",): "number", ("news",): "number", ("settings",): "never", ("done",): "texts",
-    ("done", 0): "text", ("spent",): "number", ("closed",): "closed", ("participants",): "members",
+    ("done", 0): "text", ("spent",): "number", ("cause",): "text", ("closed",): "closed", ("participants",): "members",
     ("expected",): "listings", ("waiting",): "listings", ("spares",): "listings",
     **{("settings", k): kind for k, kind in enumerate(
-        ("low", "high", "seconds", "seconds", "interval", "attempts", "restarts"))},
+        ("low", "high", "seconds", "seconds", "interval", "attempts", "restarts", "never"))},
+    **{("settings", 7, k): kind for k, kind in enumerate(("text", "text", "number"))},
     **{("closed", k): "text" for k in range(3)},
     **{(name, 0): "never" for name in ("participants", "waiting", "spares")},
     **{(name, 0, k): kind for name in ("participants", "waiting", "spares") for k, kind in enumerate(LISTING)},
@@ -194,21 +202,26 @@ def test_every_place_takes_what_belongs_there_and_nothing_else() -> None:
 
 
 A, B, C = (["n", 1, 0, name, "h", 1, 0] for name in "abc")
+RUNS = ["", "", 0]
 RULES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("a node is listed twice", {"participants": [A, A]}),
     ("a node is listed twice", {"participants": [A, B], "waiting": [B]}),
-    ("more participants than max_nodes=2", {"participants": [A, B, C], "settings": [1, 2, 0, 0, 1, 2, 0]}),
+    ("more participants than max_nodes=2", {"participants": [A, B, C], "settings": [1, 2, 0, 0, 1, 2, 0, RUNS]}),
     ("more participants than max_nodes=2", {
-        "complete": False, "participants": [A, B], "expected": [C], "waiting": [], "settings": [1, 2, 0, 0, 1, 2, 0],
+        "complete": False, "participants": [A, B], "expected": [C], "waiting": [],
+        "settings": [1, 2, 0, 0, 1, 2, 0, RUNS],
     }),
     ("expects somebody", {"expected": [C]}),
     ("fewer participants than min_nodes", {"participants": [A]}),
     ("participants has an entry that is not of seven texts and numbers", {"participants": [A, B[:6]]}),
     ("participants has an entry that is not of seven texts and numbers", {"participants": [A, [*B, 0]]}),
     ("participants has an entry that is not of seven texts and numbers", {"participants": [A, [*B[:6], [0]]]}),
-    ("settings has 6 parts, not 7", {"settings": [1, 2, 0, 0, 1, 2]}),
-    ("settings has 8 parts, not 7", {"settings": [1, 2, 0, 0, 1, 2, 0, 0]}),
-    ("settings has nodes 3:2", {"settings": [3, 2, 0, 0, 1, 2, 0]}),
+    ("settings has 7 parts, not 8", {"settings": [1, 2, 0, 0, 1, 2, RUNS]}),
+    ("settings has 9 parts, not 8", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
+    ("settings has 1 parts, not 8", {"settings": []}),
+    ("command has 2 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, RUNS[:2]]}),
+    ("command has 4 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, [*RUNS, 0]]}),
+    ("settings has nodes 3:2", {"settings": [3, 2, 0, 0, 1, 2, 0, RUNS]}),
     ("closed has 2 parts, not 3", {"closed": ["", ""]}),
     ("closed has 4 parts, not 3", {"closed": [""] * 4}),
     ("port is 65536", {"participants": [A, [*B[:5], 65536, 0]]}),
@@ -221,6 +234,23 @@ def test_what_breaks_a_rule_is_refused_by_name(why: str, fields: dict[str, Any])
     with pytest.raises(RendezvousStateError, match=r"is no state of a rendezvous: .*It was not touched") as refusal:
         decode(json.dumps({**json.loads(encode(sample())), **fields}).encode())
     assert why in str(refusal.value)
+
+
+OLD = (
+    b'{"format":"trystate-rendezvous-1","life":"life","version":0,"writer":"","round":0,"complete":false,"call":0,'
+    b'"news":0,"settings":[1,2,30.0,0.0,5.0,3,-1],"done":[],"spent":0,"closed":null,"participants":'
+    b'[["node0",100,0,"token-0","host0",29500,9]],"expected":[],"waiting":[],"spares":[]}'
+)
+
+
+def test_a_state_of_the_version_before_is_refused_by_its_name_and_not_misread() -> None:
+    """That version refuses one of this version in the same way: it compares the name first."""
+    said = (
+        "its format is 'trystate-rendezvous-1', not 'trystate-rendezvous-2'; run one version of trystate on all nodes"
+    )
+    with pytest.raises(RendezvousStateError, match=said):
+        decode(OLD)
+    assert refused(OLD.replace(b"rendezvous-1", b"rendezvous-2"))
 
 
 def test_a_missing_field_is_refused() -> None:
@@ -307,8 +337,8 @@ def test_the_limit_of_size_is_exact() -> None:
 
 FUNCTIONS = tuple(
     getattr(encoding, name)
-    for name in ("_decoded", "_checked", "_participant", "_listing", "_settings", "_closed", "_list", "_text",
-                 "_number", "_flag")
+    for name in ("_decoded", "_checked", "_participant", "_listing", "_settings", "_command", "_closed", "_list",
+                 "_text", "_number", "_flag")
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import argparse
 import os
 import signal
 import sys
+import tempfile
 import uuid
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -69,6 +70,7 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
     from trystate.impl.rendezvous.options import Options
 
     chosen = parser().parse_args(argv)
+    _refuse_what_cannot_be(chosen)
     _refuse_what_means_nothing(chosen)
     _name_a_job_of_one_node(chosen)
     # For torch's function, which warns of what it ignores: there is nothing left to ignore.
@@ -79,8 +81,6 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
         place(Options.of(parameters(config)))
     except (AssertionError, ValueError, RuntimeError, OSError) as error:
         raise UsageError(f"{error}; trystate run --help says more") from error
-    if config.nproc_per_node < 1:
-        _refuse(f"--nproc-per-node {chosen.nproc_per_node} are no workers: give at least 1")
     return config, entrypoint, args
 
 
@@ -102,6 +102,45 @@ def _refuse(message: str) -> NoReturn:
     raise UsageError(f"{message}; trystate run --help says more")
 
 
+def _refuse_what_cannot_be(chosen: argparse.Namespace) -> None:
+    """Values that torch would refuse without the name of their option, or later, when the workers start."""
+    from torch.distributed.elastic.multiprocessing import Std
+    from torch.distributed.run import determine_local_world_size
+
+    streams = "give 0, 1, 2 or 3, or LOCAL_RANK:VALUE,LOCAL_RANK:VALUE"
+    for option, fits, remedy in (
+        ("nnodes", _nodes, "give a number of nodes, or MIN:MAX, from 1 on"),
+        ("nproc-per-node", lambda v: determine_local_world_size(v) >= 1, "give at least 1, or a kind of device"),
+        ("max-restarts", lambda v: v >= 0, "give a number from 0 on"),
+        ("monitor-interval", lambda v: v > 0, "give seconds above 0"),
+        ("shutdown-timeout", lambda v: v >= 0, "give seconds from 0 on"),
+        ("redirects", lambda v: Std.from_str(v) is not None, streams),
+        ("tee", lambda v: Std.from_str(v) is not None, streams),
+        ("log-dir", _writable, "give a directory that you may write to, or one that can be made"),
+    ):
+        value, why = getattr(chosen, option.replace("-", "_")), ""
+        try:
+            if value is None or fits(value):
+                continue
+        except (ValueError, OSError) as error:
+            why = f" ({getattr(error, 'strerror', None) or error})"
+        _refuse(f"--{option} {value}{why}: {remedy}")
+
+
+def _nodes(value: str) -> bool:
+    parts = [int(part) if part.strip().isdecimal() else 0 for part in value.split(":")]
+    return len(parts) <= 2 and 1 <= parts[0] <= parts[-1]
+
+
+def _writable(path: str) -> bool:
+    """Whether folders can be made in there. Raises OSError."""
+    if path and path != os.devnull:
+        os.makedirs(path, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path):
+            pass
+    return True
+
+
 def _refuse_what_means_nothing(chosen: argparse.Namespace) -> None:
     for name in STATIC_ONLY:
         if getattr(chosen, name) is not None:
@@ -115,8 +154,6 @@ def _refuse_what_means_nothing(chosen: argparse.Namespace) -> None:
         _refuse("--run-path runs a file in this interpreter: leave out --no-python and --module")
     if chosen.start_method is not None and not chosen.run_path:
         _refuse(f"--start-method {chosen.start_method} is for --run-path: any other script is a program of its own")
-    if chosen.monitor_interval <= 0:
-        _refuse(f"--monitor-interval {chosen.monitor_interval:g}: give seconds above 0")
     _refuse_names(chosen)
     _refuse_logs(chosen)
 

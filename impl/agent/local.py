@@ -87,9 +87,11 @@ class ElasticAgent(LocalElasticAgent):
             try:
                 return self._run_rounds()
             except SignalException as error:
-                logger.warning("%s; stopping the workers", error)
-                self._handler.give_notice()
-                self._shutdown(error.sigval, self._shutdown_timeout)
+                logger.warning("%s; stopping the workers. A second signal kills them", error)
+                # From here on: the notice takes time as well, where the store is away.
+                with killed_when(lambda: self._signals.again, os.getpid(), self._spared):
+                    self._handler.give_notice()
+                    self._shutdown(error.sigval, self._shutdown_timeout)
                 raise
             finally:
                 self._stop(Standing.CURRENT)
@@ -108,7 +110,10 @@ class ElasticAgent(LocalElasticAgent):
                     error.add_note(f"The job {self._handler.get_run_id()!r} is over; a new one needs a new --rdzv-id.")
                     raise
                 order = Order.END
-            logger.info("[%s] %s", self._worker_group.spec.role, order.value)
+            logger.info(
+                "[%s] %s (the workers: %s; the round: %s)", self._worker_group.spec.role, order.value,
+                self._result.state.value, self._handler.standing().value,
+            )  # fmt: skip
             if order not in (Order.REJOIN, Order.RESTART):
                 return self._end(order)
 
@@ -219,8 +224,11 @@ class ElasticAgent(LocalElasticAgent):
         self, close: Callable[..., None], death_sig: signal.Signals | None = None, timeout: int | None = None
     ) -> None:
         """torch's, which ends the workers, also those beside one that has failed: that is not told the limit."""
-        with killed_when(lambda: not may_finish(self._handler.standing()), os.getpid(), self._spared):
+        with killed_when(self._must_end, os.getpid(), self._spared):
             close(death_sig, self._shutdown_timeout if timeout is None else timeout)
+
+    def _must_end(self) -> bool:
+        return self._signals.again or not may_finish(self._handler.standing())
 
     def _are_stuck(self) -> bool:
         """Whether workers live that were killed: new ones would fight with them for the devices of this node."""

@@ -1,15 +1,21 @@
-"""Signals that end an agent: heard at once where it waits, and afterwards where it must not be interrupted."""
+"""Signals that end an agent: heard at once where it waits, and afterwards where it must not be interrupted.
+
+The first one ends the agent in order; a second one means that its user does not want to wait for that.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing import SignalException
+
+ECHO_SECONDS = 0.1  # a terminal and a program between may both send what was one Ctrl-C
 
 
 class Signals:
@@ -18,6 +24,8 @@ class Signals:
     def __init__(self, names: str) -> None:
         """`names`: `SIGTERM,SIGINT`; what this system does not have is left out."""
         self.got: signal.Signals | None = None
+        self.again = False  # a second one came
+        self._since = 0.0
         self._numbers = [getattr(signal, name.strip()) for name in names.split(",") if hasattr(signal, name.strip())]
         self._before: dict[int, Any] = {}
         self._waiting = False
@@ -36,7 +44,9 @@ class Signals:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.got is None:
-            self.got = signal.Signals(number)
+            self.got, self._since = signal.Signals(number), time.monotonic()
+        elif time.monotonic() - self._since >= ECHO_SECONDS:
+            self.again = True
         if self._waiting:
             self._waiting = False  # a second one does not interrupt what is done about the first
             raise self.error()

@@ -15,6 +15,7 @@ from typing import Any
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from trystate.model.errors import TrystateError, UsageError
 
+from ..store.errors import SecretRefused
 from ..store.file import FileStore
 from ..store.hash import HashStore
 from ..store.server import TCPStoreServer
@@ -44,7 +45,7 @@ def meet(options: Options) -> Endpoint:
     """The store that the options name, served by this node if it is to.
 
     Raises:
-        RendezvousConnectionError: nobody serves it, or somebody else has the port.
+        RendezvousConnectionError: nobody serves it, it refuses the secret, or another program has the port.
         RendezvousSettingsError: what the options say is no endpoint.
     """
     if options.store_type == "memory":
@@ -55,6 +56,11 @@ def meet(options: Options) -> Endpoint:
         return _tcp(options, *place(options))
     except RendezvousSettingsError:
         raise
+    except SecretRefused as error:
+        raise RendezvousConnectionError(
+            f"rendezvous {options.run_id!r}: {options.endpoint} was reached, but the secret was refused (secret_file "
+            f"in --rdzv-conf): {error}"
+        ) from error
     except (TrystateError, OSError) as error:
         raise RendezvousConnectionError(
             f"rendezvous {options.run_id!r}: {options.endpoint or 'the endpoint'} was not reached within "

@@ -15,7 +15,7 @@ from typing import Any
 import torch.distributed as dist
 from trystate.model.errors import TrystateError
 
-from ..store.errors import StoreClosed
+from ..store.errors import SecretRefused, StoreClosed
 from ..store.tcp import TCPStore
 from .errors import RendezvousConnectionError, RendezvousError
 from .news import News, listen, look
@@ -85,9 +85,9 @@ class StoreBackend:
             raise
         except (dist.DistError, TrystateError, RuntimeError, ValueError, OSError) as error:
             self._disconnect()
+            remedy = "" if isinstance(error, SecretRefused) else "; see whether its server still runs"
             raise RendezvousConnectionError(
-                f"rendezvous {self._run_id!r} at {place(self._origin)}: {type(error).__name__}: {error}; "
-                "see whether whoever serves it still runs"
+                f"rendezvous {self._run_id!r} at {place(self._origin)}: {type(error).__name__}: {error}{remedy}"
             ) from error
 
     def _connect(self) -> tuple[Any, News]:

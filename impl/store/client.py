@@ -314,7 +314,8 @@ class Client:
             raise NotSupported(f"{self.where}: {refusal.text}") from None
         try:
             if terms.secret_required and self.secret is None:
-                raise SecretRefused(f"{self.where}: this server wants a secret; pass it with secret=")
+                raise SecretRefused(f"{self.where}: this server wants a secret, and none was given: give "
+                                    "secret_file in --rdzv-conf or in the URL, or secret= in Python")  # fmt: skip
             if self.secret is not None:
                 if not terms.secret_required:
                     raise SecretRefused(f"{self.where}: this server has no secret and proves nothing; start it with "

@@ -54,7 +54,8 @@ while time.monotonic() < until:
     if do == "succeed":
         sys.exit(0)
     if do == "ignore":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         (here / f"ignores.{os.getpid()}").touch()
     if do == "together":
         peers = [line.split() for path in here.glob("began.*") for line in path.read_text().splitlines()]

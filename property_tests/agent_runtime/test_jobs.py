@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -169,6 +170,24 @@ def test_a_worker_that_ignores_the_signal_is_killed_after_the_shutdown_timeout(t
         a.signal(signal.SIGTERM)
         assert a.ends(SOON) == 1
         gone(job)
+
+
+@pytest.mark.parametrize("store", ["there", "away"])
+def test_a_second_ctrl_c_kills_the_workers_at_once(store: str, tmp_path: Path) -> None:
+    """Also while the agent gives notice to a store that does not answer."""
+    with Job(tmp_path, nodes="1") as job:
+        a = job.agent("a", "--nproc-per-node=2", "--shutdown-timeout=90")
+        a.runs(2)
+        a.do("ignore")
+        eventually("they ignore it", lambda: len(list(tmp_path.glob("ignores.*"))) == 2)
+        with job.server.stopped() if store == "away" else contextlib.nullcontext():
+            a.signal(signal.SIGINT)
+            eventually("it says so", lambda: "A second signal kills them" in a.said)
+            time.sleep(0.5)
+            assert all(map(alive, job.workers))
+            a.signal(signal.SIGINT)
+            gone(job)
+            assert a.ends(SOON) == 1
 
 
 def test_what_happens_in_the_rendezvous_is_not_looked_for_but_heard(tmp_path: Path) -> None:

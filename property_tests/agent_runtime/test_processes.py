@@ -22,7 +22,7 @@ from trystate.impl.agent import leash, processes
 from trystate.impl.agent.exchange import Exchange, RoundOver
 from trystate.impl.agent.local import leashed
 from trystate.impl.agent.processes import Process, end_what_is_left, left_behind
-from trystate.impl.agent.signals import Signals
+from trystate.impl.agent.signals import ECHO_SECONDS, Signals
 from trystate.impl.store.hash import HashStore
 from trystate.property_tests.agent_runtime.jobs import alive, eventually
 
@@ -235,6 +235,15 @@ def test_a_signal_elsewhere_is_kept_for_the_next_wait(signals: Signals) -> None:
     assert signals.got is signal.SIGUSR1
     with pytest.raises(SignalException), signals.interrupt():
         raise AssertionError("it has come already")
+
+
+def test_a_signal_that_comes_again_is_another_one_unless_it_is_the_echo_of_the_first(signals: Signals) -> None:
+    for _ in range(2):
+        signal.raise_signal(signal.SIGUSR1)
+    assert not signals.again
+    time.sleep(2 * ECHO_SECONDS)
+    signal.raise_signal(signal.SIGUSR2)
+    assert signals.again and signals.got is signal.SIGUSR1
 
 
 def test_a_second_signal_does_not_interrupt_what_the_first_one_began(signals: Signals) -> None:

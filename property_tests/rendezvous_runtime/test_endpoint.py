@@ -93,10 +93,31 @@ def test_a_secret_keeps_out_who_does_not_know_it(tmp_path: Path) -> None:
     first = endpoint(where, secret_file=str(secret))
     second = endpoint(where, secret_file=str(secret))
     assert same(first, second)
-    with pytest.raises(RendezvousConnectionError, match="secret"):
-        endpoint(where)
+    wrong = tmp_path / "wrong"
+    wrong.write_bytes(b"another-secret-of-24-bytes")
+    wrong.chmod(0o600)
+    for config, why in (
+        ({}, "wants a secret, and none was given"),
+        ({"secret_file": str(wrong)}, "proof of the secret"),
+    ):
+        with pytest.raises(RendezvousConnectionError, match="but the secret was refused") as raised:
+            endpoint(where, **config)
+        assert why in str(raised.value)
+        assert "secret_file in --rdzv-conf" in str(raised.value)
+        assert "not reached" not in str(raised.value)
     second.close()
     first.close()
+
+
+def test_a_secret_for_a_server_that_has_none_is_said_to_be_refused(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"0123456789abcdef")
+    secret.chmod(0o600)
+    with (
+        TCPStoreServer() as server,
+        pytest.raises(RendezvousConnectionError, match=r"but the secret was refused.* this server has no secret"),
+    ):
+        endpoint(f"127.0.0.1:{server.port}", secret_file=str(secret))
 
 
 def test_a_file_or_the_memory_of_a_process_will_do(tmp_path: Path) -> None:
