@@ -6,17 +6,21 @@ import argparse
 import math
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Iterator
 
 from . import handlers, swarm
+from .progress import Progress
 from .schedule import draw
 
 SHOWN_MAX = 200  # events of a run that failed
-SEEDS_SHOWN = 8
+SEEDS_SHOWN = 8  # of each property
+INTERRUPTED = 130  # what a shell reports for a process ended by SIGINT
 Run = swarm.Run | handlers.Run
 
 
 def main() -> int:
-    """Exit code 1: a property does not hold."""
+    """Exit code 1: a property does not hold; 130: interrupted before one was violated."""
     parser = argparse.ArgumentParser(prog="python -m trystate.property_tests.simulator", description=__doc__)
     parser.add_argument("--seed", type=int, help="run this one seed")
     parser.add_argument("--seeds", type=int, default=2_000, help="run so many seeds (default: %(default)s)")
@@ -29,36 +33,41 @@ def main() -> int:
     parser.add_argument("--whole", action="store_true", help="of a run that failed: as it was drawn, not the smallest")
     parser.add_argument("--log", action="store_true", help="with --seed: print every event")
     options = parser.parse_args()
-    seeds = range(options.first, options.first + options.seeds)
     if options.crowd is not None:
         return crowd(options.crowd)
-    if options.handlers is not None:
-        return of_handlers(options, seeds)
-    if options.seed is not None:
+    if options.seed is None:
+        return sweep(options)
+    if options.handlers is None:
         return report(swarm.run(draw(options.seed, options.nodes)), options)
-    began = time.perf_counter()
-    failed = swarm.sweep(seeds, options.nodes)
-    if failed is not None:
-        return report(failed, options)
-    print(f"{options.seeds:,} seeds, every property held, {time.perf_counter() - began:.1f} s")
-    return 0
-
-
-def of_handlers(options: argparse.Namespace, seeds: range) -> int:
-    """All seeds, and for each property those that violate it."""
     side, on = handlers.SIDES[options.handlers], options.on is not None
-    if options.seed is not None:
-        return report(handlers.run(handlers.usual(options.seed, options.nodes), side, on=on), options)
-    began = time.perf_counter()
-    found = handlers.found(handlers.sweep(seeds, side, options.nodes))
+    return report(handlers.run(handlers.usual(options.seed, options.nodes), side, on=on), options)
+
+
+def sweep(options: argparse.Namespace) -> int:
+    """All seeds, and for each property those that violate it; a seed that fails is printed at once."""
+    seeds, side = range(options.first, options.first + options.seeds), handlers.SIDES.get(options.handlers or "")
+    runs: Iterator[Run] = handlers.sweep(seeds, side, options.nodes) if side else swarm.sweep(seeds, options.nodes)
+    progress, found, first = Progress(len(seeds), "seeds"), defaultdict[str, list[int]](list), None
+    for done in progress.watch(runs, lambda one: one.fails):
+        if not done.fails:
+            continue
+        first, failed = first or done, found[done.fails]
+        failed.append(done.schedule.seed)
+        if len(failed) <= SEEDS_SHOWN:
+            print(f"{done.fails}: {again(failed[-1], options.nodes, options.handlers)}", flush=True)
     for name, failed in found.items():
         more = ", ..." if len(failed) > SEEDS_SHOWN else ""
         print(f"{name}: {len(failed):,} seeds: {', '.join(map(str, failed[:SEEDS_SHOWN]))}{more}")
-    print(f"{options.seeds:,} seeds, {side.name}: {len(found) or 'no'} properties violated, "
-          f"{time.perf_counter() - began:.1f} s")  # fmt: skip
-    if found:
-        print(again(min(min(failed) for failed in found.values()), options.nodes, side.name))
-    return 1 if found else 0
+    how = f"interrupted after {progress.done:,} of " if progress.interrupted else ""
+    print(f"{how}{len(seeds):,} seeds{f', {side.name}' if side else ''}: {len(found) or 'no'} properties violated, "
+          f"{progress.seconds:.1f} s")  # fmt: skip
+    last = options.first + progress.done
+    if last < seeds.stop:
+        print(f"go on: python -m trystate.property_tests.simulator --first {last} --seeds {seeds.stop - last}"
+              f"{chosen(options.nodes, options.handlers)}")  # fmt: skip
+    elif first is not None and side is None:
+        report(first, options)
+    return 1 if found else INTERRUPTED if progress.interrupted else 0
 
 
 def crowd(size: int) -> int:
@@ -98,8 +107,12 @@ def told(done: Run, nodes: int | None, *, log: bool = True) -> list[str]:
 
 
 def again(seed: int, nodes: int | None, side: str | None) -> str:
-    size, whose = (f" --nodes {nodes}" if nodes is not None else ""), f" --handlers {side}" if side is not None else ""
-    return f"again: python -m trystate.property_tests.simulator --seed {seed}{size}{whose}"
+    return f"again: python -m trystate.property_tests.simulator --seed {seed}{chosen(nodes, side)}"
+
+
+def chosen(nodes: int | None, side: str | None) -> str:
+    """The options that a run depends on, beside its seed."""
+    return (f" --nodes {nodes}" if nodes is not None else "") + (f" --handlers {side}" if side is not None else "")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Rule: both have the same network, the same agent and the same faults; a seed dec
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -173,15 +172,6 @@ def shrink(failed: Run, name: str = "") -> Run:
 def sweep(seeds: Iterable[int], side: Side = OURS, nodes: int | None = None, *, on: bool = False) -> Iterator[Run]:
     """The runs of these seeds."""
     return (run(usual(seed, nodes), side, on=on) for seed in tidily(seeds, 20))
-
-
-def found(runs: Iterable[Run]) -> dict[str, list[int]]:
-    """The seeds that violate each property, in the order in which they came."""
-    seeds = defaultdict[str, list[int]](list)
-    for one in runs:
-        for name in one.violations:
-            seeds[name].append(one.schedule.seed)
-    return dict(seeds)
 
 
 def crowd(size: int) -> Run:

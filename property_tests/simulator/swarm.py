@@ -104,10 +104,9 @@ def shrink(failed: Run, engine: EngineFactory = Engine) -> Run:
     return failed
 
 
-def sweep(seeds: Iterable[int], nodes: int | None = None) -> Run | None:
-    """The first run that fails, of these seeds."""
-    runs = (run(draw(seed, nodes)) for seed in tidily(seeds, 50))
-    return next((one for one in runs if one.fails), None)
+def sweep(seeds: Iterable[int], nodes: int | None = None) -> Iterator[Run]:
+    """The runs of these seeds."""
+    return (run(draw(seed, nodes)) for seed in tidily(seeds, 50))
 
 
 def tidily(seeds: Iterable[int], runs: int) -> Iterator[int]:
