@@ -52,7 +52,7 @@ class Command:
         for part in PARTS:
             theirs, ours = getattr(other, part), getattr(self, part)
             if theirs != ours:
-                yield f"{part} is {_said(theirs)}, not {_said(ours)}"
+                yield f"{part} {'are' if part == 'arguments' else 'is'} {_said(theirs)}, not {_said(ours)}"
 
 
 UNKNOWN = Command()

@@ -164,7 +164,9 @@ def _settings(value: Any) -> Settings:
     low, high = values[:2]
     if not 1 <= low <= high or min(values[2:4]) < 0 or values[4] <= 0 or values[5] < 2:
         raise _Unfit(f"settings has nodes {low}:{high}, a heartbeat every {values[4]} s x {values[5]}")
-    return Settings(low, high, float(values[2]), float(values[3]), float(values[4]), *values[5:], _command(runs))
+    return Settings(
+        low, high, float(values[2]), float(values[3]), float(values[4]), values[5], values[6], _command(runs)
+    )
 
 
 def _command(value: Any) -> Command:

@@ -116,7 +116,7 @@ def test_a_difference_is_said_with_both_values() -> None:
     ours, theirs = (Settings(1, 2, command=command(name, f"--lr={name}", nproc=n)) for name, n in (("a", 1), ("b", 2)))
     program, arguments, nproc = ours.differences(theirs)
     assert (program, nproc) == ("program is 'b', not 'a'", "nproc is 2, not 1")
-    assert arguments == f"arguments is {theirs.command.arguments!r}, not {ours.command.arguments!r}"
+    assert arguments == f"arguments are {theirs.command.arguments!r}, not {ours.command.arguments!r}"
     assert Settings(1, 2).differences(Settings(2, 2)) == ["min_nodes is 2, not 1"]
     assert "an --rdzv-id of its own" in ours.refusal(theirs)
     assert "Start this node with them" in Settings(1, 2).refusal(Settings(2, 2))
