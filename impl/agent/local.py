@@ -31,8 +31,10 @@ from ..rendezvous.state import Closed
 from . import leash
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
-from .processes import adopting_orphans, children, end_what_is_left, killed_when, left_behind, reap_adopted, table
+from .guarding import Watchdog
+from .processes import adopting_orphans, children, end_what_is_left, killed_when, reap_adopted
 from .signals import Signals
+from .watchdog import left_behind, table
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # torchrun's, if TORCHELASTIC_SIGNALS_TO_HANDLE does not say
 OPERATION_SECONDS = 5.0  # of the round's store, whose master may not go on: then whether the round does is looked at
@@ -76,14 +78,16 @@ class ElasticAgent(LocalElasticAgent):
         self.verdict: Closed | None = None  # of the job, once `run` has returned
         self._reported = False
         self._lapsed: float | None = None  # since when there has been no lease
-        self._spared: frozenset[int] = frozenset()  # this process's children before there were workers
+        self._spared: set[int] = set()  # this process's children before there were workers, and its watchdog
+        self._watchdog = Watchdog(self._spared)
 
     # ---- the loop
 
     def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
-        self._spared = children(os.getpid())
+        self._spared |= children(os.getpid())
         self._signals.install()
-        with adopting_orphans():
+        with adopting_orphans(), self._watchdog:
+            self._handler.on_renewal(self._watchdog.renew)
             try:
                 return self._run_rounds()
             except SignalException as error:
@@ -136,6 +140,9 @@ class ElasticAgent(LocalElasticAgent):
                 self._in_exit_barrier = group.state is WorkerState.SUCCEEDED
                 reap_adopted(os.getpid(), self._spared.union(worker.id for worker in group.workers))
                 self._put_metrics(group)
+                if self._in_exit_barrier:
+                    self._watchdog.rest()  # nothing runs that a lost lease could endanger
+            self._watchdog.check()
             self._handler.makes_room = self._result.state is WorkerState.HEALTHY
             view = self._view()
             order = decide(view)
@@ -151,6 +158,10 @@ class ElasticAgent(LocalElasticAgent):
 
     def _view(self) -> View:
         standing, now = self._handler.standing(), time.monotonic()
+        # The agent was stopped for longer than its lease, and its first heartbeat afterwards is acknowledged before
+        # this look. The workers have not failed by themselves: their end spends nothing.
+        if standing in BEGUN and self._result.state is WorkerState.FAILED and self._watchdog.killed:
+            standing = Standing.LAPSED
         if standing is not Standing.LAPSED:
             self._lapsed = None
         elif self._lapsed is None:
@@ -212,6 +223,7 @@ class ElasticAgent(LocalElasticAgent):
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         try:
+            self._watchdog.guard()
             with leashed(worker_group.spec, self._start_method):
                 started: dict[int, Any] = super()._start_workers(worker_group)
         finally:
@@ -242,6 +254,7 @@ class ElasticAgent(LocalElasticAgent):
         """Stop the workers, and whatever they left behind; at once if other nodes may run already."""
         gentle = may_finish(standing)
         self._shutdown(signal.SIGTERM if gentle else signal.SIGKILL, self._shutdown_timeout)
+        self._watchdog.rest()
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         super()._shutdown(death_sig, timeout)

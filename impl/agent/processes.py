@@ -13,13 +13,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 from .leash import prctl
+from .watchdog import left_behind, look, table
 
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
-PROC = Path("/proc")
 LOOK_SECONDS = 0.1  # between two looks at whether there is no time left
 END_SECONDS = 10.0  # a killed process that is not gone by then is stuck in the kernel, and nobody can end it
 
@@ -36,51 +34,9 @@ def adopting_orphans() -> Iterator[None]:
         prctl(PR_SET_CHILD_SUBREAPER, before.value)
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A line of the process table."""
-
-    pid: int
-    parent: int
-    session: int
-
-
-def table() -> dict[int, Process]:
-    """All processes that can be seen; none where there is no /proc."""
-    names = [entry.name for entry in PROC.iterdir()] if PROC.is_dir() else []
-    found = (_look(int(name)) for name in names if name.isdigit())
-    return {process.pid: process for process in found if process is not None}
-
-
-def _look(pid: int) -> Process | None:
-    with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
-        # pid (name) state parent group session ...: a name may have blanks and brackets in it
-        fields = (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        return Process(pid, int(fields[1]), int(fields[3]))
-    return None
-
-
 def children(agent: int) -> frozenset[int]:
     """The processes whose parent it is."""
     return frozenset(process.pid for process in table().values() if process.parent == agent)
-
-
-def left_behind(processes: dict[int, Process], agent: int, spared: Collection[int] = ()) -> list[int]:
-    """The agent's descendants in sessions of their own, and theirs; but not the children that are `spared`."""
-    mine = processes.get(agent)
-    if mine is None:
-        return []
-    below: dict[int, list[Process]] = {}
-    for process in processes.values():
-        below.setdefault(process.parent, []).append(process)
-    found, rest = [], [(child, False) for child in below.get(agent, ()) if child.pid not in spared]
-    while rest:
-        process, apart = rest.pop()
-        apart = apart or process.session != mine.session
-        if apart:
-            found.append(process.pid)
-        rest += [(child, apart) for child in below.get(process.pid, ())]
-    return found
 
 
 def end_what_is_left(agent: int, spared: Collection[int] = ()) -> list[int]:
@@ -125,13 +81,13 @@ def killed_when(over: Callable[[], bool], agent: int, spared: Collection[int] = 
 
 def reap_adopted(agent: int, known: Collection[int]) -> None:
     """Collect what workers left behind and has ended, as init would; what is `known` is somebody's to collect."""
-    mine = _look(agent)
+    mine = look(agent)
     while mine is not None and hasattr(os, "waitid"):
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        process = _look(ended.si_pid) if ended is not None else None
+        process = look(ended.si_pid) if ended is not None else None
         if process is None or process.pid in known or process.session == mine.session:
             return  # it is collected soon, and hides the others until then
         os.waitpid(process.pid, os.WNOHANG)

@@ -213,6 +213,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def makes_room(self, wanted: bool) -> None:
         self._part.engine.makes_room = wanted
 
+    def on_renewal(self, told: Callable[[float], None]) -> None:
+        """`told` hears after each acknowledged heartbeat when the lease ends, by `holder.elapsed`; on any thread."""
+        self._part.engine.lease.renewed = told
+
     @property
     def max_restarts(self) -> int:
         """Of the job; -1: they are not counted here."""

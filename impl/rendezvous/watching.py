@@ -6,6 +6,8 @@ holds a lease measures from before it wrote, so that a lease is over before any 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .state import Settings, State
 
 # However long an observer could not look, maybe because nobody could write either, counts as so many intervals at most.
@@ -60,11 +62,13 @@ class Lease:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._confirmed: float | None = None
+        self.renewed: Callable[[float], None] = lambda ends: None  # told when the lease ends, each time that it changes
 
     def confirm(self, sent: float) -> None:
         """A heartbeat that was begun at `sent` has been written."""
         if self._confirmed is None or sent > self._confirmed:
             self._confirmed = sent
+            self.renewed(sent + self._settings.lease)
 
     def holds(self, now: float) -> bool:
         return self._confirmed is not None and now - self._confirmed < self._settings.lease

@@ -14,7 +14,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -32,8 +32,9 @@ BEAT = 1.0  # seconds between two heartbeats; a node that a busy machine stops f
 CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,last_call_timeout=0.2"
 
 
-# A worker: notes that it runs, then does what the file `do.<agent>` says: go on, succeed, ignore SIGTERM, or fail:
-# once, always, once at a given time, or, as collectives do, when a peer is gone.
+# A worker: notes that it runs, and each of its steps with its group (the port of its round's master). It does what the
+# file `do.<agent>` says: go on, succeed, ignore SIGTERM, or fail: once, always, once at a given time, or, as collectives
+# do, when a peer is gone.
 WORKER = """
 import os, pathlib, signal, sys, time
 here, agent = pathlib.Path(sys.argv[1]), os.environ["AGENT"]
@@ -45,8 +46,8 @@ if env["LOCAL_RANK"] == "1":  # the second worker of a node takes its time to en
     signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit(1)))
 until = time.monotonic() + 60
 while time.monotonic() < until:
-    with open(here / f"alive.{os.getpid()}", "w") as file:
-        file.write(str(time.monotonic()))
+    with open(here / f"steps.{agent}", "a") as file:
+        file.write(f"{time.monotonic()} {env['MASTER_PORT']}\\n")
     try:
         do = (here / f"do.{agent}").read_text()
     except FileNotFoundError:
@@ -103,6 +104,25 @@ class Began:
     world_size: int
     restart: int
     max_restarts: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Step:
+    """Something that a worker did: when, by the monotonic clock of all processes, in which group, on which node."""
+
+    at: float
+    group: int
+    agent: str
+
+
+def overtaken(steps: Iterable[Step]) -> list[Step]:
+    """Steps of a group after the first one of another group that has begun later: two groups made progress."""
+    found, begun = [], dict[int, None]()
+    for step in sorted(steps):
+        begun.setdefault(step.group)
+        if step.group != next(reversed(begun)):
+            found.append(step)
+    return found
 
 
 def _be(program: str, argv: list[str]) -> None:
@@ -171,6 +191,14 @@ class Agent(Program):
             return [Began(*map(int, line.split())) for line in lines if line.count(" ") == 4]
         return []
 
+    @property
+    def steps(self) -> list[Step]:
+        """Every step that a worker of this agent has made."""
+        with contextlib.suppress(FileNotFoundError):
+            lines = (self._folder / f"steps.{self.name}").read_text().split("\n")[:-1]
+            return [Step(float(at), int(group), self.name) for at, group in (line.split() for line in lines)]
+        return []
+
     def runs(self, count: int = 1, *, world_size: int | None = None) -> None:
         """Wait until its workers have been started `count` times, the last time in a world of that size."""
 
@@ -222,6 +250,11 @@ class Job:
             self._store = TCPStore("127.0.0.1", self.port, timeout=timedelta(seconds=SECONDS))
         data = StoreBackend(self._store, "job").read()
         return decode(data) if data is not None else State("", Settings(1, 1))
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every step of every worker, in their order."""
+        return sorted(step for agent in self.agents for step in agent.steps)
 
     @property
     def workers(self) -> list[int]:

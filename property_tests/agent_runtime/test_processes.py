@@ -18,11 +18,12 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import SignalException
-from trystate.impl.agent import leash, processes
+from trystate.impl.agent import leash, watchdog
 from trystate.impl.agent.exchange import Exchange, RoundOver
 from trystate.impl.agent.local import leashed
-from trystate.impl.agent.processes import Process, end_what_is_left, left_behind
+from trystate.impl.agent.processes import end_what_is_left
 from trystate.impl.agent.signals import ECHO_SECONDS, Signals
+from trystate.impl.agent.watchdog import Process, left_behind
 from trystate.impl.store.hash import HashStore
 from trystate.property_tests.agent_runtime.jobs import alive, eventually
 
@@ -111,12 +112,12 @@ def test_descendants_in_sessions_of_their_own_are_left_behind(
 
 
 def test_the_table_of_processes_has_this_one_and_its_parent() -> None:
-    mine = processes.table()[os.getpid()]
+    mine = watchdog.table()[os.getpid()]
     assert (mine.parent, mine.session) == (os.getppid(), os.getsid(0))
 
 
 def test_a_system_without_proc_has_nothing_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "PROC", Path("/nowhere"))
+    monkeypatch.setattr(watchdog, "PROC", "/nowhere")
     assert end_what_is_left(os.getpid()) == []
 
 
