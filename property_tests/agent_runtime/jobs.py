@@ -32,9 +32,9 @@ BEAT = 1.0  # seconds between two heartbeats; a node that a busy machine stops f
 CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,last_call_timeout=0.2"
 
 
-# A worker: notes that it runs, and each of its steps with its group (the port of its round's master). It does what the
-# file `do.<agent>` says: go on, succeed, ignore SIGTERM, or fail: once, always, once at a given time, or, as collectives
-# do, when a peer is gone.
+# A worker: notes that it runs, and each of its steps with its group (the port of its round's master). It does what
+# the file `do.<agent>` says: go on, succeed, ignore SIGTERM, or fail: once, always, once at a given time, or, as
+# collectives do, when a peer is gone.
 WORKER = """
 import os, pathlib, signal, sys, time
 here, agent = pathlib.Path(sys.argv[1]), os.environ["AGENT"]
