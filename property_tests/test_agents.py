@@ -44,13 +44,15 @@ EARLY, LIMIT, DEAF = "success_is_everybodys", "restarts_are_limited", "signals_a
 BESIDE, SAME = "one_group_in_the_job", "one_group_on_a_node"
 RESTLESS = "everybody_ends joins_end the_waiting_are_answered"
 CUT_OFF, NOTHING, UNHEARD = "outages_are_survived", "everybody_gets_an_answer", "the_verdict_reaches_everybody"
-ALL = ("worker_failure", "crash", "newcomer", "stall", "outage", "signal")
+STOPPED = ("worker_failure", "crash", "newcomer", "stall", "outage", "signal")
+ALL = (*STOPPED, "freeze")
 # fmt: off
 ASKED = (
     Asked(Agents, TORCH, PAIR, 59, f"closing_says_why {EARLY}"),
     Asked(Agents, TORCH, PAIR, 528, f"{CLOSES} {EARLY} {LIMIT}", ("worker_failure",)),
     Asked(Agents, TORCH, PAIR, 607, f"{CLOSES} {EARLY} {BESIDE} {SAME}", ("crash", "newcomer")),
     Asked(Agents, TORCH, LONELY, 1206, f"{CLOSES} {EARLY} {BESIDE}", ("stall",)),
+    Asked(Agents, TORCH, LONELY, 1206, f"{CLOSES} {EARLY} {BESIDE}", ("freeze",)),
     Asked(Agents, TORCH, f"{LONELY} {ENDLESS}", 229, f"{BESIDE} departures_are_noticed", ("crash",)),
     Asked(Agents, TORCH, f"{PAIR} {ENDLESS}", 168, f"restarts_left_are_used closing_says_why {LIMIT} {UNHEARD}",
           ("worker_failure",)),
@@ -60,12 +62,12 @@ ASKED = (
     Asked(Agents, TORCH, TRIO, 46529, f"{CLOSES} {EARLY} {CUT_OFF}", ("outage",)),
     Asked(Agents, TRYSTATE, PAIR, 36),
     Asked(Agents, TRYSTATE, LONELY, 108),
-    Asked(Agents, TRYSTATE, PAIR, 163072, "", ALL),
-    Asked(Agents, TRYSTATE, f"{PAIR} max_restarts=0", 71698, "", ALL),
-    Asked(Agents, TRYSTATE, f"{LONELY} max_restarts=2 counted=3", 367218, "", ALL),
-    Asked(Agents, TRYSTATE, f"{LONELY} {ENDLESS}", 184886, "", ALL),
+    Asked(Agents, TRYSTATE, PAIR, 623369, "", ALL),
+    Asked(Agents, TRYSTATE, f"{PAIR} max_restarts=0", 91173, "", STOPPED),
+    Asked(Agents, TRYSTATE, f"{LONELY} max_restarts=2 counted=3", 374272, "", STOPPED),
+    Asked(Agents, TRYSTATE, f"{LONELY} {ENDLESS}", 189944, "", STOPPED),
     Asked(Agents, TRYSTATE, SPARE, 20184, "", ("worker_failure", "crash", "newcomer")),
-    Asked(Agents, TRYSTATE, TRIO, 100764, "", ("worker_failure", "stall")),
+    Asked(Agents, TRYSTATE, TRIO, 105135, "", ("worker_failure", "stall")),
     Asked(Agents, TRYSTATE, TRIO, 41728, "", ("worker_failure", "signal")),
 )
 # fmt: on
@@ -228,6 +230,28 @@ class GoesOnWithoutALease(Agents):
     come_back = replace(Agents.go_on, editions=OURS)
 
 
+class WatchesNobody(Agents):
+    """Nothing outside of the agent ends its workers (A15)."""
+
+    watchdog_kills = None  # type: ignore[assignment]
+
+    def is_leased(self, s: S, node: Expr) -> Any:
+        return s.spent < 0
+
+
+class ExpelsBeforeTheLeaseEnds(Agents):
+    """The window is shorter than the lease."""
+
+    def is_leased(self, s: S, node: Expr) -> Any:
+        return s.spent < 0
+
+    @environment(each="node", editions=OURS)
+    def watchdog_kills(self, s: S, node: Expr) -> None:
+        """Kills, once that is too late as well."""
+        s.when(Agents.is_leased(self, s, node))
+        s.workers[node] = W.STOPPED
+
+
 class CompletesWithoutTheExpected(Agents):
     """A round completes while members of the one before have not come."""
 
@@ -306,7 +330,9 @@ MISTAKES = (
     (NobodyIsExpelled, f"{LONELY} {ENDLESS}", ("crash",),
      "deadlock_freedom departures_are_noticed joins_end the_waiting_are_answered"),
     (NobodyGivesUp, PAIR, ("crash",), "deadlock_freedom everybody_ends joins_end"),
-    (GoesOnWithoutALease, LONELY, ("stall",), "one_group_in_the_job"),
+    (GoesOnWithoutALease, LONELY, ("freeze",), "one_group_in_the_job"),
+    (WatchesNobody, LONELY, ("stall",), "one_group_in_the_job"),
+    (ExpelsBeforeTheLeaseEnds, LONELY, ("stall",), "one_group_in_the_job"),
     (CompletesWithoutTheExpected, LONELY, ("worker_failure",), "one_group_in_the_job"),
     (JoinsItsRoundAgain, PAIR, ("worker_failure",), "a_restart_is_a_new_round"),
     (HearsOnlyWhenItWaits, f"{PAIR} {ENDLESS}", ("worker_failure",), "the_verdict_reaches_everybody"),

@@ -1,6 +1,6 @@
 """The elastic agent: worker groups, the monitor loop, the exit barrier and the verdict of a job."""
 
 from .claims import Agents
-from .vocabulary import Edition, Ending, Loop, Verdict, WorkerState
+from .vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
 
-__all__ = ["Agents", "Edition", "Ending", "Loop", "Verdict", "WorkerState"]
+__all__ = ["Agents", "Edition", "Ending", "Loop", "Pace", "Verdict", "WorkerState"]

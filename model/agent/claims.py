@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..language import Expr, all_, always, and_, any_, count, implies, leads_to, sometimes, step, terminal
 from .repaired import Repaired
-from .shared import TRYSTATE, Condition, E, L, M, S, V, W
+from .shared import TRYSTATE, Condition, E, L, M, P, S, V, W
 
 
 class Agents(Repaired):
@@ -74,6 +74,11 @@ class Agents(Repaired):
     def the_store_is_away(self, s: S) -> Condition:
         """The store cannot be reached while a node runs workers."""
         return s.store_down & any_(self.runs(s, j) for j in s.node)
+
+    @sometimes(needs="stall")
+    def workers_run_without_their_agent(self, s: S) -> Condition:
+        """An agent is stopped, and its workers run."""
+        return any_((s.pace[j] == P.AGENT_STOPPED) & self.runs(s, j) for j in s.node)
 
     @sometimes()
     def it_is_closed(self, s: S) -> Condition:

@@ -1,6 +1,6 @@
 """What is known to be wrong with the elastic agent, and the runs that show it. Data only: `trystate verify` checks it.
 
-A2 to A14 are defects of torch 2.13's agent that the checker finds in the edition TORCH. R6, R8 and R14 are of the
+A2 to A15 are defects of torch 2.13's agent that the checker finds in the edition TORCH. R6, R8 and R14 are of the
 rendezvous below it (`model/rendezvous/findings.py`), seen from here. The edition TRYSTATE has none.
 """
 
@@ -35,6 +35,9 @@ _FINDINGS = (
     Finding("restarts-counted-apart", "A14",
             "Each agent counts the restarts for itself: the job restarts more often than max_restarts allows.",
             "count restarts once, in the shared state"),
+    Finding("stopped-agent", "A15",
+            "Workers of an agent that is stopped, and expelled, run on beside those of the next round.",
+            "let a process of its own kill them when the lease ends"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 _KNOWN = (*RENDEZVOUS.values(), *_FINDINGS)
@@ -71,7 +74,7 @@ def _run(
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 CLOSES = REFUSED + UNSAID + SPLIT
-ALL = ("worker_failure", "crash", "newcomer", "stall", "outage", "signal")
+ALL = ("worker_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal")
 
 # fmt: off
 _TORCH_RUNS = (
@@ -82,7 +85,8 @@ _TORCH_RUNS = (
     _run(TORCH, "2 2:2", "crash", "newcomer", A2=CLOSES, A12=TWICE, A13=EARLY),
     _run(TORCH, "2 1:2", A2=CLOSES, A13=EARLY),
     _run(TORCH, "2 1:2", "crash", A2=CLOSES, A12=BESIDE, A13=EARLY),
-    _run(TORCH, "2 1:2", "stall", A2=CLOSES, A13=EARLY, R6=BESIDE),
+    _run(TORCH, "2 1:2", "stall", A2=CLOSES, A13=EARLY, A15=BESIDE),
+    _run(TORCH, "2 1:2", "freeze", A2=CLOSES, A13=EARLY, R6=BESIDE),
     _run(TORCH, "2 1:2", "crash", ends=0, idle=OPEN, A12=BESIDE, R14=UNNOTICED),
     _run(TORCH, "2 2:2", "worker_failure", ends=0, idle=NO_END, A2=REFUSED + UNSAID, A14=LIMIT, R14=UNHEARD),
     _run(TORCH, "3 2:2", idle=NO_RESTART + NOT_ALL, A2=CLOSES, A7=NOTHING, A13=EARLY),
@@ -104,6 +108,7 @@ _OUR_RUNS = (
     _run(TRYSTATE, "3 2:3", "worker_failure", "stall"),
     _run(TRYSTATE, "3 2:3", "worker_failure", "signal"),
     _run(TRYSTATE, "3 2:3", "crash", "stall"),
+    _run(TRYSTATE, "3 2:3", "stall", "freeze"),
     _run(TRYSTATE, "3 2:3", "outage", "signal"),
     _run(TRYSTATE, "3 1:3", "crash", "newcomer"),
     _run(TRYSTATE, "3 2:3", "worker_failure", "crash", "newcomer", ends=0, idle=NO_END),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..language import Expr, all_, any_, arc, environment, fault, ite, may, named, transition
-from .shared import PROCESSES, TORCH, UP, Condition, E, L, M, S, Shared, V, W
+from .shared import PROCESSES, TORCH, UP, Condition, E, L, M, P, S, Shared, V, W
 
 CALLS = (L.JOINING, L.MONITORING, L.RESTARTING)  # where an agent calls the rendezvous
 OUT = [arc(L.BARRIER, L.LEAVING), may(L.BARRIER, L.LEFT)]
@@ -42,7 +42,7 @@ class Local(Shared):
         """The last call is over, and every live node that tries has polled."""
         self.acts(s, node, L.JOINING)
         s.when(self.is_open(s), ~s.complete, s.member[node] == M.PARTICIPANT, self.members(s) >= self.min_nodes)
-        trying = any_((s.loop[j] == L.JOINING) & ~s.stalled[j] & (s.member[j] != M.PARTICIPANT) for j in s.node)
+        trying = any_((s.loop[j] == L.JOINING) & ~self.is_dead(s, j) & (s.member[j] != M.PARTICIPANT) for j in s.node)
         s.when(named("every live node has polled", ~trying))
         self.settle(s, True)
 
@@ -59,9 +59,9 @@ class Local(Shared):
 
     @environment(each="node", editions=TORCH, fair=True)
     def go_on(self, s: S, node: Expr) -> None:
-        """A stalled node goes on as if nothing had happened."""
-        s.when(s.stalled[node])
-        s.stalled[node] = False
+        """A stopped agent, or node, goes on as if nothing had happened."""
+        s.when(s.pace[node] != P.GOES_ON)
+        s.pace[node] = P.GOES_ON
 
     # ---- the monitor loop
 
@@ -97,7 +97,7 @@ class Local(Shared):
         watches = (s.loop[node] == L.MONITORING) & (s.workers[node] == W.HEALTHY) & ~s.store_down
         few = (s.member[node] == M.PARTICIPANT) & ~s.complete & (self.members(s) < self.min_nodes)
         waits = (s.loop[node] == L.JOINING) & (s.member[node].isin((M.WAITING, M.REDUNDANT)) | few) & self.is_open(s)
-        return s.stalled[node] | s.loop[node].isin((L.AWAY, L.BARRIER, L.LEFT)) | watches | waits
+        return self.is_dead(s, node) | s.loop[node].isin((L.AWAY, L.BARRIER)) | watches | waits
 
     @transition(
         each="node", editions=TORCH,

@@ -11,6 +11,11 @@ What is different from torch's, each against the finding that it removes:
 - Without the store an agent goes on: it stops its workers when its lease ends, and joins again afterwards (A4).
 - A signal ends an agent in every state; a member that leaves withdraws, one that has succeeded just goes (A11).
 - Workers die with their agent (A12).
+- Workers of an agent that is stopped are killed by a watchdog when its lease ends (A15).
+
+A node is expelled only when no worker of it runs. That stands for time, which the model leaves out: a lease is counted
+from before a heartbeat was written, and is shorter than the window, which the others count from when they have read it.
+So the watchdog, which has a clock and nothing to wait for, kills before any of them expels.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from typing import Any
 
 from ..language import Expr, all_, any_, arc, count, environment, fault, ite, may, named, ord_, transition
 from .local import Local
-from .shared import PROCESSES, TRYSTATE, UP, Condition, E, L, M, S, V, W
+from .shared import PROCESSES, TRYSTATE, UP, Condition, E, L, M, P, S, V, W
 
 EXPECTED_OR_MEMBER = (M.PARTICIPANT, M.EXPECTED)
 NOT_SEATED = (M.WAITING, M.REDUNDANT)
@@ -105,7 +110,11 @@ class Repaired(Local):
 
     def is_expelled(self, s: S, node: Expr) -> Condition:
         listed = s.member[node] != M.OUTSIDE
-        return listed & self.is_dead(s, node) & ~s.succeeded[node]
+        return listed & self.is_dead(s, node) & ~s.succeeded[node] & ~self.is_leased(s, node)
+
+    def is_leased(self, s: S, node: Expr) -> Condition:
+        """The agent is stopped, and its watchdog has not found that the lease is over."""
+        return (s.pace[node] == P.AGENT_STOPPED) & self.runs(s, node)
 
     # ---- the monitor loop
 
@@ -198,15 +207,22 @@ class Repaired(Local):
         s.workers[node] = W.STOPPED
         s.loop[node] = L.RESTARTING
 
+    @environment(each="node", editions=TRYSTATE, moves=[arc(PROCESSES, W.STOPPED)])
+    def watchdog_kills(self, s: S, node: Expr) -> None:
+        """The lease of a stopped agent ends: its watchdog kills the workers."""
+        s.when(self.is_leased(s, node))
+        s.workers[node] = W.STOPPED
+
     @environment(
         each="node", editions=TRYSTATE, fair=True,
         moves=[*may((L.STARTING, L.MONITORING), L.RESTARTING), *may((*PROCESSES, W.SUCCEEDED), W.STOPPED)],
     )  # fmt: skip
     def come_back(self, s: S, node: Expr) -> None:
-        """A stalled node goes on; one whose lease is over begins by stopping its workers."""
-        s.when(s.stalled[node])
-        s.stalled[node] = False
-        over = ~s.current[node] & s.loop[node].isin((L.STARTING, L.MONITORING))
+        """A stopped agent, or node, goes on; one whose lease is over begins by stopping its workers."""
+        s.when(s.pace[node] != P.GOES_ON)
+        s.pace[node] = P.GOES_ON
+        killed = (s.loop[node] == L.MONITORING) & (s.workers[node] == W.STOPPED)
+        over = killed | (~s.current[node] & s.loop[node].isin((L.STARTING, L.MONITORING)))
         s.workers[node] = ite(over & (s.workers[node] != W.INIT), W.STOPPED, s.workers[node])
         s.loop[node] = ite(over, L.RESTARTING, s.loop[node])
 

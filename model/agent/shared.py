@@ -6,9 +6,10 @@ the finer model. What is wrong with torch's rendezvous itself (R1 to R14) is fou
 that what is found is the agent's.
 
 Abstractions. Time: a heartbeat is left out; who has left or does not go on may be expelled by any other agent that
-reaches the store. Rounds are not counted: `current` says whether a node has its world from the present one. A stall
-stops a node, its workers included. The join deadline passes when too few agents are up for a quorum. Workers may
-succeed or fail whatever those of other nodes do.
+reaches the store. Rounds are not counted: `current` says whether a node has its world from the present one. An agent
+that is stopped alone has workers that run, succeed and fail on; a node that stands still has none that do. A node that
+goes on after its lease, and the end of its workers, are one step: their few milliseconds are not in the model. The join
+deadline passes when too few agents are up for a quorum. Workers may succeed or fail whatever those of other nodes do.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from ..language import (
     transition,
 )  # fmt: skip
 from ..rendezvous.vocabulary import Membership
-from .vocabulary import Edition, Ending, Loop, Verdict, WorkerState
+from .vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
 
 S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
-E, L, M, V, W = Ending, Loop, Membership, Verdict, WorkerState
+E, L, M, P, V, W = Ending, Loop, Membership, Pace, Verdict, WorkerState
 TORCH, TRYSTATE = (Edition.TORCH,), (Edition.TRYSTATE,)
 PROCESSES = (W.HEALTHY, W.UNHEALTHY)  # worker processes exist
 UP = (L.JOINING, L.STARTING, L.MONITORING, L.BARRIER, L.RESTARTING)
@@ -67,7 +68,7 @@ class Shared(System):
     workers = choice(WorkerState, per="node")
     current = flag(per="node", doc="next_rendezvous returned from the present round")
     ending = choice(Ending, per="node")
-    stalled = flag(per="node")
+    pace = choice(Pace, per="node")
     signalled = flag(per="node", doc="got SIGTERM or Ctrl-C")
     orphans = flag(per="node", doc="workers of an agent that died run beside those of its successor")
 
@@ -94,7 +95,7 @@ class Shared(System):
 
     def goes(self, s: S, node: Expr, *loops: Loop) -> None:
         """The agent is there, and goes on."""
-        s.when(~s.stalled[node], s.loop[node].isin(loops))
+        s.when(s.pace[node] == P.GOES_ON, s.loop[node].isin(loops))
 
     def acts(self, s: S, node: Expr, *loops: Loop) -> None:
         """The agent goes on, and reaches the store."""
@@ -109,11 +110,11 @@ class Shared(System):
 
     def is_dead(self, s: S, node: Expr) -> Condition:
         """Its heartbeat stands still."""
-        return (s.loop[node] == L.LEFT) | s.stalled[node]
+        return (s.loop[node] == L.LEFT) | (s.pace[node] != P.GOES_ON)
 
     def runs(self, s: S, node: Expr) -> Condition:
-        """Worker processes of this agent, dead or alive, run."""
-        return s.workers[node].isin(PROCESSES) & ~s.stalled[node]
+        """Worker processes of this agent, dead, stopped or alive, run."""
+        return s.workers[node].isin(PROCESSES) & (s.pace[node] != P.NODE_STOPPED)
 
     def is_seated(self, s: S, node: Expr) -> Condition:
         """The node is a member of a complete round."""
@@ -180,7 +181,7 @@ class Shared(System):
     @environment(each="node", fair=True, moves=[arc(W.HEALTHY, W.SUCCEEDED)])
     def workers_succeed(self, s: S, node: Expr) -> None:
         """All workers of a node end with exit code 0; other nodes may need longer."""
-        s.when(~s.stalled[node], s.workers[node] == W.HEALTHY)
+        s.when(s.pace[node] != P.NODE_STOPPED, s.workers[node] == W.HEALTHY)
         if self.ends == 0:
             s.when(False)
         s.workers[node] = W.SUCCEEDED
@@ -188,8 +189,7 @@ class Shared(System):
     @fault("worker_failure", each="node", bound=2, moves=[arc(W.HEALTHY, W.UNHEALTHY)], cite="elastic-node-change 3.3")
     def worker_fails(self, s: S, node: Expr) -> None:
         """A worker fails."""
-        self.goes(s, node, L.MONITORING)
-        s.when(s.workers[node] == W.HEALTHY)
+        s.when(s.pace[node] != P.NODE_STOPPED, s.loop[node] == L.MONITORING, s.workers[node] == W.HEALTHY)
         s.workers[node] = W.UNHEALTHY
 
     # ---- faults
@@ -204,7 +204,7 @@ class Shared(System):
         s.when(s.loop[node].isin((*UP, L.LEAVING)))
         s.loop[node] = L.LEFT
         s.ending[node] = E.KILLED
-        s.stalled[node] = False
+        s.pace[node] = P.GOES_ON
         if self.dies_with_its_agent():
             self.stop(s, node)
 
@@ -230,9 +230,15 @@ class Shared(System):
 
     @fault("stall", each="node")
     def stall(self, s: S, node: Expr) -> None:
+        """An agent alone stops for a while (SIGSTOP, Ctrl-Z, a debugger): its workers run on."""
+        self.goes(s, node, *UP)
+        s.pace[node] = P.AGENT_STOPPED
+
+    @fault("freeze", each="node")
+    def freeze(self, s: S, node: Expr) -> None:
         """A node stops for a while, its workers included (swap, a frozen host)."""
         self.goes(s, node, *UP)
-        s.stalled[node] = True
+        s.pace[node] = P.NODE_STOPPED
 
     @fault("outage")
     def store_stops(self, s: S) -> None:

@@ -37,6 +37,14 @@ class Loop(enum.Enum):
     LEFT = "the process has ended"
 
 
+class Pace(enum.Enum):
+    """Which processes of a node go on."""
+
+    GOES_ON = "all of them"
+    AGENT_STOPPED = "its workers alone: the agent is stopped"
+    NODE_STOPPED = "none: the node stands still"
+
+
 class Verdict(enum.Enum):
     """How the job ended, as the shared state has it: the rendezvous is closed exactly when there is one."""
 

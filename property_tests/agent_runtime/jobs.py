@@ -115,6 +115,14 @@ class Step:
     agent: str
 
 
+def noted(folder: Path, agent: str) -> list[Step]:
+    """The steps of the workers of an agent."""
+    with contextlib.suppress(FileNotFoundError):
+        lines = (folder / f"steps.{agent}").read_text().split("\n")[:-1]
+        return [Step(float(at), int(group), agent) for at, group in (line.split() for line in lines)]
+    return []
+
+
 def overtaken(steps: Iterable[Step]) -> list[Step]:
     """Steps of a group after the first one of another group that has begun later: two groups made progress."""
     found, begun = [], dict[int, None]()
@@ -194,10 +202,7 @@ class Agent(Program):
     @property
     def steps(self) -> list[Step]:
         """Every step that a worker of this agent has made."""
-        with contextlib.suppress(FileNotFoundError):
-            lines = (self._folder / f"steps.{self.name}").read_text().split("\n")[:-1]
-            return [Step(float(at), int(group), self.name) for at, group in (line.split() for line in lines)]
-        return []
+        return noted(self._folder, self.name)
 
     def runs(self, count: int = 1, *, world_size: int | None = None) -> None:
         """Wait until its workers have been started `count` times, the last time in a world of that size."""

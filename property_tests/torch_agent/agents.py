@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from unittest import mock
 
-from ..agent_runtime.jobs import WORKER, alive
+from ..agent_runtime.jobs import WORKER, Step, alive, noted
 from ..replays import Say, ScheduleError
 from ..torch_store.isolated import Child, Silence
 
@@ -101,6 +101,11 @@ class Node:
     def runs(self) -> bool:
         """Whether a worker of it runs."""
         return any(map(alive, self.workers))
+
+    @property
+    def steps(self) -> list[Step]:
+        """What its workers have done, and in which groups."""
+        return noted(self._folder, self.name)
 
     def logs(self, text: str) -> None:
         """Wait until torch has logged this about it."""

@@ -7,7 +7,9 @@ agents then ended whether the property was violated. `CONTROLS` runs the same co
 from __future__ import annotations
 
 import signal
+import time
 
+from ..agent_runtime.jobs import overtaken
 from ..replays import Catalogue, Observation, Say, judge
 from .agents import IN_BARRIER, SUCCEEDED, Cluster, Options, wait_for
 
@@ -15,6 +17,7 @@ __all__ = ["CONTROLS", "SCENARIOS"]
 
 CLOSED = "RendezvousClosedError"
 DEAF_S = 5.0  # an agent that hears a signal ends well within this
+TOGETHER_S = 1.0  # for which two groups are watched
 
 
 def leaving_closes(say: Say, *, benign: bool = False) -> Observation:
@@ -167,6 +170,32 @@ def restarts_counted_apart(say: Say, *, benign: bool = False) -> Observation:
     return judge(restarts > 1, "the job restarts no more often than it may", facts)
 
 
+def stopped_agent(say: Say, *, benign: bool = False) -> Observation:
+    """A15. B's agent alone is stopped. A drops it, and begins a new round, while B's worker runs on in the old one.
+
+    Benign: for less than the heartbeats that it may miss.
+    """
+    with Cluster(say, Options(nodes=(1, 2), max_restarts=1, beats_missed_max=15 if benign else 2)) as cluster:
+        a, b = cluster.two()
+        wait_for(lambda: [s.group for s in a.steps[-1:]] == [s.group for s in b.steps[-1:]] != [], "they work together")
+        first = b.steps[-1].group
+        b.signal(signal.SIGSTOP)
+        say("B's agent is stopped, its worker is not")
+        if not benign:
+            a.logs("Detected dead node")
+            a.do("fail once")
+            say("A has dropped B; A's worker fails, and A restarts")
+            wait_for(lambda: a.steps[-1].group != first, "A works in a new group")
+        time.sleep(TOGETHER_S)
+        steps = [*a.steps, *b.steps]
+        b.signal(signal.SIGCONT)
+
+    late = [step for step in overtaken(steps) if step.agent == "B"]
+    groups = len({step.group for step in steps if step.at >= late[0].at}) if late else 1
+    facts = [f"B's agent was stopped; {groups} groups made progress at the same time"]
+    return judge(bool(late), "two groups never make progress", facts)
+
+
 # fmt: off
 _CATALOGUE = Catalogue.of((
     ("A2", "leaving-closes", leaving_closes, "Who has succeeded leaves, and closes the rendezvous of who restarts."),
@@ -176,6 +205,7 @@ _CATALOGUE = Catalogue.of((
     ("A12", "orphaned-workers", orphaned_workers, "Workers of a killed agent run on beside those of the next."),
     ("A13", "success-not-agreed", success_not_agreed, "One agent ends with success, and another with failure."),
     ("A14", "restarts-counted-apart", restarts_counted_apart, "A job with one restart restarts twice."),
+    ("A15", "stopped-agent", stopped_agent, "Workers of a stopped agent work on beside those of the next round."),
 ))
 # fmt: on
 
