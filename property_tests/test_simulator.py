@@ -18,7 +18,7 @@ from trystate.model.agent.vocabulary import Ending
 from trystate.property_tests.simulator.__main__ import told
 from trystate.property_tests.simulator.monitors import Event
 from trystate.property_tests.simulator.mutants import MUTANTS, caught
-from trystate.property_tests.simulator.schedule import KINDS, Fault, draw
+from trystate.property_tests.simulator.schedule import KINDS, STOPS, Fault, draw
 from trystate.property_tests.simulator.swarm import World, run, shrink, sweep
 
 SEEDS = 200_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 600
@@ -40,11 +40,11 @@ def test_the_seeds_do_what_they_are_for() -> None:
     """Rounds of many sizes, every fault, and everything that a node can do in them."""
     schedules = [draw(seed) for seed in range(200)]
     assert {len(s.hosts) for s in schedules} == set(range(3, 10))
-    assert {f.kind for s in schedules for f in s.faults} == set(KINDS)
+    assert {f.kind for s in schedules for f in s.faults} == {*KINDS, *STOPS}
     said = [str(event) for seed in SAMPLE for event in run(draw(seed)).log]
     for words in ("returns: round 3", "complete", "waiting", "spare", "expected", "died", "left", "has succeeded",
                   "ends with success", "ends with a failure", "SettingsError", "TimeoutError", "ClosedError",
-                  "KEEP_ALIVE was lost"):  # fmt: skip
+                  "KEEP_ALIVE was lost", "has a watchdog that kills its workers"):  # fmt: skip
         assert any(words in line for line in said), words
 
 

@@ -36,6 +36,7 @@ class View:
     signalled: bool = False
     reported: bool = False  # the shared state says that these workers have succeeded
     cut_off: bool = False  # it has been without a lease for as long as it is ready to wait
+    killed: bool = False  # the watchdog has killed these workers, because a lease had ended
 
 
 def decide(view: View) -> Order:
@@ -51,7 +52,9 @@ def decide(view: View) -> Order:
     if view.workers in (WorkerState.FAILED, WorkerState.HEALTHY) and view.standing is Standing.LAPSED:
         return Order.REJOIN  # if they failed, maybe for want of those that others stopped at the end of their leases
     if view.workers is WorkerState.FAILED:
-        return Order.RESTART
+        # The agent was stopped for longer than its lease, and its first heartbeat afterwards was acknowledged before
+        # this look: the node has a lease again. Its workers have not failed by themselves; their end spends nothing.
+        return Order.REJOIN if view.killed else Order.RESTART
     if view.workers is WorkerState.HEALTHY:
         return Order.GO_ON  # for a node that waits the keep-alive replaces the round before any workers are stopped
     return Order.LEAVE  # stuck in the kernel, or lost: new ones would fight with them for the devices of this node

@@ -158,10 +158,6 @@ class ElasticAgent(LocalElasticAgent):
 
     def _view(self) -> View:
         standing, now = self._handler.standing(), time.monotonic()
-        # The agent was stopped for longer than its lease, and its first heartbeat afterwards is acknowledged before
-        # this look. The workers have not failed by themselves: their end spends nothing.
-        if standing in BEGUN and self._result.state is WorkerState.FAILED and self._watchdog.killed:
-            standing = Standing.LAPSED
         if standing is not Standing.LAPSED:
             self._lapsed = None
         elif self._lapsed is None:
@@ -169,6 +165,7 @@ class ElasticAgent(LocalElasticAgent):
         return View(
             self._result.state, standing, signalled=self._signals.got is not None, reported=self._reported,
             cut_off=self._lapsed is not None and now - self._lapsed >= self._handler.join_timeout,
+            killed=self._watchdog.killed,
         )  # fmt: skip
 
     def _report(self) -> None:

@@ -28,11 +28,12 @@ UNKNOWN      LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
 INIT         LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
 STOPPED      LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
 """
-FLAGS = ("signalled", "reported", "cut_off")
+FLAGS = ("signalled", "reported", "cut_off", "killed")
 # Which flag makes which entry another one; the first that applies counts.
 BUT: tuple[tuple[str, Callable[[View], bool], Order], ...] = (
     ("signalled", lambda v: True, Order.LEAVE),
     ("cut_off", lambda v: v.workers is W.SUCCEEDED and v.standing is Standing.LAPSED, Order.GIVE_UP),
+    ("killed", lambda v: tabled(v) is Order.RESTART, Order.REJOIN),
     ("reported", lambda v: tabled(v) is Order.REPORT, Order.GO_ON),
 )
 VERDICTS = [
@@ -68,7 +69,7 @@ def wrong() -> list[Any]:
 
 
 def test_it_decides_as_the_table_says_in_every_view() -> None:
-    assert len(list(views())) == 7 * 6 * 8
+    assert len(list(views())) == 7 * 6 * 16
     assert wrong() == []
 
 

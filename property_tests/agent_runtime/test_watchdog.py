@@ -149,6 +149,39 @@ def test_a_lease_that_is_renewed_in_time_kills_nobody() -> None:
         assert not dog.killed, "that was the group before"
 
 
+def test_what_the_agent_says_while_the_watchdog_looks_for_workers_is_heard_before_the_kill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And it looks at the clock at once: a wait that is as long as a look at many processes asks would miss the end."""
+    lines, agent = os.pipe()
+    answers, said = os.pipe()
+    with started("sleep", "64") as worker:
+
+        def table() -> dict[int, Process]:
+            return {pid: found for pid in (os.getpid(), worker.pid) if (found := look(pid)) is not None}
+
+        def renewed_meanwhile() -> dict[int, Process]:
+            os.write(agent, f"until {watchdog.now() + 60.0}\n".encode())
+            return table()
+
+        monkeypatch.setattr(watchdog, "table", renewed_meanwhile)
+        program = watchdog.Program(os.getpid(), (), lines, said)
+        os.write(agent, b"guard 1\n")
+        program._listen(0.0)
+        assert program._sweep() == 0.0
+        assert alive(worker.pid)
+        os.write(agent, b"guard 2\n")
+        assert program._listen(0.0)
+        monkeypatch.setattr(program._watch, "ends", 0.0)
+        os.close(agent)
+        monkeypatch.setattr(watchdog, "table", table)
+        assert program._sweep() == 0.0
+        assert alive(worker.pid), "an agent that closes its end has ended: leashes do the rest"
+    assert os.read(answers, 100) == b"ok\nok\nok\n"
+    for file in (lines, answers, said):
+        os.close(file)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_watchdog_that_is_gone_or_stands_still_is_replaced_and_knows_what_the_one_before_knew(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

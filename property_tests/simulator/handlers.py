@@ -21,7 +21,7 @@ from .agents import CLOSE_SECONDS, READ_SECONDS, RUN_ID, Agent, Node, Side
 from .moments import Endless, Time
 from .monitors import Event, Violation
 from .outcomes import Outcomes
-from .schedule import Fault, Host, Schedule, draw
+from .schedule import STOPS, Fault, Host, Schedule, draw
 from .servers import Network, Server
 from .surroundings import virtual
 from .swarm import tidily
@@ -67,7 +67,8 @@ SIDES = {side.name: side for side in (OURS, TORCH)}
 
 
 def usual(seed: int, nodes: int | None = None) -> Schedule:
-    """The schedule of a seed, without what torch's handler does not know: lost stores, counted restarts.
+    """The schedule of a seed, without what torch's handler does not know: lost stores, counted restarts. Nor are agents
+    stopped alone: torch's have no watchdog, and two groups make progress with any handler.
 
     Heartbeats are twice as far apart: torch looks once a second, and cannot count shorter ones.
     """
@@ -76,7 +77,7 @@ def usual(seed: int, nodes: int | None = None) -> Schedule:
         replace(h, work=math.inf, settings=replace(h.settings, max_restarts=-1, interval=2 * h.settings.interval))
         for h in drawn.hosts
     )
-    return replace(drawn, hosts=tuple(hosts), faults=tuple(f for f in drawn.faults if f.kind != "wipe"))
+    return replace(drawn, hosts=tuple(hosts), faults=tuple(f for f in drawn.faults if f.kind not in ("wipe", *STOPS)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,6 +221,9 @@ class Monitors:
         self._worked.add(((state.life, state.round), process.token))
         self.say(process.token, "has succeeded")
 
+    def killed(self, process: Process) -> None:
+        self.say(process.token, "has a watchdog that kills its workers")
+
     def ends(self, process: Process, why: str) -> None:
         self.say(process.token, why)
         patient = process.ending is not Ending.CUT_OFF or process.lapsed >= process.host.join_seconds

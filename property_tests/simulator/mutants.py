@@ -14,6 +14,7 @@ from unittest import mock
 from torch.distributed.elastic.agent.server.api import WorkerState
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order
+from trystate.impl.agent.watchdog import Watch
 from trystate.impl.rendezvous import changes, engine, operators, state, watching
 from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Write
 from trystate.impl.rendezvous.operators import View
@@ -21,6 +22,7 @@ from trystate.impl.rendezvous.state import Closed, Participant, Settings, State
 from trystate.model.rendezvous.vocabulary import Action, Membership
 
 from .following import Staying, stopping_first
+from .nodes import BEGUN
 from .schedule import draw
 from .swarm import Run, run
 
@@ -104,9 +106,25 @@ def _agents(decide: Callable[[core.View, Order], Order]) -> Mutant:
     return patched(core, "decide", lambda view: decide(view, asked(view)))
 
 
+def unwatched(mutant: Mutant) -> Mutant:
+    """Without the watchdog, which does in time what this one does not."""
+
+    @contextmanager
+    def both() -> Iterator[Any]:
+        with mock.patch.object(Watch, "over", lambda self, now: False), mutant() as kind:
+            yield kind
+
+    return both
+
+
 def _hasty_end(view: core.View, order: Order) -> Order:
     done = view.workers is WorkerState.SUCCEEDED
     return Order.GIVE_UP if done and view.standing is Standing.LAPSED else order
+
+
+def _mistaken(view: core.View, order: Order) -> Order:
+    killed = view.killed and view.workers is WorkerState.FAILED
+    return Order.RESTART if killed and view.standing in BEGUN else order
 
 
 def _waiting_on(view: core.View, order: Order) -> Order:
@@ -250,7 +268,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "a round is replaced by an empty one": patched(changes, "_replaced", _emptied),
     "versions stand still": patched(changes, "_next", _same_version),
     "counts on while it cannot see": patched(watching, "BLIND_INTERVALS", 1e9),
-    "no lease": patched(watching.Lease, "holds", lambda self, now: self._confirmed is not None),
+    "no lease": unwatched(patched(watching.Lease, "holds", lambda self, now: self._confirmed is not None)),
     "a lease longer than the window": patched(Settings, "lease", property(lambda self: 2 * self.window)),
     "a lease that begins with the answer": lambda: _engine(Hasty),
     "lost writes are taken for won": lambda: _engine(Believing),
@@ -275,8 +293,13 @@ MUTANTS: Mapping[str, Mutant] = {
     "ends when the store is away": _agents(_hasty_end),
     "does not hear the verdict": _agents(lambda v, order: Order.GO_ON if order is Order.END else order),
     "does not hear signals": _agents(lambda v, order: Order.GO_ON if order is Order.LEAVE else order),
-    "goes on without a lease": _agents(lambda v, o: Order.GO_ON if v.standing is Standing.LAPSED else o),
-    "stops gently without a lease": patched(core, "may_finish", lambda standing: True),
+    "goes on without a lease": unwatched(_agents(lambda v, o: Order.GO_ON if v.standing is Standing.LAPSED else o)),
+    "stops gently without a lease": unwatched(patched(core, "may_finish", lambda standing: True)),
+    "a stopped agent's workers run on": patched(Watch, "over", lambda self, now: False),
+    "the watchdog kills when the window is over": patched(
+        Watch, "over", lambda self, now: self.group is not None and now >= self.ends + 1.0
+    ),
+    "workers that the watchdog killed have failed": _agents(_mistaken),
     "goes on when the store is empty": lambda: _engine(Trusting),
     "expels after an interval": patched(
         Settings, "window", property(lambda self: self.interval * 1.05)

@@ -2,7 +2,8 @@
 
 `Process` does what `impl/agent/local.py` and the handler below it do, in the same order: it asks `impl/agent/core.py`
 what comes next. What it owes the protocol besides: workers that take their time to stop are killed when the lease is
-over. Workers of a host that stands still do not run, as in the model.
+over. Workers of a host that stands still do not run, as in the model; those of an agent that is stopped alone do, until
+its watchdog, which decides as `impl/agent/watchdog.py`, kills them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Protocol, TypeVar
 from torch.distributed.elastic.agent.server.api import WorkerState
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order, View
+from trystate.impl.agent.watchdog import Watch
 from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write
 from trystate.impl.rendezvous.errors import (
     RendezvousClosedError,
@@ -51,6 +53,7 @@ class Witness(Protocol):
     def returned(self, process: Process, joined: Joined) -> None: ...
     def starts(self, process: Process) -> None: ...
     def worked(self, process: Process) -> None: ...
+    def killed(self, process: Process) -> None: ...
     def ends(self, process: Process, why: str) -> None: ...
 
 
@@ -62,9 +65,10 @@ class Computer:
         others: dict[int, Computer],
     ) -> None:  # fmt: skip
         self.host, self.time, self.store, self.witness, self.engine = host, time, store, witness, engine
-        self.rng = random.Random(f"{schedule.seed} {host.number}")
+        self.seed = f"{schedule.seed} {host.number}"
+        self.rng = random.Random(self.seed)
         self.link = Link(time, self.rng, deaf=host.deaf, prompt=schedule.prompt)
-        self.frozen_until = self.disturbed_until = 0.0
+        self.frozen_until = self.stopped_until = self.disturbed_until = 0.0  # the host; its agent alone; whatever else
         self.processes: list[Process] = []
         self._tied, self._others = schedule.tied, others
         time.at(host.start, self.boot)
@@ -76,6 +80,11 @@ class Computer:
     def frozen(self) -> bool:
         return self.frozen_until > self.time.now
 
+    @property
+    def still_until(self) -> float:
+        """When its agent goes on."""
+        return max(self.frozen_until, self.stopped_until)
+
     def boot(self) -> None:
         self.processes.append(Process(self, len(self.processes)))
 
@@ -86,6 +95,10 @@ class Computer:
             self._stall(fault.seconds)
         elif fault.kind == "stall_in_write":
             self.link.trap = lambda: self._stall(fault.seconds)
+        elif fault.kind == "stop":
+            self._stop(fault.seconds)
+        elif fault.kind == "stop_in_write":
+            self.link.trap = lambda: self._stop(fault.seconds)
         elif fault.kind in ("cut", "loss", "slow"):
             name = f"{fault.kind}_until"
             setattr(self.link, name, max(getattr(self.link, name), self.time.now + fault.seconds))
@@ -100,21 +113,25 @@ class Computer:
         self.frozen_until = max(self.frozen_until, self.time.now + seconds)
         self.time.after(seconds, self._thaw)
 
+    def _stop(self, seconds: float) -> None:
+        self._disturbed(seconds)
+        self.stopped_until = max(self.stopped_until, self.time.now + seconds)
+
     def _hit(self, process: Process, fault: Fault) -> None:
         if fault.kind == "crash":
             process.die()
-            self.frozen_until = self.time.now
+            self.frozen_until = self.stopped_until = self.time.now
             if fault.seconds < NO_RETURN:
                 self.time.after(fault.seconds, self.boot)
         elif fault.kind == "leave":
-            self.time.at(self.frozen_until, process.leave)
+            self.time.at(self.still_until, process.leave)
         elif fault.kind == "worker_failure" and not self.frozen:
             process.fail(fault.kind)
         elif fault.kind == "success" and not self.frozen:
             process.succeed()
 
     def _thaw(self) -> None:
-        """Who comes back after its lease begins by stopping its workers; nothing of it has run before that."""
+        """A host that comes back after its lease begins by killing its workers: none of them has run before that."""
         if not self.frozen and self.processes:
             self.processes[-1].come_back()
 
@@ -145,7 +162,9 @@ class Process:
         self._state: State | None = None  # as the thread that beats saw it last
         self.lapsed = 0.0  # for how long there has been no lease, by its own clock
         self._lapsed: float | None = None
-        self._late = False  # it has stood still for longer than its lease, and its workers do not go on
+        self._watchdog, self._groups, self._killed = Watch(), 0, 0  # the group that was started, and killed, last
+        self._delays = random.Random(f"{computer.seed} {self.name} watchdog")
+        self.engine.lease.renewed = self._renewed
         self._tasks: list[Task] = []
         self._signal = Signal(self.time)
         computer.witness.begins(self)
@@ -199,7 +218,7 @@ class Process:
         joined = self._drive(self.engine.join(self.host.join_seconds, failed=self.restarting))
         self.computer.witness.returned(self, joined)
         self.place, self.joined, self._state = Place.RETURNING, joined, joined.state
-        self.restarting, self._late, self._signal = False, False, Signal(self.time)
+        self.restarting, self._signal = False, Signal(self.time)
         beats = self._thread(lambda: self._beat(joined))
         self.time.sleep(self._draw(START_SECONDS))
         order = Order.REJOIN
@@ -214,6 +233,9 @@ class Process:
 
     def _start(self, joined: Joined) -> None:
         self.place, self.running, self.workers = Place.RUNNING, True, WorkerState.HEALTHY
+        self._groups += 1
+        self._watchdog.guard(self._groups)
+        self._look()
         self.computer.witness.starts(self)
         if self.host.work < math.inf:
             self.time.after(self.host.work, lambda: self.succeed() if self.joined is joined else None)
@@ -237,12 +259,12 @@ class Process:
         elif self._lapsed is None:
             self._lapsed = now
         self.lapsed = now - self._lapsed if self._lapsed is not None else 0.0
-        return View(self.workers, standing, self.signalled, reported, cut_off=self.lapsed >= self.host.join_seconds)
+        return View(self.workers, standing, self.signalled, reported, cut_off=self.lapsed >= self.host.join_seconds,
+                    killed=self._killed == self._groups)  # fmt: skip
 
     def _standing(self) -> Standing:
         assert self.joined is not None
-        standing = self.engine.standing(self.joined, self._state, self.computer.clock())
-        return Standing.LAPSED if self._late and standing in BEGUN else standing
+        return self.engine.standing(self.joined, self._state, self.computer.clock())
 
     def _report(self, joined: Joined) -> bool:
         with contextlib.suppress(RendezvousConnectionError):
@@ -265,8 +287,11 @@ class Process:
     def _stop(self, cause: str) -> None:
         """Stop the workers: at once if other nodes may run already, or as soon as they may."""
         self.engine.makes_room = False
-        if not self.running:
-            return
+        if self.running:
+            self._stop_those_that_run(cause)
+        self._watchdog.rest()
+
+    def _stop_those_that_run(self, cause: str) -> None:
         self.place = Place.EXITING
         gentle = core.may_finish(self._standing())
         ends = self.time.now + self._draw(self.host.stop_seconds if gentle else KILL_SECONDS)
@@ -280,6 +305,29 @@ class Process:
         if self.running and self.joined is not None:
             self.running = False
             self.computer.peers_fail(self.joined, cause)
+
+    # ---- its watchdog
+
+    def _renewed(self, ends: float) -> None:
+        self._watchdog.renew(ends)
+        self.time.after(max(0.0, ends - self.computer.clock()) / self.host.rate + 1e-6, self._look)
+
+    def _look(self) -> None:
+        """The watchdog looks at its clock. It stands still with its host, and not with its agent."""
+        if self.computer.frozen:
+            self.time.at(self.computer.frozen_until, self._look)
+        elif self._watchdog.over(self.computer.clock()):
+            self.time.after(self._delays.uniform(0.0, KILL_SECONDS), self._kill)
+
+    def _kill(self) -> None:
+        if self.running and self.runs and self.joined is not None and self._watchdog.over(self.computer.clock()):
+            self._killed, self.running = self._groups, False
+            self.workers, self.cause = WorkerState.FAILED, "watchdog"
+            self.computer.witness.killed(self)
+            self.computer.peers_fail(self.joined, "LAPSED")
+            self._notice()
+
+    # ---- the heartbeats
 
     def _beat(self, joined: Joined) -> None:
         """The thread of the heartbeats, which goes on without a lease as well."""
@@ -298,7 +346,7 @@ class Process:
     # ---- its threads, and their way to the store
 
     def _thread(self, body: Callable[[], None]) -> Task:
-        task = Task(self.time, lambda: self.computer.frozen_until, body)
+        task = Task(self.time, lambda: self.computer.still_until, body)
         self._tasks.append(task)
         return task
 
@@ -366,10 +414,7 @@ class Process:
         self.time.after(self._draw(LOOK_SECONDS), lambda: signal.set(True))
 
     def come_back(self) -> None:
-        if self.running and not self.leased:
-            self._stopped("LAPSED")
-            self._late = True
-            self._signal.set(True)
+        self._kill()
         self.computer.witness.starts(self)
 
     def leave(self) -> None:

@@ -18,6 +18,7 @@ KINDS = (
     "crash", "stall", "stall_in_write", "cut", "outage", "wipe", "loss", "slow", "worker_failure", "success", "leave",
 )  # fmt: skip
 WEIGHTS = (8, 6, 4, 8, 4, 2, 8, 6, 12, 2, 4)
+STOPS = ("stop", "stop_in_write")  # of an agent alone: its workers run on
 OF_THE_STORE = ("outage", "wipe")  # which loses its contents
 LASTING = ("stall", "stall_in_write", "cut", "outage", "loss", "slow")
 NO_RETURN = 1e9  # a crashed node that is not started again
@@ -109,8 +110,10 @@ def draw(seed: int, nodes: int | None = None) -> Schedule:
     )  # fmt: skip
     work = rng.uniform(1.0, 2 * FAULT_SECONDS) if rng.random() < 0.3 else math.inf
     hosts = tuple(_host(rng, number, settings, work) for number in range(count))
-    faults = tuple(sorted((_fault(rng, count) for _ in range(rng.randint(0, 2 * count))), key=lambda f: f.at))
-    return Schedule(seed, hosts, faults, tied=rng.random() < 0.5)
+    faults = [_fault(rng, count) for _ in range(rng.randint(0, 2 * count))]
+    tied, apart = rng.random() < 0.5, random.Random(f"{seed} stops")
+    faults += [_stop(apart, count) for _ in range(apart.randint(0, 2))]
+    return Schedule(seed, hosts, tuple(sorted(faults, key=lambda f: f.at)), tied=tied)
 
 
 def _host(rng: random.Random, number: int, settings: Settings, work: float) -> Host:
@@ -137,3 +140,8 @@ def _fault(rng: random.Random, nodes: int) -> Fault:
     elif kind == "crash":
         seconds = rng.uniform(0.0, 4.0) if rng.random() < 0.6 else NO_RETURN
     return Fault(rng.uniform(0.0, FAULT_SECONDS), kind, -1 if kind in OF_THE_STORE else rng.randrange(nodes), seconds)
+
+
+def _stop(rng: random.Random, nodes: int) -> Fault:
+    seconds = rng.choice((rng.uniform(0.0, 1.0), rng.uniform(0.0, 6.0)))
+    return Fault(rng.uniform(0.0, FAULT_SECONDS), rng.choice(STOPS), rng.randrange(nodes), seconds)
