@@ -165,7 +165,7 @@ def test_a_misuse_names_the_remedy() -> None:
     ("body", "words"),
     [
         ({"wire": sequence(1, number=(0, "tpo"))}, "wire_0_number: the bound 'tpo' is neither a constant nor an index"),
-        ({"fork": sequence(1, full=bool)}, "a field cannot be called 'fork': a state has that already"),
+        ({"fork": sequence(1, full=bool)}, "a sequence cannot be called 'fork': a state has that already"),
         ({"wire_length": flag(), "wire": sequence(1, full=bool)}, "a field cannot be called 'wire_length'"),
     ],
 )

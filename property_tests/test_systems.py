@@ -10,6 +10,7 @@ import pytest
 from trystate.model.checker.check import check
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import (
+    SymbolicState,
     System,
     always,
     arc,
@@ -24,8 +25,10 @@ from trystate.model.language import (
     leads_to,
     machine,
     may,
+    sequence,
     sometimes,
     step,
+    terminal,
     transition,
 )
 
@@ -90,9 +93,49 @@ def test_a_field_is_blamed_where_it_was_declared() -> None:
     assert declare(x=field).startswith(blamed("empty range"))
 
 
-@pytest.mark.parametrize("name", ["when", "fork"])
-def test_a_field_cannot_hide_what_every_state_has(name: str) -> None:
-    assert f"a field cannot be called {name!r}" in declare(**{name: flag()})
+def test_a_field_cannot_hide_what_every_system_or_state_has() -> None:
+    names = {name for name in (*dir(System()), *dir(SymbolicState(System()))) if not name.startswith("__")}
+    assert {"cells", "initial_states", "transition", "name", "faults", "_sizes", "when", "fork", "_writes"} <= names
+    for name in names:
+        field = flag()
+        message = declare(**{name: field})
+        assert message.startswith(f"{field.at}: a field cannot be called {name!r}: a s")
+        assert message.endswith(" has that already, rename it")
+
+
+def whatever(self: Any, s: Any, *_: Any) -> Any:  # blamed: whatever
+    """Whatever."""
+    return s.seen[0]
+
+
+OF_EACH_KIND = {
+    "sequence": (lambda: sequence(1, full=bool), ""),
+    "index": (lambda: index(2), ""),
+    "constant": (lambda: constant(2), ""),
+    "transition": (lambda: transition()(whatever), "whatever"),
+    "machine": (lambda: machine(Mood)(whatever), "whatever"),
+    "property": (lambda: sometimes()(whatever), "whatever"),
+    "terminal condition": (lambda: terminal(whatever), "whatever"),
+}
+
+
+@pytest.mark.parametrize("kind", OF_EACH_KIND)
+def test_no_declaration_can_hide_what_every_system_has(kind: str) -> None:
+    declared, line = OF_EACH_KIND[kind]
+    for name in ("cells", "label", "sizes"):
+        message = declare(**{name: declared()})
+        assert message.startswith(blamed(line) if line else __file__ + ":")
+        assert message.endswith(f" {kind} cannot be called {name!r}: a system has that already, rename it")
+
+
+def test_only_what_a_state_shows_must_not_hide_what_a_state_has() -> None:
+    system = type("Good", (Base,), {"fork": sometimes()(whatever)})()
+    assert system.claim("fork").doc == "Whatever."
+    assert "an index cannot be called 'fork': a state has that already" in declare(fork=index(2))
+
+
+def test_a_field_of_a_sequence_cannot_hide_an_index() -> None:
+    assert "a field cannot be called 'wire_length'" in declare(wire=sequence(1, full=bool), wire_length=index(2))
 
 
 class Edition(enum.Enum):

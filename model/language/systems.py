@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Any, ClassVar
 
@@ -56,6 +56,7 @@ class System:
     ) -> None:  # fmt: skip
         self.name = type(self).__name__
         body = _class_body(type(self))
+        _check_names(body)
         self.sizes = self._sizes(body, sizes)
         self.edition = self._edition(edition)
         self.faults = self._faults(body, faults, max_faults)
@@ -67,8 +68,8 @@ class System:
         self.slots: dict[str, Slot] = {}
         named: Iterable[tuple[str, Sequence | Field]] = (*self.sequences.items(), *self._fields(body))
         for name, value in named:
-            if hasattr(SymbolicState, name) or name in self.slots:
-                source.refuse(f"a field cannot be called {name!r}: a state has that already", at=value.at)
+            if name in self.slots or name in self.index_sorts:
+                source.refuse(f"a field cannot be called {name!r}: a state has that already, rename it", at=value.at)
             if isinstance(value, Field):
                 self.slots[name] = make_slot(name, value, self.sizes, self.index_sorts)
         self.transitions: tuple[Transition, ...] = ()
@@ -234,6 +235,34 @@ class System:
         """The faults that are on; where they share a bound, with it: `any 2 of crash, stall`."""
         names = ", ".join(self.faults)
         return names if self.max_faults is None else f"any {self.max_faults} of {names}"
+
+
+_WORDS: Mapping[type, str] = {
+    Field: "a field", Sequence: "a sequence", Index: "an index", Constant: "a constant", Rule: "a transition",
+    View: "a machine", Claim: "a property", Terminal: "a terminal condition",
+}  # fmt: skip
+
+
+def _check_names(body: dict[str, Any]) -> None:
+    """What is declared must not hide what a system, or a state of it, has by that name."""
+    for name, value in body.items():
+        if type(value) not in _WORDS:
+            continue
+        in_states = isinstance(value, Field | Sequence | Index) and name in _NAMES_OF_STATES
+        owner = "system" if name in _names_of_systems() else "state" if in_states else ""
+        if owner:
+            at = source.line_of(value.body.__code__) if hasattr(value, "body") else getattr(value, "at", None)
+            word = _WORDS[type(value)]
+            source.refuse(f"{word} cannot be called {name!r}: a {owner} has that already, rename it", at=at)
+
+
+_NAMES_OF_STATES = frozenset((*dir(SymbolicState), *SymbolicState.__annotations__))
+
+
+@cache
+def _names_of_systems() -> frozenset[str]:
+    """What every system has, once it is built."""
+    return frozenset((*dir(System), *vars(System())))
 
 
 def _known(name: str, claim: Claim, what: str, given: Iterable[str], known: Iterable[str]) -> None:
