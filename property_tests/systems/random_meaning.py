@@ -1,6 +1,6 @@
 """What a random declaration means, computed from its plans on plain values, without any expression tree.
 
-Rule: a loop over an index assigns to all members at once, each from the values before the loop.
+Rule: each line of a loop over an index assigns to all members at once, from the values that the lines before it left.
 """
 
 from __future__ import annotations
@@ -77,9 +77,10 @@ def after(step: Step, number: int, cells: Cells, scope: Scope, members: int) -> 
         if not cells[left]:
             return None
         now[left] -= 1
-    for _, loops, where, value in step.effects:
+    for _, loops, *lines in step.effects:
         inner = [(*scope, *js) for js in product(range(members), repeat=loops)]
-        now |= {place(where, s): new_value(value, now, s, members) for s in inner}
+        for where, value in lines:
+            now |= {place(where, s): new_value(value, now, s, members) for s in inner}
     return None if now == cells else now
 
 

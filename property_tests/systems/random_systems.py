@@ -183,14 +183,14 @@ class Drawing:
         return tuple(self.effect(params) for _ in range(self.draw(st.integers(1, 3))))
 
     def effect(self, params: int) -> Plan:
-        """("set", loops, where, what): without parameters every index of the field is looped over."""
+        """("set", loops, (where, what), ...): without parameters every index of the field is looped over."""
         variable = self.draw(st.sampled_from(self.variables))
         loops = variable.dims if params == 0 else self.draw(st.integers(0, variable.dims))
         scope = params + loops
         looped = list(range(params, scope))
         free = [self.draw(st.integers(0, params - 1)) for _ in range(variable.dims - loops)]
         where = (variable.name, *self.draw(st.permutations(looped + free)))
-        return ("set", loops, where, self.value(variable, scope))
+        return ("set", loops, (where, self.value(variable, scope)))
 
     def value(self, variable: Variable, scope: int) -> Plan:
         if variable.kind == "flag":
@@ -229,7 +229,10 @@ class Nesting(Drawing):
         return self.draw(st.sampled_from((("flag", ("pairs", one, other)), same, before, ("not", same))))
 
     def effects(self, params: int) -> tuple[Plan, ...]:
-        """A loop over pairs, in which a quantifier folds away on the diagonal, and a later line that reads it there."""
+        """A loop over pairs, in which a quantifier folds away on the diagonal, and later lines that read it there.
+
+        One of these may be in the loop.
+        """
         depth = self.draw(st.integers(1, 2))
         one, other, member = params, params + 1, params + 2
         around, within = self.draw(st.permutations(("and", "or")))
@@ -237,7 +240,12 @@ class Nesting(Drawing):
         folding = (within, equal, self.condition(depth, member + 1))
         written = self.quantified((around, self.related(member, one), folding))
         read = self.quantified(self.joined(("flag", ("pairs", one, one)), self.condition(depth - 1, params + 1)))
-        return ("set", 2, ("pairs", one, other), ("flag", written)), ("set", 0, ("on",), ("flag", read))
+        lines = (
+            (("pairs", one, other), ("flag", written)),
+            (("pairs", other, one), ("flag", self.condition(1, member))),
+        )
+        loop = ("set", 2, *lines[: self.draw(st.integers(1, 2))])
+        return loop, ("set", 0, (("on",), ("flag", read)))
 
 
 NESTED = (
@@ -322,15 +330,17 @@ def read(s: Any, where: Plan, scope: tuple[Any, ...]) -> Any:
 
 
 def assign(s: Any, plan: Plan, scope: tuple[Any, ...]) -> None:
-    """Perform ("set", loops, where, value)."""
-    _, loops, (name, *places), value = plan
+    """Perform ("set", loops, (where, value), ...)."""
+    _, loops, *lines = plan
     if loops:
         for j in s.node:
-            assign(s, ("set", loops - 1, (name, *places), value), (*scope, j))
-    elif places:
-        getattr(s, name)[tuple(scope[k] for k in places)] = new_value(value, s, scope)
-    else:
-        setattr(s, name, new_value(value, s, scope))
+            assign(s, ("set", loops - 1, *lines), (*scope, j))
+        return
+    for (name, *places), value in lines:
+        if places:
+            getattr(s, name)[tuple(scope[k] for k in places)] = new_value(value, s, scope)
+        else:
+            setattr(s, name, new_value(value, s, scope))
 
 
 def new_value(plan: Plan, s: Any, scope: tuple[Any, ...]) -> Any:
