@@ -209,7 +209,7 @@ print(json.dumps(seen))
     assert len(ours) == 4
     for name in ours:
         differ = {key for key in {*theirs[name], *ours[name]} if theirs[name].get(key) != ours[name].get(key)}
-        assert differ <= {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}, name
+        assert differ <= {"AGENT", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}, name
 
 
 def read(path: Path) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -107,7 +108,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Test]] = {
         lambda: test_agent_defects.test_the_workers_of_a_round_never_see_what_those_before_left("trystate"),
     ),
     "time is what the wall clock shows": (
-        handler, "StateHolder", lambda backend: holder.StateHolder(backend, lambda: time.time()),
+        handler, "StateHolder", functools.partial(holder.StateHolder, clock=lambda: time.time()),
         lambda: test_rendezvous_defects.test_a_wall_clock_that_steps_back_stops_no_heartbeats("trystate"),
     ),
     "options may be misspelt": (
