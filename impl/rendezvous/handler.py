@@ -46,7 +46,7 @@ from .torch_backend import TorchBackend
 NAME = "trystate"
 LEAVE_SECONDS = 3.0  # for what a node that ends may still say; who hears nothing expels it
 DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # then its process goes on, whatever the store does
-UNUSED = {Membership.REDUNDANT: "a spare", Membership.WAITING: "one that waited for a seat"}
+UNUSED = {Membership.REDUNDANT: "a spare", Membership.WAITING: "a node that waited for the next round"}
 LINGER_SECONDS = 0.5  # for which a node that closed the rendezvous, and serves it, lets the others read that
 PATIENCE_SECONDS = 1.0  # of a node that ends, with a store that is away: one more attempt, on a new connection
 GOOD = (Standing.CURRENT, Standing.NEWCOMERS)
@@ -296,10 +296,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
         had = UNUSED.get(state.membership(self._part.engine.token))
         if had is None:
             return False
-        seats = f"{len(state.participants)} other nodes had the seats (max_nodes={state.settings.max_nodes})"
-        log.warning("this node was %s of the job %r: %s. No worker ran here at the end. %s", had, self.get_run_id(),
-                    seats, error)  # fmt: skip
-        self._recorder.said("unused", state, cause=seats)
+        cause = f"max_nodes={state.settings.max_nodes}, and {len(state.participants)} other nodes were members"
+        log.warning("this node was %s of the job %r (%s), so that no worker ran here at the end: %s", had,
+                    self.get_run_id(), cause, error)  # fmt: skip
+        self._recorder.said("unused", state, cause=cause)
         return True
 
     def _close(self, reason: str, *, anyway: bool, verdict: str = "") -> bool:

@@ -85,7 +85,7 @@ def test_a_spare_says_that_it_is_one_and_why_at_once_and_in_the_end(tmp_path: Pa
         assert "all seats are taken: max_nodes=1" in spare.said
         (tmp_path / "stop").touch()
         assert (first.ends(), spare.ends()) == (0, 0)
-        assert "this node was a spare of the job 'job': 1 other nodes had the seats (max_nodes=1)" in spare.said
+        assert "this node was a spare of the job 'job' (max_nodes=1, and 1 other nodes were members)" in spare.said
         assert "all workers have succeeded" in spare.said
         assert not (tmp_path / "began.spare").exists()
 

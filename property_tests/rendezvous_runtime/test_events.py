@@ -123,7 +123,7 @@ def test_a_spare_says_that_it_is_one_and_in_the_end_that_it_was_not_needed(heard
         assert (done["node"], done["members_done"], done["of"]) == (node_of(a), 1, 1)
         assert (closed["node"], closed["verdict"]) == (node_of(a), "succeeded")
         assert closed["reason"] == "all workers have succeeded"
-        assert (unused["node"], unused["cause"]) == (node_of(b), "1 other nodes had the seats (max_nodes=1)")
+        assert (unused["node"], unused["cause"]) == (node_of(b), "max_nodes=1, and 1 other nodes were members")
         (warned,) = [r for r in heard.records if r.levelno == logging.WARNING]
         assert "this node was a spare of the job 'job'" in warned.getMessage()
         until(lambda: told(heard, "standing"))
