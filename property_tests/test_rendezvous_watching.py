@@ -243,11 +243,13 @@ def test_who_is_listed_again_begins_anew_and_who_is_oneself_is_never_silent() ->
 
 
 def test_a_lease_is_that_of_the_latest_heartbeat_whenever_its_confirmation_comes() -> None:
-    lease = Lease(Settings(1, 2, interval=2.0, attempts=3))
+    lease, told = Lease(Settings(1, 2, interval=2.0, attempts=3)), list[float]()
+    lease.renewed = told.append
     assert (lease.next_beat, lease.holds(0.0), lease.beat_due(0.0)) == (0.0, False, True)
     lease.confirm(10.0)
     lease.confirm(9.0)
     assert (lease.next_beat, lease.beat_due(11.9), lease.beat_due(12.0)) == (12.0, False, True)
     assert (lease.holds(14.9), lease.holds(15.0)) == (True, False)
+    assert told == [15.0]
     lease.give_up()
     assert not lease.holds(10.0)

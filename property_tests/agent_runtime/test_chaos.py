@@ -23,7 +23,7 @@ from trystate.property_tests.agent_runtime.test_watchdog import dogs
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 # 20: a watchdog is killed, an agent is stopped for longer than the window, then a node, and an agent is killed.
-SEEDS, FAULTS = (range(40), 12) if NIGHTLY else ((20,), 4)
+SEEDS, FAULTS = (range(20), 12) if NIGHTLY else ((20,), 4)
 NODES = 3
 BEAT = 1.5  # seconds between heartbeats; the lease is 2.5 of them, the window 3
 STOP_SECONDS = 6.0  # at most: some stops are shorter than the lease, some longer than the window

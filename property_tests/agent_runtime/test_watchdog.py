@@ -91,32 +91,43 @@ def guarded() -> Iterator[Watchdog]:
         yield dog
 
 
-def test_all_processes_of_workers_are_killed_and_nothing_else_is() -> None:
-    """Workers that are stopped, in groups of their own, in other sessions, or still being started."""
-    program = """
+@pytest.mark.parametrize("stop", ["os.kill(os.getpid(), signal.SIGSTOP)", "os.killpg(0, signal.SIGSTOP)"])
+def test_all_processes_of_workers_are_killed_and_nothing_else_is(stop: str) -> None:
+    """Workers that are stopped, in groups of their own, in other sessions, or still being started: in a group apart, as
+    those of the agent's own group are stopped with it, as by Ctrl-Z."""
+    program = '''
 import os, signal, subprocess, sys, time
 from trystate.impl.agent import processes
 from trystate.impl.agent.guarding import Watchdog
 from trystate.impl.rendezvous.holder import elapsed
-later = "import os, time; time.sleep(1.5); os.setsid(); time.sleep(60)"  # as multiprocessing's workers do
+later = """  # as multiprocessing's workers do
+import os, time
+if pid := os.fork():
+    print(pid, flush=True)
+    os._exit(0)
+time.sleep(1.5)
+os.setsid()
+time.sleep(60)
+"""
 with processes.adopting_orphans():
     before = subprocess.Popen(["sleep", "60"], start_new_session=True)
     helper = subprocess.Popen(["sleep", "60"])
     dog = Watchdog({before.pid})
     dog.__enter__()
-    dog.guard()
-    dog.renew(elapsed() + 1.0)
     plain = subprocess.Popen(["sleep", "60"], start_new_session=True)
     hidden = subprocess.Popen(["sh", "-c", "setsid sleep 60 & echo $!"], start_new_session=True, stdout=subprocess.PIPE)
     pids = [plain.pid, int(hidden.stdout.readline())]
     stopped = subprocess.Popen(["sleep", "60"], start_new_session=True)
     os.kill(stopped.pid, signal.SIGSTOP)
-    starting = subprocess.Popen([sys.executable, "-c", later])
-    print(*pids, stopped.pid, starting.pid, flush=True)
+    starting = subprocess.Popen([sys.executable, "-c", later], process_group=0, stdout=subprocess.PIPE)
+    pids.append(int(starting.stdout.readline()))
+    print(*pids, stopped.pid, flush=True)
     print(before.pid, helper.pid, dog.pid, flush=True)
-    os.kill(os.getpid(), signal.SIGSTOP)
+    dog.renew(elapsed() + 0.5)
+    dog.guard()
+    HALT
     time.sleep(60)
-"""
+'''.replace("HALT", stop)
     with started(sys.executable, "-c", program) as agent:
         assert agent.stdout is not None and agent.stderr is not None
         workers, spared = (list(map(int, agent.stdout.readline().split())) for _ in range(2))
