@@ -136,7 +136,7 @@ def test_a_loop_that_ends_while_another_is_bound_does_not_disturb_it(monkeypatch
     variables = Expr.free.fget  # type: ignore[attr-defined]
 
     def free(expr: Expr) -> Any:
-        abandoned.close()  # type: ignore[attr-defined]  # as garbage collection may, where an error has left a loop
+        abandoned.close()  # as garbage collection may, where an error has left a loop
         return variables(expr)
 
     monkeypatch.setattr(Expr, "free", property(free))

@@ -40,7 +40,7 @@ def later_through(way: list[str]) -> Any:
 
 def by_reference(way: list[str]) -> int:
     """The same by an RRef: the function that makes its value is the one that waits."""
-    return rpc.remote(way[0], through, (way[1:],)).to_here()  # type: ignore[no-any-return]
+    return rpc.remote(way[0], through, (way[1:],)).to_here()
 
 
 def went(way: list[str], how: Callable[[list[str]], Any], seconds: float) -> int | str:
@@ -144,7 +144,7 @@ def test_an_inquiry_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_answered_call_is_not_inquired_after_and_nothing_of_it_is_kept() -> None:
     with world(2, Options(timeout=PATIENCE_SECONDS, arena_bytes=0)) as calls:
         asked: list[object] = []
-        calls[1].agent.serve(Kind.INQUIRY, asked.append)  # type: ignore[arg-type]
+        calls[1].agent.serve(Kind.INQUIRY, asked.append)
         for _ in range(20):
             calls[0].sync(1, f.nothing, (), None, None)
             with suppress(Exception):

@@ -123,7 +123,7 @@ OF_EACH_KIND = {
 def test_no_declaration_can_hide_what_every_system_has(kind: str) -> None:
     declared, line = OF_EACH_KIND[kind]
     for name in ("cells", "label", "sizes"):
-        message = declare(**{name: declared()})
+        message = declare(**{name: declared()})  # type: ignore[no-untyped-call]
         assert message.startswith(blamed(line) if line else __file__ + ":")
         assert message.endswith(f" {kind} cannot be called {name!r}: a system has that already, rename it")
 

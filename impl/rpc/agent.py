@@ -389,8 +389,8 @@ class Agent:
         """Shortly before its deadline, the worker inquires after a call."""
         entry = self._requests.get(number)
         if entry is not None:
-            asks = self.inquire is not None and entry.what
-            entry.found = self.inquire(number, entry, entry.deadline - monotonic()) if asks else str
+            inquire = self.inquire if entry.what else None
+            entry.found = str if inquire is None else inquire(number, entry, entry.deadline - monotonic())
 
     def _expired(self, number: int) -> None:
         entry = self._requests.pop(number, None)

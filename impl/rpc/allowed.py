@@ -101,7 +101,7 @@ def _is_of_torch(function: Any, home: str) -> bool:
         return False
     if home == "torch":  # beside the operators there is all that torch exports, import_ir_module() too
         return name not in FILES and bool(getattr(torch._C._VariableFunctions, name, None) == function)
-    return home in WRAPPERS or getattr(function, "__objclass__", None) is torch._C.TensorBase  # type: ignore[attr-defined]
+    return home in WRAPPERS or getattr(function, "__objclass__", None) is torch._C.TensorBase
 
 
 def _is_of_the_program(home: str) -> bool:

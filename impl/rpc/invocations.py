@@ -61,7 +61,7 @@ class Call(NamedTuple):
 class _Later(NamedTuple):
     """A result that is not there yet: what `get` returns when the future is set."""
 
-    future: AnyFuture
+    future: AnyFuture[Any]
     get: Callable[[], Any]
     maker: Key | None  # the call that sets it
 
@@ -273,7 +273,7 @@ class Invocations:
         return function(*args, **kwargs)
 
     def _postponed(self, incoming: Incoming, name: str, scope: AbstractContextManager[None], owned: Owned | None,
-                   result: AnyFuture | _Later) -> None:  # fmt: skip
+                   result: AnyFuture[Any] | _Later) -> None:  # fmt: skip
         """Answer when the future is set. What is got then may be a future once more: that of a method, say."""
         get = result.value if isinstance(result, AnyFuture) else result.get
         incoming.waits_for = None if isinstance(result, AnyFuture) else result.maker
