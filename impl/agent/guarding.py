@@ -73,6 +73,7 @@ class Watchdog:
         with self._lock, contextlib.suppress(WatchdogLost):  # heartbeats go on: `check` raises it where workers end
             self._ends = ends
             self._tell(f"until {ends!r}")
+            self._see_to_it()
 
     def guard(self) -> None:
         """Before workers are started: from now on there may be some. Raises WatchdogLost."""
@@ -99,12 +100,15 @@ class Watchdog:
     def check(self) -> None:
         """Replace it if it is gone, or stands still. Raises WatchdogLost."""
         with self._lock:
-            self._hear()
-            late = self._unanswered > 0 and self._clock() - self._asked > ANSWER_SECONDS
-            if self._process is None or late or self._process.poll() is not None:
-                self._replace("does not answer" if late else "has ended")
+            self._see_to_it()
 
     # ---- its process; all of this with the lock
+
+    def _see_to_it(self) -> None:
+        self._hear()
+        late = self._unanswered > 0 and self._clock() - self._asked > ANSWER_SECONDS
+        if self._process is None or late or self._process.poll() is not None:
+            self._replace("does not answer" if late else "has ended")
 
     def _start(self) -> None:
         argv = [sys.executable, "-I", "-S", str(Path(watchdog.__file__)), str(os.getpid()), *map(str, self._spared)]

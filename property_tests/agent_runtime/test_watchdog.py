@@ -193,9 +193,10 @@ def test_what_the_agent_says_while_the_watchdog_looks_for_workers_is_heard_befor
         os.close(file)
 
 
+@pytest.mark.parametrize("by", ["the heartbeats", "the agent's loop"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_watchdog_that_is_gone_or_stands_still_is_replaced_and_knows_what_the_one_before_knew(
-    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    number: signal.Signals, by: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(guarding, "ANSWER_SECONDS", 0.2)
     monkeypatch.setattr(guarding.logger, "propagate", True)
@@ -209,7 +210,7 @@ def test_a_watchdog_that_is_gone_or_stands_still_is_replaced_and_knows_what_the_
             eventually("it is gone, or stopped", lambda: state(first) in "ZT")
             dog.renew(ends)
             time.sleep(0.3)
-            dog.check()
+            dog.renew(ends) if by == "the heartbeats" else dog.check()
             assert dog.pid not in (None, first)
             assert not alive(first)
             assert alive(worker.pid)
