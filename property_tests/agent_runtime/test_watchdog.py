@@ -91,11 +91,7 @@ def guarded() -> Iterator[Watchdog]:
         yield dog
 
 
-@pytest.mark.parametrize("stop", ["os.kill(os.getpid(), signal.SIGSTOP)", "os.killpg(0, signal.SIGSTOP)"])
-def test_all_processes_of_workers_are_killed_and_nothing_else_is(stop: str) -> None:
-    """Workers that are stopped, in groups of their own, in other sessions, or still being started: in a group apart, as
-    those of the agent's own group are stopped with it, as by Ctrl-Z."""
-    program = '''
+AGENT = '''
 import os, signal, subprocess, sys, time
 from trystate.impl.agent import processes
 from trystate.impl.agent.guarding import Watchdog
@@ -127,8 +123,14 @@ with processes.adopting_orphans():
     dog.guard()
     HALT
     time.sleep(60)
-'''.replace("HALT", stop)
-    with started(sys.executable, "-c", program) as agent:
+'''
+
+
+@pytest.mark.parametrize("stop", ["os.kill(os.getpid(), signal.SIGSTOP)", "os.killpg(0, signal.SIGSTOP)"])
+def test_all_processes_of_workers_are_killed_and_nothing_else_is(stop: str) -> None:
+    """Workers that are stopped, in groups of their own, in other sessions, or still being started: in a group apart, as
+    those of the agent's own group are stopped with it, as by Ctrl-Z."""
+    with started(sys.executable, "-c", AGENT.replace("HALT", stop)) as agent:
         assert agent.stdout is not None and agent.stderr is not None
         workers, spared = (list(map(int, agent.stdout.readline().split())) for _ in range(2))
         eventually("all workers are dead", lambda: not any(map(alive, workers)))
