@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous as torch_rendezvous
 from trystate.impl import rendezvous
 from trystate.impl.rendezvous.url import HANDLERS, env_rendezvous
-from trystate.impl.store import FileStore, TCPStore
+from trystate.impl.store import FileStore, PrefixStore, TCPStore
 from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreClosed, StoreTimeout
 from trystate.impl.store.server import TCPStoreServer
 from trystate.model.errors import UsageError
+from trystate.property_tests.rendezvous_runtime.jobs import free_port
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE")
 SOON = timedelta(seconds=10)
@@ -43,10 +45,14 @@ def meet(url: str, *given: Any, **more: Any) -> tuple[Any, int, int]:
 
 
 @contextlib.contextmanager
-def met(url: str, *given: Any) -> Iterator[tuple[Any, int, int]]:
-    store, rank, world_size = meet(url, *given)
-    with store:
-        yield store, rank, world_size
+def met(*urls: str, given: Sequence[tuple[int, int]] = ()) -> Iterator[list[tuple[Any, int, int]]]:
+    """What the ranks of a group get, each from its URL or, all from one, with what is `given` beside it."""
+    calls = [(urls[0], *each) for each in given] or [(url,) for url in urls]
+    with contextlib.ExitStack() as stores, ThreadPoolExecutor(len(calls)) as threads:
+        triplets = [each.result() for each in [threads.submit(meet, *call) for call in calls]]
+        for store, _, _ in triplets:
+            stores.enter_context(store)
+        yield triplets
 
 
 def test_registering_again_does_nothing() -> None:
@@ -69,21 +75,23 @@ def test_the_schemes_are_registered_only_by_who_asks() -> None:
 
 
 def test_a_tcp_url_yields_our_store_with_the_rank_and_world_size_of_its_query(port: int) -> None:
-    with met(f"trystate-tcp://127.0.0.1:{port}?rank=1&world_size=2&hosted=0") as (store, rank, world_size):
-        assert isinstance(store, TCPStore)
-        assert (rank, world_size, store.port, store.timeout) == (1, 2, port, SOON)
+    urls = [f"trystate-tcp://127.0.0.1:{port}?rank={rank}&world_size=2&hosted=0" for rank in (1, 0)]
+    with met(*urls) as ((store, rank, world_size), _):
+        assert isinstance(store, PrefixStore)
+        assert (rank, world_size, store.timeout) == (1, 2, SOON)
+        assert isinstance(store.underlying_store, TCPStore)
+        assert (store.underlying_store.port, store.underlying_store.timeout) == (port, SOON)
 
 
 def test_rank_and_world_size_may_be_given_beside_the_url(port: int) -> None:
-    with met(f"trystate-tcp://127.0.0.1:{port}?hosted=0", 3, 5) as (_, rank, world_size):
-        assert (rank, world_size) == (3, 5)
+    with met(f"trystate-tcp://127.0.0.1:{port}?hosted=0", given=[(rank, 3) for rank in range(3)]) as group:
+        assert [(rank, world_size) for _, rank, world_size in group] == [(0, 3), (1, 3), (2, 3)]
 
 
 def test_rank_0_brings_the_server_along() -> None:
-    with met("trystate-tcp://127.0.0.1:0?rank=0&world_size=1") as (first, _, _):
+    with met(f"trystate-tcp://127.0.0.1:{free_port()}", given=[(0, 2), (1, 2)]) as ((first, _, _), (second, _, _)):
         first.set("k", "v")
-        with met(f"trystate-tcp://127.0.0.1:{first.port}?rank=1&world_size=2") as (second, _, _):
-            assert second.get("k") == b"v"
+        assert second.get("k") == b"v"
 
 
 def test_without_a_server_the_others_wait_for_rank_0_no_longer_than_their_timeout() -> None:
@@ -95,34 +103,34 @@ def test_without_a_server_the_others_wait_for_rank_0_no_longer_than_their_timeou
 def test_the_environment_says_what_the_query_does_not(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in zip(VARIABLES, ("127.0.0.1", str(port), "0", "2", "True"), strict=True):
         monkeypatch.setenv(name, value)
-    with met("trystate-env://") as (store, rank, world_size):
-        assert isinstance(store, TCPStore)
-        assert (rank, world_size, store.port) == (0, 2, port)
-    with met("trystate-env://?rank=1&world_size=3") as (_, rank, world_size):
-        assert (rank, world_size) == (1, 3)
+    with met("trystate-env://", "trystate-env://?rank=1") as group:
+        assert [(rank, world_size, store.underlying_store.port) for store, rank, world_size in group] == [
+            (0, 2, port), (1, 2, port),
+        ]  # fmt: skip
 
 
 def test_with_an_agents_store_rank_0_is_a_client_too(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    with met(f"trystate-tcp://127.0.0.1:{port}?rank=0&world_size=1") as (store, _, _):
-        assert store.port == port  # as a server it would have found its port taken
+    with met(f"trystate-tcp://127.0.0.1:{port}?rank=0&world_size=1") as ((store, _, _),):
+        assert store.underlying_store.port == port  # as a server it would have found its port taken
 
 
 def test_a_prefix_keeps_groups_on_one_server_apart(port: int) -> None:
     def url(prefix: str) -> str:
         return f"trystate-tcp://127.0.0.1:{port}?rank=0&world_size=1&hosted=0&prefix={prefix}"
 
-    with met(url("one")) as (one, _, _), met(url("two")) as (two, _, _):
+    with met(url("one")) as ((one, _, _),), met(url("two")) as ((two, _, _),):
         one.set("k", "v")
         assert one.check(["k"])
         assert not two.check(["k"])
+        assert one.underlying_store.prefix == "one"
     with pytest.raises(StoreClosed):  # nobody else has it
-        one.underlying_store.check(["k"])
+        one.underlying_store.underlying_store.check(["k"])
 
 
 def test_a_file_url_yields_a_file_store(tmp_path: Path) -> None:
-    with met(f"trystate-file://{tmp_path}/store?rank=0&world_size=1") as (store, rank, world_size):
-        assert isinstance(store, FileStore)
+    with met(f"trystate-file://{tmp_path}/store?rank=0&world_size=1") as ((store, rank, world_size),):
+        assert isinstance(store.underlying_store, FileStore)
         assert (rank, world_size, store.timeout) == (0, 1, SOON)
         assert (tmp_path / "store").exists()
 
@@ -132,8 +140,8 @@ def test_a_secret_in_a_file_is_proved_to_the_server(tmp_path: Path) -> None:
     secret.write_bytes(b"0123456789abcdef0123456789abcdef\n")
     secret.chmod(0o600)
     with TCPStoreServer(secret=secret.read_bytes().strip()) as server:
-        url = f"trystate-tcp://127.0.0.1:{server.port}?rank=1&world_size=2&hosted=0&secret_file={secret}"
-        with met(url) as (store, _, _):
+        url = f"trystate-tcp://127.0.0.1:{server.port}?rank=0&world_size=1&hosted=0&secret_file={secret}"
+        with met(url) as ((store, _, _),):
             store.set("k", "v")
             assert store.get("k") == b"v"
 

@@ -9,7 +9,10 @@ along, unless the query says `hosted=0`, or TORCHELASTIC_USE_AGENT_STORE is "Tru
 the agent's, MASTER_PORT: then all are clients of one that runs already (`trystate store serve`). Importing this module
 registers the schemes. Rule: what is missing or wrong is named, with where it may be given.
 
-More in the query, none of it torch's: `prefix` (keys go below it: needed where a server outlives a group), `bind`
+A rendezvous returns when all ranks are there, with a store that nobody but their group has (see `generations`). It ends
+when torch drops the group: `destroy_process_group` closes it, and on rank 0 the server with it, as torch's does.
+
+More in the query, none of it torch's: `prefix` (keys go below it: groups of different jobs may share a server), `bind`
 (where rank 0's server listens: by default on its own host's address, "0.0.0.0" for all), `secret_file` (a file with
 the server's secret).
 `use_libuv` is accepted and means nothing here.
@@ -17,13 +20,17 @@ the server's secret).
 
 from __future__ import annotations
 
+import inspect
 import os
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from types import CodeType
 from typing import Any, NoReturn
 from urllib.parse import ParseResult, parse_qsl, urlparse
 
-from torch.distributed import Store  # type: ignore[attr-defined]
+import torch.distributed as dist
+from torch.distributed import Store, distributed_c10d  # type: ignore[attr-defined]
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.rendezvous import register_rendezvous_handler
 from trystate.model.errors import UsageError
@@ -31,6 +38,7 @@ from trystate.model.errors import UsageError
 from .. import store as stores
 from ..store.errors import InvalidArgument, NotSupported
 from ..store.secret import read_secret
+from .generations import Make, meet
 
 Triplet = tuple[Store, int, int]
 PORT_MAX = 65535
@@ -52,8 +60,8 @@ def tcp_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) 
         given.refuse("the URL has no host", "write trystate-tcp://HOST:PORT")
     port = given.port()
     rank, world_size = given.rank_and_world_size({})
-    yield _serve(given, given.parts.hostname or "", port, rank, world_size, timeout), rank, world_size
-    given.once()
+    make = _client_or_server(given, given.parts.hostname or "", port, rank)
+    yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
 
 
 def env_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
@@ -66,8 +74,8 @@ def env_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) 
     rank, world_size = given.rank_and_world_size({"rank": "RANK", "world_size": "WORLD_SIZE"})
     host = given.variable("MASTER_ADDR", "the host of the server, which is rank 0's unless one runs already")
     port = given.number(given.variable("MASTER_PORT", "the server's port"), "MASTER_PORT", 0, PORT_MAX)
-    yield _serve(given, host, port, rank, world_size, timeout), rank, world_size
-    given.once()
+    make = _client_or_server(given, host, port, rank)
+    yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
 
 
 def file_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
@@ -80,32 +88,74 @@ def file_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any)
     if given.parts.netloc or not given.parts.path:
         given.refuse("the URL has no absolute path", "write three slashes: trystate-file:///shared/job-17")
     rank, world_size = given.rank_and_world_size({})
-    yield given.below_prefix(stores.FileStore(given.parts.path, world_size, timeout)), rank, world_size
-    given.once()
+
+    def make(within: timedelta) -> stores.Store:
+        # As if of one user: the last one to leave deletes it. It is of no use later, and the next group may be of
+        # another size.
+        return stores.FileStore(given.parts.path, min(world_size, 1), within)
+
+    yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
 
 
-def _serve(given: _Given, host: str, port: int, rank: int, world_size: int, timeout: timedelta) -> Store:
-    """A client of the group's server, and on rank 0 the server."""
+def _client_or_server(given: _Given, host: str, port: int, rank: int) -> Make:
+    """Makes a client of the group's server, and on rank 0 the server."""
     hosted = given.query.get("hosted", "1")
     if hosted not in ("0", "1"):
         given.refuse(f"hosted={hosted!r}", "1: rank 0 brings the server along; 0: it runs already")
-    return given.below_prefix(
-        stores.TCPStore(
+    secret = given.secret()
+
+    def make(within: timedelta) -> stores.Store:
+        return stores.TCPStore(
             host,
             port,
-            world_size,
             is_master=rank == 0 and hosted == "1" and not _agents(port),
-            timeout=timeout,
+            timeout=within,
             multi_tenant=True,
-            secret=given.secret(),
+            secret=secret,
             bind_host=given.query.get("bind"),
         )
-    )
+
+    return make
 
 
 def _agents(port: int) -> bool:
     """Whether the agent of this worker serves there. torch takes any port for the agent's, and then nobody serves."""
     return os.environ.get(AGENT_STORE) == str(True) and os.environ.get("MASTER_PORT", str(port)) == str(port)
+
+
+def _met(given: _Given, make: Make, rank: int, world_size: int, timeout: timedelta) -> stores.Store:
+    """The store of a group whose ranks are all there; a group of DYNAMIC size has the server's own keys."""
+
+    def begun(within: timedelta) -> stores.Store:
+        return given.below_prefix(make(within))
+
+    return begun(timeout) if world_size == DYNAMIC else meet(begun, rank, world_size, timeout)
+
+
+def _handed_over(given: _Given, store: stores.Store, rank: int, world_size: int) -> Iterator[Triplet]:
+    """Yield a store that ends with the group that torch makes of it.
+
+    `init_process_group` wraps it in C++, which does not say when it lets go; torch's Python keeps that wrapper as long
+    as the group. The generator ends when `init_process_group` does, with a group or without one. A store that another
+    caller asked for is that caller's to close.
+    """
+    groups = _called_by(inspect.unwrap(distributed_c10d.init_process_group).__code__)
+    try:
+        yield store, rank, world_size
+        given.once()
+    finally:
+        wrapper = distributed_c10d._get_default_store() if dist.is_initialized() else None
+        if groups and getattr(wrapper, "_underlying_non_prefix_store", None) is store:
+            weakref.finalize(wrapper, store.close).atexit = False  # at the exit all stores are closed
+        elif groups:
+            store.close()
+
+
+def _called_by(code: CodeType) -> bool:
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 class _Given:
@@ -184,7 +234,7 @@ class _Given:
         except UsageError as error:
             self.refuse(f"secret_file={path!r}", str(error))
 
-    def below_prefix(self, store: Store) -> Store:
+    def below_prefix(self, store: stores.Store) -> stores.Store:
         prefix = self.query.get("prefix")
         return store if prefix is None else stores.PrefixStore.owning(prefix, store)
 

@@ -1,0 +1,85 @@
+"""A rank of groups that are made at one URL, used and destroyed again and again, as a program.
+
+Prints one line of JSON when it has been in as many groups as it was told. Rule: each claim about a group is checked
+here; nothing but the URL brings the ranks together, so that their pauses put them into any order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+FAILURES_MAX = 15  # of one rank: its groups fail when another rank is killed, and for no other reason
+ARRIVES_SECONDS = 0.4  # before the others: the rank that is to die while it waits for them
+
+
+def main(told: str) -> None:
+    """`told`: url, rank, sizes (of each group), seed, pause (seconds, at most), timeout (seconds), and dies.
+
+    `dies`: whose rank, in which group, when ("waiting" for the others, "working" in the group, or so many seconds after
+    it came), and whether it is this process.
+    """
+    from trystate.impl import rendezvous
+
+    rendezvous.register()
+    torch.set_num_threads(1)
+    job: dict[str, Any] = json.loads(told)
+    rank, sizes, chance = job["rank"], job["sizes"], random.Random(job["seed"])
+    done, failures = 0, list[str]()
+    while done < len(sizes):
+        if rank >= sizes[done]:
+            done += 1  # at once: it comes before its next group, whose other ranks may be in this one
+            continue
+        time.sleep(chance.uniform(0, job["pause"]))
+        dies = job.get("dies") or {}
+        if dies.get("group") == done:
+            _die_soon(dies["when"]) if dies["self"] else _come_later(dies["when"])
+        try:
+            done = _group(job, sizes[done], done)
+        except Exception as error:
+            failures.append(f"group {done}: {type(error).__name__}: {error}")
+            if len(failures) > FAILURES_MAX:
+                raise
+        finally:
+            with contextlib.suppress(AssertionError):  # torch's word that there is none
+                dist.destroy_process_group()
+    os.write(1, (json.dumps({"rank": rank, "failures": failures}) + "\n").encode())
+
+
+def _group(job: dict[str, Any], size: int, done: int) -> int:
+    """Make a group and use it; how many have been made, as the most experienced rank knows."""
+    timeout = timedelta(seconds=job["timeout"])
+    dist.init_process_group("gloo", init_method=job["url"], rank=job["rank"], world_size=size, timeout=timeout)
+    dies = job.get("dies") or {}
+    if dies.get("group") == done and dies["when"] == "working" and dies["self"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    seen: list[Any] = [None] * size
+    dist.all_gather_object(seen, (dist.get_rank(), done))
+    assert [rank for rank, _ in seen] == list(range(size))
+    halves = [dist.new_group(list(range(first, size, 2))) for first in range(min(size, 2))]
+    total = torch.tensor([float(job["rank"])])
+    dist.all_reduce(total, group=halves[job["rank"] % 2])
+    assert total.item() == sum(range(job["rank"] % 2, size, 2))
+    dist.barrier()  # the server ends with rank 0's group
+    return 1 + max(count for _, count in seen)
+
+
+def _die_soon(when: str | float) -> None:
+    if when != "working":
+        seconds = ARRIVES_SECONDS / 2 if when == "waiting" else float(when)
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+
+def _come_later(when: str | float) -> None:
+    if when == "waiting":
+        time.sleep(ARRIVES_SECONDS)
