@@ -14,9 +14,10 @@ from typing import NoReturn
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
 from .calls import Calls, ExtendedCalls
 from .client import LOOK_SECONDS, Client, Kind
-from .errors import InvalidArgument, InvalidType, NotSupported
+from .errors import InvalidArgument, InvalidType, NotSupported, StoreTimeout
 from .forking import let_go_after_fork
 from .limits import Limits
+from .line import rounded
 from .masters import Master, Wish, count_in
 from .prompt import PromptStore
 from .torch_calls import TorchCalls
@@ -129,12 +130,18 @@ class TCPStore(PromptStore):
             raise NotSupported(f"watch_key({key!r}): {kind} has no watches ({self._where()}); use "
                                "`trystate store serve` instead")  # fmt: skip
         seconds = self._patience("watch_key")
-        with self._watching:
+        deadline = monotonic() + (seconds or LOOK_SECONDS)
+        if not self._watching.acquire(timeout=min(seconds or LOOK_SECONDS, threading.TIMEOUT_MAX)):
+            raise StoreTimeout(f"watch_key({key!r}): another thread of this process has connected for its watch for "
+                               f"{rounded(seconds)} s ({self._where()}); see whether the server hangs")  # fmt: skip
+        try:
             if self._watcher is None or self._watcher.lost:
-                line = self._client.dedicated("watch_key", [b"/" + name], seconds or LOOK_SECONDS)
+                line = self._client.dedicated("watch_key", [b"/" + name], deadline - monotonic())
                 self._watcher = Watcher(line, seconds, self._where())
             watcher = self._watcher
-        return watcher.watch(b"/" + name, key, callback, on_lost, seconds or LOOK_SECONDS)
+        finally:
+            self._watching.release()
+        return watcher.watch(b"/" + name, key, callback, on_lost, max(deadline - monotonic(), 0.0))
 
     def __reduce__(self) -> NoReturn:
         raise InvalidType(f"a TCPStore cannot be pickled: its connections are this process's; make another one there, "

@@ -39,7 +39,7 @@ A = TypeVar("A")
 class _Pending:
     """A request whose answer has not come: a registration, a withdrawal, or (neither) a sign of life."""
 
-    watch: Watch | None = None
+    watch: Watch | None = None  # None also after its caller gave up: the answer is read all the same, in its turn
     name: bytes = b""
     extra: int = 0  # bytes that follow the status OK
     answered: threading.Event = field(default_factory=threading.Event)
@@ -82,13 +82,19 @@ class Watcher:
         with self._sending:
             self._wanted[name] += 1
             self._send(pending, codec.keyed(Extension.WATCH, name))
-        if not pending.answered.wait(seconds):
-            self.lose(StoreTimeout(f"watch_key({key!r}): no answer within {rounded(seconds)} s ({self._where}); see "
-                                   "whether the server hangs, or raise the timeout"))  # fmt: skip
+        try:
+            answered = pending.answered.wait(seconds)
+        except BaseException:  # Ctrl-C
+            if not self._gave_up(pending):
+                watch.cancel()
+            raise
+        if not answered and self._gave_up(pending):
+            raise StoreTimeout(f"watch_key({key!r}): no answer within {rounded(seconds)} s ({self._where}); see "
+                               "whether the server hangs, or raise the timeout")  # fmt: skip
         if pending.refusal is not None:
             self._on_lost.pop(watch, None)
             with self._sending:
-                self._wanted[name] -= 1
+                self._want_less(name)
             raise self._refused(key, pending.refusal)
         if self._lost is not None:
             raise self._lost
@@ -155,10 +161,27 @@ class Watcher:
                 watches.remove(watch)
                 if not watches:
                     del self._watches[name]
-            self._wanted[name] -= 1
-            if not self._wanted[name]:
-                del self._wanted[name]
-                self._send(_Pending(), codec.keyed(Extension.UNWATCH, name))
+            self._want_less(name)
+
+    def _gave_up(self, pending: _Pending) -> bool:
+        """Withdraw a registration before its answer; False if that has come.
+
+        The server is slow, or stands still for a while: the connection is in step, and the other watches go on.
+        """
+        with self._sending:
+            with self._told:
+                if pending.answered.is_set() or pending.watch is None:
+                    return False
+                self._on_lost.pop(pending.watch, None)
+                pending.watch = None
+            self._want_less(pending.name)
+        return True
+
+    def _want_less(self, name: bytes) -> None:
+        self._wanted[name] -= 1
+        if not self._wanted[name]:
+            del self._wanted[name]
+            self._send(_Pending(), codec.keyed(Extension.UNWATCH, name))
 
     def _refused(self, key: str, refusal: Refusal) -> StoreError:
         kind = LimitExceeded if refusal.status is Status.TOO_LARGE else StoreError
@@ -199,11 +222,10 @@ class Watcher:
                 self._line.read(codec.number(), None)
         except Refusal as refusal:
             pending.refusal = refusal
-        else:
-            if pending.watch is not None:
-                with self._told:
-                    self._watches.setdefault(pending.name, []).append(pending.watch)
-        pending.answered.set()
+        with self._told:
+            if pending.watch is not None and pending.refusal is None:
+                self._watches.setdefault(pending.name, []).append(pending.watch)
+            pending.answered.set()
 
     def _queue(self, told: Told) -> None:
         event = Event(told.change, told.name.removeprefix(b"/").decode("utf-8", "replace"), told.old, told.new)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from trystate.impl.store import ConnectionLost, TCPStore
+from trystate.impl.store import ConnectionLost, StoreTimeout, TCPStore
 
 from ..torch_store.server import freeze
 from .common import HOST, until, within
@@ -117,6 +117,34 @@ def test_a_pause_that_is_longer_than_the_stores_timeout_is_no_loss(shared: dict[
         store.set("paused", "1")
         until(lambda: len(told) == 1)
         assert not watch.lost
+
+
+def test_a_watch_that_times_out_leaves_the_others(shared: dict[str, Served], key: str) -> None:
+    """Its own key is one of theirs, or not; the answers that come too late belong to no later request."""
+    told: list[tuple[str, bytes]] = []
+    server = shared["ours"]
+
+    def hear(event: Any) -> None:
+        told.append((event.key, event.new))
+
+    with TCPStore(HOST, server.port) as store, TCPStore(HOST, server.port) as writer:
+        watches = [store.watch_key(f"{key}-{n}", hear) for n in range(2)]
+        store.set_timeout(timedelta(seconds=0.2))
+        with frozen(server):
+            for late in (f"{key}-0", f"{key}-late"):
+                with within(0.2), pytest.raises(StoreTimeout, match=rf"watch_key\('{late}'\): no answer within 0\.2 s"):
+                    store.watch_key(late, hear)
+        store.set_timeout(timedelta(seconds=20))
+        writer.set(f"{key}-late", "of no watch")
+        watches.append(store.watch_key(f"{key}-2", hear))
+        for n in range(3):
+            writer.set(f"{key}-{n}", str(n))
+        until(lambda: len(told) >= 3)
+        store.watch_key(f"{key}-late", hear)
+        writer.set(f"{key}-late", "of a later one")
+        until(lambda: len(told) >= 4)
+        assert told == [*((f"{key}-{n}", str(n).encode()) for n in range(3)), (f"{key}-late", b"of a later one")]
+        assert not any(watch.lost for watch in watches)
 
 
 def test_no_callback_runs_after_close_returned(shared: dict[str, Served], key: str) -> None:
