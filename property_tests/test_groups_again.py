@@ -7,39 +7,40 @@ order the ranks come, go and die.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
-import random
 import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
+import torch.distributed
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from trystate.impl import rendezvous
 from trystate.impl.rendezvous import generations
-from trystate.impl.store import ConnectionLost, HashStore, PrefixStore, StoreTimeout, TCPStore, base
-from trystate.impl.store.file import FileStore
+from trystate.impl.store import ConnectionLost, HashStore, PrefixStore, StoreTimeout, base
 from trystate.impl.store.server import TCPStoreServer
+from trystate.model.errors import UsageError
 
 from .forked import Program
 from .rendezvous_runtime.jobs import free_port
 from .store_client.common import until
 from .stores import group_again
 
+dist: Any = torch.distributed  # its stubs leave most of it out
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SECONDS = 300.0 if NIGHTLY else 120.0  # for all groups of a test
 SOON = timedelta(seconds=20)
+HOST = "127.0.0.1"
 
 
 @contextlib.contextmanager
@@ -48,14 +49,14 @@ def meeting_place(kind: str, folder: Path) -> Iterator[tuple[str, dict[str, str]
     port = free_port()
     match kind:
         case "tcp":
-            yield f"trystate-tcp://127.0.0.1:{port}", {}
+            yield f"trystate-tcp://{HOST}:{port}", {}
         case "env":
-            yield "trystate-env://", {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            yield "trystate-env://", {"MASTER_ADDR": HOST, "MASTER_PORT": str(port)}
         case "file":
             yield f"trystate-file://{folder}/store", {}
         case _:
             with TCPStoreServer() as server:
-                yield f"trystate-tcp://127.0.0.1:{server.port}?hosted=0", {}
+                yield f"trystate-tcp://{HOST}:{server.port}?hosted=0", {}
 
 
 def made_again(kind: str, sizes: Sequence[int], pause: float, seed: int, dies: Any = None) -> list[list[str]]:
@@ -91,6 +92,149 @@ def test_groups_one_after_the_other_meet_none_of_the_addresses_of_an_older_one(k
 def test_the_next_group_may_have_another_size(kind: str) -> None:
     """The third rank comes while the others are in a group of two."""
     assert made_again(kind, [2, 3, 1, 3], 0.15, seed=2) == [[], [], []]
+
+
+def group_of_one(url: str, backend: str = "gloo") -> None:
+    dist.init_process_group(backend, init_method=url, rank=0, world_size=1, timeout=SOON)
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.fixture
+def url() -> str:
+    rendezvous.register()
+    return f"trystate-tcp://{HOST}:{free_port()}"
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+def test_the_server_ends_with_the_group_and_nothing_of_it_is_left(url: str) -> None:
+    open_before = len(base._LIVING)
+    for _ in range(2):
+        group_of_one(url)
+        try:
+            dist.all_reduce(torch.ones(1), group=dist.new_group([0]))
+            assert listens(port_of(url))
+        finally:
+            dist.destroy_process_group()
+        assert not listens(port_of(url))
+        assert len(base._LIVING) == open_before
+
+
+def test_a_group_that_could_not_be_made_leaves_no_server(url: str) -> None:
+    open_before = len(base._LIVING)
+    with pytest.raises((RuntimeError, ValueError)):  # torch finds out when it has the store
+        group_of_one(url, "ucc")
+    until(lambda: not listens(port_of(url)))
+    assert len(base._LIVING) == open_before
+
+
+def test_a_store_that_somebody_else_asked_for_is_theirs_to_close(url: str) -> None:
+    store, _, _ = next(dist.rendezvous(url, 0, 1, timeout=SOON))
+    gc.collect()
+    with store:
+        store.set("k", "v")
+        assert store.get("k") == b"v"
+
+
+# What the ranks agree on, in one process: a thread is a rank.
+
+
+def meet(below: HashStore, rank: int, size: int = 2, seconds: float = 20.0) -> PrefixStore:
+    return generations.meet(lambda within: below.clone(), rank, size, timedelta(seconds=seconds))
+
+
+@pytest.fixture
+def below() -> Iterator[HashStore]:
+    with HashStore(SOON) as made:
+        yield made
+
+
+def met(below: HashStore, threads: ThreadPoolExecutor) -> str:
+    with contextlib.ExitStack() as stores:
+        found = [stores.enter_context(each.result()) for each in [threads.submit(meet, below, r) for r in (0, 1)]]
+        found[0].set("address", "of this group")
+        assert found[1].get("address") == b"of this group"
+        assert found[0].prefix == found[1].prefix
+        return str(found[0].prefix)
+
+
+def test_each_group_has_keys_of_its_own(below: HashStore) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        assert len({met(below, threads) for _ in range(5)}) == 5
+
+
+@pytest.mark.parametrize("early", [0, 1])
+def test_a_rank_that_gave_up_is_told_who_is_missing_and_is_no_member_of_the_next_group(
+    below: HashStore, early: int
+) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        with pytest.raises(
+            StoreTimeout, match=rf"after 0\.1 s the group of 2 is not complete, missing: rank {1 - early} "
+        ):
+            meet(below, early, seconds=0.1)
+        met(below, threads)
+
+
+def test_a_rank_that_comes_again_takes_the_place_of_its_earlier_call(below: HashStore) -> None:
+    """The earlier call left its token, and no arrival: its process was killed."""
+    below.set("groups-of-2/here/0/1", "of the dead")
+    with ThreadPoolExecutor(2) as threads:
+        assert met(below, threads) == "group-0-of-2"
+
+
+def test_a_rank_that_was_taken_for_its_earlier_call_is_in_the_next_group(below: HashStore) -> None:
+    """A list with the token of a process that was killed: its group fails, and nobody else is in it."""
+    below.set("groups-of-2/formed/0", "some other")
+    with ThreadPoolExecutor(2) as threads:
+        assert met(below, threads) == "group-1-of-2"
+
+
+def test_a_rank_that_lost_its_connection_when_the_group_had_been_formed_is_in_it(
+    below: HashStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer was lost; the second call has the token of the first."""
+    lost, agreed = [0], generations._agreed
+
+    def lose_the_first(store: HashStore, rank: int, *rest: Any) -> str:
+        prefix = agreed(store, rank, *rest)
+        if rank == 0 and not lost[0]:
+            lost[0] = 1
+            raise ConnectionLost("the server hung up")
+        return prefix
+
+    monkeypatch.setattr(generations, "_agreed", lose_the_first)
+    with ThreadPoolExecutor(2) as threads:
+        assert met(below, threads) == "group-0-of-2"
+    assert lost == [1]
+
+
+def test_rank_0_waits_for_the_end_of_the_server_that_its_killed_predecessor_had(url: str) -> None:
+    with socket.create_server((HOST, port_of(url))) as old, ThreadPoolExecutor(1) as threads:
+        begun = threads.submit(next, dist.rendezvous(url, 0, 1, timeout=SOON))
+        time.sleep(0.3)
+        assert not begun.done()
+        old.close()
+        begun.result(20)[0].close()
+
+
+def test_a_port_that_another_program_keeps_is_refused_before_the_timeout(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generations, "HANDOVER_SECONDS", 0.2)
+    with socket.create_server((HOST, port_of(url))), pytest.raises(UsageError, match="stop who uses it"):
+        next(dist.rendezvous(url, 0, 1, timeout=timedelta(minutes=5)))
+
+
+# Any order of coming, going and dying.
 
 
 PLANS = st.fixed_dictionaries({

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed
 from hypothesis import given
 from hypothesis import strategies as st
-from trystate.impl.store.base import Event
-from trystate.impl.store.errors import InvalidType, LimitExceeded, StoreClosed, StoreTimeout
+from trystate.impl.store.base import Event, Store
+from trystate.impl.store.errors import (
+    ConnectionLost,
+    InvalidType,
+    LimitExceeded,
+    NotANumber,
+    StoreClosed,
+    StoreTimeout,
+)
+from trystate.impl.store.file import FileStore
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.prefix import PrefixStore, escaped
+from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store.tcp import TCPStore
 
 AMPLE = timedelta(seconds=20)
+HOST = "127.0.0.1"
 TEXTS = st.text(alphabet="a/%25F", max_size=5)
 
 dist: Any = torch.distributed  # its stubs leave most of its stores out
@@ -129,6 +142,60 @@ def test_a_closed_store_below_is_said_so(below: HashStore) -> None:
     below.close()
     with pytest.raises(StoreClosed, match="HashStore was closed"):
         store.set("k", "v")
+
+
+@pytest.mark.parametrize("below_kind", ["TCPStore", "FileStore", "HashStore"])
+def test_what_goes_wrong_below_is_told_with_the_callers_key(tmp_path: Path, below_kind: str) -> None:
+    """Each refusal of the store below names the key that the caller gave, and where it is."""
+    with contextlib.ExitStack() as stack:
+        match below_kind:
+            case "TCPStore":
+                below: Store = stack.enter_context(TCPStore(HOST, 0, is_master=True, timeout=AMPLE))
+            case "FileStore":
+                below = stack.enter_context(FileStore(tmp_path / "store", timeout=AMPLE))
+            case _:
+                below = stack.enter_context(HashStore(AMPLE))
+        store = PrefixStore("in/ner", PrefixStore("outer", below))
+        store.set("text", "five")
+        with pytest.raises(NotANumber) as refused:
+            store.add("text", 1)
+        assert "'text' is " in str(refused.value) and "five" in str(refused.value)
+        assert f"prefix 'in/ner' in prefix 'outer' in {below._where()}" in str(refused.value)
+        assert [shown for shown in ("outer/", "%2F", "/text", "b'text") if shown in str(refused.value)] == []
+        watch = store.watch_key("text", lambda event: None)
+        assert (watch.key, repr(watch)) == ("text", "<Watch of 'text', active>")
+        watch.cancel()
+
+
+def test_a_lost_server_is_told_with_the_callers_key() -> None:
+    with TCPStoreServer() as server, TCPStore(HOST, server.port, timeout=AMPLE) as below:
+        store = PrefixStore("a", below)
+        store.set("k", "v")
+        server.close()
+        for call, said in (
+            (lambda: store.set("k", "w"), "set('k'): "),
+            (lambda: store.multi_get(["k", "l"]), "multi_get('k', 'l'): "),
+            (lambda: store.list_keys("k"), "list_keys('k'): "), (lambda: store.watch_key("k", print), "watch_key('k'): "),
+        ):  # fmt: skip
+            with pytest.raises(ConnectionLost) as lost:
+                call()
+            assert str(lost.value).startswith(said)
+            assert f"(prefix 'a' in server {HOST}:{server.port})" in str(lost.value)
+
+
+QUEUES = [
+    ("queue_push", lambda store: store.queue_push("q", "v")), ("queue_pop", lambda store: store.queue_pop("q")),
+    ("queue_len", lambda store: store.queue_len("q")), ("list_keys", lambda store: store.list_keys()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "call"), QUEUES, ids=[name for name, _ in QUEUES])
+def test_torchs_prefix_store_does_not_reach_what_ours_does(below: HashStore, name: str, call: Any) -> None:
+    """As docs/stores.md says: C++ asks a store that is written in Python for the older operations only."""
+    with pytest.raises(NotImplementedError):
+        call(dist.PrefixStore("a", below))
+    PrefixStore("a", below).queue_push("q", "v")
+    call(PrefixStore("a", below))
 
 
 def test_a_key_that_is_too_long_with_its_prefix_is_refused(below: HashStore) -> None:

@@ -48,7 +48,10 @@ T = TypeVar("T")
 
 LINES_MAX = 1024  # one for each thread that is in an operation; the usual limit of open files
 IDLE_LINES_MAX = 8  # kept for later when a burst of threads is over
-LOOK_SECONDS = 1.0  # what "look once" may take: connecting included, on a network of several 100 ms
+# What an operation with a timeout of 0, which looks once, may wait: for its answer, and before that for a connection
+# where none is idle. More than a round trip around the earth.
+LOOK_SECONDS = 0.25
+START_SECONDS_MIN = 1.0  # of a constructor with a timeout of 0, which also looks up a name, or starts a server
 # Of a name that means several addresses, one that swallows everything must leave time for the others; TCP itself
 # repeats a lost first packet after 1, 3 and 7 s (RFC 6298).
 ADDRESS_SECONDS_MAX = 10.0

@@ -48,7 +48,7 @@ class SecretRefused(StoreError):
 
 
 class FileRefused(StoreError):
-    """A file is not a store's, is used by another job, is damaged, or cannot be opened; it was not touched."""
+    """A file is not a store's, is another job's, is damaged, or cannot be opened or locked; it was not touched."""
 
 
 class FileLost(StoreError):

@@ -93,7 +93,9 @@ class FileStore(Store):
             try:
                 return self._journal.change(kind, *parts, number=number)
             except Refused as refused:
-                raise raised(operation, refused, self._where()) from None
+                raise raised(
+                    operation, parts[:: 2 if kind is Kind.MULTI_SET else len(parts)], refused, self._where()
+                ) from None
 
     def _set(self, name: bytes, value: bytes) -> None:
         self._change("set", Kind.SET, name, value)
@@ -197,7 +199,7 @@ class FileStore(Store):
             try:
                 journal.change(Kind.ARRIVE, name, ticket, number=world_size)
             except Refused as refused:
-                raise raised("barrier", refused, self._where()) from None
+                raise raised("barrier", [name], refused, self._where()) from None
         return ticket
 
     # Watches, clones, the end.

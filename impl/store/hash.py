@@ -51,32 +51,32 @@ class HashStore(Store):
         self._blocked.clear()
 
     @contextmanager
-    def _changing(self, operation: str) -> Iterator[Memory]:
+    def _changing(self, operation: str, *names: bytes) -> Iterator[Memory]:
         with self._memory.lock:
             try:
                 yield self._memory
             except Refused as refused:
-                raise raised(operation, refused, self._where()) from None
+                raise raised(operation, names, refused, self._where()) from None
 
     def _set(self, name: bytes, value: bytes) -> None:
-        with self._changing("set") as memory:
+        with self._changing("set", name) as memory:
             memory.contents.set(name, value)
 
     def _multi_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
         if pairs:
-            with self._changing("multi_set") as memory:
+            with self._changing("multi_set", *(name for name, _ in pairs)) as memory:
                 memory.contents.multi_set(*zip(*pairs, strict=True))
 
     def _add(self, name: bytes, amount: int) -> int:
-        with self._changing("add") as memory:
+        with self._changing("add", name) as memory:
             return memory.contents.add(name, amount)
 
     def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
-        with self._changing("compare_set") as memory:
+        with self._changing("compare_set", name) as memory:
             return memory.contents.compare_set(name, expected, desired)
 
     def _append(self, name: bytes, value: bytes) -> None:
-        with self._changing("append") as memory:
+        with self._changing("append", name) as memory:
             memory.contents.append(name, value)
 
     def _take(self, name: bytes) -> bytes | None:
@@ -96,7 +96,7 @@ class HashStore(Store):
             return self._memory.contents.keys(prefix)
 
     def _queue_push(self, name: bytes, value: bytes) -> None:
-        with self._changing("queue_push") as memory:
+        with self._changing("queue_push", name) as memory:
             memory.contents.push(name, value)
 
     def _queue_len(self, name: bytes) -> int:
@@ -120,7 +120,7 @@ class HashStore(Store):
 
     def _barrier(self, name: bytes, world_size: int, seconds: float) -> bool:
         arrival = BlockedArrival(name)
-        with self._changing("barrier") as memory:
+        with self._changing("barrier", name) as memory:
             memory.barriers.arrive(arrival, world_size)
             if not arrival.done:
                 self._blocked.add(arrival)

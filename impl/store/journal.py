@@ -14,7 +14,7 @@ takes whole records only, so that a writer may be slow, stopped, or killed at an
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import os
 import secrets
 import stat
@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 from .contents import Contents, Refused
 from .errors import FileLost, FileRefused, LimitExceeded, StoreClosed, StoreError, StoreTimeout
 from .forking import let_go_after_fork
+from .locks import Handle, in_place, lock, unlock
 from .memory import Blocked
 from .records import MAGIC, RECORD_BYTES_MAX, Kind, Record, Scan, encode, scan
 from .replica import TICKET_BYTES, Replica, join
@@ -37,27 +38,15 @@ from .users import myself
 from .wire import U64
 
 POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.001, 0.020  # of a wait: short enough not to be felt, long enough not to burn
-LOCK_SECONDS_MIN, LOCK_SECONDS_MAX = 0.000_1, 0.005  # of the lock, which is held for some 50 microseconds
 COMPACT_BYTES_MIN = 1 << 20  # below, reading the history takes a few milliseconds
 COMPACT_FACTOR = 4  # at three quarters of history
 COMPACT_SECONDS_MIN = 1.0  # between two: a watcher that looks every POLL_SECONDS_MAX sees all of every file
-CLOSE_SECONDS = 5.0  # for the lock, to say good-bye; without it the others still see the process end
+# To say good-bye under the lock, when a store is closed, and then in a thread while its process goes on. Without it
+# the others still see the process end.
+CLOSE_SECONDS, LEAVE_SECONDS = 0.5, 60.0
 
 
 B = TypeVar("B", bound=Blocked)
-
-
-class Handle:
-    """An open file; closed when the last thread that uses it lets go."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        info = os.fstat(fd)
-        self.place = (info.st_dev, info.st_ino)
-        self.since = time.monotonic()
-
-    def __del__(self) -> None:
-        os.close(self.fd)
 
 
 class Journal:
@@ -166,7 +155,7 @@ class Journal:
                     self.changed.notify_all()
             finally:
                 if (held := handle or self.handle) is not None:  # else an interrupt may come as it is handed over
-                    fcntl.flock(held.fd, fcntl.LOCK_UN)
+                    unlock(held, self.path)
         finally:
             try:
                 while True:  # also what an earlier interrupt left
@@ -182,13 +171,13 @@ class Journal:
             assert handle is not None  # read() has seen it
             kept = False
             try:
-                if not _lock(handle, deadline):
+                if not lock(handle, deadline, self.path):
                     raise self._late(operation, seconds)
-                if kept := _in_place(handle, self.path):
+                if kept := in_place(handle, self.path):
                     return handle
             finally:
                 if not kept:
-                    fcntl.flock(handle.fd, fcntl.LOCK_UN)
+                    unlock(handle, self.path)
 
     def append(self, *records: bytes) -> int:
         """Put records at the end of the file, all or none; the new end. Under the lock."""
@@ -324,13 +313,13 @@ class Journal:
         while True:
             handle = _opened(self.path)
             try:
-                if not _lock(handle, deadline):
+                if not lock(handle, deadline, self.path):
                     raise self._late("FileStore", seconds)
-                if _in_place(handle, self.path):
+                if in_place(handle, self.path):
                     self._join(handle)
                     return
             finally:
-                fcntl.flock(handle.fd, fcntl.LOCK_UN)
+                unlock(handle, self.path)
 
     def _join(self, handle: Handle) -> None:
         with self.mutex:
@@ -396,23 +385,34 @@ class Journal:
         self.arrivals += 1
         return self.ticket + U64.pack(self.arrivals)
 
-    def leave(self) -> None:
+    def leave(self, seconds: float = CLOSE_SECONDS) -> None:
         """Be no user any more; the last one of `world_size` deletes the file. Never raises for what others did."""
         if self.handle is None:
             return
         self.farewell.cancel()
+        later = False
         try:
-            with self.locked("close", CLOSE_SECONDS) as replica:
+            with self.locked("close", seconds) as replica:
                 self.collect()
                 self.change(Kind.LEAVE, self.ticket)
                 if 0 <= self.world_size <= replica.left and not replica.users:
                     os.unlink(self.path)
                     Path(self.path + ".compact").unlink(missing_ok=True)
+        except StoreTimeout:
+            later = seconds < LEAVE_SECONDS and self._leave_later()
         except (StoreError, OSError):
-            pass  # gone already, not ours to delete, or locked by a stopped process: the others will see this one end
+            pass  # gone already, or not ours to delete
         finally:
-            with self.mutex:
-                self.handle = None
+            if not later:
+                with self.mutex:
+                    self.handle = None
+
+    def _leave_later(self) -> bool:
+        """A stopped process has the lock. This process may live for long, and would count as a user all the time."""
+        with contextlib.suppress(RuntimeError):  # the interpreter ends, which the others see
+            threading.Thread(target=self.leave, args=(LEAVE_SECONDS,), name="trystate-file", daemon=True).start()
+            return True
+        return False
 
 
 def _opened(path: str) -> Handle:
@@ -424,28 +424,6 @@ def _opened(path: str) -> Handle:
     if not stat.S_ISREG(os.fstat(handle.fd).st_mode):
         raise FileRefused(f"{path} is no regular file; give another path")
     return handle
-
-
-def _lock(handle: Handle, deadline: float) -> bool:
-    delay = LOCK_SECONDS_MIN
-    while True:
-        try:
-            fcntl.flock(handle.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(delay, left))
-            delay = min(1.5 * delay, LOCK_SECONDS_MAX)
-
-
-def _in_place(handle: Handle, path: str) -> bool:
-    try:
-        info = os.stat(path)
-    except OSError:
-        return False
-    return (info.st_dev, info.st_ino) == handle.place
 
 
 def _contents(handle: Handle, offset: int) -> bytes:

@@ -10,7 +10,7 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from trystate.model.store.vocabulary import Change, Status
@@ -23,6 +23,7 @@ from .forking import let_go_after_fork, when_all_let_go, whole_in_fork
 from .limits import GIB, KIB, Limits
 from .waiting import Wait, Waiting
 from .watching import Watching
+from .wire import shown
 
 log = logging.getLogger(__name__)
 # No peer to be wary of: the sizes only keep a mistake from filling the memory or the disk. torch's have no limit.
@@ -37,9 +38,12 @@ _RAISED: dict[Status, type[StoreError]] = {
 }
 
 
-def raised(operation: str, refused: Refused, where: str) -> StoreError:
-    """What a caller of the store catches, for what the contents refused."""
-    return _RAISED.get(refused.status, StoreError)(f"{operation}: {refused} ({where})")
+def raised(operation: str, names: Iterable[bytes], refused: Refused, where: str) -> StoreError:
+    """What a caller of the store catches, for what the contents refused of these names."""
+    text = str(refused)
+    for name in names:  # the contents know only bytes
+        text = text.replace(shown(name), repr(name.decode()))
+    return _RAISED.get(refused.status, StoreError)(f"{operation}: {text} ({where})")
 
 
 class Blocked(Wait):

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
+from trystate.model.errors import TrystateError
 
 from .base import Event, OnLost, Store, Watch
 from .borrowed import Borrowed
 from .errors import InvalidArgument, InvalidType
+
+T = TypeVar("T")
 
 
 def escaped(prefix: str) -> str:
@@ -62,68 +65,84 @@ class PrefixStore(Store):
         made._owns_below = True
         return made
 
-    def _open(self, operation: str) -> Store:
-        self._below._alive(operation)
-        return self._below
+    def _ask(self, operation: str, names: list[bytes], ask: Callable[[Store, list[bytes]], T]) -> T:
+        """Do it on the full names in the store below; what that raises names the keys and the place as the caller does.
 
-    def _full(self, names: list[bytes]) -> list[bytes]:
-        return [self._prefix + name for name in names]
+        Raises the exception of the store below itself, with all that it carries.
+        """
+        try:
+            self._below._alive(operation)
+            return ask(self._below, [self._prefix + name for name in names])
+        except TrystateError as error:
+            error.args = tuple(self._in_our_words(each, names) for each in error.args)
+            raise
+
+    def _in_our_words(self, text: object, names: list[bytes]) -> object:
+        if not isinstance(text, str):
+            return text
+        for name in names:
+            full = self._prefix + name
+            text = text.replace(repr(full.decode("utf-8", "replace")), repr(name.decode("utf-8", "replace")))
+        return text.replace(self._below._where(), self._where())
 
     def _set(self, name: bytes, value: bytes) -> None:
-        self._open("set")._set(self._prefix + name, value)
+        self._ask("set", [name], lambda below, full: below._set(*full, value))
 
     def _get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
-        return self._open("get")._get(self._full(names), seconds)
+        return self._ask("get", names, lambda below, full: below._get(full, seconds))
 
     def _multi_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        self._open("multi_set")._multi_set([(self._prefix + name, value) for name, value in pairs])
+        values = [value for _, value in pairs]
+        self._ask("multi_set", [name for name, _ in pairs],
+                  lambda below, full: below._multi_set(list(zip(full, values, strict=True))))  # fmt: skip
 
     def _add(self, name: bytes, amount: int) -> int:
-        return self._open("add")._add(self._prefix + name, amount)
+        return self._ask("add", [name], lambda below, full: below._add(*full, amount))
 
     def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
-        return self._open("compare_set")._compare_set(self._prefix + name, expected, desired)
+        return self._ask("compare_set", [name], lambda below, full: below._compare_set(*full, expected, desired))
 
     def _append(self, name: bytes, value: bytes) -> None:
-        self._open("append")._append(self._prefix + name, value)
+        self._ask("append", [name], lambda below, full: below._append(*full, value))
 
     def _delete(self, name: bytes) -> bool:
-        return self._open("delete_key")._delete(self._prefix + name)
+        return self._ask("delete_key", [name], lambda below, full: below._delete(*full))
 
     def _take(self, name: bytes) -> bytes | None:
-        return self._open("take")._take(self._prefix + name)
+        return self._ask("take", [name], lambda below, full: below._take(*full))
 
     def _check(self, names: list[bytes]) -> bool:
-        return self._open("check")._check(self._full(names))
+        return self._ask("check", names, lambda below, full: below._check(full))
 
     def _wait(self, names: list[bytes], seconds: float) -> bool:
-        return self._open("wait")._wait(self._full(names), seconds)
+        return self._ask("wait", names, lambda below, full: below._wait(full, seconds))
 
     def _list_keys(self, prefix: bytes) -> list[bytes]:
-        found = self._open("list_keys")._list_keys(self._prefix + prefix)
+        found = self._ask("list_keys", [prefix], lambda below, full: below._list_keys(*full))
         return [name.removeprefix(self._prefix) for name in found]
 
     def _queue_push(self, name: bytes, value: bytes) -> None:
-        self._open("queue_push")._queue_push(self._prefix + name, value)
+        self._ask("queue_push", [name], lambda below, full: below._queue_push(*full, value))
 
     def _queue_pop(self, name: bytes, seconds: float) -> bytes | None:
-        return self._open("queue_pop")._queue_pop(self._prefix + name, seconds)
+        return self._ask("queue_pop", [name], lambda below, full: below._queue_pop(*full, seconds))
 
     def _queue_len(self, name: bytes) -> int:
-        return self._open("queue_len")._queue_len(self._prefix + name)
+        return self._ask("queue_len", [name], lambda below, full: below._queue_len(*full))
 
     def _barrier(self, name: bytes, world_size: int, seconds: float) -> bool:
-        return self._open("barrier")._barrier(self._prefix + name, world_size, seconds)
+        return self._ask("barrier", [name], lambda below, full: below._barrier(*full, world_size, seconds))
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
-        """The watch is the one of the store below, and has the key's full name; the events have ours."""
+        """The watch of the store below, with the key's name here, as in the events."""
         key = name.decode()
-        below = self._open("watch_key")
 
         def told(event: Event) -> None:
             callback(Event(event.kind, key, event.old, event.new))
 
-        return below._watch(self._prefix + name, told, on_lost)
+        watch = self._ask("watch_key", [name], lambda below, full: below._watch(*full, told, on_lost))
+        watch.key = key
+        return watch
 
     def _clone(self) -> PrefixStore:
         below: Any = self.underlying_store  # torch's stub has no clone()

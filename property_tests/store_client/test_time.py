@@ -57,6 +57,20 @@ def test_every_operation_keeps_its_timeout_while_the_server_is_frozen(server: Se
         store.close()
 
 
+def test_a_timeout_of_zero_is_kept_while_the_server_is_frozen(shared: dict[str, Served]) -> None:
+    """A round trip, or the first one on a new connection: a quarter of a second each, and four seconds for all."""
+    server = shared["ours"]
+    with TCPStore(HOST, server.port) as store:
+        store.set_timeout(timedelta(0))
+        with frozen(server):
+            began = time.monotonic()
+            for _ in range(4):
+                for look in (store.num_keys, store.list_keys, lambda: store.get("a"), lambda: store.wait(["a", "b"])):
+                    with pytest.raises(StoreTimeout):
+                        look()
+            assert time.monotonic() - began < 10.0
+
+
 def test_the_constructor_keeps_its_timeout_while_the_server_is_frozen(server: Served) -> None:
     with frozen(server), within(0.2), pytest.raises(StoreTimeout, match=r"no answer within 0\.2 s"):
         TCPStore(HOST, server.port, timeout=SHORT)
