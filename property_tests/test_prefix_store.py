@@ -175,7 +175,8 @@ def test_a_lost_server_is_told_with_the_callers_key() -> None:
         for call, said in (
             (lambda: store.set("k", "w"), "set('k'): "),
             (lambda: store.multi_get(["k", "l"]), "multi_get('k', 'l'): "),
-            (lambda: store.list_keys("k"), "list_keys('k'): "), (lambda: store.watch_key("k", print), "watch_key('k'): "),
+            (lambda: store.list_keys("k"), "list_keys('k'): "),
+            (lambda: store.watch_key("k", print), "watch_key('k'): "),
         ):  # fmt: skip
             with pytest.raises(ConnectionLost) as lost:
                 call()
