@@ -15,6 +15,7 @@ from trystate.impl.store.limits import Limits
 from trystate.impl.store.parsing import SHAPES, Field
 from trystate.impl.store.service import Service
 from trystate.impl.store.session import Session
+from trystate.impl.store.unread import BULK_BYTES
 from trystate.impl.store.wire import COUNTER_KEY, I64, MAGIC, U32, U64, VERSION, blob, counted
 from trystate.model.store.vocabulary import Connection, Extension, Query
 
@@ -24,6 +25,7 @@ from .store_wire import check, get, request, set_, wait
 STRANGERS = 3
 STEPS_MAX = 200
 DATA_MAX = 255  # bytes of a step
+PIECE = 100  # bytes that a transport takes at a time
 LIMITS = Limits(  # small, so that a few hundred bytes reach each of them
     key_bytes=48, value_bytes=128, keys_in_request=12, frame_bytes=1328, half_sent_bytes_total=1400, keys_total=8,
     bytes_total=1024, queue_items=8, connections=STRANGERS + 1, unsent_bytes=512, unsent_bytes_total=300,
@@ -90,19 +92,17 @@ class Siege:
             self._drive()
 
     def _drive(self) -> None:
-        """What a driver does, with transports that hold what a stalled peer does not read."""
-        while pending := self.service.take_pending():
-            for session in pending:
-                data = session.take_outgoing()
-                if session not in self.replies:
-                    continue
-                if session in self.stalled and not session.closing:
-                    self.stalled[session] += len(data)
-                    self.service.unsent(session, self.stalled[session])
-                else:
-                    self.replies[session] += data
-                if session.closing:
-                    self._gone(session)
+        """What a driver does, with transports that hold a piece of what a stalled peer does not read."""
+        for session in self.service.take_pending():
+            if session not in self.replies:
+                continue
+            if session in self.stalled and not session.closing:
+                self.stalled[session] = self.stalled[session] or len(session.take_outgoing(PIECE))
+                self.service.unsent(session, self.stalled[session])
+            while session not in self.stalled and (piece := session.take_outgoing(PIECE)):
+                self.replies[session] += piece
+            if session.closing:
+                self._gone(session)
 
     def _gone(self, session: Session) -> None:
         self.service.disconnected(session)
@@ -123,6 +123,7 @@ class Siege:
             if self.stalled.pop(session, None) is None:
                 self.stalled[session] = 0
             self.service.unsent(session, 0)
+            self.service.pend(session)
             self.feed(session, step.data)
         else:
             self.feed(session, step.data)
@@ -172,19 +173,27 @@ class Siege:
         assert all(len(each.buffer) <= each.half_bytes <= limits.frame_bytes for each in sessions), "half sent"
         assert all((each.frame is None) == (each.half_bytes == 0) for each in sessions), "half a request or none"
         assert service.kept_bytes == sum(each.kept_bytes for each in sessions)
-        assert service.unsent_bytes == sum(each.unsent for each in sessions) <= limits.unsent_bytes_total
+        parts = {id(part): part for each in self.replies for part in each.parts if len(part) >= BULK_BYTES}
+        small = sum(len(part) for each in self.replies for part in each.parts if len(part) < BULK_BYTES)
+        unread = sum(each.unsent for each in sessions) + sum(map(len, parts.values())) + small
+        assert service.held.bytes == unread <= limits.unsent_bytes_total
+        assert all(each.unsent + each.size() <= limits.unsent_bytes + limits.frame_bytes for each in sessions)
+        assert all(each.queued == 0 or each in self.stalled for each in sessions), "a reply is not sent"
         self._audit_blocked(sessions)
 
     def _audit_blocked(self, sessions: Sequence[Session]) -> None:
         contents = self.service.contents
-        waits = {each for there in contents.waiting.waits.values() for each in there}
+        crowds = set(contents.waiting.crowds.values())
+        assert crowds == {crowd for there in contents.waiting.waits.values() for crowd in there}
+        waits = {each for crowd in crowds for each in crowd.waits}
         assert contents.waiting.keys_waited == sum(len(each.keys) for each in waits) <= self.limits.waited_keys_total
-        for each in waits:
-            there = contents.values.keys() | (set() if each.reads else contents.queues.keys())
-            absent = each.keys - there
-            assert absent or each.takes, "all that it waits for is there"
-            assert each.takes or each.missing == absent, "what a wait misses"
-            assert not (each.takes and each.keys <= contents.queues.keys()), "an element is there for it"
+        for each in crowds:
+            there = set() if each.takes else set(contents.values)
+            there |= set() if each.reads else set(contents.queues)
+            assert each.waits and each.missing == each.keys - there != set(), "what waits miss"
+            assert all(
+                (wait.keys, wait.takes, wait.reads) == (each.keys, each.takes, each.reads) for wait in each.waits
+            )
         arrivals = [each for barrier in self.service.barriers.table.values() for each in barrier.arrivals.values()]
         blocked = {each.blocked for each in sessions if each.state is Connection.BLOCKED}
         assert blocked == {*waits, *arrivals}, "who is blocked is in a table, and the other way round"

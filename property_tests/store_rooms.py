@@ -134,7 +134,8 @@ class Room:
         for session in self.service.take_pending():
             for peer in self.peers:
                 if peer.session is session:
-                    peer.answers += session.take_outgoing()
+                    while piece := session.take_outgoing():
+                        peer.answers += piece
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

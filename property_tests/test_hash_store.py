@@ -44,7 +44,7 @@ def store() -> Iterator[HashStore]:
 
 def waiters(store: HashStore) -> int:
     with store._memory.lock:
-        return sum(map(len, store._memory.contents.waiting.waits.values()))
+        return store._memory.contents.waiting.keys_waited
 
 
 def test_every_way_to_make_a_key_wakes_who_waits_for_it(store: HashStore) -> None:

@@ -267,20 +267,6 @@ def test_a_reply_larger_than_any_frame_is_refused_with_the_remedy(blocked: bool)
     assert room.log == ["peer1: closed: an answer of 5040 bytes > 4096: ask in several, or raise frame_bytes"]
 
 
-def test_what_was_read_since_the_last_report_is_not_held_against_a_peer() -> None:
-    room = Room(Limits(unsent_bytes=10_000, unsent_bytes_total=15_000))
-    peer, other, actor = room.trio()
-    actor(set_(KEY, bytes(9_000)))
-    left = {peer.session: 12_000, other.session: 0}
-    room.service.unread = left.__getitem__
-    room.service.unsent(peer.session, 12_000)
-    left[peer.session] = 10
-    assert peer(get(KEY)) == blob(bytes(9_000))
-    room.service.unsent(peer.session, 9_000)
-    room.service.unsent(other.session, 9_000)
-    assert (room.log, held(room.service)) == ([], {"sessions": 3, "unsent": 10})
-
-
 def test_a_log_that_fails_keeps_nobody_connected() -> None:
     def fail(line: str) -> None:
         raise BrokenPipeError(line)

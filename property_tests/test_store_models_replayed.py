@@ -340,7 +340,7 @@ def watchers_are_left_behind(patch: pytest.MonkeyPatch) -> None:
 
 def the_slow_are_waited_for(patch: pytest.MonkeyPatch) -> None:
     """What a peer does not read is kept without bound."""
-    patch.setattr(service.Service, "_overflowed", lambda self, session, size: False)
+    patch.setattr(service.Service, "_overflowed", lambda self, session: False)
 
 
 def failing_compare_sets_wake(patch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,9 @@ def failing_compare_sets_wake(patch: pytest.MonkeyPatch) -> None:
 
     def loud(self: Any, key: bytes, expected: bytes, desired: bytes) -> bytes:
         answer = compare_set(self, key, expected, desired)
-        self.waiting.appeared(key)
+        for crowd in list(self.waiting.waits.get(key, ())):
+            crowd.missing.discard(key)
+            self.waiting._satisfy(crowd)
         return answer
 
     patch.setattr(contents.Contents, "compare_set", loud)

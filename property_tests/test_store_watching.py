@@ -238,7 +238,7 @@ def test_a_watcher_that_does_not_read_is_closed_and_nobody_else() -> None:
     watcher, actor, other = room.trio()
     watcher(watch(KEY))
     other(watch(KEY))
-    room.service.unsent(watcher.session, 9_990)
+    room.service.unsent(watcher.session, 10_001)
     actor(set_(KEY, b"v"))
     watcher()
     assert (watcher.closed, watcher.session.abort) == (True, True)

@@ -84,7 +84,7 @@ def wait(blocked: SessionWait, milliseconds: int = -1) -> None:
 
 
 def register(blocked: SessionWait, milliseconds: int = -1) -> None:
-    """Block on a wait whose `missing` keys were looked for just now. Raises `Refused`."""
+    """Block on a wait that would not be satisfied now. Raises `Refused`."""
     service, session = blocked.service, blocked.session
     waiting, most = service.contents.waiting, service.limits.waited_keys_total
     if waiting.keys_waited + len(blocked.keys) > most:

@@ -231,7 +231,7 @@ class Contents:
         if not queue:
             del self.queues[key]
             self.bytes_held -= len(key)
-            if key in self.waiting.waits and key not in self.values:
+            if key in self.waiting.waits:
                 self.waiting.vanished(key)
         return element
 

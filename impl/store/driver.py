@@ -17,11 +17,12 @@ from collections.abc import Callable
 from time import monotonic
 from typing import cast
 
-from .limits import Limits
+from .limits import MIB, Limits
 from .listening import peer_name
 from .service import Service, Session
 
 ACCEPTS_IN_A_ROW = 64  # then those who are connected get their turn
+TURN_BYTES = 2 * MIB  # a millisecond of sending; then those who ask get their turn
 ACCEPT_PAUSE_SECONDS = 0.1  # when the system has neither a descriptor nor memory for another connection
 LINGER_SECONDS = 2.0  # for a peer to take its last bytes
 
@@ -31,12 +32,13 @@ EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 class Connection(asyncio.Protocol):
     """A peer: its socket, and its session with the service."""
 
-    __slots__ = ("driver", "held", "service", "session", "sock", "transport")
+    __slots__ = ("driver", "held", "leaving", "service", "session", "sock", "transport")
     transport: asyncio.Transport
 
     def __init__(self, driver: Driver, session: Session, sock: socket.socket) -> None:
         self.driver, self.service, self.session, self.sock = driver, driver.service, session, sock
         self.held = False  # the transport has something to send: the peer reads slowly
+        self.leaving = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's own is not derived from it
@@ -49,10 +51,10 @@ class Connection(asyncio.Protocol):
         driver, service, session = self.driver, self.service, self.session
         service.take(session, data)
         outgoing = session.outgoing
-        if len(outgoing) == 1 and not (service.pending or self.held):
+        if len(outgoing) == 1 and not (session.counted or session.pending or self.held):
             self.transmit(outgoing.pop())
         elif outgoing:
-            service.pend(session)
+            self.send()
         if service.pending:
             driver.flush()
         if service.next_deadline is not driver.alarm_at:  # the same float, or None
@@ -64,46 +66,48 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.held = False
         self.service.unsent(self.session, 0)
+        if self.session.queued:
+            self.service.pend(self.session)
+        self.driver.flush()  # also for those whom `unsent` closed
 
-    def send(self) -> None:
-        """Send what the service has for this peer, and end the connection if the service did."""
-        session = self.session
-        data = session.take_outgoing()
-        if data:
-            if self.held:
-                self.leave_rest(data)
-            else:
-                self.transmit(data)
+    def send(self) -> int:
+        """Send a piece of what the service has for this peer, and end the connection if the service did; its size."""
+        session, size = self.session, 0
+        if self.held:
+            self.service.unsent(session, self.transport.get_write_buffer_size())
+        elif piece := session.take_outgoing():
+            size = len(piece)
+            self.transmit(piece)
+            if not self.held:
+                self.service.pend(session)
         if session.closing:
             self.leave()
+        return size
 
-    def transmit(self, data: bytes) -> None:
+    def transmit(self, data: bytes | memoryview) -> None:
         """Send when nothing is queued: nearly always all of it fits, and the transport need not be asked."""
         try:
             sent = self.sock.send(data)
         except OSError:  # the transport meets the same, and waits or ends
             sent = 0
         if sent < len(data):
-            self.leave_rest(memoryview(data)[sent:])
-
-    def leave_rest(self, data: bytes | memoryview) -> None:
-        """Leave it to the transport to send when the peer reads, and count it until then."""
-        self.transport.write(data)
-        left = self.transport.get_write_buffer_size()
-        if left:
-            self.service.unsent(self.session, left)
+            # The transport sends the rest when the peer reads. A copy of it keeps no large value in memory.
+            self.transport.write(bytes(memoryview(data)[sent:]))
+            left = self.transport.get_write_buffer_size()
+            if left:
+                self.service.unsent(self.session, left)
 
     def leave(self) -> None:
         """Close once the last bytes are sent, but soon."""
-        transport = self.transport
+        transport, queued = self.transport, self.session.queued
         if self.session.abort:
-            if transport.get_write_buffer_size():
-                self.driver.hold()
             transport.abort()
         elif not transport.is_closing():
-            transport.close()
-            if transport.get_write_buffer_size():
+            if not self.leaving and (queued or transport.get_write_buffer_size()):
+                self.leaving = True
                 self.driver.loop.call_later(LINGER_SECONDS, transport.abort)
+            if not queued:
+                transport.close()
 
     def eof_received(self) -> bool:
         """A peer that will send no more is gone, whether or not it still reads."""
@@ -127,7 +131,6 @@ class Driver:
             random_bytes=secrets.token_bytes,
             log=log,
             clock=monotonic,
-            unread=self.unread,
         )
         self.log = self.service.log
         self.connections: dict[Session, Connection] = {}
@@ -135,7 +138,7 @@ class Driver:
         self.alarm: asyncio.TimerHandle | None = None
         self.alarm_at: float | None = None
         self.exhausted = False
-        self.holding = False
+        self.turn: asyncio.Handle | None = None
         self.spare = os.open(os.devnull, os.O_RDONLY)  # given up to tell a peer that there is no descriptor for it
         self.loop.add_reader(listener, self.accept)
 
@@ -200,35 +203,21 @@ class Driver:
     # ---- what is due
 
     def flush(self) -> None:
-        """Send what the service has, to whom it has it for; what is left of it may close somebody."""
-        connections, service = self.connections, self.service
-        while service.pending and not self.holding:
-            sessions = service.take_pending()
-            for number, session in enumerate(sessions, 1):
-                connection = connections.get(session)
+        """Send what the service has, a piece to each peer in turn, and go on with the next round of the loop."""
+        if self.turn is None:
+            room = TURN_BYTES
+            for session in self.service.take_pending():
+                connection = self.connections.get(session)
                 if connection is not None:
-                    connection.send()
-                    if service.pending or self.holding:  # it closed somebody, who comes before the others
-                        service.pending += sessions[number:]
-                        break
-
-    def hold(self) -> None:
-        """Send nothing until what an aborted connection left unsent is given back.
-
-        In uvloop that is at the end of the next round: without this, all who ask in one would get their replies.
-        """
-        if not self.holding:
-            self.holding = True
-            self.loop.call_soon(self.loop.call_soon, self.go_on)
+                    room -= connection.send()
+                if room <= 0:
+                    break
+            if self.service.pending:
+                self.turn = self.loop.call_soon(self.go_on)
 
     def go_on(self) -> None:
-        self.holding = False
+        self.turn = None
         self.flush()
-
-    def unread(self, session: Session) -> int:
-        """How many bytes wait for that peer to read."""
-        connection = self.connections.get(session)
-        return 0 if connection is None else connection.transport.get_write_buffer_size()
 
     def settle(self) -> None:
         """After anything that happened to the service."""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from trystate.model.store.vocabulary import Change, Status
+from trystate.model.store.vocabulary import Status
 
 from .barriers import Arrival, Barriers
 from .base import Event, OnLost, Watch
@@ -22,7 +22,7 @@ from .errors import ConnectionLost, CounterOverflow, LimitExceeded, NotANumber, 
 from .forking import let_go_after_fork, when_all_let_go, whole_in_fork
 from .limits import GIB, KIB, Limits
 from .waiting import Wait, Waiting
-from .watching import Watching
+from .watching import Changed, Watching
 from .wire import shown
 
 log = logging.getLogger(__name__)
@@ -178,9 +178,9 @@ class KeyWatcher:
         self.callbacks, self.on_lost = callbacks, on_lost
         self.watch = Watch(key, callback, lambda watch: withdraw(self))
 
-    def changed(self, key: bytes, change: Change, old: bytes | None, new: bytes | None) -> None:
-        event = Event(change, self.watch.key, old, new)
-        self.callbacks.call(self.watch, partial(self.watch.callback, event))
+    def changed(self, event: Changed) -> None:
+        told = Event(event.change, self.watch.key, event.old, event.new)
+        self.callbacks.call(self.watch, partial(self.watch.callback, told))
 
     def lose(self, reason: StoreError) -> None:
         """Changes may be missed from here on."""

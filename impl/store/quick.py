@@ -17,6 +17,7 @@ from .blocking import SessionWait, register
 from .contents import Contents, Refused
 from .parsing import few as read_few
 from .requests import promise, queue_pop
+from .unread import BULK_BYTES
 from .wire import COUNTER_KEY, I64, PROBE_KEY, U64
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ Quick = Callable[["Service", "Session", bytes, int, int], int]
 
 LISTS, LISTED_BYTES = 64, 4096  # lists of keys that are remembered, and the bytes of each: of a few keys
 SET = int(Query.SET)
-
-BULK_BYTES = 4096  # what is this large is counted when it is replied or kept, the rest when it is sent or not at all
 
 u64, i64, pack_u64, pack_i64 = U64.unpack_from, I64.unpack_from, U64.pack, I64.pack
 OUTSIDE = (error, OverflowError)  # what unpacking raises if it is not all there: cheaper than to look before
@@ -176,7 +175,6 @@ def wait(service: Service, session: Session, data: bytes, position: int, end: in
     if value is None:
         if key not in contents.queues:
             blocked = SessionWait(service, session, (key,), partial(promise, [key]))
-            blocked.missing.add(key)
             register(blocked)
             return stop
         service.reserve(session, key)

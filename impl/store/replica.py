@@ -16,7 +16,6 @@ from .contents import Contents, Refused
 from .memory import LOCAL
 from .records import MAGIC, Kind, Record, encode
 from .users import User
-from .waiting import Waiting
 from .wire import I64
 
 TICKET_BYTES = 16  # random: names a user; an arrival's ticket begins with its user's
@@ -92,7 +91,7 @@ class Replica:
                     mine.push(key, element)
         mine.bytes_held, mine.items_held = theirs.bytes_held, theirs.items_held
         mine.sum, mine.sum_text = theirs.sum, theirs.sum_text
-        _look_again(mine.waiting)
+        mine.waiting.look_again()
         self.identity, self.generation, self.job = other.identity, other.generation, other.job
         self.world_size, self.left, self.users = other.world_size, other.left, other.users
         self.barriers, self.places = other.barriers, other.places
@@ -102,17 +101,6 @@ class Replica:
         """About how long its snapshot is."""
         contents = self.contents
         return contents.bytes_held + 64 * (len(contents.values) + contents.items_held + len(self.users))
-
-
-def _look_again(waiting: Waiting) -> None:
-    waits = dict.fromkeys(wait for there in waiting.waits.values() for wait in there)
-    waiting.waits.clear()
-    waiting.keys_waited = 0
-    for wait in waits:
-        if waiting.look(wait):
-            wait.satisfied()
-        else:
-            waiting.begin(wait)
 
 
 def join(ticket: bytes, user: User) -> bytes:

@@ -4,17 +4,22 @@ Rule: no bytes of a peer make it raise, block, or keep anything of a request tha
 1. calls `connected` for a new connection, and closes that at once if it gets None;
 2. calls `received` with each piece, and `disconnected` when the connection is gone;
 3. calls `tick` when `next_deadline` is reached; between two ticks it only moves to an earlier time, or to None;
-4. after each of these, for each of `take_pending()`, sends `take_outgoing()`, then obeys `closing` and `abort`;
-5. reports with `unsent` how much the transport holds after each write that leaves something, and when it is empty;
-   `unread`, if it is given, says how much that is at any time.
+4. after each of these, for each of `take_pending()`, sends a piece (`take_outgoing`), calls `pend` for the next one,
+   and when there is none obeys `closing`, and `abort` at once;
+5. takes no piece while the transport holds one, and reports with `unsent` how much of that is left: when it is not all
+   sent, when there is more behind it, and when it is gone.
+
+A peer that does not read has a queue here. When that is over its limit the next request or event closes the connection:
+it, the queue and the requests behind it are dropped, and a line of the log says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from trystate.model.store.vocabulary import Change, Connection, Extension, Query, Status
+from trystate.model.store.vocabulary import Connection, Extension, Query, Status
 
 from .barriers import Arrival, Barriers
 from .blocking import TIMED_OUT
@@ -24,11 +29,13 @@ from .extended import HANDLERS as EXTENDED
 from .limits import Limits
 from .log import never_raising
 from .parsing import SHAPES, Frame, whole
-from .quick import BULK_BYTES, QUICK
+from .quick import QUICK
 from .requests import HANDLERS as PLAIN
 from .requests import UNPROVED
-from .session import UNCOUNTED_BYTES, Session
+from .session import Session
+from .unread import BULK_BYTES, Held, joined
 from .waiting import Wait
+from .watching import Changed
 from .wire import IDENTITY_BYTES, U64, blob
 
 __all__ = ["Service", "Session"]
@@ -63,21 +70,19 @@ class Service:
         random_bytes: Callable[[int], bytes],
         log: Callable[[str], None],
         clock: Callable[[], float] | None = None,
-        unread: Callable[[Session], int] | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.secret = secret
         self.random_bytes = random_bytes
         self.identity = random_bytes(IDENTITY_BYTES)  # tells this store from an empty one that replaced it
         self.log = never_raising(log)
-        self.unread = unread or (lambda session: session.unsent)
         self.now = 0.0
         self.clock = clock or (lambda: self.now)  # few requests need the time
         self.contents = Contents(self.limits)
         self.barriers = Barriers()
         self.next_deadline: float | None = None
         self.half_sent_bytes = 0
-        self.unsent_bytes = 0
+        self.held = Held()
         self.kept_bytes = 0
         self.sessions: dict[Session, None] = {}
         self._handshakes: dict[Session, float] = {}  # since when; in that order, like the next two
@@ -85,7 +90,7 @@ class Service:
         self._reservations: dict[Session, float] = {}
         self._deadlines: Deadlines[Session] = Deadlines()
         self.lists: dict[bytes, list[bytes]] = {}  # of keys, that were read lately; by their bytes
-        self.pending: list[Session] = []  # what `take_pending` would return
+        self.pending: deque[Session] = deque()  # what `take_pending` would give
 
     # What the driver calls
 
@@ -97,7 +102,7 @@ class Service:
                 f"{peer}: refused: {len(self.sessions)} connections are the most: close some, or raise connections"
             )
             return None
-        session = Session(peer, self._tell, self._overflowed)
+        session = Session(peer, self._tell, self.held)
         self.sessions[session] = None
         self._handshakes[session] = now
         self._arm(now + self.limits.handshake_seconds)
@@ -117,8 +122,10 @@ class Service:
         try:
             if session.frame is not None:
                 data = self._resume(session, data)
-            position, end = 0, len(data)
+            position, end, outgoing = 0, len(data), session.outgoing
             while position < end:
+                if (outgoing or session.queued or session.unsent) and self._overflowed(session):
+                    break
                 operation = data[position]
                 if session.kept is not None and operation not in KEEPERS:
                     self.forget(session)
@@ -137,7 +144,7 @@ class Service:
         """Forget a connection and all it held; may be called twice."""
         self._forget_session(session)
         session.state = CLOSED
-        session.outgoing.clear()
+        session.drop()
 
     def tick(self, now: float) -> None:
         """Do what is due, and set `next_deadline`."""
@@ -165,32 +172,33 @@ class Service:
 
     def pend(self, session: Session) -> None:
         """Put it among those that have something to send, if it has."""
-        if session.outgoing and not session.pending:
+        if (session.outgoing or session.queued) and not session.pending:
             session.pending = True
             self.pending.append(session)
 
-    def take_pending(self) -> list[Session]:
-        """The sessions that have something to send or are to be closed."""
-        pending, self.pending = self.pending, []
-        return pending
+    def take_pending(self) -> Iterator[Session]:
+        """The sessions that have something to send or are to be closed, with those that come to be so meanwhile."""
+        while self.pending:
+            session = self.pending.popleft()
+            session.pending = False
+            yield session
 
     def unsent(self, session: Session, size: int) -> None:
-        """How many bytes of what was taken the transport still holds."""
+        """How many bytes of what was taken the transport still holds. More than all may hold closes the slowest."""
         if session.closing or session.state is CLOSED:
             return
+        session.settle()
         self._count_unsent(session, size)
-        if self.unsent_bytes > self.limits.unsent_bytes_total:
-            for each in self.sessions:
-                if each.unsent:
-                    self._count_unsent(each, self.unread(each))
-        if self.unsent_bytes > self.limits.unsent_bytes_total:
-            most = max(self.sessions, key=lambda each: each.unsent)
-            what = f"its {most.unsent} unread bytes are the most of {self.unsent_bytes}"
-            reason = f"{what} > {self.limits.unsent_bytes_total}: read faster, or raise unsent_bytes_total"
-            self.close(most, reason, abort=True)
+        most = self.limits.unsent_bytes_total
+        if self.held.bytes > most:
+            for each in sorted(self.sessions, key=_unread, reverse=True):
+                if self.held.bytes <= most:
+                    break
+                what = f"its {_unread(each)} unread bytes are the most of {self.held.bytes} in memory"
+                self.close(each, f"{what} > {most}: read faster, or raise unsent_bytes_total", abort=True)
 
     def _count_unsent(self, session: Session, size: int) -> None:
-        self.unsent_bytes += size - session.unsent
+        self.held.bytes += size - session.unsent
         session.unsent = size
 
     def stop(self) -> None:
@@ -208,7 +216,7 @@ class Service:
             "kept": self.kept_bytes,
             "reservations": len(self._reservations),
             "sessions": len(self.sessions),
-            "unsent": self.unsent_bytes,
+            "unsent": self.held.bytes,
             "waits": len(self.contents.waiting.waits) + self.contents.waiting.keys_waited,
             "watches": len(self.contents.watching.watchers),
         }
@@ -299,8 +307,13 @@ class Service:
         Raises `Refused` for a reply that is larger than any may be.
         """
         size = sum(map(len, values)) + 8 * len(values)
-        if size >= BULK_BYTES and not self._admits(session, size):
-            return
+        if size >= BULK_BYTES:
+            most = self.limits.frame_bytes
+            if size > most:
+                reason = f"an answer of {size} bytes > {most}: ask in several, or raise frame_bytes"
+                raise Refused(Status.TOO_LARGE, reason)
+            if self._overflowed(session):
+                return
         pack, parts = U64.pack, session.outgoing
         self.send(session, head)
         for value in values:
@@ -310,37 +323,22 @@ class Service:
         """Answer an extension with why not."""
         self.send_values(session, bytes((refusal.status,)), [str(refusal).encode()])
 
-    def _tell(self, session: Session, key: bytes, change: Change, old: bytes | None, new: bytes | None) -> None:
-        before, after = old or b"", new or b""
-        size = len(before) + len(after)
-        if size >= BULK_BYTES and not self._admits(session, size):
-            return
-        self.send(session, bytes((Status.EVENT, change)) + blob(key) + bytes((old is not None,)))
-        pack = U64.pack
-        session.outgoing += (pack(len(before)), before, bytes((new is not None,)), pack(len(after)), after)
+    def _tell(self, session: Session, event: Changed) -> None:
+        if not self._overflowed(session):
+            if event.wire is None:
+                event.wire = _encoded(event)
+            session.outgoing += event.wire
+            self.pend(session)
 
-    def _admits(self, session: Session, size: int) -> bool:
-        """Count a large reply; False if the session leaves too much unread beside it, and is closed. Raises `Refused`.
+    def _overflowed(self, session: Session) -> bool:
+        """Whether it leaves so much unread that it may not have another reply; then it is closed.
 
-        However large the reply itself is: who reads at once has nothing beside it.
+        However large that reply is: a peer that reads at once has nothing beside it.
         """
-        most = self.limits.frame_bytes
-        if size > most:
-            raise Refused(Status.TOO_LARGE, f"an answer of {size} bytes > {most}: ask in several, or raise frame_bytes")
-        if self._overflowed(session, session.bulk):
-            return False
-        session.bulk += size
-        return True
-
-    def _overflowed(self, session: Session, queued: int) -> bool:
-        """Whether it leaves too much unread, with so much that is not taken yet; then it is closed."""
-        most = self.limits.unsent_bytes
-        if session.unsent + queued > most and session in self.sessions:
-            self._count_unsent(session, self.unread(session))
-            size = session.unsent + queued
-            if size > most:
-                reason = f"{size} bytes of replies that it did not read > {most}: read faster, or raise unsent_bytes"
-                self.close(session, reason, abort=True)
+        size, most = session.unsent + session.size(), self.limits.unsent_bytes
+        if size > most and session in self.sessions:
+            reason = f"{size} bytes of replies that it did not read > {most}: read faster, or raise unsent_bytes"
+            self.close(session, reason, abort=True)
         return session.abort
 
     # What the requests do to a session
@@ -348,7 +346,7 @@ class Service:
     def close(self, session: Session, reason: str, *, abort: bool = False) -> None:
         """Close a connection for what its peer did; its traces go at once, and what is unread if it is much."""
         if not session.closing and session.state is not CLOSED:
-            much = session.unsent + session.bulk > UNCOUNTED_BYTES  # and nobody would count it any more
+            much = _unread(session) > BULK_BYTES  # and nobody would count it any more
             self._end(session, abort or much)
             self.log(f"{session.peer}: closed: {reason}")
 
@@ -356,7 +354,7 @@ class Service:
         session.closing = True
         session.abort = abort
         if abort:
-            session.outgoing.clear()
+            session.drop()
         self._forget_session(session)
         session.state = CLOSING
         if not session.pending:
@@ -366,7 +364,7 @@ class Service:
     def _forget_session(self, session: Session) -> None:
         if session in self.sessions:
             del self.sessions[session]
-            self.unsent_bytes -= session.unsent
+            self._count_unsent(session, 0)
         self._handshakes.pop(session, None)
         self._half_done(session)
         if session.blocked is not None:
@@ -474,3 +472,15 @@ def _due(since: dict[Session, float], seconds: float, now: float) -> list[Sessio
             break
         due.append(session)
     return due
+
+
+def _unread(session: Session) -> int:
+    """The bytes of replies that its peer has not read, as far as the server knows."""
+    return session.unsent + session.size()
+
+
+def _encoded(event: Changed) -> list[bytes]:
+    parts = [bytes((Status.EVENT, event.change)) + blob(event.key)]
+    for value in (event.old, event.new):
+        parts += (bytes((value is not None,)) + U64.pack(len(value or b"")), value or b"")
+    return joined(parts)

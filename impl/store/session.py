@@ -8,30 +8,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from trystate.model.store.vocabulary import Change, Connection
+from trystate.model.store.vocabulary import Connection
+
+from .unread import Held, Unread
 
 if TYPE_CHECKING:
     from .barriers import Arrival
     from .parsing import Frame
     from .waiting import Wait
-
-UNCOUNTED_BYTES = 4096  # so much may always be sent to a peer that has read all before: no need to ask
-
-Told = Callable[["Session", bytes, Change, "bytes | None", "bytes | None"], None]
+    from .watching import Changed
 
 
-class Session:
-    """One connection. The driver reads `take_outgoing()`, then `closing` and `abort`.
+class Session(Unread):
+    """One connection. The driver sends what `take_outgoing()` gives, then reads `closing` and `abort`.
 
-    `closing`: close the connection once what was taken is sent; `abort`: at once, whatever is unsent.
+    `closing`: close the connection once all is sent; `abort`: at once, whatever is unsent.
     """
 
     __slots__ = (
-        "abort", "blocked", "buffer", "bulk", "closing", "frame", "half_bytes", "kept", "kept_bytes", "nonce",
-        "outgoing", "overflowed", "peer", "pending", "reserved", "state", "tell", "unsent", "watches",
+        "abort", "blocked", "buffer", "closing", "frame", "half_bytes", "kept", "kept_bytes", "nonce", "peer",
+        "pending", "reserved", "state", "tell", "unsent", "watches",
     )  # fmt: skip
 
-    def __init__(self, peer: str, tell: Told, overflowed: Callable[[Session, int], bool]) -> None:
+    def __init__(self, peer: str, tell: Callable[[Session, Changed], None], held: Held) -> None:
+        super().__init__(held)
         self.peer = peer
         self.state = Connection.CONNECTING
         self.nonce: bytes | None = None  # what a proof must answer
@@ -44,27 +44,12 @@ class Session:
         self.reserved: tuple[bytes, int, bytes] | None = None  # ... a queue's element (then `kept` is not None), ...
         self.kept_bytes = 0  # ... and what large promises and reservations count for: 0 if there is neither
         self.watches: dict[bytes, None] = {}
-        self.outgoing: list[bytes] = []
-        self.bulk = 0  # bytes of the large parts in `outgoing`
         self.unsent = 0  # bytes taken that the transport still holds, as the driver reports
         self.pending = False  # it is in the service's list of those to be served by the driver
         self.closing = False
         self.abort = False
         self.tell = tell
-        self.overflowed = overflowed
 
-    def take_outgoing(self) -> bytes:
-        """What is to be sent now, in order; b"" if there is more beside it than the peer may leave unread."""
-        self.pending = False
-        outgoing = self.outgoing
-        data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
-        outgoing.clear()
-        small = len(data) - self.bulk  # the large parts were counted when they were queued
-        self.bulk = 0
-        if (self.unsent or small > UNCOUNTED_BYTES) and self.overflowed(self, small):
-            return b""
-        return data
-
-    def changed(self, key: bytes, change: Change, old: bytes | None, new: bytes | None) -> None:
+    def changed(self, event: Changed) -> None:
         """A watched key changed."""
-        self.tell(self, key, change, old, new)
+        self.tell(self, event)

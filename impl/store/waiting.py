@@ -1,11 +1,13 @@
-"""Who waits for which keys. A wait is satisfied when all its keys are present together, and not one by one.
+"""Waits for keys. A wait is satisfied when all its keys are present together, and not one by one.
 
-Rule: a wait stays under every key it names until it is satisfied or withdrawn; a key that vanishes is missing again.
+Rule: waits for the same keys in the same sense are one crowd. A crowd is in the table under each key it names until it
+is empty, so the cost of a change depends on the crowds that name its key, and not on the number of waits in them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
 
@@ -15,87 +17,135 @@ class Wait(ABC):
     `takes`: it wants an element of the queue of its only key; `reads`: it wants values, which a queue is not.
     """
 
-    __slots__ = ("keys", "missing")
+    __slots__ = ("keys",)
     takes = False
     reads = False
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         self.keys = frozenset(keys)
-        self.missing: set[bytes] = set()
 
     @abstractmethod
     def satisfied(self) -> None:
         """All keys are present, now; the wait is in no table any more."""
 
 
+class Crowd:
+    """The waits for the same keys, in the order in which they came, each with its number; and the keys they miss."""
+
+    __slots__ = ("keys", "missing", "reads", "takes", "waits")
+
+    def __init__(self, like: Wait, missing: Iterable[bytes]) -> None:
+        self.keys, self.takes, self.reads = like.keys, like.takes, like.reads
+        self.missing = set(missing)
+        self.waits: OrderedDict[Wait, int] = OrderedDict()  # whose first is found at once, however many have left
+
+    def first(self) -> int:
+        """The number of the wait that came first."""
+        return next(iter(self.waits.values()))
+
+
+Kind = tuple[frozenset[bytes], bool, bool]  # what the waits of one crowd have in common
+
+
 class Waiting:
     """The blocked waits of one store, first come first served at every key."""
 
-    __slots__ = ("keys_waited", "queues", "values", "waits")
+    __slots__ = ("crowds", "keys_waited", "number", "queues", "values", "waits")
 
     def __init__(self, values: Mapping[bytes, object], queues: Mapping[bytes, object]) -> None:
         self.values = values
         self.queues = queues
-        self.waits: dict[bytes, dict[Wait, None]] = {}
+        self.crowds: dict[Kind, Crowd] = {}
+        self.waits: dict[bytes, dict[Crowd, None]] = {}
         self.keys_waited = 0
+        self.number = 0  # of the last wait
 
     def look(self, wait: Wait) -> bool:
         """Whether a wait would be satisfied now; nothing is registered."""
-        if wait.takes:
-            return all(key in self.queues for key in wait.keys)
-        missing = wait.keys.difference(self.values)
-        wait.missing = set(missing.difference(() if wait.reads else self.queues) if missing else ())
-        return not wait.missing
+        return not self._missing(wait)
 
     def begin(self, wait: Wait) -> None:
-        """Register a wait that was looked at, and not satisfied, just now."""
-        waits = self.waits
-        for key in wait.keys:
-            there = waits.get(key)
-            if there is None:
-                waits[key] = {wait: None}
-            else:
-                there[wait] = None
+        """Register a wait that would not be satisfied now."""
+        kind = (wait.keys, wait.takes, wait.reads)
+        crowd = self.crowds.get(kind)
+        if crowd is None:
+            missing = wait.keys if len(wait.keys) == 1 else self._missing(wait)
+            crowd = self.crowds[kind] = Crowd(wait, missing)
+            for key in wait.keys:
+                there = self.waits.get(key)
+                if there is None:
+                    self.waits[key] = {crowd: None}
+                else:
+                    there[crowd] = None
+        wait.keys = crowd.keys  # the copy of its own would be kept for nothing
+        self.number += 1
+        crowd.waits[wait] = self.number
         self.keys_waited += len(wait.keys)
 
     def withdraw(self, wait: Wait) -> None:
         """Forget a registered wait."""
-        waits = self.waits
-        for key in wait.keys:
-            there = waits[key]
-            del there[wait]
-            if not there:
-                del waits[key]
+        kind = (wait.keys, wait.takes, wait.reads)
+        crowd = self.crowds[kind]
+        del crowd.waits[wait]
         self.keys_waited -= len(wait.keys)
+        if crowd.waits:
+            return
+        del self.crowds[kind]
+        for key in crowd.keys:
+            there = self.waits[key]
+            del there[crowd]
+            if not there:
+                del self.waits[key]
 
     def appeared(self, key: bytes) -> None:
-        """A key became present, or its queue got an element."""
-        there = self.waits.get(key, {})
-        # Who waits for several keys takes nothing, and is told before the first popper takes the element.
-        for wait in sorted(there, key=_is_of_one_key) if key in self.queues else list(there):
-            if wait not in there:  # whoever was satisfied before it made it go
-                continue
-            if wait.takes:
-                if key not in self.queues:
-                    continue
-            elif wait.reads and key not in self.values:
-                continue
-            else:
-                wait.missing.discard(key)
-                if wait.missing:
-                    continue
-            self.withdraw(wait)
-            wait.satisfied()
-            if key not in self.queues and key not in self.values:
-                return  # it took the last element: `vanished` has told the others
+        """A key got a value, or its queue an element."""
+        alone = []
+        for crowd in list(self.waits.get(key, ())):
+            if not self._lacks(crowd, key):
+                crowd.missing.discard(key)
+                if len(crowd.keys) == 1:
+                    alone.append(crowd)
+                else:  # these take nothing, and are told before the first popper takes the element
+                    self._satisfy(crowd)
+        if len(alone) == 1:
+            self._satisfy(alone[0])
+        while ready := [crowd for crowd in alone if crowd.waits and not crowd.missing]:
+            self._satisfy(min(ready, key=Crowd.first), 1)
 
     def vanished(self, key: bytes) -> None:
         """A key has no value, or no queue, any more."""
-        queued = key in self.queues
-        for wait in self.waits.get(key, ()):
-            if wait.reads or not queued:
-                wait.missing.add(key)
+        for crowd in self.waits.get(key, ()):
+            if self._lacks(crowd, key):
+                crowd.missing.add(key)
 
+    def look_again(self) -> None:
+        """Put right what an interrupted change has left: tables, and waits that should have been satisfied."""
+        numbered = [(number, wait) for crowd in self.crowds.values() for wait, number in crowd.waits.items()]
+        self.crowds.clear()
+        self.waits.clear()
+        self.keys_waited = 0
+        for _, wait in sorted(numbered, key=lambda each: each[0]):
+            if self.look(wait):
+                wait.satisfied()
+            else:
+                self.begin(wait)
 
-def _is_of_one_key(wait: Wait) -> bool:
-    return len(wait.keys) == 1
+    def _satisfy(self, crowd: Crowd, most: int | None = None) -> None:
+        """Satisfy its waits in their order, as long as it misses nothing, and at most so many."""
+        waits = crowd.waits
+        while waits and not crowd.missing and most != 0:
+            wait = next(iter(waits))
+            self.withdraw(wait)
+            wait.satisfied()
+            most = most and most - 1
+
+    def _missing(self, wait: Wait) -> frozenset[bytes]:
+        if wait.takes:
+            return wait.keys.difference(self.queues)
+        missing = wait.keys.difference(self.values)
+        return missing if wait.reads or not missing else missing.difference(self.queues)
+
+    def _lacks(self, crowd: Crowd, key: bytes) -> bool:
+        if crowd.takes:
+            return key not in self.queues
+        return key not in self.values and (crowd.reads or key not in self.queues)

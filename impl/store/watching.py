@@ -10,10 +10,20 @@ from typing import Protocol
 from trystate.model.store.vocabulary import Change
 
 
-class Watcher(Protocol):
-    """Whoever is told."""
+class Changed:
+    """One change of a watched key: one object for all its watchers, who may be thousands."""
 
-    def changed(self, key: bytes, change: Change, old: bytes | None, new: bytes | None) -> None:
+    __slots__ = ("change", "key", "new", "old", "wire")
+
+    def __init__(self, key: bytes, change: Change, old: bytes | None, new: bytes | None) -> None:
+        self.key, self.change, self.old, self.new = key, change, old, new
+        self.wire: list[bytes] | None = None  # as a server sends it, made for the first of its watchers
+
+
+class Watcher(Protocol):
+    """Something that is told."""
+
+    def changed(self, event: Changed) -> None:
         """Called after the change; it must not change the store itself."""
 
 
@@ -37,5 +47,6 @@ class Watching:
                 del self.watchers[key]
 
     def changed(self, key: bytes, change: Change, old: bytes | None, new: bytes | None) -> None:
+        event = Changed(key, change, old, new)
         for watcher in list(self.watchers.get(key, ())):
-            watcher.changed(key, change, old, new)
+            watcher.changed(event)

@@ -66,7 +66,8 @@ class _InProcessLine:
     def take(self) -> None:
         """What the service has for this line."""
         assert self.session is not None
-        self._inbox += self.session.take_outgoing()
+        while piece := self.session.take_outgoing():
+            self._inbox += piece
         if self.session.closing:
             self.is_cut = True
             self._server.service.disconnected(self.session)

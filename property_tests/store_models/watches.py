@@ -24,7 +24,7 @@ from .peers import Others, Peer, cells, fresh_name
 
 MESSAGES = 2  # that the model's connection holds
 UNREAD = 1 << 20
-LIMITS = Limits(unsent_bytes=MESSAGES * UNREAD)
+LIMITS = Limits(unsent_bytes=MESSAGES * UNREAD - 1)  # so many messages are too many for one more
 OK = bytes([Status.OK])
 READ = ("return_registered", "run_callback")
 OWN = ("return_callback", "slow_down", "catch_up")  # of the client: the server does not see them
