@@ -108,7 +108,7 @@ def whatever(self: Any, s: Any, *_: Any) -> Any:  # blamed: whatever
     return s.seen[0]
 
 
-OF_EACH_KIND = {
+OF_EACH_KIND: dict[str, tuple[Callable[[], Any], str]] = {
     "sequence": (lambda: sequence(1, full=bool), ""),
     "index": (lambda: index(2), ""),
     "constant": (lambda: constant(2), ""),
