@@ -100,7 +100,7 @@ def test_a_field_without_indices_is_judged_by_its_last_value(engine: str) -> Non
     assert check(system(step, ()), engine=engine).exploration.distinct == 2 * 3
 
 
-def test_what_is_judged_is_what_the_interpreter_leaves_behind() -> None:
+def test_a_step_is_refused_where_plain_python_leaves_the_range() -> None:
     """Every order of three lines over two members: refused where plain Python leaves the range, and nowhere else."""
     lines = (("up", 0), ("up", 1), ("zero", 0), ("zero", 1))
     for program in product(lines, repeat=3):

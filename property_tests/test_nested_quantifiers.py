@@ -77,7 +77,7 @@ class Folded(Tiny):
         s.on = any_(s.saw[i, i] for i in s.node)
 
 
-def test_what_a_loop_wrote_is_on_the_diagonal_what_one_would_write_there() -> None:
+def test_the_diagonal_of_pairs_that_a_loop_wrote_is_the_condition_written_directly() -> None:
     expected = any_(any_(S.hot[m] & (ord_(m) < ord_(i)) for m in S.node) for i in S.node)
     assert Folded().transition("look").effects["on"] is expected
     assert expand(expected, {}) is S.hot[0]
@@ -97,7 +97,7 @@ def test_a_value_with_an_open_loop_is_put_below_a_quantifier_without_capture() -
     assert outer is all_(any_(S.saw[j, k] & S.hot[k] for k in S.node) for j in S.node)
 
 
-def test_what_was_taken_out_of_a_quantifier_is_not_put_elsewhere() -> None:
+def test_a_part_taken_out_of_a_quantifier_cannot_be_put_elsewhere() -> None:
     with pytest.raises(AssertionError, match="#0 was taken out of a quantifier: open it first"):
         substitute(S.hot[variable("node", NODE)], {variable("node", NODE): bound(0, NODE)})
 

@@ -93,7 +93,7 @@ def test_a_field_is_blamed_where_it_was_declared() -> None:
     assert declare(x=field).startswith(blamed("empty range"))
 
 
-def test_a_field_cannot_hide_what_every_system_or_state_has() -> None:
+def test_a_field_cannot_hide_an_attribute_of_systems_or_states() -> None:
     names = {name for name in (*dir(System()), *dir(SymbolicState(System()))) if not name.startswith("__")}
     assert {"cells", "initial_states", "transition", "name", "faults", "_sizes", "when", "fork", "_writes"} <= names
     for name in names:
@@ -120,7 +120,7 @@ OF_EACH_KIND: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("kind", OF_EACH_KIND)
-def test_no_declaration_can_hide_what_every_system_has(kind: str) -> None:
+def test_no_declaration_can_hide_an_attribute_of_systems(kind: str) -> None:
     declared, line = OF_EACH_KIND[kind]
     for name in ("cells", "label", "sizes"):
         message = declare(**{name: declared()})  # type: ignore[no-untyped-call]
@@ -128,7 +128,7 @@ def test_no_declaration_can_hide_what_every_system_has(kind: str) -> None:
         assert message.endswith(f" {kind} cannot be called {name!r}: a system has that already, rename it")
 
 
-def test_only_what_a_state_shows_must_not_hide_what_a_state_has() -> None:
+def test_a_property_may_have_a_name_of_states_and_an_index_may_not() -> None:
     system = type("Good", (Base,), {"fork": sometimes()(whatever)})()
     assert system.claim("fork").doc == "Whatever."
     assert "an index cannot be called 'fork': a state has that already" in declare(fork=index(2))

@@ -16,7 +16,7 @@ from .kernel import Binding, Instance, Kernel
 
 
 class Env(dict[Expr, int]):
-    """What each variable stands for; `loops` has the members that the quantifiers around stand at, outermost first."""
+    """The value of each variable; `loops` lists the current members of the enclosing quantifiers, outermost first."""
 
     __slots__ = ("loops",)
 

@@ -179,7 +179,7 @@ class Kernel:
     def out_of_range(self, instance: Instance) -> list[tuple[str, Expr]]:
         """For each line that could leave a value out of its field's range: the line, and the condition that it does.
 
-        A value that a later line of the step replaces is none: the two may be assigned to one member by two names.
+        A value that a later line replaces does not count: two lines may name one member by two indices.
         """
         out = []
         for number, write in enumerate(instance.transition.writes, 1):

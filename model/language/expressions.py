@@ -13,8 +13,8 @@ Operators (`op`, its `args`):
 Everything else (or, implies, <=, all, ...) is spelled with these.
 
 A quantifier binds by position, not by name: in its body `bound` with level k is the index of the quantifier that
-stands k quantifiers further out (de Bruijn, 1972). What is put into a tree contains no `bound` that leads out of it,
-so no substitution can capture anything, and quantifiers that differ in names alone are one tree.
+stands k quantifiers further out (de Bruijn, 1972). An inserted tree contains no `bound` that leads out of it, so no
+substitution can capture anything, and quantifiers that differ in names alone are one tree.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ _WORDS: Mapping[type, str] = {
 
 
 def _check_names(body: dict[str, Any]) -> None:
-    """What is declared must not hide what a system, or a state of it, has by that name."""
+    """Refuse a declaration that would hide an attribute of every system or of every state."""
     for name, value in body.items():
         if type(value) not in _WORDS:
             continue
@@ -261,7 +261,7 @@ _NAMES_OF_STATES = frozenset((*dir(SymbolicState), *SymbolicState.__annotations_
 
 @cache
 def _names_of_systems() -> frozenset[str]:
-    """What every system has, once it is built."""
+    """The attributes that every built system has."""
     return frozenset((*dir(System), *vars(System())))
 
 

@@ -11,7 +11,7 @@ from .fields import is_placeholder
 _SYMBOL = {"eq": "=", "lt": "<", "add": "+", "sub": "−"}
 _LETTERS = "jklmnopq"
 
-Names = tuple[str, ...]  # what the quantifiers around a tree call their indices, the innermost first
+Names = tuple[str, ...]  # of the indices of the enclosing quantifiers, the innermost first
 
 
 def show(expr: Expr, names: Names = ()) -> str:
@@ -57,7 +57,10 @@ def _letter(number: int) -> str:
 
 
 def _below(quantifier: Expr, names: Names) -> Names:
-    """With the name of its own index: by how many quantifiers are nested in it, and unlike any other in sight."""
+    """`names`, preceded by one for its own index.
+
+    The letter says how many quantifiers are nested in it; a letter that is in sight already is skipped.
+    """
     taken = {*names, *map(_variable, quantifier.free)}
     letters = map(_letter, itertools.count(_nested(quantifier.args[1], {})))
     return next(letter for letter in letters if letter not in taken), *names

@@ -17,7 +17,7 @@ from trystate.model.language.expressions import QUANTIFIERS, bind, const, substi
 
 @dataclass(frozen=True, slots=True)
 class Named(Sort):
-    """What a quantifier goes over, with the variable that it binds."""
+    """The sort of a quantifier's index, with the variable that the quantifier binds."""
 
     binder: Any = None
 
