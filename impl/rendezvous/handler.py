@@ -23,6 +23,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from multiprocessing.util import Finalize
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -82,6 +83,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         dropped.atexit = False
         self._depart = part.at_exit = functools.partial(_depart, dropped, part)
         atexit.register(self._depart)
+        part.at_end = Finalize(None, self._depart, exitpriority=0)  # a child of multiprocessing runs no atexit
 
     @classmethod
     def of(cls, params: RendezvousParameters, command: Command = UNKNOWN) -> Self:
@@ -348,6 +350,7 @@ class _Part:
         self.listed = False  # or maybe
         self.departed = threading.Event()
         self.at_exit: Callable[[], None] = lambda: None  # what atexit knows of this node
+        self.at_end: Finalize[Any, Any] | None = None  # and what multiprocessing does
 
     @property
     def serves(self) -> bool:
@@ -419,4 +422,6 @@ class _Part:
                 self._place.close()
         finally:
             atexit.unregister(self.at_exit)
+            if self.at_end is not None:
+                self.at_end.cancel()
             self.departed.set()

@@ -137,6 +137,16 @@ def joined(*names: str) -> Joined:
     return Joined(state(participants=members, complete=True), 0)
 
 
+def end(port: int, how: str) -> None:
+    """In a child: a node that is a member, and whose process ends, with or without having dropped its handler."""
+    made = handler(TCPStore("127.0.0.1", port), 1, 2, keep_alive_interval=5)
+    made.next_rendezvous()
+    if how == "dropped":
+        del made
+    elif how == "raises":
+        raise SystemExit(3)
+
+
 class Broken:
     """A backend between a node and a real one, which fails, hangs or forgets when a test says so."""
 

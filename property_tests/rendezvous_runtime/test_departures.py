@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from trystate.impl.rendezvous.handler import DEPART_SECONDS
 from trystate.impl.store import TCPStore, TCPStoreServer
+from trystate.property_tests.forked import Program
+from trystate.property_tests.rendezvous_runtime.nodes import end  # by the name that a child imports
 from trystate.property_tests.store_client.servers import Served, frozen, serving
 
 from .nodes import agreed, handler, together, until
@@ -67,26 +69,24 @@ def test_a_handler_that_is_dropped_still_leaves() -> None:
 
 ENDS = """
 import sys
-from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
-from trystate.impl.store import TCPStore
-store = TCPStore("127.0.0.1", int(sys.argv[1]))
-node = DynamicRendezvousHandler.from_store("job", store, 1, 2, "127.0.0.1", last_call_timeout=0.2)
-node.next_rendezvous()
-if sys.argv[2] == "dropped":
-    del node
-print("it ends", flush=True)
+from trystate.property_tests.rendezvous_runtime.nodes import end
+end(int(sys.argv[1]), sys.argv[2])
 """
-
-
 SLOW = {"keep_alive_interval": 5, "last_call_timeout": 0.2}
 
 
-@pytest.mark.parametrize("how", ["kept", "dropped"])
-def test_a_process_that_ends_has_left_before(how: str) -> None:
-    """Also one that has dropped its handler a moment before."""
+@pytest.mark.parametrize(
+    ("process", "how"), [("a program", "kept"), ("a child", "kept"), ("a child", "dropped"), ("a child", "raises")]
+)
+def test_a_process_that_ends_has_left_before(process: str, how: str, tmp_path: Path) -> None:
+    """Also one that has dropped its handler a moment before, and a child of multiprocessing, which runs no `atexit`."""
     with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store, handler(store, 1, 2, **SLOW) as stays:
-        argv = [sys.executable, "-c", ENDS, str(server.port), how]
-        done = subprocess.run(argv, timeout=60, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        assert done.returncode == 0
+        if process == "a child":
+            code = Program(tmp_path / "log", end, server.port, how).ends()
+        else:
+            code = subprocess.run(
+                [sys.executable, "-c", ENDS, str(server.port), how], timeout=60, check=False
+            ).returncode
+        assert code == (3 if how == "raises" else 0)
         with at_most(10.0):  # a node that says nothing is missed after 15 s
             agreed(together([stays.next_rendezvous]), 1)

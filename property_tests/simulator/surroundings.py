@@ -21,6 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
+from multiprocessing.util import Finalize
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -79,6 +80,7 @@ WORLD: dict[Any, Any] = {
     threading: SimpleNamespace(Event=Event, Lock=Lock, Thread=Thread, current_thread=RUNNING.get),
     _thread: SimpleNamespace(start_new_thread=lambda body, args: Thread(target=lambda: body(*args)).start()),
     threading.Event: Event,
+    Finalize: lambda *end, exitpriority: SimpleNamespace(cancel=lambda: None),  # simulated processes are no children
     threading.Thread: Thread,
     time: SimpleNamespace(monotonic=monotonic, time=monotonic, sleep=sleep),
     datetime.datetime: Today,
