@@ -47,7 +47,7 @@ def meet(url: str, *given: Any, **more: Any) -> tuple[Any, int, int]:
 @contextlib.contextmanager
 def met(*urls: str, given: Sequence[tuple[int, int]] = ()) -> Iterator[list[tuple[Any, int, int]]]:
     """What the ranks of a group get, each from its URL or, all from one, with what is `given` beside it."""
-    calls = [(urls[0], *each) for each in given] or [(url,) for url in urls]
+    calls: list[tuple[Any, ...]] = [(urls[0], *each) for each in given] or [(url,) for url in urls]
     with contextlib.ExitStack() as stores, ThreadPoolExecutor(len(calls)) as threads:
         triplets = [each.result() for each in [threads.submit(meet, *call) for call in calls]]
         for store, _, _ in triplets:

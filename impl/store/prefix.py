@@ -77,6 +77,9 @@ class PrefixStore(Store):
             error.args = tuple(self._in_our_words(each, names) for each in error.args)
             raise
 
+    def _ask_one(self, operation: str, name: bytes, ask: Callable[[Store, bytes], T]) -> T:
+        return self._ask(operation, [name], lambda below, full: ask(below, full[0]))
+
     def _in_our_words(self, text: object, names: list[bytes]) -> object:
         if not isinstance(text, str):
             return text
@@ -86,7 +89,7 @@ class PrefixStore(Store):
         return text.replace(self._below._where(), self._where())
 
     def _set(self, name: bytes, value: bytes) -> None:
-        self._ask("set", [name], lambda below, full: below._set(*full, value))
+        self._ask_one("set", name, lambda below, full: below._set(full, value))
 
     def _get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
         return self._ask("get", names, lambda below, full: below._get(full, seconds))
@@ -97,19 +100,19 @@ class PrefixStore(Store):
                   lambda below, full: below._multi_set(list(zip(full, values, strict=True))))  # fmt: skip
 
     def _add(self, name: bytes, amount: int) -> int:
-        return self._ask("add", [name], lambda below, full: below._add(*full, amount))
+        return self._ask_one("add", name, lambda below, full: below._add(full, amount))
 
     def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
-        return self._ask("compare_set", [name], lambda below, full: below._compare_set(*full, expected, desired))
+        return self._ask_one("compare_set", name, lambda below, full: below._compare_set(full, expected, desired))
 
     def _append(self, name: bytes, value: bytes) -> None:
-        self._ask("append", [name], lambda below, full: below._append(*full, value))
+        self._ask_one("append", name, lambda below, full: below._append(full, value))
 
     def _delete(self, name: bytes) -> bool:
-        return self._ask("delete_key", [name], lambda below, full: below._delete(*full))
+        return self._ask_one("delete_key", name, lambda below, full: below._delete(full))
 
     def _take(self, name: bytes) -> bytes | None:
-        return self._ask("take", [name], lambda below, full: below._take(*full))
+        return self._ask_one("take", name, lambda below, full: below._take(full))
 
     def _check(self, names: list[bytes]) -> bool:
         return self._ask("check", names, lambda below, full: below._check(full))
@@ -118,20 +121,20 @@ class PrefixStore(Store):
         return self._ask("wait", names, lambda below, full: below._wait(full, seconds))
 
     def _list_keys(self, prefix: bytes) -> list[bytes]:
-        found = self._ask("list_keys", [prefix], lambda below, full: below._list_keys(*full))
+        found = self._ask_one("list_keys", prefix, lambda below, full: below._list_keys(full))
         return [name.removeprefix(self._prefix) for name in found]
 
     def _queue_push(self, name: bytes, value: bytes) -> None:
-        self._ask("queue_push", [name], lambda below, full: below._queue_push(*full, value))
+        self._ask_one("queue_push", name, lambda below, full: below._queue_push(full, value))
 
     def _queue_pop(self, name: bytes, seconds: float) -> bytes | None:
-        return self._ask("queue_pop", [name], lambda below, full: below._queue_pop(*full, seconds))
+        return self._ask_one("queue_pop", name, lambda below, full: below._queue_pop(full, seconds))
 
     def _queue_len(self, name: bytes) -> int:
-        return self._ask("queue_len", [name], lambda below, full: below._queue_len(*full))
+        return self._ask_one("queue_len", name, lambda below, full: below._queue_len(full))
 
     def _barrier(self, name: bytes, world_size: int, seconds: float) -> bool:
-        return self._ask("barrier", [name], lambda below, full: below._barrier(*full, world_size, seconds))
+        return self._ask_one("barrier", name, lambda below, full: below._barrier(full, world_size, seconds))
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
         """The watch of the store below, with the key's name here, as in the events."""
@@ -140,7 +143,7 @@ class PrefixStore(Store):
         def told(event: Event) -> None:
             callback(Event(event.kind, key, event.old, event.new))
 
-        watch = self._ask("watch_key", [name], lambda below, full: below._watch(*full, told, on_lost))
+        watch = self._ask_one("watch_key", name, lambda below, full: below._watch(full, told, on_lost))
         watch.key = key
         return watch
 

@@ -71,7 +71,8 @@ def _group(job: dict[str, Any], size: int, done: int) -> int:
     dist.all_reduce(total, group=halves[job["rank"] % 2])
     assert total.item() == sum(range(job["rank"] % 2, size, 2))
     dist.barrier()  # the server ends with rank 0's group
-    return 1 + max(count for _, count in seen)
+    newest: int = max(count for _, count in seen)
+    return newest + 1
 
 
 def _die_soon(when: str | float) -> None:
