@@ -29,7 +29,7 @@ class Limits:
     queue_items: int = 4 * MIB  # in all queues together
     connections: int = 16 * KIB  # a few for each rank of a very large job
     unsent_bytes: int = 64 * MIB  # of one connection, beside the answer in hand: eight of the largest values
-    unsent_bytes_total: int = GIB  # of all connections together; the one with most is closed
+    unsent_bytes_total: int = GIB  # of memory, for all connections together; the one with most is closed
     kept_bytes_total: int = GIB  # of values that waits keep for the gets that follow them; beyond, none are kept
     watches_per_connection: int = 16 * KIB  # a client has one connection for all its watches
     waited_keys_total: int = MIB  # of all blocked waits together; some 350 bytes of tables each

@@ -34,7 +34,8 @@ KINDS: dict[str, Sequence[str]] = {  # the operations on each kind of key
     "text": ("append", "get", "get"),
     "queue": ("push", "push", "pop", "blocking_pop", "length"),
 }
-KEYS = 3  # of each kind in a run
+KEYS = 3  # of each kind at a time
+KEY_SECONDS = 2.0  # then all take others: a text that grows for minutes is long to read, and to judge
 
 
 class Diary:
@@ -110,7 +111,7 @@ def work(
 def _drawn(chance: random.Random, run: str, mark: str) -> tuple[str, str, list[Any]]:
     kind = chance.choice(list(KINDS))
     name = chance.choice(KINDS[kind])
-    key = f"{run} {kind} {chance.randrange(KEYS)}"
+    key = f"{run} {kind} {chance.randrange(KEYS)} {time.monotonic() // KEY_SECONDS:.0f}"
     value = f"<{mark}>".encode()
     arguments: dict[str, list[Any]] = {
         "set": [value], "append": [value], "push": [value], "add": [chance.choice((1, 1, 2, -1))],
