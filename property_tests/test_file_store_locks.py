@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from trystate.impl.store import StoreTimeout
 from trystate.impl.store.file import FileStore
-from trystate.impl.store.journal import CLOSE_SECONDS
 
-from .store_client.common import LATE_SECONDS, until
+from .store_client.common import until
 from .store_defects import Connection
 from .test_file_store import AMPLE, SHORT
 from .torch_store.isolated import Child
 
+CLOSE_SECONDS = 0.5  # as docs/stores.md says
 FLOCK = {"x86_64": 73, "aarch64": 32}  # the system call's number
 
 
@@ -118,6 +118,6 @@ def test_close_waits_shortly_for_the_lock_and_says_good_bye_later(tmp_path: Path
     with locked(path):
         began = time.monotonic()
         store.close()
-        assert time.monotonic() - began < CLOSE_SECONDS + LATE_SECONDS
+        assert time.monotonic() - began < 5 * CLOSE_SECONDS
         assert path.exists()
     until(lambda: not path.exists())
