@@ -208,7 +208,7 @@ def test_a_gradient_that_nobody_counted_is_an_error() -> None:
 
 
 def container(me: int = 1, workers: int = 4) -> Container:
-    return Container(me, workers, lambda a, b: a + b)
+    return Container(me, workers)
 
 
 class Asked:

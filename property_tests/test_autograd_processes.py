@@ -76,6 +76,14 @@ def test_a_gradient_that_is_not_sent_is_an_error_at_once(do: Do) -> None:
     assert parts == [0] * SIZE
 
 
+@pytest.mark.parametrize("rows", [2, 2_000], ids=["by socket", "in shared memory"])
+@pytest.mark.parametrize("layout", ["", "turned", "spread", "gaps", "channels_last"])
+def test_a_tensor_arrives_with_the_strides_of_its_clone(do: Do, layout: str, rows: int) -> None:
+    strides, there, back, is_same = do(tasks.strides_there_and_back, layout, rows)
+    assert strides == there == back
+    assert is_same
+
+
 def test_observers_are_told_of_a_request_that_goes_with_an_answer(do: Do) -> None:
     seen = do(tasks.the_requests_of_a_pass)
     assert seen["root"] == [("told", 1, False), ("answered", 1, None), ("heard", 1, None)]

@@ -40,8 +40,8 @@ from trystate.property_tests.autograd.mutants import (
     having,
 )
 from trystate.property_tests.autograd.operations import Feature
+from trystate.property_tests.autograd.outcomes import Outcome as Left
 from trystate.property_tests.autograd.programs import Program
-from trystate.property_tests.autograd.running import Outcome as Left
 from trystate.property_tests.autograd.running import Runs, in_processes
 from trystate.property_tests.autograd.stateful import machine
 

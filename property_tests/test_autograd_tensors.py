@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -16,25 +17,29 @@ from hypothesis import settings
 pytest.importorskip("torch", reason="it is about torch's autograd")
 
 import torch
-from torch.autograd.graph import get_gradient_edge
 from trystate.impl.autograd import torch_graph
+from trystate.impl.autograd.accumulating import Accumulator, Hooks, add
+from trystate.impl.autograd.part import LocalPass
 from trystate.impl.autograd.torch_graph import TorchGraph
-from trystate.impl.autograd.work import Work
+from trystate.impl.autograd.work import UNDEFINED, Work
 from trystate.model.autograd.vocabulary import Mode
 from trystate.property_tests.autograd.blocks import run_in_blocks
 from trystate.property_tests.autograd.building import Options, random_features, random_program
 from trystate.property_tests.autograd.graphs import graph
 from trystate.property_tests.autograd.operations import Feature
+from trystate.property_tests.autograd.outcomes import differences
 from trystate.property_tests.autograd.programs import Program
-from trystate.property_tests.autograd.running import differences, run_locally
+from trystate.property_tests.autograd.running import run_locally
 from trystate.property_tests.autograd.simulated_tensors import TensorWorkers
 
 PROGRAMS = 20_000 if settings.get_current_profile_name() == "nightly" else 200
 
 
-def drawn(seed: int) -> Program:
+def drawn(seed: int, *features: Feature) -> Program:
+    """With these features, or with some."""
     rng = Random(seed)
-    return random_program(seed, Options(rng.choice((2, 3, 4)), random_features(rng, list(Feature))))
+    found = frozenset(features) or random_features(rng, list(Feature))
+    return random_program(seed, Options(rng.choice((2, 3, 4)), found))
 
 
 def all_used(program: Program) -> bool:
@@ -43,9 +48,9 @@ def all_used(program: Program) -> bool:
     return not any(made.unused(number) for number in range(len(made.roots)))
 
 
-def compare(seed: int) -> list[str]:
-    """How the runtime's engine differs from plain autograd on one program, in both modes."""
-    program = drawn(seed)
+def compare(seed: int, *features: Feature) -> list[str]:
+    """How the runtime's engine differs from plain autograd on one program, in the modes that can run it."""
+    program = drawn(seed, *features)
     expected = run_locally(program)
     wrong = []
     for mode in [Mode.SMART, *([Mode.FAST] if all_used(program) else [])]:
@@ -93,10 +98,66 @@ def hooks_on_parts(self: TorchGraph, node: Any) -> bool:
     return type(node) is torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 
-def no_after_hooks(self: TorchGraph, into: Any, node: Any, gradient: Any) -> None:
+def no_after_hooks(self: Accumulator, into: Any, before: Any, tensor: Any, gradients: Any) -> None:
     """Post-accumulate-grad hooks are not called, as by torch."""
-    before = into.get(node.variable)
-    into[node.variable] = gradient if before is None else torch_graph.add(before, gradient)
+    with mock.patch.object(tensor, "_post_accumulate_grad_hooks", None):
+        real_take(self, into, before, tensor, gradients)
+
+
+def sums_one_pass(self: Accumulator, into: Any, before: Any, tensor: Any, gradients: Any) -> None:
+    """Post-accumulate-grad hooks see the gradient of their pass alone."""
+    real_take(self, into, {}, tensor, gradients)
+    if into.get(tensor) is not None and before.get(tensor) is not None:
+        into[tensor] = add(before[tensor], into[tensor])
+
+
+def no_node_hooks(self: TorchGraph, node: Any) -> None:
+    """Hooks of nodes that accumulate are not run."""
+    return None
+
+
+def hooks_too_late(self: Hooks, gradients: Any, act: Any) -> None:
+    """What is to run before the accumulation runs after it."""
+    seen = list(gradients)
+    act(gradients)
+    real_around(self, seen, lambda _: None)
+
+
+def keeps_memory(self: Accumulator, tensor: Any, gradients: Any) -> Any:
+    """Whatever a node has made is the gradient."""
+    return gradients.pop().detach()
+
+
+def keeps_sparse_memory(self: Accumulator, gradients: Any) -> Any:
+    return gradients.pop().detach()
+
+
+def contiguous(self: Accumulator, tensor: Any, gradients: Any) -> Any:
+    """Gradients are contiguous, whatever their tensors are."""
+    made = real_own(self, tensor, gradients)
+    return made if made.is_sparse else made.contiguous()
+
+
+def runs_only_on_defined(self: TorchGraph, starts: Any, leaves: Any, retain: bool) -> Any:
+    """A node of which no gradient is defined is not run."""
+    for node in list(starts):
+        if all(each is None or each is UNDEFINED for each in starts[node]):
+            del starts[node]
+    return real_region(self, starts, leaves, retain)
+
+
+def runs_on_zeros(self: torch_graph._Undefine, gradients: Any) -> None:
+    """What is not defined is zeros for the node."""
+
+
+def tells_no_undefined(self: LocalPass, recv: Any, gradients: Any, at_once: bool = False) -> Any:
+    """Another worker does not hear that a gradient came and is not defined."""
+    return real_ship(self, recv, [None if each is UNDEFINED else each for each in gradients], at_once)
+
+
+def all_undefined(self: LocalPass, recv: Any, gradients: Any, at_once: bool = False) -> Any:
+    """Another worker runs nodes to which no gradient comes."""
+    return real_ship(self, recv, [UNDEFINED if each is None else each for each in gradients], at_once)
 
 
 def ships_zeros(self: TorchGraph, starts: Any, leaves: Any, retain: bool) -> Any:
@@ -104,7 +165,7 @@ def ships_zeros(self: TorchGraph, starts: Any, leaves: Any, retain: bool) -> Any
     found = real_region(self, starts, leaves, retain)
     for node, gradients in zip(leaves, found, strict=True):
         for at, meta in enumerate(node._input_metadata):
-            if gradients[at] is None:
+            if gradients[at] is None or gradients[at] is UNDEFINED:
                 gradients[at] = torch.zeros(meta.shape, dtype=meta.dtype)
     return found
 
@@ -115,22 +176,35 @@ def frees_always(self: TorchGraph, starts: Any, leaves: Any, retain: bool) -> An
 
 
 real_rest, real_run, real_region = Work.rest, TorchGraph.run, TorchGraph.run_region
-MISTAKES = [
+real_take, real_own, real_around, real_ship = Accumulator.take, Accumulator._own, Hooks.around, LocalPass.ship
+F = Feature
+MISTAKES = [  # each with the features of the programs that are to find it, if not any will do
     (Work, "rest", runs_what_waits),
     (TorchGraph, "run", no_hooks),
-    (TorchGraph, "tolerates", hooks_on_parts),
-    (TorchGraph, "keep", no_after_hooks),
+    (TorchGraph, "tolerates", hooks_on_parts, F.CLAMPS, F.BROADCAST),
+    (Accumulator, "take", no_after_hooks),
+    (Accumulator, "take", sums_one_pass, F.AFTER_HOOKS, F.SEVERAL_PASSES),
+    (TorchGraph, "hooks_of", no_node_hooks, F.NODE_HOOKS),
+    (Hooks, "around", hooks_too_late, F.NODE_HOOKS),
+    (Accumulator, "_own", keeps_memory),
+    (Accumulator, "_own_sparse", keeps_sparse_memory, F.SPARSE),
+    (Accumulator, "_own", contiguous, F.STRIDES),
     (TorchGraph, "run_region", ships_zeros),
     (TorchGraph, "run_region", frees_always),
+    (TorchGraph, "run_region", runs_only_on_defined, F.UNDEFINED, F.BROADCAST),
+    (torch_graph._Undefine, "__call__", runs_on_zeros, F.UNDEFINED, F.CUSTOM),
+    (LocalPass, "ship", tells_no_undefined, F.UNDEFINED),
+    (LocalPass, "ship", all_undefined, F.UNDEFINED, F.UNUSED),
 ]
 
 
-@pytest.mark.parametrize("home, name, wrong", MISTAKES, ids=lambda each: getattr(each, "__name__", each))
-def test_a_mistake_is_found(home: type, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda each: each[2].__name__)
+def test_a_mistake_is_found(mistake: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    home, name, wrong, *features = mistake
     monkeypatch.setattr(home, name, wrong)
     for seed in range(1_000):
         try:
-            if compare(seed):
+            if compare(seed, *features):
                 return
         except RuntimeError:
             return
@@ -138,43 +212,6 @@ def test_a_mistake_is_found(home: type, name: str, wrong: Any, monkeypatch: pyte
 
 
 # What no program shows.
-
-
-def edges_of(*tensors: Any) -> list[Any]:
-    return [get_gradient_edge(tensor) for tensor in tensors]
-
-
-def test_two_gradients_never_share_memory() -> None:
-    """The backward of a + b gives both the same tensor; `view` may give one with gaps."""
-    kept: dict[Any, Any] = {}
-    one, other, third = (torch.rand(3, requires_grad=True) for _ in range(3))
-    engine, gradient = TorchGraph(0, {}), torch.rand(3)
-    nodes = [edge.node for edge in edges_of(one, other, third)]
-    engine.keep(kept, nodes[0], gradient)
-    engine.keep(kept, nodes[1], gradient)
-    engine.keep(kept, nodes[2], gradient[:1].expand(3))
-    assert kept[one] is gradient, "nobody else has it: no copy"
-    assert kept[other].data_ptr() != gradient.data_ptr()
-    assert torch.equal(kept[other], gradient)
-    assert kept[third].is_contiguous()
-
-
-def test_an_after_hook_finds_the_gradient_and_decides_what_is_kept() -> None:
-    kept: dict[Any, Any] = {}
-    parameter: Any = torch.ones(2, requires_grad=True)
-    parameter.grad = mine = torch.zeros(2)
-    seen = []
-
-    def halve(of: Any) -> None:
-        seen.append(of.grad.clone())
-        of.grad = of.grad / 2
-
-    parameter.register_post_accumulate_grad_hook(halve)
-    (edge,) = edges_of(parameter)
-    TorchGraph(0, {}).keep(kept, edge.node, torch.tensor([2.0, 4.0]))
-    assert [each.tolist() for each in seen] == [[2.0, 4.0]]
-    assert kept[parameter].tolist() == [1.0, 2.0]
-    assert parameter.grad is mine
 
 
 def test_a_received_tensor_in_a_plain_backward_says_what_to_call() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from trystate.impl.rpc import FrameRefused, LimitExceeded, Limits, NotAllowed, frames
 from trystate.impl.rpc.arena import HEAD_BYTES, PAGE_BYTES, Arena, Window
-from trystate.impl.rpc.frames import DESCRIPTION, HEAD, SLOT, Encoded, Frame, Kind, Parser, Place, encode
+from trystate.impl.rpc.frames import DESCRIPTION, HEAD, SLOT, STRIDED, Encoded, Frame, Kind, Parser, Place, encode
 from trystate.impl.rpc.tensors import CODES, DTYPES
 
 LIMITS = Limits(body_bytes=1 << 12, metadata_bytes=1 << 10, tensors=8, tensor_bytes=1 << 16, dimensions=6)
@@ -40,6 +40,11 @@ def tensors(draw: st.DrawFn) -> Tensor | None:
     turned = draw(st.booleans())
     if shape and turned:
         tensor = tensor.transpose(0, -1)[:: draw(st.integers(1, 2))]
+    if shape and draw(st.booleans()):
+        order: list[int] = draw(st.permutations(range(tensor.ndim)))
+        tensor = tensor.permute(order)
+    elif shape and draw(st.booleans()):
+        tensor = tensor[..., :1].expand(tensor.shape)
     return tensor.conj() if tensor.dtype in (torch.complex64, torch.complex128) and draw(st.booleans()) else tensor
 
 
@@ -66,7 +71,15 @@ def same(one: Tensor | None, other: Tensor | None) -> bool:
         return one is other
     if (one.dtype, one.shape, one.layout) != (other.dtype, other.shape, other.layout):
         return False
+    if not one.is_sparse and strides(one.clone()) != strides(other):
+        return False
     return torch.equal(*((t.to_dense() if t.is_sparse else t).to(torch.complex128) for t in (one, other)))
+
+
+def strides(tensor: Tensor) -> list[int]:
+    """Those that mean anything: a dimension of one element may have any, and so may a tensor of none."""
+    found = zip(tensor.stride(), tensor.shape, strict=True)
+    return [stride for stride, length in found if length > 1 and tensor.numel()]
 
 
 SAID = st.tuples(st.binary(max_size=60), st.binary(max_size=9), st.lists(tensors(), max_size=4))
@@ -104,7 +117,7 @@ def test_no_bytes_do_harm(data: bytes) -> None:
 
 @given(st.data(), st.integers(0, 400), st.integers(0, 255))
 def test_no_changed_byte_does_harm(data: Any, place: int, byte: int) -> None:
-    some = [torch.ones(3, 2), torch.eye(3).to_sparse(), None, torch.ones(2, dtype=torch.bfloat16)]
+    some = [torch.ones(3, 2).t(), torch.eye(3).to_sparse(), None, torch.ones(2, dtype=torch.bfloat16)]
     sent = bytearray(data_of(encode(Kind.CALL, 1, b"some body", some, b"meta", LIMITS)))
     sent[place % len(sent)] = byte
     parser = Parser(LIMITS)
@@ -113,15 +126,20 @@ def test_no_changed_byte_does_harm(data: Any, place: int, byte: int) -> None:
     except FrameRefused:
         return
     for frame in found:
-        assert all(tensor is None or tensor.numel() <= LIMITS.tensor_bytes for tensor in frame.tensors)
+        assert all(tensor is None or stored(tensor) <= LIMITS.tensor_bytes for tensor in frame.tensors)
+
+
+def stored(tensor: Tensor) -> int:
+    """How many elements take memory: the shape of a sparse tensor takes none."""
+    return (tensor._values() if tensor.is_sparse else tensor).numel()
 
 
 def head(*, count: int = 0, described: int = 0, body: int = 0, metadata: int = 0) -> bytes:
     return HEAD.pack(Kind.CALL, 0, count, described, body, metadata, 1)
 
 
-def described(place: int, code: int, shape: tuple[int, ...], rest: bytes = b"") -> bytes:
-    text = DESCRIPTION.pack(place, code, len(shape), 0) + struct.pack(f"<{len(shape)}Q", *shape) + rest
+def described(place: int, code: int, shape: tuple[int, ...], rest: bytes = b"", flags: int = 0) -> bytes:
+    text = DESCRIPTION.pack(place, code, len(shape), flags) + struct.pack(f"<{len(shape)}Q", *shape) + rest
     return head(count=1, described=len(text)) + text
 
 
@@ -143,6 +161,11 @@ FLOAT = CODES[torch.float32]
         (described(Place.NOWHERE, 0, (), b"xx"), "2 are left over"),
         (described(Place.SLOT, FLOAT, (4,), SLOT.pack(0, HEAD_BYTES)), "a tensor in place 2"),  # there is no window
         (described(Place.SPARSE, FLOAT, (4,)), "longer than announced"),
+        (described(Place.HERE, FLOAT, (2, 3), struct.pack("<2Q", 3, 2), STRIDED), r"strides \(3, 2\)"),  # gaps
+        (described(Place.HERE, FLOAT, (2, 3), struct.pack("<2Q", 0, 1), STRIDED), r"strides \(0, 1\)"),
+        (described(Place.HERE, FLOAT, (2, 1), struct.pack("<2Q", 1, 1 << 60), STRIDED), "strides"),
+        (described(Place.HERE, FLOAT, (2, 0), struct.pack("<2Q", 1, 2), STRIDED), "strides"),
+        (described(Place.HERE, FLOAT, (2, 3), struct.pack("<Q", 1), STRIDED), "longer than announced"),
     ],
 )  # fmt: skip
 def test_what_is_announced_meets_its_limit_before_it_comes(data: bytes, complaint: str) -> None:

@@ -6,9 +6,13 @@ import collections
 import contextlib
 import copy
 import datetime
+import importlib
 import os
 import pickle
+import sys
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,6 +189,21 @@ def test_what_a_module_has_imported_is_not_its_own() -> None:
             find(f"{here}:{path}", (here,), 100)
     with pytest.raises(NotAllowed, match="'os' is a module of its own"):
         find(f"{here}:os.system", ANY, 100)
+
+
+def test_a_function_is_found_while_its_module_is_being_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "import threading\ngoes_on = threading.Event()\ngoes_on.wait(30)\ndef late(): pass\n"
+    (tmp_path / "slowly_imported.py").write_text(text)
+    imports = threading.Thread(target=importlib.import_module, args=("slowly_imported",))
+    imports.start()
+    while not (module := sys.modules.get("slowly_imported")) or not hasattr(module, "goes_on"):
+        time.sleep(0.01)
+    threading.Timer(0.1, module.goes_on.set).start()
+    assert find("slowly_imported:late", None, 100) is module.late
+    imports.join()
 
 
 def test_async_execution_wants_a_future() -> None:

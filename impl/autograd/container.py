@@ -6,7 +6,7 @@ that a call that comes late never brings one back (property S6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -41,11 +41,10 @@ class Container:
 
     part_class = LocalPass
 
-    def __init__(self, me: int, workers: int, add: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, me: int, workers: int) -> None:
         self.me = me
         self.observe: Observe | None = None
         self._others = [worker for worker in range(workers) if worker != me]
-        self._add = add  # two gradients
         self.contexts: dict[int, Context] = {}
         self.dead = Tombstones()
         self._context_ids, self._message_ids, self._pass_ids = Ids(me), Ids(me), Ids(me)
@@ -284,9 +283,9 @@ class Container:
         """
         part: LocalPass | None = context.part
         if part is not None and part.gradients and part.is_over:
-            for tensor, gradient in part.gradients.items():
-                before = context.gradients.get(tensor)
-                context.gradients[tensor] = gradient if before is None else self._add(before, gradient)
+            context.gradients.update(part.gradients)
+            for tensor in [tensor for tensor, gradient in part.gradients.items() if gradient is None]:
+                del context.gradients[tensor]
             part.gradients = {}
         if part is not None and part.is_over and not part.error and not part.retain:
             for message in part.arrived & context.sends.keys():

@@ -29,7 +29,7 @@ from .observer import Event, Observer
 from .part import Begin, LocalPass
 from .records import Asker, Context, Recv
 from .running import Runner
-from .torch_graph import TorchGraph, add, attach_recv, edge_of
+from .torch_graph import TorchGraph, attach_recv, edge_of
 
 CANCEL_SECONDS = 5.0  # for the answers to what ends a pass or a context
 TRACEBACK_CHARACTERS = 4_000  # of an error that travels
@@ -58,7 +58,7 @@ class Driver:
         self._roots: dict[LocalPass, _Root] = {}
         self._watched: WeakValueDictionary[int, LocalPass] = WeakValueDictionary()
         self._deadlines = Deadlines(f"autograd {agent.name}", self._is_over, self._expired)
-        self.container = Container(agent.me, len(agent.workers), add)
+        self.container = Container(agent.me, len(agent.workers))
         agent.interceptor = self
         for kind, take in (
             (BACKWARD, self._backward),
@@ -146,11 +146,11 @@ class Driver:
             self.agent.later(partial(done, error))
 
     def _done(self, request: Request, answer: Answered | BaseException) -> None:
-        outcome, gradients = (answer, ()) if isinstance(answer, BaseException) else (answer.body, answer.tensors)
+        outcome = answer if isinstance(answer, BaseException) else answer.body
         if self.observer is not None:
             self._observe_answer(request, outcome)
         with self._lock:
-            effects = request.done(outcome, gradients)
+            effects = request.done(outcome, () if isinstance(answer, BaseException) else _taken(answer.tensors))
         self._perform(effects)
 
     def _observe_answer(self, request: Request, outcome: bytes | BaseException) -> None:
@@ -180,6 +180,7 @@ class Driver:
                 return
             try:
                 recvs = runner.begin(item)
+                item = None  # its gradients are those of nodes now, which take over what nothing else holds
                 if recvs is None:
                     runner.run(ship)
                 else:
@@ -220,7 +221,7 @@ class Driver:
 
     def _handle(
         self,
-        take: Callable[[bytes, Sequence[Any | None], Asker], list[Effect]],
+        take: Callable[[bytes, list[Any], Asker], list[Effect]],
         peer: int,
         body: bytes,
         tensors: list[Tensor | None],
@@ -232,15 +233,15 @@ class Driver:
             effects = take(body, tensors, asker)
         self._perform(effects)
 
-    def _backward(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
+    def _backward(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Backward.unpack(body)
         self._noticed("heard", said, peer=asker.peer)
         part, effects = self._part(said.number, said.context, said.mode, said.retain, said.budget)
         if isinstance(part, PassError):
             return [Answer(asker, messages.failed(part))]
-        return effects + part.arrive(said.message, gradients, asker)
+        return effects + part.arrive(said.message, said.marked(_taken(gradients)), asker)
 
-    def _mark(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
+    def _mark(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Mark.unpack(body)
         self._noticed("heard", said, peer=asker.peer)
         part, effects = self._part(said.number, said.context, Mode.SMART, said.retain, said.budget)
@@ -253,12 +254,12 @@ class Driver:
     ) -> tuple[LocalPass | PassError, list[Effect]]:
         return self.container.part_for(number, context, mode, retain, monotonic() + budget)
 
-    def _cancel(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
+    def _cancel(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Cancel.unpack(body)
         self._noticed("heard", said, peer=asker.peer)
         return self.container.cancel(said, asker)
 
-    def _clean(self, body: bytes, gradients: Sequence[Any | None], asker: Asker) -> list[Effect]:
+    def _clean(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Clean.unpack(body)
         self._noticed("heard", said, peer=asker.peer)
         return self.container.clean(said, asker)
@@ -377,6 +378,13 @@ class Scope:
 
     def __exit__(self, *_: object) -> None:
         self._current.number = self._before
+
+
+def _taken(gradients: list[Any]) -> list[Any]:
+    """The gradients of a frame, which holds them no longer: else no leaf could take over their memory."""
+    taken = list(gradients)
+    gradients.clear()
+    return taken
 
 
 def _raise(error: Exception) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from trystate.model.autograd.vocabulary import Failure, Mode
 
 from .errors import BY_FAILURE, AutogradError, PassError
+from .work import UNDEFINED
 
 # Kinds of requests of the agent, of those that are free: see `impl/rpc/agent.py`.
 BACKWARD, MARK, CANCEL, CLEAN = range(64, 68)
@@ -32,7 +34,10 @@ NO_MESSAGE = (1 << 64) - 1  # the last id of worker 65535: given to no message, 
 
 
 class Backward(NamedTuple):
-    """The gradients for the send of a message; `budget` is what is left of the pass's time, in seconds."""
+    """The gradients for the send of a message; `budget` is what is left of the pass's time, in seconds.
+
+    `undefined` says which of those that are None came and are not defined; no other has come.
+    """
 
     context: int
     number: int  # of the pass: its root worker, and how many passes that had begun before
@@ -40,14 +45,29 @@ class Backward(NamedTuple):
     budget: float
     retain: bool
     smart: bool
+    undefined: tuple[int, ...] = ()
 
     def pack(self) -> bytes:
-        return _BACKWARD.pack(*self)
+        *head, undefined = self
+        return _BACKWARD.pack(*head) + struct.pack(f"!{len(undefined)}I", *undefined)
 
     @classmethod
     def unpack(cls, body: bytes) -> Backward:
-        context, number, message, budget, retain, smart = _parse(_BACKWARD, body)
-        return cls(context, number, message, budget, retain, smart)
+        context, number, message, budget, retain, smart = _parse(_BACKWARD, body, exact=False)
+        count, rest = divmod(len(body) - _BACKWARD.size, 4)
+        if rest:
+            raise AutogradError(f"a BACKWARD of {len(body)} bytes: {_BACKWARD.size}, and 4 for each undefined gradient")
+        undefined = struct.unpack_from(f"!{count}I", body, _BACKWARD.size)
+        return cls(context, number, message, budget, retain, smart, undefined)
+
+    def marked(self, gradients: Sequence[Any]) -> list[Any]:
+        """The gradients that came with it. Raises AutogradError if they are not those that it speaks of."""
+        found = list(gradients)
+        for at in self.undefined:
+            if at >= len(found) or found[at] is not None:
+                raise AutogradError(f"gradient {at} of {len(found)} is said to be undefined, and is not")
+            found[at] = UNDEFINED
+        return found
 
     @property
     def mode(self) -> Mode:

@@ -24,7 +24,7 @@ from .errors import FreedError, PassError, PassPeerLostError, PassTimeoutError, 
 from .ids import worker_of
 from .messages import BACKWARD, CANCEL, MARK, Backward, Done, Mark, Unused
 from .records import Asker, Context, Recv, Send
-from .work import Edge, Work
+from .work import UNDEFINED, Edge, Work
 
 SHOWN_CALLS = 10  # that an error names
 
@@ -78,7 +78,7 @@ class LocalPass:
         self.expected = dict(self.counted)  # those of them without a gradient
         self.arrived: set[int] = set()
         self.shipped: dict[int, Recv] = {}
-        self.gradients: dict[Any, Any] = {}  # of this pass; the context's once it is known to have succeeded
+        self.gradients: dict[Any, Any] = {}  # with those of earlier passes; the context's once this one has succeeded
         self.work: Work | None = None  # these two belong to who runs
         self.walked: set[Any] = set()
         self.running = False
@@ -178,7 +178,10 @@ class LocalPass:
             return []
         self.shipped[recv.message] = recv
         smart = self.mode is Mode.SMART
-        message = Backward(self.context.number, self.number, recv.message, 0.0, self.retain, smart)
+        undefined = tuple([at for at, gradient in enumerate(gradients) if gradient is UNDEFINED])
+        message = Backward(self.context.number, self.number, recv.message, 0.0, self.retain, smart, undefined)
+        if undefined:
+            gradients = [None if gradient is UNDEFINED else gradient for gradient in gradients]
         return self._ask(recv.peer, BACKWARD, message, gradients, at_once)
 
     def spread(self, recvs: Iterable[Recv]) -> list[Effect]:
@@ -239,7 +242,7 @@ class LocalPass:
         nobody = Asker(self.me, _unanswered)
         if isinstance(told, Mark):
             return self.mark(told.messages, nobody)
-        return self.arrive(told.message, gradients, nobody)
+        return self.arrive(told.message, told.marked(gradients), nobody)
 
     # How it ends.
 

@@ -8,6 +8,7 @@ part of its gradient, wherever it lies on the way to another.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from .part import Begin, Item, LocalPass, Marked
@@ -17,6 +18,11 @@ from .work import Edge, LocalGraph, Node, Work
 Ship = Callable[[Recv, Sequence[Any | None], bool], None]  # the last: what runs next may take long
 
 
+class Around(Protocol):
+    def around(self, gradients: list[Any], act: Callable[[list[Any]], None]) -> None:
+        """Act on the gradients between the calls of hooks, which may replace them."""
+
+
 class Engine(LocalGraph, Protocol):
     """A local graph that can be run."""
 
@@ -24,18 +30,18 @@ class Engine(LocalGraph, Protocol):
         """Whether a leaf does not mind to be given its gradient in parts: nobody's hook sees them."""
 
     def run(self, node: Node, gradients: Sequence[Any | None]) -> Sequence[Any | None]:
-        """Run one node that is no leaf; a gradient for each of its next edges."""
+        """Run one node that is no leaf, if a gradient of it has come; a gradient for each of its next edges."""
 
     def run_region(
         self, starts: dict[Node, list[Any | None]], leaves: list[Node], retain: bool
     ) -> list[list[Any | None]]:
         """Run everything from the `starts` on, with their gradients; those of each of the leaves."""
 
-    def is_announced(self, node: Node) -> bool:
-        """Whether `keep` calls users' functions for this leaf."""
+    def hooks_of(self, node: Node) -> Around | None:
+        """The users' functions that are called where a leaf gets its gradients; None if there are none."""
 
-    def keep(self, into: dict[Any, Any], node: Node, gradient: Any) -> None:
-        """Add an AccumulateGrad's gradient to those of its pass."""
+    def keep(self, into: dict[Any, Any], before: dict[Any, Any], node: Node, gradients: list[Any]) -> None:
+        """Take an AccumulateGrad's gradient out of `gradients`: the sum with those `before` goes `into`."""
 
 
 class Runner:
@@ -44,6 +50,7 @@ class Runner:
     def __init__(self, part: LocalPass, engine: Engine, recvs: dict[Node, Recv]) -> None:
         self._part, self._engine, self._recvs = part, engine, recvs
         self.gradients = part.gradients  # the part takes others when it fails: what still runs then changes nothing
+        self._before = part.context.gradients
 
     def begin(self, item: Item) -> Sequence[Recv] | None:
         """Take in an item; the recvs that a wave of marks has come to, if it is one."""
@@ -102,19 +109,33 @@ class Runner:
         leaves = [node for node in nodes if engine.is_leaf(node)]
         results = engine.run_region(starts, leaves + partly, self._part.retain)
         self._ran(nodes)
-        found = dict(zip(leaves, results, strict=False))
-        kept = [node for node in leaves if node not in self._recvs and found[node][0] is not None]
-        at_once = any(map(engine.is_announced, kept))
-        for node in leaves:
-            if node in self._recvs:
-                ship(self._recvs[node], found[node], at_once)
-        for node in kept:
-            engine.keep(self.gradients, node, found[node][0])
         for node, gradients in zip(partly, results[len(leaves) :], strict=True):
             for at, gradient in enumerate(gradients):
                 work.put(node, at, gradient)
             work.spend(node, got[node])
+        self.deliver(dict(zip(leaves, results, strict=False)), ship)
+
+    def deliver(self, found: dict[Node, list[Any]], ship: Ship) -> None:
+        """Ship what recvs get, and keep what other leaves get: later, since that may call users' functions."""
+        reached = [node for node, gradients in found.items() if any(each is not None for each in gradients)]
+        hooks = {node: self._engine.hooks_of(node) for node in reached}
+        kept = [node for node in reached if node not in self._recvs]
+        at_once = any(hooks[node] is not None for node in kept)
+        for node in [node for node in found if node in self._recvs] + kept:
+            recv, around = self._recvs.get(node), hooks.get(node)
+            if recv is None:
+                act = partial(self._engine.keep, self.gradients, self._before, node)
+            else:
+                act = partial(_shipped, ship, recv, at_once)
+            if around is None:
+                act(found[node])
+            else:
+                around.around(found[node], act)
 
     def _ran(self, nodes: list[Node]) -> None:
         if self._part.observe is not None:
             self._part.observe("ran", self._part, nodes=nodes)
+
+
+def _shipped(ship: Ship, recv: Recv, at_once: bool, gradients: list[Any]) -> None:
+    ship(recv, gradients, at_once)

@@ -5,8 +5,9 @@ torch's engine runs the nodes: it runs their hooks, casts and un-broadcasts, and
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,11 +15,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from .borrowing import borrowed
+from .accumulating import Accumulator, Hooks, add, hooks_of
 from .errors import ContextError, GraphFreedError
 from .ids import worker_of
 from .records import Recv
-from .work import Edge, Node
+from .work import UNDEFINED, Edge, Node
 
 # The engine itself: `torch.autograd.grad` spends as much time again on checks that hold here by construction.
 _engine_run: Any = torch.autograd.Variable._execution_engine.run_backward
@@ -54,11 +55,6 @@ def attach_recv(context: int, peer: int, tensors: Sequence[Tensor]) -> Node:
     return tensors[0].grad_fn
 
 
-def add(one: Tensor, other: Tensor) -> Tensor:
-    """The sum of two gradients, of which either may be sparse; neither is changed."""
-    return other + one if one.is_sparse else one + other  # torch has no sparse + dense, but dense + sparse
-
-
 def edge_of(tensor: Tensor) -> Edge:
     """Where a gradient of the tensor goes."""
     if tensor.is_sparse:  # torch's function takes a view, and there is none of a sparse tensor
@@ -74,7 +70,7 @@ class TorchGraph:
 
     def __init__(self, context: int, recvs: dict[Node, Recv]) -> None:
         self._context, self._recvs = context, recvs
-        self._kept: set[int] = set()  # the memory of the gradients that are kept
+        self._accumulator = Accumulator()
 
     def next_edges(self, node: Node) -> Sequence[Edge]:
         edges: Sequence[Edge] = node.next_functions
@@ -111,57 +107,113 @@ class TorchGraph:
     def tolerates(self, node: Node) -> bool:
         return type(node) is _Accumulate and not node.variable._backward_hooks
 
-    def run(self, node: Node, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-        there = [(GradientEdge(node, at), one) for at, one in enumerate(gradients) if one is not None]
-        if not there:
+    def run(self, node: Node, gradients: Sequence[Any]) -> Sequence[Any]:
+        if not _any(gradients):
             return [None] * len(node.next_functions)
-        edges, defined = zip(*there, strict=True)
         stop = _Stop()
         handle = node.register_hook(stop)
         try:
-            _engine_run(edges, defined, True, False, (), allow_unreachable=True, accumulate_grad=True)
+            with _Roots({node: gradients}) as roots:
+                _engine_run(*roots.given(), True, False, (), allow_unreachable=True, accumulate_grad=True)
         except _Stop as stopped:
             if stopped is not stop:
                 raise
         finally:
             handle.remove()
-        return stop.made
+        return [UNDEFINED if made is None else made for made in stop.made]
 
-    def run_region(
-        self, starts: dict[Node, list[Tensor | None]], leaves: list[Node], retain: bool
-    ) -> list[list[Tensor | None]]:
-        roots = [
-            (GradientEdge(node, at), gradient)
-            for node, gradients in starts.items()
-            for at, gradient in enumerate(gradients)
-            if gradient is not None
-        ]
+    def run_region(self, starts: dict[Node, list[Any]], leaves: list[Node], retain: bool) -> list[list[Any]]:
+        begun = {node: [gradient is not None for gradient in gradients] for node, gradients in starts.items()}
+        for node in [node for node in starts if self.is_leaf(node) and not any(map(_is_defined, starts[node]))]:
+            del starts[node]
+            if type(node) is _Accumulate:
+                for hook in (node.variable._backward_hooks or {}).values():
+                    hook(None)  # as the engine calls it
         wanted = [[GradientEdge(node, at) for at in range(len(node._input_metadata))] for node in leaves]
-        if not roots or not leaves:
-            return [[None] * len(edges) for edges in wanted]
-        edges, gradients = zip(*roots, strict=True)
-        results = iter(_run(edges, gradients, tuple(edge for one in wanted for edge in one), retain))
-        return [[next(results) for _ in one] for one in wanted]
+        results: Iterator[Any] = itertools.repeat(None)
+        if starts and leaves:
+            edges = tuple(edge for one in wanted for edge in one)
+            with _Roots(starts) as roots:
+                results = iter(
+                    _engine_run(*roots.given(), retain, False, edges, allow_unreachable=True, accumulate_grad=False)
+                )
+        found = [[next(results) for _ in one] for one in wanted]
+        if any(gradient is None for one in found for gradient in one):
+            reached = self._reached(begun)
+            for node, one in zip(leaves, found, strict=True):
+                one[:] = [UNDEFINED if each is None and (node, at) in reached else each for at, each in enumerate(one)]
+        return found
 
-    def is_announced(self, node: Node) -> bool:
-        return bool(node.variable._post_accumulate_grad_hooks)
+    def _reached(self, begun: dict[Node, list[bool]]) -> set[Edge]:
+        """The inputs of nodes to which a run from these inputs comes."""
+        found = {(node, at) for node, inputs in begun.items() for at, has_come in enumerate(inputs) if has_come}
+        seen, stack = set[Node](), [node for node, _ in found]
+        while stack:
+            node = stack.pop()
+            if node not in seen and not self.is_leaf(node):
+                edges = [edge for edge in self.next_edges(node) if edge[0] is not None]
+                found.update(edges)
+                stack += [following for following, _ in edges]
+            seen.add(node)
+        return found
 
-    def keep(self, into: dict[Any, Any], node: Node, gradient: Tensor) -> None:
-        tensor = node.variable
-        into[tensor] = self._own(gradient) if tensor not in into else self.add(into[tensor], gradient)
-        for hook in (tensor._post_accumulate_grad_hooks or {}).values():
-            _call_hook(hook, tensor, into)
+    def hooks_of(self, node: Node) -> Hooks | None:
+        return hooks_of(node, node.variable if type(node) is _Accumulate else None)
 
-    def _own(self, gradient: Tensor) -> Tensor:
-        """The gradient for one tensor alone: a copy where another's has the same memory, or where it has gaps."""
-        if gradient.layout is not torch.strided:
-            return gradient
-        memory = gradient.untyped_storage().data_ptr()
-        if memory in self._kept or not gradient.is_contiguous():
-            gradient = gradient.clone(memory_format=torch.contiguous_format)
-            memory = gradient.untyped_storage().data_ptr()
-        self._kept.add(memory)
-        return gradient
+    def keep(self, into: dict[Any, Any], before: dict[Any, Any], node: Node, gradients: list[Any]) -> None:
+        self._accumulator.take(into, before, node.variable, gradients)
+
+
+class _Roots:
+    """What an engine's run begins with: nodes, and gradients for them.
+
+    The engine takes none that is not defined from Python, though it runs nodes on such ones. A node that gets no other
+    is given zeros, which are taken away from it after the hooks of its tensors: those see zeros.
+    """
+
+    def __init__(self, starts: dict[Node, Any]) -> None:
+        self._starts = starts
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> _Roots:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def given(self) -> tuple[tuple[GradientEdge, ...], tuple[Tensor, ...]]:
+        """Edges and gradients, once: they are taken out of what was said, since a leaf keeps what nothing else has."""
+        edges, defined = [], []
+        for node, gradients in self._starts.items():
+            if not any(map(_is_defined, gradients)):
+                meta = node._input_metadata[0]
+                gradients = [torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device)]
+                self._handles.append(node.register_prehook(_Undefine()))
+            for at, gradient in enumerate(gradients):
+                if _is_defined(gradient):
+                    edges.append(GradientEdge(node, at))
+                    defined.append(gradient)
+        self._starts.clear()
+        return tuple(edges), tuple(defined)
+
+
+def _is_defined(gradient: Any) -> bool:
+    return gradient is not None and gradient is not UNDEFINED
+
+
+def _any(gradients: Sequence[Any]) -> bool:
+    return any(gradient is not None for gradient in gradients)
+
+
+class _Undefine:
+    """A hook that takes a node's gradients away. It does so to its own thread: another may run the same node."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def __call__(self, gradients: Sequence[Tensor | None]) -> tuple[None, ...] | None:
+        return (None,) * len(gradients) if threading.get_ident() == self._thread else None
 
 
 class _Stop(Exception):
@@ -180,24 +232,3 @@ class _Stop(Exception):
         if threading.get_ident() == self._thread:
             self.made = made
             raise self
-
-
-def _run(
-    edges: tuple[GradientEdge, ...], gradients: tuple[Tensor, ...], wanted: tuple[GradientEdge, ...], retain: bool
-) -> Sequence[Tensor | None]:
-    results: Sequence[Tensor | None] = _engine_run(
-        edges, gradients, retain, False, wanted, allow_unreachable=True, accumulate_grad=False
-    )
-    return results
-
-
-def _call_hook(hook: Any, tensor: Tensor, into: dict[Any, Any]) -> None:
-    """A post-accumulate-grad hook finds the gradient in `.grad`, and what it leaves there is the context's."""
-    with borrowed((tensor,)):
-        tensor.grad = into[tensor]
-        hook(tensor)
-        after = tensor.grad
-    if after is None:
-        del into[tensor]
-    else:
-        into[tensor] = after

@@ -6,6 +6,7 @@ locks: one thread at a time.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -14,6 +15,18 @@ from .errors import AutogradError
 Node = Any  # hashable; torch's are dict keys by identity
 Gradient = Any
 Edge = tuple[Node | None, int]  # the input number `int` of a node; None where no gradient is wanted
+
+
+class Undefined(enum.Enum):
+    """A gradient that came and is not defined: its node runs. Where None stands, none came.
+
+    A message can carry tensors of which only some lead to the roots; behind the others nothing runs in plain autograd.
+    """
+
+    UNDEFINED = enum.auto()
+
+
+UNDEFINED = Undefined.UNDEFINED
 
 
 class LocalGraph(Protocol):
@@ -63,7 +76,7 @@ class Work:
                     counts[following] = counts.get(following, 0) + 1
 
     def give(self, edges: Sequence[Edge], gradients: Sequence[Gradient | None]) -> None:
-        """Gradients arrive along edges, one for each; None is one that is not defined."""
+        """Gradients arrive along edges, one for each, or None."""
         for (node, at), gradient in zip(edges, gradients, strict=True):
             if node is not None:
                 self.put(node, at, gradient)
@@ -77,7 +90,10 @@ class Work:
         if buffer is None:
             buffer = self._buffers[node] = [None] * self.graph.inputs_of(node)
         there = buffer[at]
-        buffer[at] = gradient if there is None else self.graph.add(there, gradient)
+        if there is None or there is UNDEFINED:
+            buffer[at] = gradient
+        elif gradient is not UNDEFINED:
+            buffer[at] = self.graph.add(there, gradient)
 
     def spend(self, node: Node, times: int = 1) -> None:
         """So many of the gradients that a node waits for have come.

@@ -46,13 +46,13 @@ class Arena:
         self._used: list[tuple[int, int, int]] = []  # begin, end and slot, in the order of addresses
         self._free = list(range(SLOTS - 1, -1, -1))
 
-    def lay(self, tensor: Tensor) -> tuple[int, int] | None:
+    def lay(self, tensor: Tensor, strides: tuple[int, ...] = ()) -> tuple[int, int] | None:
         """Copy a plain dense tensor into a slot: its number and place; None if there is no room."""
         code, shape = CODES[tensor.dtype], tuple(tensor.shape)
         found = self._reserve(-(-size(code, shape) // PAGE_BYTES) * PAGE_BYTES)
         if found is not None:
             # By this thread alone: torch's copy would wake its threads, and wait for the last of them.
-            np.copyto(array(self._map, code, shape, found[1]), elements(tensor))
+            np.copyto(array(self._map, code, shape, strides, found[1]), elements(tensor))
         return found
 
     def take_back(self, slot: int) -> None:
@@ -122,13 +122,15 @@ class Window:
         self._leases: dict[int, _Lease] = {}
         self._process = os.getpid()
 
-    def tensor(self, slot: int, offset: int, code: int, shape: tuple[int, ...]) -> Tensor:
+    def tensor(
+        self, slot: int, offset: int, code: int, shape: tuple[int, ...], strides: tuple[int, ...] = ()
+    ) -> Tensor:
         """The tensor in a slot, which is freed when the tensor dies. Raises FrameRefused for a slot that cannot be."""
         nbytes = size(code, shape)
         if not (slot < SLOTS and HEAD_BYTES <= offset <= self.bytes - nbytes) or offset % PAGE_BYTES or not nbytes:
             raise FrameRefused(f"slot {slot} of {SLOTS} at {offset} with {nbytes} bytes is not in the {self.bytes} "
                                "bytes of the shared memory")  # fmt: skip
-        memory = array(self._map, code, shape, offset)
+        memory = array(self._map, code, shape, strides, offset)
         lease = _Lease(memory, self._over)
         lease.slot = slot
         self._leases[slot] = lease

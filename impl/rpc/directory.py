@@ -23,7 +23,7 @@ from trystate.model.errors import UsageError
 from .errors import RpcError, RpcTimeout
 from .options import Options
 
-VERSION = 1
+VERSION = 2
 NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 WORKER_MAX = (1 << 16) - 1  # a worker has 16 bits in the ids of others
 ENTRY_BYTES_MAX = 4096

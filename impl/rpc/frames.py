@@ -19,12 +19,26 @@ from torch import Tensor
 from .arena import Arena, Window
 from .errors import FrameRefused, LimitExceeded
 from .limits import Limits
-from .tensors import CODES, DTYPES, array, check_count, elements, plain, size, tensor_on
+from .tensors import (
+    CODES,
+    DTYPES,
+    are_dense,
+    array,
+    check_count,
+    elements,
+    flat,
+    plain,
+    size,
+    strides_of,
+    tensor_on,
+)
 
 Tensors: TypeAlias = Sequence[Tensor | None]
 
 HEAD = Struct("<BBHIIIQ")  # kind, flags, tensors, bytes of descriptions, body and metadata, number of the request
-DESCRIPTION = Struct("<BBBB")  # place, dtype, dimensions, flags; then each dimension, then the slot if it has one
+# place, dtype, dimensions, flags; then each dimension, then each stride if it is not contiguous, then the slot if there
+# is one
+DESCRIPTION = Struct("<BBBB")
 SLOT = Struct("<IQ")
 DIMENSIONS = [Struct(f"<{count}Q") for count in range(65)]
 DIMENSIONS_MAX = 64
@@ -57,6 +71,7 @@ class Place(enum.IntEnum):
 
 
 COALESCED = 1  # a sparse tensor's
+STRIDED = 2  # a dense tensor that is not contiguous
 
 
 class Frame(NamedTuple):
@@ -129,23 +144,26 @@ class _Writer:
             self.add(tensor._indices())
             self.add(tensor._values())
             return
-        nbytes = tensor.numel() * tensor.itemsize
-        if self.arena is not None and nbytes >= self.shared_from and (found := self.arena.lay(tensor)):
+        nbytes, strides = tensor.numel() * tensor.itemsize, strides_of(tensor)
+        flags = STRIDED if strides else 0
+        if self.arena is not None and nbytes >= self.shared_from and (found := self.arena.lay(tensor, strides)):
             self.slots.append(found[0])
-            self._describe(Place.SLOT, tensor)
+            self._describe(Place.SLOT, tensor, flags, strides)
             self.descriptions.append(SLOT.pack(*found))
             return
-        self._describe(Place.HERE, tensor)
+        self._describe(Place.HERE, tensor, flags, strides)
         if nbytes:
-            self.pieces.append(elements(tensor.contiguous()).reshape(-1).view(np.uint8))
+            self.pieces.append(elements(flat(tensor, strides)).view(np.uint8))
             self.size += nbytes
 
-    def _describe(self, place: Place, tensor: Tensor, flags: int = 0) -> None:
+    def _describe(self, place: Place, tensor: Tensor, flags: int, strides: tuple[int, ...] = ()) -> None:
         shape = tensor.shape
         if len(shape) > DIMENSIONS_MAX:
             raise LimitExceeded(f"a tensor of {len(shape)} dimensions > {DIMENSIONS_MAX}: reshape it")
         self.descriptions.append(DESCRIPTION.pack(place, CODES[tensor.dtype], len(shape), flags))
         self.descriptions.append(DIMENSIONS[len(shape)].pack(*shape))
+        if strides:
+            self.descriptions.append(DIMENSIONS[len(shape)].pack(*strides))
 
 
 class Parser:
@@ -212,7 +230,7 @@ class Parser:
         if body > limits.body_bytes or metadata > limits.metadata_bytes or count > limits.tensors:
             raise FrameRefused(f"a frame with a body of {body} bytes, metadata of {metadata} and {count} tensors > "
                                f"{limits.body_bytes}, {limits.metadata_bytes} and {limits.tensors}")  # fmt: skip
-        if described > 3 * count * (DESCRIPTION.size + 8 * DIMENSIONS_MAX + SLOT.size):
+        if described > 3 * count * (DESCRIPTION.size + 16 * DIMENSIONS_MAX + SLOT.size):
             raise FrameRefused(f"{count} tensors cannot take {described} bytes to describe")
         front = HEAD.size + described + body + metadata
         if available < front:
@@ -285,17 +303,22 @@ class _Reader:
         shape = self._read(DIMENSIONS[dimensions])
         if dimensions and max(shape) > DIMENSION_MAX:
             raise FrameRefused(f"a tensor of shape {shape}")
+        strides: tuple[int, ...] = ()
+        if flags & STRIDED and place != Place.SPARSE:
+            strides = self._read(DIMENSIONS[dimensions])
+            if max(strides, default=0) > DIMENSION_MAX or not are_dense(shape, strides):
+                raise FrameRefused(f"a tensor of shape {shape} and strides {strides}")
         if place == Place.HERE:
-            return self._here(code, shape)
+            return self._here(code, shape, strides)
         if place == Place.SLOT and self.window is not None:
             slot, offset = self._read(SLOT)
-            return self.window.tensor(slot, offset, code, shape)
+            return self.window.tensor(slot, offset, code, shape, strides)
         if place == Place.SPARSE and index is not None:
             self._sparse(index, code, shape, bool(flags & COALESCED))
             return None
         raise FrameRefused(f"a tensor in place {place}")
 
-    def _here(self, code: int, shape: tuple[int, ...]) -> Tensor:
+    def _here(self, code: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
         nbytes = size(code, shape)
         self.bytes += nbytes
         if self.bytes > self.limits.tensor_bytes:
@@ -303,7 +326,7 @@ class _Reader:
         raw = np.empty(nbytes, np.uint8)
         if nbytes:
             self.targets.append(raw.data)
-        return tensor_on(array(raw, code, shape), code)
+        return tensor_on(array(raw, code, shape, strides), code)
 
     def _sparse(self, place: int, code: int, shape: tuple[int, ...], coalesced: bool) -> None:
         indices, values = self.tensor(), self.tensor()

@@ -63,8 +63,11 @@ def find(name: str, modules: Modules, limit: int) -> Callable[..., Any]:
     home, _, path = name.partition(":")
     check_name(name, modules)  # before its module is imported
     try:
-        module = sys.modules.get(home) or importlib.import_module(home)
-        found = _walk(module, path)
+        try:
+            found = _walk(sys.modules.get(home) or importlib.import_module(home), path)
+        except AttributeError:
+            # Another thread is importing the module, which it has begun by itself: its end is waited for.
+            found = _walk(importlib.import_module(home), path)
     except (ImportError, AttributeError, ValueError) as error:
         raise NotAllowed(
             f"{name!r} is not to be found here ({error}): see that all workers have the same code"

@@ -1,6 +1,7 @@
 """Tensors as bytes and back, without a copy where their memory allows it.
 
-Rule: what is not a dense tensor of this machine's main memory is either taken apart into such, or refused by name.
+Rule: what is not a dense tensor of this machine's main memory is either taken apart into such, or refused by name. A
+tensor arrives with the strides that its `clone()` has: its own, unless its elements overlap or have gaps between them.
 """
 
 from __future__ import annotations
@@ -56,9 +57,37 @@ def elements(tensor: Tensor) -> np.ndarray[Any, Any]:
     return tensor.numpy() if stand_in is None else tensor.view(stand_in).numpy()
 
 
-def array(buffer: Any, code: int, shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
+def strides_of(tensor: Tensor) -> tuple[int, ...]:
+    """The strides, in elements, with which a `plain`, dense tensor travels; none for those of a contiguous one."""
+    return () if tensor.is_contiguous() else torch.empty_like(tensor, device="meta").stride()
+
+
+def flat(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """The elements of a `plain`, dense tensor in the order of `strides_of` it; without a copy if they lie so."""
+    if strides and tensor.stride() != strides:
+        tensor = tensor.clone()
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def are_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether the elements neither overlap nor have gaps between them."""
+    expected = 1
+    for stride, length in sorted(zip(strides, shape, strict=True)):
+        if length != 1:
+            if stride != expected:
+                return False
+            expected *= length
+    return expected > 0
+
+
+def array(
+    buffer: Any, code: int, shape: tuple[int, ...], strides: tuple[int, ...] = (), offset: int = 0
+) -> np.ndarray[Any, Any]:
     """The memory of a tensor in a buffer."""
-    return np.ndarray(shape, NUMPY[code], buffer, offset)
+    if not strides:
+        return np.ndarray(shape, NUMPY[code], buffer, offset)
+    itemsize = NUMPY[code].itemsize
+    return np.ndarray(shape, NUMPY[code], buffer, offset, [stride * itemsize for stride in strides])
 
 
 def tensor_on(memory: np.ndarray[Any, Any], code: int) -> Tensor:

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from .outcomes import Outcome
 from .programs import Program
-from .running import Outcome, Tensors, dense
+from .running import Tensors, of_plain
 
 WAIT_SECONDS = 30.0  # for a gradient, on a busy machine
 ABOVE = 1 << 40  # sequence numbers of what is to run before any send
@@ -145,6 +146,4 @@ def run_in_blocks(program: Program) -> Outcome:
     for each, retain in program.run(world):
         world.backward(each, retain)
         roots += (value.detach() for value in each)
-    parameters = world.parameters
-    grads = {key: dense(p.grad) for key, p in parameters.items() if p.grad is not None}
-    return Outcome(grads, tuple(roots), dict(world.accumulated))
+    return of_plain(world, roots)

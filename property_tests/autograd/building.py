@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from torch import Tensor
 
-from .operations import IN_PLACE, OPERATIONS, ROWS, SIDE, Feature, is_table
+from .operations import IN_PLACE, LAYOUTS, OPERATIONS, ROWS, SIDE, Feature, is_table
 from .programs import (
     AfterHook,
     Begin,
@@ -27,6 +27,7 @@ from .programs import (
     Finish,
     Hook,
     Leaf,
+    NodeHook,
     Pass,
     Program,
     Raise,
@@ -39,6 +40,7 @@ from .running import Tensors
 Choose = Callable[[int], int]  # of n: 0 to n - 1
 NAMES = 3  # of parameters of a worker, for each kind
 SHAPES = ((SIDE, SIDE), (SIDE,), (SIDE, 1), (1, SIDE), ())
+IMAGE = (2, 3, 2, 2)
 CALLS_MAX = 24  # made by a program; blocks call blocks that call blocks
 
 
@@ -183,7 +185,7 @@ class Builder:
                 kinds.append(self._try)
         if Feature.IN_PLACE in self._features:
             kinds.append(self._change)
-        if self._features & {Feature.HOOKS, Feature.CLAMPS, Feature.AFTER_HOOKS}:
+        if self._features & set(HOOK_KINDS.values()):
             kinds.append(self._hook)
         for _ in range(1 + self._choose(steps_max)):
             kinds[self._choose(len(kinds))](draft)
@@ -197,7 +199,7 @@ class Builder:
         name = f"{kind}{self._choose(NAMES)}"
         key = draft.worker, name
         if key not in self._leaves:
-            self._leaves[key] = Leaf(name, self._shape(kind), self._dtype())
+            self._leaves[key] = Leaf(name, self._shape(kind), self._dtype(), self._layout())
         self._take(draft, self._leaves[key])
 
     def _shape(self, kind: str) -> tuple[int, ...]:
@@ -205,9 +207,14 @@ class Builder:
             return ()
         if kind == "table" and self._features & {Feature.EMBEDDING, Feature.SPARSE}:
             return (ROWS, SIDE)
+        if kind == "other" and Feature.STRIDES in self._features and not self._choose(2):
+            return IMAGE
         if kind == "other" and Feature.BROADCAST in self._features:
             return SHAPES[self._choose(len(SHAPES))]
         return (SIDE, SIDE)
+
+    def _layout(self) -> str:
+        return list(LAYOUTS)[self._choose(len(LAYOUTS))] if Feature.STRIDES in self._features else ""
 
     def _dtype(self) -> str:
         dtypes = ["float64"]
@@ -228,6 +235,9 @@ class Builder:
     def _do_something(self, draft: Draft) -> None:
         names = ["add"] if self._options.counted else list(OPERATIONS)
         names = [n for n in names if OPERATIONS[n].feature in {None, *self._features}]
+        special = [n for n in names if OPERATIONS[n].feature is not None]
+        if special and self._choose(2):
+            names = special
         operation = names[self._choose(len(names))]
         takes, accepts = OPERATIONS[operation].takes, OPERATIONS[operation].accepts
         pairs = itertools.product(range(len(draft.values)), repeat=takes)
@@ -331,10 +341,11 @@ class Builder:
     def _hook(self, draft: Draft) -> None:
         kinds = [kind for kind, feature in HOOK_KINDS.items() if feature in self._features]
         kind = kinds[self._choose(len(kinds))]
-        if kind == "after":
+        if kind in ("after", "node"):
             names = [step.name for step in draft.steps if isinstance(step, Leaf)]
             if names:
-                self._take(draft, AfterHook(names[self._choose(len(names))]))
+                name = names[self._choose(len(names))]
+                self._take(draft, AfterHook(name) if kind == "after" else NodeHook(name))
             return
         candidates = [k for k, v in enumerate(draft.values) if v.requires_grad and self._can_be_hooked(v, kind)]
         if candidates:
@@ -349,7 +360,12 @@ class Builder:
         return not value.is_complex() and not (Feature.SPARSE in self._features and is_table(value))
 
 
-HOOK_KINDS = {"double": Feature.HOOKS, "clamp": Feature.CLAMPS, "after": Feature.AFTER_HOOKS}
+HOOK_KINDS = {
+    "double": Feature.HOOKS,
+    "clamp": Feature.CLAMPS,
+    "after": Feature.AFTER_HOOKS,
+    "node": Feature.NODE_HOOKS,
+}
 
 
 def _signature(values: Sequence[Tensor]) -> list[tuple[object, ...]]:

@@ -8,14 +8,18 @@ from typing import Any
 from unittest import mock
 
 from trystate.impl.autograd import api
+from trystate.impl.autograd.accumulating import Accumulator
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.driver import Driver
 from trystate.impl.autograd.errors import ContextError
+from trystate.impl.autograd.messages import Backward
 from trystate.impl.autograd.part import LocalPass
 from trystate.impl.autograd.running import Runner
 from trystate.impl.autograd.torch_graph import TorchGraph
 from trystate.impl.autograd.work import Work
 from trystate.impl.rpc.invocations import FETCH, Invocations
+
+from .operations import Feature
 
 Right = Callable[..., Any]
 
@@ -38,11 +42,26 @@ def early(right: Right) -> Right:
 def unannounced(right: Right) -> Right:
     """Nobody is told that a gradient has been accumulated."""
 
-    def keep(graph: TorchGraph, into: dict[Any, Any], node: Any, gradient: Any) -> None:
-        with mock.patch.object(node.variable, "_post_accumulate_grad_hooks", None):
-            right(graph, into, node, gradient)
+    def take(accumulator: Accumulator, into: Any, before: Any, tensor: Any, gradients: Any) -> None:
+        with mock.patch.object(tensor, "_post_accumulate_grad_hooks", None):
+            right(accumulator, into, before, tensor, gradients)
 
-    return keep
+    return take
+
+
+def unhooked(right: Right) -> Right:
+    """Hooks of nodes that accumulate are not run."""
+    return lambda graph, node: None
+
+
+def stolen(right: Right) -> Right:
+    """A gradient keeps the memory that it has."""
+    return lambda accumulator, tensor, gradients: gradients.pop().detach()
+
+
+def unsaid(right: Right) -> Right:
+    """Another worker does not hear that a gradient came and is not defined."""
+    return lambda message, gradients: list(gradients)
 
 
 def everything(right: Right) -> Right:
@@ -98,7 +117,10 @@ DEFECTS: Mapping[str, tuple[type, str, Callable[[Right], Right]]] = {
     "lost path": (TorchGraph, "add", lost_path),
     "freed": (TorchGraph, "run_region", freed),
     "early": (TorchGraph, "tolerates", early),
-    "unannounced": (TorchGraph, "keep", unannounced),
+    "unannounced": (Accumulator, "take", unannounced),
+    "unhooked": (TorchGraph, "hooks_of", unhooked),
+    "stolen": (Accumulator, "_own", stolen),
+    "unsaid": (Backward, "marked", unsaid),
     "everything": (Runner, "count", everything),
     "unrecorded": (Invocations, "begin", unrecorded),
     "plain": (Driver, "answer_metadata", plain),
@@ -106,7 +128,16 @@ DEFECTS: Mapping[str, tuple[type, str, Callable[[Right], Right]]] = {
     "deaf": (LocalPass, "answered", deaf),
     "untold": (Container, "_tell", untold),
 }
-PROGRAMS = ("lost path", "freed", "early", "unannounced")  # what programs show that are known beforehand
+# What programs show that are known beforehand, and features of those that show it.
+PROGRAMS: Mapping[str, tuple[Feature, ...]] = {
+    "lost path": (),
+    "freed": (),
+    "early": (),
+    "unannounced": (),
+    "unhooked": (Feature.NODE_HOOKS,),
+    "stolen": (Feature.KEPT,),
+    "unsaid": (Feature.UNDEFINED,),
+}
 STEPS = (
     "lost path",
     "freed",

@@ -101,7 +101,7 @@ class PassSteps:
             ships.container.received(ships.context, takes.number, self.message[p], pair.recv)
 
     def _seat(self, worker: int) -> Seat:
-        container = self.container_class(worker, self.graph.workers, lambda one, other: one + other)
+        container = self.container_class(worker, self.graph.workers)
         context = container.heard(self.number)
         assert context is not None
         return Seat(worker, container, context)
@@ -252,7 +252,7 @@ class PassSteps:
             send = self.graph.nodes[self.graph.pairs[self.graph.pair_of[node]].send]
             self._do(seat, part.ship(recv, [gradient] * len(send.feeds)))
         elif kind is K.ACCUMULATE:
-            seat.runner.gradients[node] = gradient
+            seat.runner.gradients[node] = seat.context.gradients.get(node, 0) + gradient
         else:
             edges = [(fed, 0) for fed in self.graph.nodes[node].feeds]
             work.give(edges, [gradient] * len(edges))

@@ -20,7 +20,7 @@ from trystate.model.checker.kernel import Instance
 from trystate.model.language import State, SymbolicState
 
 from .graphs import Graph, Kind, Node
-from .running import Key
+from .outcomes import Key
 
 KINDS = {Kind.PLAIN: NodeKind.OP, Kind.LEAF: NodeKind.ACCUMULATE, Kind.SEND: NodeKind.SEND, Kind.RECV: NodeKind.RECV}
 EDITIONS = {Mode.FAST: Edition.TRYSTATE, Mode.SMART: Edition.SMART}

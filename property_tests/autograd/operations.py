@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import itertools
 import os
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,12 +35,16 @@ class Feature(enum.Enum):
     HOOKS = "hooks on tensors"
     CLAMPS = "hooks that are not linear: right only on a complete gradient"
     AFTER_HOOKS = "hooks on parameters, for after their gradient is accumulated"
+    NODE_HOOKS = "hooks on the nodes that accumulate, for before and after"
     SEVERAL_RESULTS = "functions of several results, not all of which are used"
     CUSTOM = "torch.autograd.Function"
     CHECKPOINT = "what is made again in the backward pass, as by torch.utils.checkpoint"
     EMBEDDING = "embedding"
     SPARSE = "embedding with sparse gradients"
     DETACHED = "values that need no gradient"
+    STRIDES = "parameters, values and gradients that are not contiguous, overlap or have gaps"
+    UNDEFINED = "gradients that are not defined, and functions that run on them"
+    KEPT = "gradients that something else holds"
     ASYNC = "calls that are not waited for at once"
     REMOTE = "results of calls that stay where they are, and are fetched"
     SELF_CALLS = "a worker that calls itself"
@@ -77,6 +82,106 @@ class Fork(torch.autograd.Function):
     def backward(ctx: Any, first: Tensor | None, second: Tensor | None) -> Tensor | None:
         parts = [g * k for g, k in ((first, 2), (second, 3)) if g is not None]
         return sum(parts[1:], parts[0]) if parts else None
+
+
+class Adds(torch.autograd.Function):
+    """Adds to its gradient, which torch makes zeros if it is not defined."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad + 0.125
+
+
+class Nothing(torch.autograd.Function):
+    """Gives its first operand no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, *operands: Tensor) -> Tensor:
+        return sum(operands[1:], operands[0] * 1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return tuple(grad * 0.5 if number else None for number, needed in enumerate(ctx.needs_input_grad))
+
+
+class Keeps(torch.autograd.Function):
+    """Its gradient is a tensor that it keeps."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        kept = torch.full_like(grad, 0.0625)
+        KEPT.append(kept)
+        return kept
+
+
+class Holds(torch.autograd.Function):
+    """Keeps the gradient that it passes on."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        KEPT.append(grad)
+        return grad
+
+
+class Turns(torch.autograd.Function):
+    """Its gradient lies in memory in another order, or many of its elements in one place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, spread: bool) -> Tensor:
+        ctx.spread = spread
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return spread(grad) if ctx.spread else turned(grad), None
+
+
+KEPT: deque[Tensor] = deque(maxlen=64)  # more than the programs that run at once keep
+
+
+def turned(x: Tensor) -> Tensor:
+    """The same, the first dimension innermost."""
+    reversed_ = tuple(reversed(range(x.ndim)))
+    return x.permute(reversed_).contiguous().permute(reversed_)
+
+
+def spread(x: Tensor) -> Tensor:
+    """Its mean, in each place."""
+    return x.mean().expand(x.shape)
+
+
+def with_gaps(x: Tensor) -> Tensor:
+    return torch.stack([x, x], -1)[..., 0]
+
+
+def windows(x: Tensor) -> Tensor:
+    """Rows that overlap."""
+    return (x * 1).contiguous().as_strided((SIDE, SIDE), (3, 1))
+
+
+def last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "": lambda x: x,
+    "turned": turned,
+    "spread": lambda x: x[:1].expand(x.shape) if x.ndim else x,
+    "gaps": with_gaps,
+    "channels_last": lambda x: last(x) if x.ndim == 4 else turned(x),
+}
 
 
 def applied(function: type[torch.autograd.Function], *arguments: object) -> Any:
@@ -171,6 +276,14 @@ def same_square(x: Tensor, y: Tensor) -> bool:
     return of_real(x) and of_real(y) and x.shape == y.shape == (SIDE, SIDE)
 
 
+def is_square(x: Tensor) -> bool:
+    return x.shape == (SIDE, SIDE)
+
+
+def alike(x: Tensor, y: Tensor) -> bool:
+    return x.shape == y.shape and x.dtype == y.dtype
+
+
 def can_halve(x: Tensor) -> bool:
     return x.ndim == 2 and x.shape[0] == SIDE
 
@@ -178,6 +291,10 @@ def can_halve(x: Tensor) -> bool:
 def is_table(x: Tensor) -> bool:
     """Of an embedding; a leaf, since the gradient of what is no leaf cannot be sparse everywhere."""
     return of_real(x) and x.shape == (ROWS, SIDE) and x.is_leaf
+
+
+def are_tables(x: Tensor, y: Tensor) -> bool:
+    return is_table(x) and is_table(y) and x.dtype == y.dtype
 
 
 @dataclass(frozen=True)
@@ -220,7 +337,21 @@ OPERATIONS: Mapping[str, Operation] = {
     "checkpoint": Operation(recomputed, 2, multiply, Feature.CHECKPOINT),
     "embedding": Operation(lambda w: embedded(w, False), 1, is_table, Feature.EMBEDDING),
     "sparse": Operation(lambda w: embedded(w, True), 1, is_table, Feature.SPARSE),
+    "held": Operation(lambda w: embedded(applied(Holds, w), True), 1, is_table, Feature.SPARSE),
+    "sparse_sum": Operation(lambda v, w: embedded(v + w, True), 2, are_tables, Feature.SPARSE),
     "detach": Operation(torch.detach, 1, any_number, Feature.DETACHED),
+    "turned": Operation(turned, 1, any_number, Feature.STRIDES),
+    "spread": Operation(spread, 1, any_number, Feature.STRIDES),
+    "gaps": Operation(with_gaps, 1, any_number, Feature.STRIDES),
+    "windows": Operation(windows, 1, is_square, Feature.STRIDES),
+    "turns": Operation(lambda x: applied(Turns, x, False), 1, any_number, Feature.STRIDES, fresh=True),
+    "spreads": Operation(lambda x: applied(Turns, x, True), 1, any_number, Feature.STRIDES, fresh=True),
+    "flat": Operation(lambda x: x.reshape(-1), 1, any_number, Feature.KEPT),
+    "holds": Operation(lambda x: applied(Holds, x), 1, any_number, Feature.KEPT, fresh=True),
+    "keeps": Operation(lambda x: applied(Keeps, x), 1, any_number, Feature.KEPT, fresh=True),
+    "nothing": Operation(lambda x: applied(Nothing, x), 1, any_number, Feature.UNDEFINED, fresh=True),
+    "one": Operation(lambda x, y: applied(Nothing, x, y), 2, alike, Feature.UNDEFINED, fresh=True),
+    "adds": Operation(lambda x: applied(Adds, x), 1, any_number, Feature.UNDEFINED, fresh=True),
 }
 FOLDS: Mapping[str, Callable[..., Tensor]] = {"mix": mix, "root": root, "total": total}  # of any number of values
 IN_PLACE: Mapping[str, Callable[[Tensor, Tensor], object]] = {

@@ -72,7 +72,10 @@ class Machine(ABC, Generic[V]):
         """From now on the gradient of the value passes through the hook."""
 
     def after_hook(self, worker: int, name: str) -> None:
-        """From now on it is counted how often the gradient of the parameter is accumulated."""
+        """From now on it is noted when the gradient of the parameter is accumulated, and what it is then."""
+
+    def node_hook(self, worker: int, name: str) -> None:
+        """The same of the gradient before and after that; before, a hook that is not linear changes it."""
 
 
 class Step(ABC):
@@ -88,6 +91,7 @@ class Leaf(Step):
     name: str
     shape: tuple[int, ...]
     dtype: str
+    layout: str = ""  # of `operations.LAYOUTS`
 
     def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
         values.append(machine.leaf(worker, self))
@@ -184,6 +188,14 @@ class AfterHook(Step):
 
     def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
         machine.after_hook(worker, self.name)
+
+
+@dataclass(frozen=True)
+class NodeHook(Step):
+    name: str
+
+    def take(self, values: Values[Any], worker: int, machine: Machine[Any]) -> None:
+        machine.node_hook(worker, self.name)
 
 
 @dataclass(frozen=True)

@@ -9,26 +9,25 @@ import contextlib
 import hashlib
 import itertools
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 
-from .operations import FOLDS, HOOKS, IN_PLACE, OPERATIONS, Feature
+from .operations import FOLDS, HOOKS, IN_PLACE, LAYOUTS, OPERATIONS
+from .outcomes import Key, Outcome, Seen, mean
 from .programs import Leaf, Machine, Pending, Program
 from .sides import SIDES, Side, worker
 from .worlds import Failed, Task, World
 
-Key = tuple[int, str]  # a parameter: its worker and its name
 SECONDS = 120.0  # for a batch of programs, on a busy machine
-TOLERANCES = {Feature.DTYPES: 0.25, Feature.COMPLEX: 1e-4}  # of the largest entry; bfloat16 has 8 bits
 PRELOAD = ("torch.distributed.rpc", "trystate.impl.autograd", __name__)  # what worker processes import
 _hooks = threading.Lock()  # of two that are registered at once torch may lose one
-FLOOR = 0.1  # what the largest entry is taken for at least: small sums are made of larger parts
 
 
 class Tensors(Machine[Tensor]):
@@ -37,7 +36,8 @@ class Tensors(Machine[Tensor]):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.parameters: dict[Key, Tensor] = {}
-        self.accumulated: Counter[Key] = Counter()  # how often, of parameters with an after-hook
+        self.seen: dict[Key, list[Seen]] = {}  # by hooks of parameters
+        self._nodes: list[Any] = []  # those that have hooks: who has them keeps them alive
 
     def sent(self, here: int, there: int, values: Sequence[Tensor]) -> list[Tensor]:
         copies = {id(each): each.clone() for each in values}
@@ -62,13 +62,28 @@ class Tensors(Machine[Tensor]):
             value.register_hook(HOOKS[kind])  # type: ignore[no-untyped-call]
 
     def after_hook(self, worker: int, name: str) -> None:
-        key = worker, name
-
-        def count(_: Tensor) -> None:
-            self.accumulated[key] += 1
-
+        parameter, seen = self._hooked(worker, name)
         with _hooks:
-            self.parameters[key].register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(lambda of: seen.append(("accumulated", mean(of.grad))))
+
+    def node_hook(self, worker: int, name: str) -> None:
+        parameter, seen = self._hooked(worker, name)
+        with _hooks:
+            node: Any = get_gradient_edge(parameter).node
+            self._nodes.append(node)
+            node.register_prehook(partial(_before, seen))
+            node.register_hook(lambda made, gradients: seen.append(("after", mean(gradients[0]))))
+
+    def _hooked(self, worker: int, name: str) -> tuple[Any, list[Seen]]:
+        return self.parameters[worker, name], self.seen.setdefault((worker, name), [])
+
+
+def _before(seen: list[Seen], gradients: tuple[Tensor | None]) -> tuple[Tensor | None]:
+    (gradient,) = gradients
+    seen.append(("before", mean(gradient)))
+    if gradient is None or gradient.is_sparse or gradient.is_complex():
+        return gradients
+    return (gradient.clamp(-0.05, 0.05),)
 
 
 def initial(key: Key, leaf: Leaf) -> Tensor:
@@ -77,16 +92,7 @@ def initial(key: Key, leaf: Leaf) -> Tensor:
     dtype = getattr(torch, leaf.dtype)
     wide = torch.complex128 if dtype.is_complex else torch.float64
     numbers = torch.rand(leaf.shape, generator=torch.Generator().manual_seed(seed), dtype=wide) * 2 - 1
-    return numbers.to(dtype).requires_grad_()
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a program left: gradients (dense) of parameters that have one, the roots, how often hooks were called."""
-
-    gradients: Mapping[Key, Tensor]
-    roots: tuple[Tensor, ...]
-    accumulated: Mapping[Key, int]
+    return LAYOUTS[leaf.layout](numbers.to(dtype)).requires_grad_()
 
 
 def run_locally(program: Program) -> Outcome:
@@ -96,37 +102,13 @@ def run_locally(program: Program) -> Outcome:
     for each, retain in program.run(machine):
         torch.autograd.backward(each, retain_graph=retain)
         roots += (value.detach() for value in each)
-    grads = {key: dense(p.grad) for key, p in machine.parameters.items() if p.grad is not None}
-    return Outcome(grads, tuple(roots), dict(machine.accumulated))
+    return of_plain(machine, roots)
 
 
-def dense(x: Tensor) -> Tensor:
-    return x.to_dense() if x.is_sparse else x
-
-
-def differences(program: Program, expected: Outcome, found: Outcome, zeros_are_none: bool = False) -> list[str]:
-    """What is not the same in two outcomes; `zeros_are_none` lets a gradient of zeros be none."""
-    share = max((TOLERANCES.get(Feature[name], 0.0) for name in program.notes), default=0.0) or 1e-9
-    roots = enumerate(zip(expected.roots, found.roots, strict=True))  # sums depend on how a tensor lies in memory
-    wrong = [f"root {k}: {a} and {b}" for k, (a, b) in roots if not _close(a, b, share)]
-    for key in sorted(expected.gradients.keys() | found.gradients.keys()):
-        a, b = expected.gradients.get(key), found.gradients.get(key)
-        if zeros_are_none and all(each is None or not each.any() for each in (a, b)):
-            continue
-        if not _close(a, b, share):
-            wrong.append(f"gradient of {key}: {a} and {b}")
-    if expected.accumulated != found.accumulated:
-        wrong.append(f"hooks called: {expected.accumulated} and {found.accumulated}")
-    return wrong
-
-
-def _close(a: Tensor | None, b: Tensor | None, share: float) -> bool:
-    if a is None or b is None:
-        return a is b
-    if (a.dtype, a.shape) != (b.dtype, b.shape):
-        return False
-    a, b = (each.to(torch.complex128 if a.is_complex() else torch.float64) for each in (a, b))
-    return torch.allclose(a, b, rtol=0, atol=share * max(FLOOR, float(a.abs().max())), equal_nan=True)
+def of_plain(machine: Tensors, roots: Sequence[Tensor]) -> Outcome:
+    """What a program left in `.grad`."""
+    grads = {key: p.grad for key, p in machine.parameters.items() if p.grad is not None}
+    return Outcome.of(grads, roots, machine.seen)
 
 
 # ---- in real processes
@@ -164,12 +146,12 @@ def execute(run: int, block: int, *operands: Tensor) -> list[Tensor]:
     return machine.block(block).run(list(operands), machine)
 
 
-def collected(run: int, context: int, side: str) -> tuple[dict[str, Tensor], dict[str, int]]:
-    """This worker's gradients in a context, and how often its hooks were called, by the names of parameters."""
+def collected(run: int, context: int, side: str) -> tuple[Any, ...]:
+    """What this worker has of a program, as the parts of an outcome."""
     machine = machines[run]
     grads = SIDES[side].autograd.get_gradients(context)
-    mine = {name: dense(grads[p]) for (_, name), p in machine.parameters.items() if p in grads}
-    return mine, {name: times for (_, name), times in machine.accumulated.items()}
+    found = Outcome.of({key: grads[p] for key, p in machine.parameters.items() if p in grads}, (), machine.seen)
+    return found.gradients, found.layouts, found.seen, found.shared
 
 
 def join(rank: int, size: int, sides: Sequence[str], folder: str) -> None:
@@ -202,20 +184,18 @@ def drive(
 def _driven(run: int, side: Side, options: Mapping[str, Any]) -> Outcome | Failed:
     machine = machines[run]
     roots: list[Tensor] = []
-    grads: dict[Key, Tensor] = {}
-    accumulated: dict[Key, int] = {}
+    found = Outcome({}, ())
     try:
         with side.autograd.context() as context:
             for each, retain in machine.program.run(machine):
                 side.autograd.backward(context, each, retain_graph=retain, **options)
                 roots += (value.detach() for value in each)
             for rank in range(machine.program.workers):
-                mine, counts = side.rpc.rpc_sync(worker(rank), collected, args=(run, context, side.name))
-                grads |= {(rank, name): grad for name, grad in mine.items()}
-                accumulated |= {(rank, name): times for name, times in counts.items()}
+                grads, *rest = side.rpc.rpc_sync(worker(rank), collected, args=(run, context, side.name))
+                found = found.joined(Outcome(grads, (), *rest))
     except Exception as error:
         return Failed(type(error).__name__, str(error))
-    return Outcome(grads, tuple(roots), accumulated)
+    return replace(found, roots=tuple(roots))
 
 
 class Runs:

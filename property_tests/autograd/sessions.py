@@ -13,8 +13,9 @@ from typing import Any
 
 from torch import Tensor
 
+from .outcomes import dense
 from .programs import Block, Program, Step, Values
-from .running import Calls, dense, machines
+from .running import Calls, machines
 from .sides import SIDES, Side
 
 POLL_SECONDS = 0.005

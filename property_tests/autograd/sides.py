@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,15 @@ class Side:
 
     def start(self, rank: int, size: int, folder: str) -> None:
         """Join a world of `size` workers that meet in `folder`, which is empty, or holds other worlds' files."""
-        self.rpc.init_rpc(worker(rank), rank=rank, world_size=size, **self._meeting(folder))
+        self.rpc.init_rpc(worker(rank), rank=rank, world_size=size, **self._meeting(rank, folder))
 
-    def _meeting(self, folder: str) -> dict[str, Any]:
+    def _meeting(self, rank: int, folder: str) -> dict[str, Any]:
         method = f"file://{Path(folder) / self.name}"
         if self.is_ours:
             any_function = (self.rpc.FunctionSet.ANY,)  # as torch's
             options = self.rpc.Options(timeout=RPC_SECONDS, pickles=self.rpc.Pickles.ANY, modules=any_function)
+            if rank % 2:  # every other worker sends whatever it sends in shared memory
+                options = replace(options, shared_tensor_bytes=1)
             return {"init_method": method, "options": options}
         return {
             "rpc_backend_options": self.rpc.TensorPipeRpcBackendOptions(init_method=method, rpc_timeout=RPC_SECONDS)

@@ -7,7 +7,6 @@ simulated_tensors.py.
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from trystate.impl.autograd.effects import Answer, Effect, Hear, Over, Request, 
 from trystate.impl.autograd.errors import PassError
 from trystate.impl.autograd.part import Begin, LocalPass
 from trystate.impl.autograd.records import Asker, Recv
-from trystate.impl.autograd.running import Engine, Runner
+from trystate.impl.autograd.running import Engine, Runner, Ship
 from trystate.model.autograd.vocabulary import Mode
 
 DEADLINE = 1000.0
@@ -77,7 +76,7 @@ def take(here: Container, kind: int, body: bytes, gradients: Sequence[Any], aske
     if isinstance(part, PassError):
         return [*effects, Answer(asker, messages.failed(part))]
     if kind == messages.BACKWARD:
-        return effects + part.arrive(said.message, gradients, asker)
+        return effects + part.arrive(said.message, said.marked(gradients), asker)
     return effects + part.mark(said.messages, asker)
 
 
@@ -90,11 +89,10 @@ class Workers:
         chance: Random,
         faults: Faults | None = None,
         make: Callable[..., Container] = Container,
-        add: Callable[[Any, Any], Any] = operator.add,
     ) -> None:
         self.chance, self.faults = chance, faults or Faults()
         self.left = Counter({name: getattr(self.faults, name) for name in Faults.__dataclass_fields__})
-        self.containers = [make(me, count, add) for me in range(count)]
+        self.containers = [make(me, count) for me in range(count)]
         self.dead: set[int] = set()
         self.letters: list[Letter] = []
         self.asked: list[Letter] = []  # all requests; those that are not answered fail when their worker dies
@@ -281,7 +279,7 @@ class Workers:
                 while work.ready and not part.is_over:
                     yield
                     if self.chance.random() < REGIONS:
-                        runner.run(lambda *ships: self._perform(part.me, part.ship(*ships)))
+                        runner.run(self._ship(part))
                     else:
                         self._run_one(part, runner, engine, self.chance.choice(list(work.ready)))
             except Exception as error:
@@ -289,14 +287,14 @@ class Workers:
                 self._perform(part.me, part.fail(told))
 
     def _run_one(self, part: LocalPass, runner: Runner, engine: Engine, node: Any) -> None:
-        work, recv = part.work, part.context.by_node.get(node)
+        work = part.work
         assert work is not None
         gradients = work.take(node)
         if not engine.is_leaf(node):
             work.give(engine.next_edges(node), engine.run(node, gradients))
             return
         (hooked,) = engine.run_region({node: gradients}, [node], part.retain)
-        if recv is not None:
-            self._perform(part.me, part.ship(recv, hooked))
-        elif hooked[0] is not None:
-            engine.keep(runner.gradients, node, hooked[0])
+        runner.deliver({node: hooked}, self._ship(part))
+
+    def _ship(self, part: LocalPass) -> Ship:
+        return lambda *ships: self._perform(part.me, part.ship(*ships))

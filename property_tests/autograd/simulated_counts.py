@@ -20,6 +20,13 @@ from .graphs import Edge, Graph, Kind
 from .simulated import LIKELY, Faults, Workers
 
 
+class Announced:
+    """Hooks that change nothing."""
+
+    def around(self, gradients: list[Any], act: Callable[[list[Any]], None]) -> None:
+        act(gradients)
+
+
 class PathCounts:
     """A worker's part of a graph: integers, and every node adds up what it gets. It implements `Engine`."""
 
@@ -71,12 +78,13 @@ class PathCounts:
                     ready.append(to)
         return [given.get(node, [None] * self.inputs_of(node)) for node in leaves]
 
-    def is_announced(self, node: int) -> bool:
-        return node % 2 == 0
+    def hooks_of(self, node: int) -> Announced | None:
+        return None if node % 2 else Announced()
 
-    def keep(self, into: dict[Any, Any], node: int, gradient: int) -> None:
+    def keep(self, into: dict[Any, Any], before: dict[Any, Any], node: int, gradients: list[Any]) -> None:
         self.ran[node] += 1
-        into[node] = into.get(node, 0) + gradient
+        if gradients[0] is not None:
+            into[node] = into.get(node, before.get(node, 0)) + gradients[0]
 
 
 class World(Workers):

@@ -12,8 +12,9 @@ from trystate.impl.autograd.part import Begin
 from trystate.impl.autograd.running import Engine
 from trystate.model.autograd.vocabulary import Mode
 
+from .outcomes import Outcome
 from .programs import Program
-from .running import Outcome, Tensors, dense
+from .running import Tensors
 from .simulated import Workers
 
 
@@ -43,7 +44,7 @@ class TensorWorkers(Workers):
     """Workers that run a program of real tensors, all in this process: its nodes are torch's, run by the runtime."""
 
     def __init__(self, program: Program, chance: Random) -> None:
-        super().__init__(program.workers, chance, add=torch_graph.add)
+        super().__init__(program.workers, chance)
         self.machine = Recorded(program, self)
         self._program = program
 
@@ -66,5 +67,5 @@ class TensorWorkers(Workers):
             if self.context in container.contexts:
                 mine = container.merge(container.get(self.context))
                 if parameter in mine:
-                    found[worker, name] = dense(mine[parameter])
-        return Outcome(found, tuple(roots), dict(self.machine.accumulated))
+                    found[worker, name] = mine[parameter]
+        return Outcome.of(found, roots, self.machine.seen)

@@ -22,8 +22,9 @@ from . import sessions
 from .building import Builder, Draft, Options
 from .graphs import Drawing, Edge, Graph, Kind
 from .operations import Feature
+from .outcomes import Outcome, dense, differences
 from .programs import Block, Program, Values
-from .running import Outcome, Runs, Tensors, dense, differences
+from .running import Runs, Tensors
 
 SECONDS = 30.0  # for a pass, and until a context is over everywhere, on a busy machine
 ALWAYS = {Feature.ASYNC, Feature.REMOTE, Feature.HOOKS, Feature.IN_PLACE}
@@ -224,9 +225,9 @@ class Distributed(RuleBasedStateMachine):
                 each.take(self._values, 0, self._plain)
                 each.take(self._edges, 0, self._drawing)
             made = self.runs.everywhere(sessions.take, steps, self.sides)[0] if steps else []
-            right = Outcome({}, tuple(value.detach() for value in self._values[before:]), {})
+            right = Outcome({}, tuple(value.detach() for value in self._values[before:]))
             for side, values in zip(self.sides, made, strict=bool(steps)):
-                self._compare(side, right, Outcome({}, tuple(values), {}))
+                self._compare(side, right, Outcome({}, tuple(values)))
             return written
 
     def _compare_gradients(self) -> None:
@@ -235,7 +236,7 @@ class Distributed(RuleBasedStateMachine):
             if self._exact[side]:
                 each = self.runs.everywhere(sessions.gradients, side, self._contexts[side])
                 found = {key: grad for mine in each for key, grad in mine.items()}
-                self._compare(side, Outcome(grads, (), {}), Outcome(found, (), {}))
+                self._compare(side, Outcome(grads, ()), Outcome(found, ()))
 
     def _compare(self, side: str, right: Outcome, found: Outcome) -> None:
         program = Program(self.workers, (), (), self._writer.notes)

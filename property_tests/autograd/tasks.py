@@ -16,6 +16,7 @@ from torch import Tensor
 from trystate.impl import autograd, rpc
 from trystate.impl.autograd import api
 
+from .operations import LAYOUTS
 from .sides import worker
 
 QUIET_SECONDS = 10.0  # within this, what was told has been heard, on a busy machine
@@ -192,13 +193,30 @@ def takes_at_most(tensor_bytes: int) -> int:
 
 
 def a_gradient_that_is_not_sent(size: int) -> tuple[tuple[str, str], list[int]]:
+    # worker2 sends no small tensors in shared memory, which do not count
     x = torch.ones(2, 2, requires_grad=True)
     with autograd.context() as context:
-        made = rpc.rpc_sync("worker1", scale, (x,)).sum()
-        before = rpc.rpc_sync("worker1", takes_at_most, (8,))
+        made = rpc.rpc_sync("worker2", scale, (x,)).sum()
+        before = rpc.rpc_sync("worker2", takes_at_most, (8,))
         found = error_of(lambda: autograd.backward(context, [made]))
-        rpc.rpc_sync("worker1", takes_at_most, (before,))
+        rpc.rpc_sync("worker2", takes_at_most, (before,))
         return found, [rpc.rpc_sync(worker(k), left)["num_current_backward_passes"] for k in range(size)]
+
+
+def laid(x: Tensor) -> tuple[tuple[int, ...], Tensor]:
+    """How a tensor has arrived, and it."""
+    return x.stride(), x
+
+
+def a_tensor_of(layout: str, rows: int) -> Tensor:
+    return LAYOUTS[layout](torch.rand(rows, 2, 3, 4))
+
+
+def strides_there_and_back(layout: str, rows: int) -> tuple[Any, ...]:
+    """The strides of a tensor's clone, those with which it has arrived and come back, and whether it is the same."""
+    x = a_tensor_of(layout, rows)
+    there, back = rpc.rpc_sync("worker1", laid, (x,))
+    return x.clone().stride(), there, back.stride(), torch.equal(x, back)
 
 
 def the_frames_of_a_pass_with_a_hook(mode: Any) -> tuple[tuple[int, int], bool]:

@@ -23,7 +23,7 @@ Build = Callable[..., Any]  # a container, or what else is to be replaced by a b
 
 
 def container(me: int, workers: int) -> Container:
-    return Container(me, workers, lambda one, other: one + other)
+    return Container(me, workers)
 
 
 class TombstoneSteps:

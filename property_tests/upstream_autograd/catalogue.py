@@ -16,9 +16,8 @@ class Reason(enum.Enum):
     TORCHSCRIPT = "calls TorchScript, which knows torch's C++ modules and no others"
     FAULTY_AGENT = "is about an agent of torch's that loses messages on purpose"
     HANG = "asserts that a pass over an unused call hangs; ours names the call"
-    C_HOOKS = "hooks on a node of torch's own, which keeps them where Python does not see them"
     PROFILER = "looks for names that torch's C++ gives to the profiler"
-    SAME_MEMORY = "asserts which gradients share memory, which torch decides by C++ reference counts"
+    COPIES = "asserts that two gradients with one memory are both copied; the last keeps it, as in plain autograd"
 
 
 _D = "DistAutogradTest."
@@ -27,10 +26,8 @@ EXCLUDED: Mapping[str, Reason] = {
     _D + "test_trainer_ps_torchscript_functions": Reason.TORCHSCRIPT,
     _D + "test_backward_simple_script_call": Reason.TORCHSCRIPT,
     "TensorPipeAgentDistAutogradTest.test_backward_simple_script_call_sparse": Reason.TORCHSCRIPT,
-    _D + "test_post_hooks": Reason.C_HOOKS,
     _D + "test_dist_autograd_profiling": Reason.PROFILER,
-    _D + "test_no_grad_copy": Reason.SAME_MEMORY,
-    _D + "test_no_grad_copy_sparse": Reason.SAME_MEMORY,
+    _D + "test_no_grad_copy": Reason.COPIES,
 }
 SUITES: Mapping[str, Reason] = {
     "CudaDistAutogradTest": Reason.CUDA,
