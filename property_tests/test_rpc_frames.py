@@ -40,10 +40,11 @@ def tensors(draw: st.DrawFn) -> Tensor | None:
     turned = draw(st.booleans())
     if shape and turned:
         tensor = tensor.transpose(0, -1)[:: draw(st.integers(1, 2))]
-    if shape and draw(st.booleans()):
+    laid = draw(st.sampled_from(["as it is", "permuted", "expanded"]))
+    if shape and laid == "permuted":
         order: list[int] = draw(st.permutations(range(tensor.ndim)))
         tensor = tensor.permute(order)
-    elif shape and draw(st.booleans()):
+    elif shape and laid == "expanded":
         tensor = tensor[..., :1].expand(tensor.shape)
     return tensor.conj() if tensor.dtype in (torch.complex64, torch.complex128) and draw(st.booleans()) else tensor
 
