@@ -350,7 +350,7 @@ class _Part:
         self.listed = False  # or maybe
         self.departed = threading.Event()
         self.at_exit: Callable[[], None] = lambda: None  # what atexit knows of this node
-        self.at_end: Finalize[Any, Any] | None = None  # and what multiprocessing does
+        self.at_end: Finalize[Any] | None = None  # and what multiprocessing does
 
     @property
     def serves(self) -> bool:
