@@ -120,20 +120,17 @@ def test_torchrun_meets_at_our_server(tmp_path: Path, alone: dict[str, list[floa
         trained_alike(running, 4, alone)
 
 
-@pytest.mark.parametrize("disabled", ["0", "1"] if NIGHTLY else ["0"])
-def test_torchrun_restarts_its_workers_over_our_server(
-    tmp_path: Path, alone: dict[str, list[float]], disabled: str
-) -> None:
-    """Also where torch 2.13's agents keep one store for all attempts, as they do without this variable.
+def test_torchrun_restarts_its_workers_over_our_server(tmp_path: Path, alone: dict[str, list[float]]) -> None:
+    """Each attempt has a store of its own, which rank 0 brings along.
 
-    There gloo connects to the addresses of the attempt before (dynamic_rendezvous.py: next_rendezvous,
-    _bootstrap_store_info), except by our URLs.
+    Without this variable torch 2.13's agents keep one store for all attempts (dynamic_rendezvous.py: next_rendezvous,
+    _bootstrap_store_info), and gloo connects to addresses that the attempt before left there.
     """
-    variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": disabled}
+    own_stores = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     job = {"url": "trystate-env://", "failures": 1}
     with (
         TCPStoreServer() as server,
-        agents(tmp_path, server.port, "--max-restarts=1", variables=variables, **job) as running,
+        agents(tmp_path, server.port, "--max-restarts=1", variables=own_stores, **job) as running,
     ):
         trained_alike(running, 4, alone)
         assert any("as planned" in one.said for one in running)
