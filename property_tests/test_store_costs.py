@@ -200,6 +200,24 @@ def test_small_events_are_counted_as_they_come() -> None:
     assert peak < len(changes) + 256 * KIB, f"{peak} bytes"
 
 
+def test_a_peer_that_asks_for_a_little_at_a_time_and_reads_nothing_costs_what_it_is_answered() -> None:
+    """A bytes object for each answer of four bytes would be ten times as much."""
+    room = Room()
+    peer, asked = room.peer(), 20_000
+
+    def ask() -> None:
+        for _ in range(asked):
+            room.service.received(peer.session, PING, room.now)
+            for session in room.service.take_pending():
+                room.service.unsent(session, 1)  # the transport holds something
+
+    peak = cost_of_memory(ask)
+    assert peak < 3 * 4 * asked, f"{peak} bytes"
+    room.service.unsent(peer.session, 0)
+    room.service.pend(peer.session)
+    assert peer() == PING[1:] * asked
+
+
 def test_watchers_that_do_not_read_share_one_event() -> None:
     """Each counts what it has not read; all together hold it once."""
     size, crowd = 2 * MIB, 100
