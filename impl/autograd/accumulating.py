@@ -91,8 +91,9 @@ def hooks_of(node: Node, tensor: Any = None) -> Hooks | None:
     with _registering:
         for register in (node.register_prehook, node.register_hook):
             handle = register(_none)
-            found.append([hook for hook in handle.hooks_dict_ref().values() if hook is not _none])
-            handle.remove()
+            hooks = handle.hooks_dict_ref()
+            del hooks[handle.id]  # handle.remove() takes longer
+            found.append(list(hooks.values()))
     announced = tensor is not None and tensor._post_accumulate_grad_hooks
     return Hooks(*found) if announced or any(found) else None
 

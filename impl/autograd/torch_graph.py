@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +45,20 @@ class RecvRpc(Function):
 
 
 _Recv: Any = RecvRpc._backward_cls
+
+
+def _noted(register: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Registers hooks of a recv, and notes that it has some: to look for them takes longer."""
+
+    def noting(node: Any, hook: Any) -> Any:
+        node.has_hooks = True
+        return register(node, hook)
+
+    return noting
+
+
+_Recv.has_hooks = False
+_Recv.register_hook, _Recv.register_prehook = _noted(_Recv.register_hook), _noted(_Recv.register_prehook)
 
 
 def attach_recv(context: int, peer: int, tensors: Sequence[Tensor]) -> Node:
@@ -158,7 +172,9 @@ class TorchGraph:
         return found
 
     def hooks_of(self, node: Node) -> Hooks | None:
-        return hooks_of(node, node.variable if type(node) is _Accumulate else None)
+        if type(node) is _Accumulate:
+            return hooks_of(node, node.variable)
+        return hooks_of(node) if node.has_hooks else None
 
     def keep(self, into: dict[Any, Any], before: dict[Any, Any], node: Node, gradients: list[Any]) -> None:
         self._accumulator.take(into, before, node.variable, gradients)

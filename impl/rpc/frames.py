@@ -153,7 +153,7 @@ class _Writer:
             return
         self._describe(Place.HERE, tensor, flags, strides)
         if nbytes:
-            self.pieces.append(elements(flat(tensor, strides)).view(np.uint8))
+            self.pieces.append(elements(flat(tensor, strides)).reshape(-1).view(np.uint8))
             self.size += nbytes
 
     def _describe(self, place: Place, tensor: Tensor, flags: int, strides: tuple[int, ...] = ()) -> None:

@@ -63,8 +63,10 @@ def strides_of(tensor: Tensor) -> tuple[int, ...]:
 
 
 def flat(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
-    """The elements of a `plain`, dense tensor in the order of `strides_of` it; without a copy if they lie so."""
-    if strides and tensor.stride() != strides:
+    """A contiguous tensor of the elements, in the order of `strides_of` the tensor; without a copy if they lie so."""
+    if not strides:
+        return tensor
+    if tensor.stride() != strides:
         tensor = tensor.clone()
     return tensor.as_strided((tensor.numel(),), (1,))
 
