@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import os
+import pkgutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import numpy
 import pytest
 import torch
 from trystate.impl.rpc import FunctionSet, NotAllowed, Options
-from trystate.impl.rpc.allowed import DEFAULT, SERVICES, Modules
+from trystate.impl.rpc.allowed import DEFAULT, SERVICES, Modules, check_name
 from trystate.impl.rpc.functions import find, name_of
 from trystate.model.errors import UsageError
 
@@ -41,18 +44,18 @@ OTHERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function", [*OPERATORS, f.add, f.Counter, offered], ids=str)
-def test_the_default_allows_the_program_and_operators(function: Any) -> None:
-    assert find(name_of(function), DEFAULT, LIMIT) == function
-
-
 def name_of_any(function: Any) -> str:
     """The name that a hostile worker would send, which asks nobody whether there is one."""
     home = getattr(function, "__module__", None) or builtins.__name__
     return f"{home}:{getattr(function, '__qualname__', None) or function.__name__}"
 
 
-@pytest.mark.parametrize("function", OTHERS, ids=str)
+@pytest.mark.parametrize("function", [*OPERATORS, f.add, f.Counter, offered], ids=name_of_any)
+def test_the_default_allows_the_program_and_operators(function: Any) -> None:
+    assert find(name_of(function), DEFAULT, LIMIT) == function
+
+
+@pytest.mark.parametrize("function", OTHERS, ids=name_of_any)
 def test_the_default_allows_nothing_else(function: Any) -> None:
     for name in {name_of_any(function), f"torch:{function.__name__}"}:
         with pytest.raises(NotAllowed, match=r"may not be called here|is not to be found here"):
@@ -68,6 +71,55 @@ def test_the_default_allows_nothing_else(function: Any) -> None:
 def test_no_way_round_leads_to_another_function(name: str) -> None:
     with pytest.raises(NotAllowed):
         find(name, DEFAULT, LIMIT)
+
+
+def test_no_module_of_python_is_the_programs() -> None:
+    """Its own tests are no part of sys.stdlib_module_names, and can run anything."""
+    places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    names = {each.name for each in pkgutil.iter_modules([*places, *(f"{place}/lib-dynload" for place in places)])}
+    assert {"test", "_testcapi", "os"} <= names
+    for name in (*names, "test.support.script_helper", "torch.utils.cpp_extension", "trystate.impl.agent.leash"):
+        with pytest.raises(NotAllowed, match="may not be called here"):
+            check_name(f"{name}:main", (FunctionSet.PROGRAM,))
+
+
+def test_packages_of_ours_and_torchs_are_not_the_programs_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install -e` and `--target` put them beside a program's own modules."""
+    spec = importlib.util.spec_from_file_location("torch", "/opt/libraries/torch/__init__.py")
+    monkeypatch.setattr(torch, "__spec__", spec)
+    for name in ("torch.serialization:load", "trystate.impl.agent.leash:main"):
+        with pytest.raises(NotAllowed, match="may not be called here"):
+            find(name, DEFAULT, LIMIT)
+
+
+class Kept(dict[str, int]):
+    """A value of the program, with methods of its own and one that it has from Python."""
+
+    run = os.system
+
+    def twice(self, number: int) -> int:
+        return 2 * number
+
+
+def test_methods_of_values_are_judged_as_functions_are(tmp_path: Path) -> None:
+    path = str(tmp_path / "made")
+    with world(2) as calls:
+        tensor = calls[0].remote(1, torch.ones, (4,), None, None)
+        assert tensor.rpc_sync().add(1).tolist() == [2.0] * 4
+        with pytest.raises(NotAllowed, match=r"'numpy:ndarray\.tofile' may not be called here"):
+            tensor.remote().numpy().rpc_sync().tofile(path)
+        with pytest.raises(NotAllowed, match=r"'torch\.storage:UntypedStorage\.from_file' may"):
+            tensor.remote().untyped_storage().rpc_sync().from_file(path)
+        module = calls[0].remote(1, torch.nn.Linear, (2, 3), None, None)
+        assert module.rpc_sync().forward(torch.ones(2)).shape == (3,)
+        module.rpc_sync().zero_grad()
+        kept = calls[0].remote(1, Kept, (), None, None)
+        assert kept.rpc_sync().twice(2) == 4
+        with pytest.raises(NotAllowed, match=r"'posix:Kept\.run' may not be called here"):
+            kept.rpc_sync().run(f"touch {path}")
+        plain = calls[0].remote(1, offered, ({"a": 1},), None, None)
+        assert plain.rpc_sync().get("a") == 1
+    assert not Path(path).exists()
 
 
 def test_a_refused_module_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -116,6 +117,20 @@ def test_a_caller_that_learns_nothing_says_no_more_than_before() -> None:
             calls[1].agent.serve(Kind.INQUIRY, lambda incoming, said=answer: incoming.answer(said))  # type: ignore[misc]
             said = text(calls[0], 1, 0.4, f.sleep, 0.6)
             assert "not answered within 0.4 s" in said and RUNS not in said
+
+
+def waits_twice(me: int) -> None:
+    """For two calls of one function on one worker."""
+    for call in [WORLD[me].begin(2, f.sleep, (1.0,), None, None) for _ in range(2)]:
+        call.wait()
+
+
+def test_two_equal_calls_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    with world(3) as calls:
+        assert f"on worker 'C', {RUNS}" in text(calls[0], 1, 0.5, waits_twice, 1)
+    assert reported == []
 
 
 def around(me: int, other: int, left: list[int]) -> None:

@@ -202,7 +202,7 @@ def test_a_function_is_found_while_its_module_is_being_imported(
     while not (module := sys.modules.get("slowly_imported")) or not hasattr(module, "goes_on"):
         time.sleep(0.01)
     threading.Timer(0.1, module.goes_on.set).start()
-    assert find("slowly_imported:late", None, 100) is module.late
+    assert find("slowly_imported:late", ANY, 100) is module.late
     imports.join()
 
 

@@ -402,7 +402,8 @@ class Agent:
 
     def caused_by(self, calls: Collection[Key | None]) -> list[tuple[int, Request]]:
         """The requests that functions of these calls have made and that are not answered, with their numbers."""
-        return [(n, r) for n, r in list(self._requests.items()) if r.cause is not None and r.cause in calls]
+        # Inquiries are made on the thread of a function too, and have no name of a function.
+        return [(n, r) for n, r in list(self._requests.items()) if r.what and r.cause is not None and r.cause in calls]
 
     # The end.
 

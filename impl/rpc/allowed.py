@@ -2,8 +2,9 @@
 
 Another worker has shown the secret, and is trusted with nothing else: it may call each function that `Options.modules`
 allows, with arguments of its choice. A name is judged twice. Before its module is imported, the module of the name must
-be allowed: an import runs code. Afterwards, the module that defines the function must be: a program that imports
-`os.system` has not offered it to others.
+be allowed: an import runs code, and the program's own modules are the only ones that a name can import by default.
+Afterwards, the module that defines the function must be allowed: a program that imports `os.system` has not offered it
+to others. A method that is called through an RRef is judged by the module that defines it, once there is a value.
 
 Rule: this module judges names and functions; `functions` finds them.
 """
@@ -14,6 +15,7 @@ import enum
 import functools
 import importlib.util
 import sys
+import sysconfig
 from pathlib import PurePath
 from typing import Any
 
@@ -26,14 +28,16 @@ from .errors import NotAllowed
 class FunctionSet(enum.Enum):
     """A set of functions that `Options.modules` can allow beside the names of modules."""
 
-    PROGRAM = "those of modules that are neither Python's own nor installed in site-packages"
-    TORCH = "torch's public operators, the methods of tensors, and the classes of torch.nn"
+    PROGRAM = "those of modules that are neither Python's own nor installed in site-packages, nor torch's or trystate's"
+    TORCH = "torch's public operators, the classes of torch.nn, and the methods of tensors, modules and optimizers"
     ANY = "those of every module: other workers can then run anything here, os.system too"
 
 
 Modules = tuple[str | FunctionSet, ...]
 DEFAULT: Modules = (FunctionSet.PROGRAM, FunctionSet.TORCH)
 INSTALLED = {"site-packages", "dist-packages"}  # where installers put packages; Debian's has a name of its own
+PYTHON = tuple(PurePath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))  # its own tests are there too
+NEVER_THE_PROGRAM = ("torch", __name__.partition(".")[0])  # wherever they are installed
 # Parts of a DistributedOptimizer, which it calls on the owners of its parameters, whatever `modules` says.
 SERVICES = frozenset(f"{__name__.rpartition('.rpc.')[0]}.autograd.optimizer:{part}" for part in ("_make", "_step"))
 
@@ -42,6 +46,7 @@ OPERATORS = tuple(
 )  # nothing else there
 WRAPPERS = ("torch.functional", "torch.nn.functional", "torch.nn.init", "torch._tensor")  # operators written in Python
 BUILTIN_HOMES = ("torch", *OPERATORS, "math", "operator")  # of builtins that do not name their module
+CLASSES = ("torch.nn.modules", "torch.optim")  # whose methods a value may have
 FILES = {"from_file"}  # operators that open a file
 
 
@@ -99,6 +104,8 @@ def _is_of_torch(function: Any, home: str) -> bool:
         return True
     if name.startswith("_"):
         return False
+    if any(_is_below(home, module) for module in CLASSES):  # beside methods there are hooks for all modules at once
+        return "." in function.__qualname__
     if home == "torch":  # beside the operators there is all that torch exports, import_ir_module() too
         return name not in FILES and bool(getattr(torch._C._VariableFunctions, name, None) == function)
     return home in WRAPPERS or getattr(function, "__objclass__", None) is torch._C.TensorBase
@@ -106,7 +113,7 @@ def _is_of_torch(function: Any, home: str) -> bool:
 
 def _is_of_the_program(home: str) -> bool:
     top = home.partition(".")[0]
-    return top == "__main__" or (top not in sys.stdlib_module_names and _is_own(top))
+    return top == "__main__" or (top not in (*sys.stdlib_module_names, *NEVER_THE_PROGRAM) and _is_own(top))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -118,8 +125,10 @@ def _is_own(top: str) -> bool:
         return False
     if spec is None:
         return False
-    places = [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
-    return bool(places) and not any(INSTALLED.intersection(PurePath(place or "").parts) for place in places)
+    found = [spec.origin] if spec.has_location else [*(spec.submodule_search_locations or ())]
+    places = [PurePath(place) for place in found if place]
+    installed = (INSTALLED.intersection(place.parts) or any(map(place.is_relative_to, PYTHON)) for place in places)
+    return bool(places) and not any(installed)
 
 
 def _refuse(name: str, home: str | None, modules: Modules) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -78,6 +79,19 @@ def find(name: str, modules: Modules, limit: int) -> Callable[..., Any]:
     defined = _home(found) or (home if home in BUILTIN_HOMES and "." not in path else None)
     check_function(name, found, defined, modules)
     return found  # type: ignore[no-any-return]
+
+
+def method_of(value: object, method: str, modules: Modules) -> Callable[..., Any]:
+    """A method of a value that another worker names. Raises NotAllowed, and AttributeError if there is none."""
+    bound = getattr(value, method)
+    function = getattr(bound, "__func__", bound)
+    home = getattr(function, "__module__", None)
+    if home is None:  # of a type that is written in C: the type itself knows
+        function = inspect.getattr_static(type(value), method, bound)
+        home = _home(function)
+    kind = type(value)
+    check_function(f"{home or kind.__module__}:{kind.__qualname__}.{method}", function, home, modules)
+    return bound  # type: ignore[no-any-return]
 
 
 def async_execution(function: F) -> F:

@@ -16,6 +16,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from .frames import Kind
@@ -80,21 +81,22 @@ class Inquiry:
     """What one late call waits for, as far as is known."""
 
     def __init__(self, agent: Agent, seconds: float) -> None:
-        self._agent, self._seconds = agent, seconds
+        self._agent, self._deadline = agent, monotonic() + seconds
         self._questions = 0
-        self._silent: dict[Path, None] = {}  # the last worker of the path has not answered
-        self._running: dict[Path, None] = {}  # the last call of the path runs, and waits for no other
+        self._silent: dict[int, Path] = {}  # by question: the last worker of the path has not answered
+        self._running: list[Path] = []  # the last call of the path runs, and waits for no other
 
     def ask(self, key: Key, path: Path) -> None:
         """Ask the worker at the end of a path which calls the request `key` waits for."""
-        if self._questions >= QUESTIONS_MAX:
+        left = self._deadline - monotonic()
+        if self._questions >= QUESTIONS_MAX or left <= 0:
             return
         self._questions += 1
-        self._silent[path] = None
-        answered = partial(self._answered, path)
-        self._agent.request(path[-1].to, Kind.INQUIRY, QUESTION.pack(*key), (), self._seconds, answered)
+        self._silent[self._questions] = path
+        answered = partial(self._answered, self._questions, path)
+        self._agent.request(path[-1].to, Kind.INQUIRY, QUESTION.pack(*key), (), left, answered)
 
-    def _answered(self, path: Path, answer: Answer | BaseException) -> None:
+    def _answered(self, question: int, path: Path, answer: Answer | BaseException) -> None:
         """On any thread; must not block."""
         if isinstance(answer, BaseException):
             return  # silent, as it was
@@ -108,12 +110,12 @@ class Inquiry:
             if step.to in self._agent.workers:
                 self.ask((path[-1].to, number), (*path, step))
         if runs and not waits:
-            self._running[path] = None
-        del self._silent[path]
+            self._running.append(path)
+        del self._silent[question]
 
     def result(self) -> str:
         """What is known now, for the text of an error; "" for nothing."""
-        silent, running = max(self._silent, key=len, default=None), max(self._running, key=len, default=None)
+        silent, running = (max(list(paths), key=len, default=None) for paths in (self._silent.values(), self._running))
         if silent is not None:
             return f"{self._shown(silent)}which answers nothing: see whether its process stands still"
         if running is not None:

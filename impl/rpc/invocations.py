@@ -24,10 +24,10 @@ from .agent import GRACE_SECONDS, Agent, Answer, Incoming
 from .errors import AgentClosed, FrameRefused, LimitExceeded, NotAllowed, RemoteError, RpcError, RpcTimeout
 from .flags import Flag
 from .frames import Kind
-from .functions import find, name_of
+from .functions import find, method_of, name_of
 from .inquiries import Inquiries, Key
 from .references import FORK, Fork, Held, Owned, References
-from .serialise import Serialiser
+from .serialise import PLAIN_CLASSES, Serialiser
 
 T = TypeVar("T")
 CALL = Struct("<HH")  # bytes of the name, forks; then both, then the pickle
@@ -336,7 +336,10 @@ class Invocations:
         owned = self.references.owned((creator, number))
 
         def call() -> Any:
-            return getattr(owned.get(), method)(*args, **kwargs)
+            value = owned.get()
+            if type(value) in PLAIN_CLASSES:  # lists and the like have no method that reaches anything else
+                return getattr(value, method)(*args, **kwargs)
+            return method_of(value, method, self.options.modules)(*args, **kwargs)
 
         return call() if owned.made.done() else _Later(owned.made, call, owned.maker)
 
