@@ -242,6 +242,20 @@ def test_a_gradient_is_laid_out_as_plain_autograd_does(leaf: Any, gradient: Any)
     assert expected.stride() == found.stride()
 
 
+@pytest.mark.parametrize("order", [(True, False), (False, True), (False, False), (True, True)])
+def test_a_sum_of_passes_is_laid_out_as_plain_autograd_does(order: tuple[bool, ...]) -> None:
+    """Of sparse gradients and of others."""
+    expected, found = (transposed(torch.rand(4, ROW)).detach().requires_grad_() for _ in range(2))
+    with autograd.context() as context:
+        for is_sparse in order:
+            roots = [embedding(INDICES, leaf, sparse=is_sparse).pow(2).sum() for leaf in (expected, found)]
+            torch.autograd.backward(roots[0])
+            autograd.backward(context, roots[1:])
+        gradient = autograd.get_gradients(context)[found]
+    assert expected.grad is not None and expected.grad.layout == gradient.layout
+    assert gradient.is_sparse or expected.grad.stride() == gradient.stride()
+
+
 # What is not defined.
 
 

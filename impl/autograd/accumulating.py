@@ -100,7 +100,9 @@ def hooks_of(node: Node, tensor: Any = None) -> Hooks | None:
 
 def add(one: Tensor, other: Tensor) -> Tensor:
     """The sum of two gradients, of which either may be sparse; neither is changed."""
-    return other + one if one.is_sparse else one + other  # torch has no sparse + dense, but dense + sparse
+    if one.is_sparse:
+        return other + one  # torch has no sparse + dense, but dense + sparse
+    return one.clone().add_(other) if other.is_sparse else one + other  # the former keeps the strides
 
 
 class Accumulator:
