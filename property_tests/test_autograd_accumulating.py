@@ -242,6 +242,7 @@ def test_a_gradient_is_laid_out_as_plain_autograd_does(leaf: Any, gradient: Any)
     assert expected.stride() == found.stride()
 
 
+@pytest.mark.filterwarnings("ignore:grad and param do not obey")  # torch's word on its own, sparse + dense
 @pytest.mark.parametrize("order", [(True, False), (False, True), (False, False), (True, True)])
 def test_a_sum_of_passes_is_laid_out_as_plain_autograd_does(order: tuple[bool, ...]) -> None:
     """Of sparse gradients and of others."""
