@@ -27,7 +27,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from trystate.impl import rendezvous
 from trystate.impl.rendezvous import generations
-from trystate.impl.store import ConnectionLost, HashStore, PrefixStore, StoreTimeout, base
+from trystate.impl.store import ConnectionLost, FileStore, HashStore, PrefixStore, StoreTimeout, TCPStore, base
 from trystate.impl.store.server import TCPStoreServer
 from trystate.model.errors import UsageError
 
@@ -189,6 +189,77 @@ def test_a_rank_that_comes_again_takes_the_place_of_its_earlier_call(below: Hash
     below.set("groups-of-2/here/0/1", "of the dead")
     with ThreadPoolExecutor(2) as threads:
         assert met(below, threads) == "group-0-of-2"
+
+
+@pytest.mark.parametrize("again", [0, 1])
+@pytest.mark.parametrize("kind", ["file", "hosted"])
+def test_a_rank_that_comes_again_counts_once_while_its_earlier_process_is_frozen(
+    kind: str, again: int, tmp_path: Path
+) -> None:
+    """Its connection, or its place in the file, is that of a process that lives."""
+    with meeting_place(kind, tmp_path) as (url, _), ThreadPoolExecutor(3) as threads:
+        rendezvous.register()
+
+        def come(rank: int) -> PrefixStore:
+            return next(dist.rendezvous(url, rank, 3, timeout=timedelta(seconds=6)))[0]
+
+        place = url.removeprefix("trystate-file://")
+        with (
+            FileStore(place, 1)
+            if kind == "file"
+            else TCPStore(HOST, int(url.partition("?")[0].rpartition(":")[2])) as store
+        ):
+            frozen = Program(tmp_path / "log", group_again.meet, url, again, 3)
+            try:
+                until(lambda: store.check([f"groups-of-3/here/0/{again}"]), 20.0)
+                time.sleep(0.3)  # now it is at the barrier
+                with frozen.stopped():
+                    early = [threads.submit(come, again), threads.submit(come, 1 - again)]
+                    time.sleep(0.5)
+                    assert not any(each.done() for each in early)
+                    met = [each.result() for each in (*early, threads.submit(come, 2))]
+                assert {each.prefix for each in met} == {"group-0-of-3"}
+                assert not frozen.said
+                for each in met:
+                    each.close()
+            finally:
+                frozen.kill()
+
+
+def test_a_rank_that_comes_again_at_the_release_finds_the_list_of_which_it_is(
+    below: HashStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its earlier call's arrival completed the barrier, its own token is in the list, which comes as it arrives."""
+    arrive = HashStore._barrier
+
+    def formed_now(store: HashStore, name: bytes, *rest: Any) -> bool:
+        below.set("groups-of-2/formed/0", " ".join(below.get(f"groups-of-2/here/0/{rank}").decode() for rank in (0, 1)))
+        return arrive(store, name, *rest)
+
+    below.set("groups-of-2/here/0/0", "of-rank-0")
+    monkeypatch.setattr(HashStore, "_barrier", formed_now)
+    with meet(below, 1, seconds=5.0) as store:
+        assert store.prefix == "group-0-of-2"
+
+
+def test_a_rank_0_whose_arrival_was_withdrawn_forms_no_group(below: HashStore) -> None:
+    """Its later call overwrote the token; the earlier one goes on in time for the next group."""
+    with ThreadPoolExecutor(4) as threads:
+        calls = []
+        for _ in range(2):
+            calls.append(threads.submit(meet, below, 0, 3))
+            time.sleep(0.2)
+        others = [threads.submit(meet, below, 1, 3)]
+        time.sleep(0.2)
+        assert not any(each.done() for each in (*calls, *others))
+        others.append(threads.submit(meet, below, 2, 3))
+        with contextlib.ExitStack() as stores:
+            found = [stores.enter_context(each.result()) for each in (calls[1], *others)]
+            assert {each.prefix for each in found} == {"group-0-of-3"}
+            assert not calls[0].done()
+            more = [threads.submit(meet, below, rank, 3) for rank in (1, 2)]
+            found = [stores.enter_context(each.result()) for each in (calls[0], *more)]
+            assert {each.prefix for each in found} == {"group-1-of-3"}
 
 
 def test_a_rank_that_was_taken_for_its_earlier_call_is_in_the_next_group(below: HashStore) -> None:

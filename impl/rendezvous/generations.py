@@ -5,10 +5,13 @@ must not read the addresses of the old one. Nothing orders the processes: a rank
 runs, while other ranks still use the old group, or after it was killed and started again; the next group may have
 another size. So groups of one world size are numbered, and each call of `meet` has a random token:
 
-1. Every rank writes its token at its place in the group that forms, and arrives at a barrier. A rank that comes again,
-   in a new process or not, overwrites the token of its earlier call.
+1. Every rank writes its token at its place in the group that forms, and arrives at a barrier, where each rank has one
+   seat. A rank that comes again, in a new process or not, overwrites the token of its earlier call, and withdraws that
+   call's arrival, also if its process is frozen.
 2. The barrier is released when all ranks are there and alive: the stores withdraw the arrival of a process that died.
-   Rank 0 reads all places at one moment, and writes the list of tokens by compare-and-set: the group is formed.
+   Rank 0 reads all places at one moment, and writes the list of tokens by compare-and-set: the group is formed. A rank
+   0 that has come again meanwhile finds another token than its own, and leaves the list to its later call. A rank that
+   comes again after the release arrives alone: it withdraws now and then, and looks for the list.
 3. Every rank reads the list. Its own token is there: it is a member. Another one is there: an earlier call of this rank
    was taken for a member; the rank goes on to the next number.
 
@@ -17,7 +20,8 @@ wait. A rank that dies later was a member: its group fails like every group one 
 forms without its keys. A server that ends takes all of this with it: `meet` begins again at the next one, in what is
 left of its time.
 
-torch's servers withdraw no arrival of a process that died; there such a rank counts as a member.
+torch's servers have no seats, and withdraw no arrival of a process that died: there such a rank counts as a member, and
+a rank that comes again before the group is formed is counted twice. Such a group may fail at its timeout.
 
 Rule: each step is one request, so that a process may be killed between any two of them.
 """
@@ -40,11 +44,13 @@ from ..store.driver import LINGER_SECONDS
 from ..store.errors import ConnectionLost, FileLost, StoreError, StoreTimeout
 from ..store.line import rounded
 from ..store.prefix import PrefixStore
+from ..store.wire import SEAT_BYTES
 
 Make = Callable[[timedelta], Store]  # a store whose constructor keeps this timeout
 HANDOVER_SECONDS = LINGER_SECONDS + 1.0  # from the death of rank 0 to the end of its server
 RETRY_SECONDS = 0.05
 SHOWN_RANKS_MAX = 8
+LOOK_SECONDS, LOOK_SECONDS_MAX = 0.5, 60.0  # for the list, from the barrier: the second time after twice as long, ...
 TELL_SECONDS = 1.0  # at the end of the time: to withdraw, and to find out who is missing
 NEXT = "next"  # a lower bound of the number of the group that forms, so that nobody counts from 0
 
@@ -96,7 +102,7 @@ def _agreed(store: Store, rank: int, world_size: int, token: str, deadline: floa
         for number in count(max(known - 1, 0)):
             groups.set_timeout(timedelta(seconds=max(deadline - monotonic(), 0.0)))
             try:
-                members = _formed(groups, number, rank, world_size, token)
+                members = _formed(groups, number, rank, world_size, token, deadline)
             except (StoreTimeout, KeyboardInterrupt) as error:
                 groups.set_timeout(timedelta(seconds=TELL_SECONDS))
                 with contextlib.suppress(StoreError, ConnectionLost):  # of a server that is frozen
@@ -111,16 +117,29 @@ def _agreed(store: Store, rank: int, world_size: int, token: str, deadline: floa
     raise AssertionError("unreachable")
 
 
-def _formed(groups: Store, number: int, rank: int, world_size: int, token: str) -> list[str]:
+def _formed(groups: Store, number: int, rank: int, world_size: int, token: str, deadline: float) -> list[str]:
     """The tokens of a group's members, by rank, when it is formed."""
     formed = f"formed/{number}"
     groups.set(_place(number, rank), token)
-    if not groups.check([formed]):
-        groups.barrier(f"all/{number}", world_size)
-        if rank == 0:
-            tokens = groups.multi_get([_place(number, other) for other in range(world_size)])
+    if _released(groups, number, rank, world_size, deadline) and rank == 0:
+        tokens = groups.multi_get([_place(number, other) for other in range(world_size)])
+        if tokens[0] == token.encode():  # else its arrival was withdrawn, not released
             groups.compare_set(formed, "", b" ".join(tokens))
     return groups.get(formed).decode().split()
+
+
+def _released(groups: Store, number: int, rank: int, world_size: int, deadline: float) -> bool:
+    """Arrive at a group's barrier until it is released, or the group is found formed (False). Raises StoreTimeout."""
+    name, look = groups._key("barrier", f"all/{number}"), LOOK_SECONDS
+    while not groups.check([f"formed/{number}"]):
+        left = max(deadline - monotonic(), 0.0)
+        seconds = min(look, left) if groups._has_seats else left
+        if groups._barrier(name, world_size, seconds, rank.to_bytes(SEAT_BYTES, "big")):
+            return True
+        if seconds == left:
+            raise groups._late("barrier", [name], seconds)
+        look = min(2 * look, LOOK_SECONDS_MAX)
+    return False
 
 
 def _place(number: int, rank: int) -> str:

@@ -97,7 +97,8 @@ def register(blocked: SessionWait, milliseconds: int = -1) -> None:
 def arrive(arrival: SessionArrival, world_size: int, milliseconds: int = -1) -> None:
     """Arrive at a barrier, and block until it is released (negative: without end). Raises `Refused`.
 
-    An earlier arrival of the same seat is withdrawn with its connection, which its client has given up.
+    An earlier arrival of the same seat is withdrawn with its connection, which its client has given up, or which is
+    that of a process that was started again.
     """
     service, session = arrival.service, arrival.session
     earlier = service.barriers.seated(arrival.key, arrival.seat)

@@ -21,6 +21,8 @@ RETRY_SECONDS = 0.005  # of a pop that found nothing; a value of the queue's nam
 class Borrowed(Store):
     """A view of somebody else's store, which stays theirs to end."""
 
+    _has_seats = False
+
     def __init__(self, store: Any) -> None:  # torch's stub lacks half of the methods, and bytes as values
         self._store = store
         super().__init__(store.timeout)
@@ -84,7 +86,7 @@ class Borrowed(Store):
     def _queue_len(self, name: bytes) -> int:
         return int(self._store.queue_len(name.decode()))
 
-    def _barrier(self, name: bytes, world_size: int, seconds: float) -> bool:
+    def _barrier(self, name: bytes, world_size: int, seconds: float, seat: bytes = b"") -> bool:
         return _in_time(max(seconds, 0.001), lambda left: self._store.barrier(name.decode(), world_size, left))
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:

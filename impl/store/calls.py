@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Protocol, TypeVar
 
 from trystate.model.store.vocabulary import Extension, Query
@@ -47,7 +48,7 @@ class Calls(Protocol):
     def queue_push(self, name: bytes, value: bytes, seconds: float) -> None: ...
     def queue_pop(self, name: bytes, blocking_seconds: float, seconds: float) -> bytes | None: ...
     def queue_len(self, name: bytes, seconds: float) -> int: ...
-    def barrier(self, name: bytes, world_size: int, seconds: float) -> bool: ...
+    def barrier(self, name: bytes, world_size: int, seconds: float, seat: bytes = b"") -> bool: ...
 
 
 class ExtendedCalls:
@@ -127,9 +128,9 @@ class ExtendedCalls:
         request = codec.keyed(Extension.QUEUE_LEN, name)
         return self._ask("queue_len", (name,), seconds, request, _NUMBER, seconds or LOOK_SECONDS, False)
 
-    def barrier(self, name: bytes, world_size: int, seconds: float) -> bool:
+    def barrier(self, name: bytes, world_size: int, seconds: float, seat: bytes = b"") -> bool:
         within = patience(seconds)
-        with self._client.seats.taken(name) as seat:
+        with nullcontext(seat) if seat else self._client.seats.taken(name) as seat:
             request = codec.barrier(server_ms(seconds), name, world_size, seat)
             return bool(self._ask("barrier", (name,), seconds, request, _IN_TIME, within, True, codec.quick_done))
 

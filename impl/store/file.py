@@ -26,6 +26,7 @@ from .forking import let_go_after_fork
 from .journal import POLL_SECONDS_MIN, Journal
 from .memory import LOCAL, Blocked, BlockedRead, Callbacks, KeyWatcher, raised
 from .records import Kind
+from .replica import Place
 
 B = TypeVar("B", bound=Blocked)
 PAUSE_SECONDS = 1.0  # of the thread that reads for the watches; it looks much sooner (journal.POLL_SECONDS_MAX)
@@ -169,9 +170,9 @@ class FileStore(Store):
     def _block(self, operation: str, make: Callable[[Contents], B], seconds: float) -> B:
         return self._journal.block(operation, make, seconds, self._patience, lambda: self._closed)
 
-    def _barrier(self, name: bytes, world_size: int, seconds: float) -> bool:
+    def _barrier(self, name: bytes, world_size: int, seconds: float, seat: bytes = b"") -> bool:
         deadline = time.monotonic() + seconds
-        ticket = self._arrive(name, world_size)
+        ticket = self._arrive(name, world_size, seat)
         journal, delay, released = self._journal, POLL_SECONDS_MIN, False
         try:
             with journal.mutex:
@@ -190,12 +191,15 @@ class FileStore(Store):
                         journal.change(Kind.WITHDRAW, ticket)
         return released
 
-    def _arrive(self, name: bytes, world_size: int) -> bytes:
+    def _arrive(self, name: bytes, world_size: int, seat: bytes) -> bytes:
         journal = self._journal
         journal.enter(self._patience)
-        with journal.locked("barrier", self._patience):
+        with journal.locked("barrier", self._patience) as replica:
             journal.collect()  # whoever died in it has not arrived
-            ticket = journal.next_ticket()
+            earlier = replica.barriers.seated(name, seat)
+            if isinstance(earlier, Place):
+                journal.change(Kind.WITHDRAW, earlier.ticket)
+            ticket = journal.next_ticket() + seat
             try:
                 journal.change(Kind.ARRIVE, name, ticket, number=world_size)
             except Refused as refused:

@@ -118,9 +118,12 @@ class HashStore(Store):
         self._block("queue_pop", pop, seconds)
         return pop.value
 
-    def _barrier(self, name: bytes, world_size: int, seconds: float) -> bool:
-        arrival = BlockedArrival(name)
+    def _barrier(self, name: bytes, world_size: int, seconds: float, seat: bytes = b"") -> bool:
+        arrival = BlockedArrival(name, seat)
         with self._changing("barrier", name) as memory:
+            if (earlier := memory.barriers.seated(name, seat)) is not None:
+                memory.barriers.withdraw(earlier)
+                earlier.released()
             memory.barriers.arrive(arrival, world_size)
             if not arrival.done:
                 self._blocked.add(arrival)

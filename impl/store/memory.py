@@ -99,8 +99,8 @@ class BlockedArrival(Arrival):
 
     __slots__ = ("bell", "done")
 
-    def __init__(self, key: bytes) -> None:
-        super().__init__(key)
+    def __init__(self, key: bytes, seat: bytes) -> None:
+        super().__init__(key, seat)
         self.done = False
         self.bell = threading.Lock()
         self.bell.acquire()

@@ -16,9 +16,9 @@ from .contents import Contents, Refused
 from .memory import LOCAL
 from .records import MAGIC, Kind, Record, encode
 from .users import User
-from .wire import I64
+from .wire import I64, U64
 
-TICKET_BYTES = 16  # random: names a user; an arrival's ticket begins with its user's
+TICKET_BYTES = 16  # random: names a user; an arrival's ticket is its user's, a number and its seat
 
 
 class Place(Arrival):
@@ -27,7 +27,7 @@ class Place(Arrival):
     __slots__ = ("places", "ticket")
 
     def __init__(self, key: bytes, ticket: bytes, places: dict[bytes, Place]) -> None:
-        super().__init__(key)
+        super().__init__(key, ticket[TICKET_BYTES + U64.size :])
         self.ticket, self.places = ticket, places
 
     def released(self) -> None:

@@ -102,7 +102,8 @@ class TCPStore(PromptStore):
         client = self._client
         seconds = self._patience(operation)
         client.start(seconds, monotonic() + (seconds or LOOK_SECONDS) if deadline is None else deadline)
-        self._calls = ExtendedCalls(client) if client.kind is Kind.EXTENDED else TorchCalls(client)
+        self._has_seats = client.kind is Kind.EXTENDED
+        self._calls = ExtendedCalls(client) if self._has_seats else TorchCalls(client)
         # The "/" before each key counts.
         self.key_bytes, self.value_bytes = client.terms.key_bytes - 1, client.terms.value_bytes
         self.keys_in_request = client.terms.keys_in_request
@@ -197,8 +198,8 @@ class TCPStore(PromptStore):
     def _queue_len(self, name: bytes) -> int:
         return self._calls.queue_len(b"/" + name, self._patience("queue_len"))
 
-    def _barrier(self, name: bytes, world_size: int, seconds: float) -> bool:
-        return self._calls.barrier(b"/" + name, world_size, seconds)
+    def _barrier(self, name: bytes, world_size: int, seconds: float, seat: bytes = b"") -> bool:
+        return self._calls.barrier(b"/" + name, world_size, seconds, seat)
 
     def _clone(self) -> TCPStore:
         other = TCPStore.__new__(TCPStore)

@@ -132,7 +132,7 @@ class TorchCalls:
         self._need_queues("queue_len")
         return self._ask("queue_len", [name], codec.keyed(Query.QUEUE_LEN, name), codec.number, seconds, False)
 
-    def barrier(self, name: bytes, world_size: int, seconds: float) -> bool:
+    def barrier(self, name: bytes, world_size: int, seconds: float, seat: bytes = b"") -> bool:
         request = codec.keyed_number(Query.BARRIER, name, world_size)
         return self._client.perform(
             "barrier", [name], seconds,

@@ -56,6 +56,15 @@ def main(told: str) -> None:
     os.write(1, (json.dumps({"rank": rank, "failures": failures}) + "\n").encode())
 
 
+def meet(url: str, rank: int, world_size: int) -> None:
+    """Come to the group that meets at a URL, and say the prefix of its keys."""
+    from trystate.impl import rendezvous
+
+    rendezvous.register()
+    store, _, _ = next(dist.rendezvous(url, rank, world_size, timeout=timedelta(seconds=60)))
+    os.write(1, (store.prefix + "\n").encode())
+
+
 def _group(job: dict[str, Any], size: int, done: int) -> int:
     """Make a group and use it; how many have been made, as the most experienced rank knows."""
     timeout = timedelta(seconds=job["timeout"])
