@@ -317,7 +317,8 @@ def test_restarts_run_out_after_as_many_failures_and_the_next_one_closes(left: i
     assert (failed.spent, failed.round, failed.participants[0]) == (left, left, state.participants[0])
     lost = changes.expel(state, participant(0), ["token-1"])
     assert lost.closed is not None and lost.spent == left
-    assert (lost.closed.reason, lost.closed.verdict) == ("a member was lost, and no restart is left", "failed")
+    why = "no heartbeat of node1_101_0 for 15 s, and no restart is left"
+    assert (lost.closed.reason, lost.closed.verdict) == (why, "failed")
 
 
 def test_a_member_that_leaves_spends_a_restart_and_a_newcomer_does_not() -> None:
@@ -355,6 +356,9 @@ def test_a_cause_names_some_nodes_and_counts_the_others() -> None:
     )
     long = replace(participant(0), node=replace(participant(0).node, address="x" * 1024))
     assert len(changes.replace_round(state, long).cause) == REASON_LENGTH_MAX
+    wordy = replace(state, settings=settings(1, 9, max_restarts=0), participants=(long, *state.participants[1:]))
+    closed = changes.expel(wordy, participant(1), ["token-0"]).closed
+    assert closed is not None and len(closed.reason) == REASON_LENGTH_MAX
 
 
 def test_closing_a_rendezvous_that_has_no_state_makes_one() -> None:

@@ -1,8 +1,8 @@
 """The agent's end of its watchdog: starts it, tells it of every renewed lease, hears of its kills, and replaces it.
 
-Rule: nothing here waits for the watchdog. Lines go into a pipe that does not block; a watchdog that is gone, or has not
-answered for `ANSWER_SECONDS`, is killed and replaced by the thread that notices first: the one of the heartbeats, which
-renews, or the agent's loop, which looks.
+Rule: nothing here waits for the watchdog. Lines go into a pipe that does not block; a watchdog that is gone, or answers
+too late, is killed and replaced by the thread that notices first: the one of the heartbeats, which renews, or the
+agent's loop, which looks. Looks for workers take the lock, or a watchdog that is being started would be taken for one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
 
@@ -21,8 +21,12 @@ from trystate.model.errors import TrystateError
 
 from ..rendezvous.holder import elapsed
 from . import watchdog
+from .processes import reap_adopted
 
 ANSWER_SECONDS = 2.0  # a watchdog that did not answer for so long stands still, on a busy machine as well
+# Python may take longer to start (a cold disk, a network file system): each watchdog that is started in place of one
+# has twice the time, or none would ever live to its first answer.
+ANSWER_SECONDS_MAX = 60.0
 END_SECONDS = 1.0  # for its end, after its pipe was closed
 LINES_BYTES_MAX = 1 << 16  # read at once: what a pipe holds
 
@@ -45,6 +49,7 @@ class Watchdog:
         self._ends: float | None = None  # of the lease
         self._group, self._rests = 0, True  # of workers; none run
         self._unanswered, self._asked = 0, 0.0  # lines, and when the first of them was sent
+        self._patience = ANSWER_SECONDS  # for an answer
         self._killed = -1  # the group that it killed last
 
     def __enter__(self) -> Self:
@@ -80,10 +85,11 @@ class Watchdog:
         with self._lock:
             self._group, self._rests = self._group + 1, False
             self._tell(f"guard {self._group}")
+            self._see_to_it()
 
     def rest(self) -> None:
         """Workers have ended, or were stopped: from now on there are none."""
-        with self._lock:
+        with self._lock, contextlib.suppress(WatchdogLost):  # none is needed until there are workers again
             if not self._rests:
                 self._rests = True
                 self._tell("rest")
@@ -98,15 +104,28 @@ class Watchdog:
             return self._killed == self._group
 
     def check(self) -> None:
-        """Replace it if it is gone, or stands still. Raises WatchdogLost."""
+        """While there are workers: replace it if it is gone, or stands still. Raises WatchdogLost."""
         with self._lock:
-            self._see_to_it()
+            if not self._rests:
+                self._see_to_it()
+
+    # ---- the processes of this process, without it
+
+    def left_behind(self) -> list[watchdog.Process]:
+        """The workers, and what they left behind."""
+        with self._lock:
+            return watchdog.left_behind(watchdog.table(), os.getpid(), self._spared)
+
+    def reap(self, workers: Iterable[int]) -> None:
+        """Collect what the workers left behind and has ended."""
+        with self._lock:
+            reap_adopted(os.getpid(), self._spared.union(workers))
 
     # ---- its process; all of this with the lock
 
     def _see_to_it(self) -> None:
         self._hear()
-        late = self._unanswered > 0 and self._clock() - self._asked > ANSWER_SECONDS
+        late = self._unanswered > 0 and self._clock() - self._asked > self._patience
         if self._process is None or late or self._process.poll() is not None:
             self._replace("does not answer" if late else "has ended")
 
@@ -136,6 +155,7 @@ class Watchdog:
             return
         logger.warning("the watchdog (process %s) %s; starting another one", self.pid, why)
         self._end(0.0)
+        self._patience = min(2 * self._patience, max(ANSWER_SECONDS, ANSWER_SECONDS_MAX))
         self._start()
 
     def _end(self, seconds: float) -> None:
@@ -181,3 +201,4 @@ class Watchdog:
                     self._killed = int(group)
                 else:
                     self._unanswered, self._asked = self._unanswered - 1, self._clock()
+                    self._patience = ANSWER_SECONDS

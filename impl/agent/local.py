@@ -32,9 +32,8 @@ from . import leash
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
 from .guarding import Watchdog
-from .processes import adopting_orphans, children, end_what_is_left, killed_when, reap_adopted
+from .processes import adopting_orphans, children, end_what_is_left, killed_when
 from .signals import Signals
-from .watchdog import left_behind, table
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # torchrun's, if TORCHELASTIC_SIGNALS_TO_HANDLE does not say
 OPERATION_SECONDS = 5.0  # of the round's store, whose master may not go on: then whether the round does is looked at
@@ -93,7 +92,7 @@ class ElasticAgent(LocalElasticAgent):
             except SignalException as error:
                 logger.warning("%s; stopping the workers. A second signal kills them", error)
                 # From here on: the notice takes time as well, where the store is away.
-                with killed_when(lambda: self._signals.again, os.getpid(), self._spared):
+                with killed_when(lambda: self._signals.again, self._watchdog.left_behind):
                     self._handler.give_notice()
                     self._shutdown(error.sigval, self._shutdown_timeout)
                 raise
@@ -138,7 +137,7 @@ class ElasticAgent(LocalElasticAgent):
                 self._result = self._monitor_workers(group)
                 group.state = self._result.state
                 self._in_exit_barrier = group.state is WorkerState.SUCCEEDED
-                reap_adopted(os.getpid(), self._spared.union(worker.id for worker in group.workers))
+                self._watchdog.reap(worker.id for worker in group.workers)
                 self._put_metrics(group)
                 if self._in_exit_barrier:
                     self._watchdog.rest()  # nothing runs that a lost lease could endanger
@@ -187,7 +186,7 @@ class ElasticAgent(LocalElasticAgent):
         spec = worker_group.spec
         with self._signals.interrupt():
             with self.record_duration("RENDEZVOUS"):
-                info = self._handler.next_rendezvous(failed=self._failed)
+                info = self._handler.next_rendezvous(self._failed, self._watchdog.killed)
             ends = time.monotonic() + self._handler.join_timeout
             info.store.set_timeout(timedelta(seconds=OPERATION_SECONDS))
             store: Any = Exchange(info.store, lambda: self._look(ends))
@@ -233,7 +232,7 @@ class ElasticAgent(LocalElasticAgent):
         self, close: Callable[..., None], death_sig: signal.Signals | None = None, timeout: int | None = None
     ) -> None:
         """torch's, which ends the workers, also those beside one that has failed: that is not told the limit."""
-        with killed_when(self._must_end, os.getpid(), self._spared):
+        with killed_when(self._must_end, self._watchdog.left_behind):
             close(death_sig, self._shutdown_timeout if timeout is None else timeout)
 
     def _must_end(self) -> bool:
@@ -241,9 +240,9 @@ class ElasticAgent(LocalElasticAgent):
 
     def _are_stuck(self) -> bool:
         """Whether workers live that were killed: new ones would fight with them for the devices of this node."""
-        stuck = left_behind(table(), os.getpid(), self._spared)
+        stuck = self._watchdog.left_behind()
         if stuck:
-            logger.error("these processes do not die of SIGKILL: %s", stuck)
+            logger.error("these processes do not die of SIGKILL: %s", [process.pid for process in stuck])
             self._pcontext = None  # nobody waits for them any more
         return bool(stuck)
 
@@ -255,7 +254,7 @@ class ElasticAgent(LocalElasticAgent):
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
         super()._shutdown(death_sig, timeout)
-        if killed := end_what_is_left(os.getpid(), self._spared):
+        if killed := end_what_is_left(self._watchdog.left_behind):
             logger.info("the workers left processes behind, which were killed: %s", killed)
 
     def _put_metrics(self, group: WorkerGroup) -> None:

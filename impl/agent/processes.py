@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 
 from .leash import prctl
-from .watchdog import left_behind, look, table
+from .watchdog import Process, kill, look, table
 
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
 LOOK_SECONDS = 0.1  # between two looks at whether there is no time left
@@ -39,36 +38,35 @@ def children(agent: int) -> frozenset[int]:
     return frozenset(process.pid for process in table().values() if process.parent == agent)
 
 
-def end_what_is_left(agent: int, spared: Collection[int] = ()) -> list[int]:
+def end_what_is_left(left_behind: Callable[[], list[Process]]) -> list[int]:
     """Kill what the workers of an agent left behind, and wait until it is gone; returns what was killed."""
-    until, killed = time.monotonic() + END_SECONDS, set()
-    while left := left_behind(table(), agent, spared):
+    until, killed = time.monotonic() + END_SECONDS, set[int]()
+    while left := left_behind():
         _kill(left)
-        killed.update(left)
+        killed.update(process.pid for process in left)
         if time.monotonic() > until:
             break
         time.sleep(0.005)
-        for pid in left:
+        for process in left:
             with contextlib.suppress(ChildProcessError):  # not ours to reap yet: its own parent has to go first
-                os.waitpid(pid, os.WNOHANG)
+                os.waitpid(process.pid, os.WNOHANG)
     return sorted(killed)
 
 
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+def _kill(processes: list[Process]) -> None:
+    for process in processes:
+        kill(process)
 
 
 @contextlib.contextmanager
-def killed_when(over: Callable[[], bool], agent: int, spared: Collection[int] = ()) -> Iterator[None]:
+def killed_when(over: Callable[[], bool], left_behind: Callable[[], list[Process]]) -> Iterator[None]:
     """In here workers are waited for that take their time to end: until it is `over`, then they are killed."""
     done = threading.Event()
 
     def look() -> None:
         while not done.wait(LOOK_SECONDS):
             if over():
-                _kill(left_behind(table(), agent, spared))
+                _kill(left_behind())
 
     thread = threading.Thread(target=look, name="trystate stopping", daemon=True)
     thread.start()

@@ -133,7 +133,7 @@ def look(pid: int) -> Process | None:
     return None
 
 
-def left_behind(processes: dict[int, Process], agent: int, spared: Collection[int] = ()) -> list[int]:
+def left_behind(processes: dict[int, Process], agent: int, spared: Collection[int] = ()) -> list[Process]:
     """The agent's descendants in sessions of their own, and theirs; but not the children that are `spared`."""
     mine = processes.get(agent)
     if mine is None:
@@ -146,7 +146,7 @@ def left_behind(processes: dict[int, Process], agent: int, spared: Collection[in
         process, apart = rest.pop()
         apart = apart or process.session != mine.session
         if apart:
-            found.append(process.pid)
+            found.append(process)
         rest += [(child, apart) for child in below.get(process.pid, ())]
     return found
 
@@ -197,15 +197,15 @@ class Program:
         return data != b""
 
     def _say(self, line: str) -> None:
-        """One that does not read what it is told is told nothing: a watchdog waits for nobody."""
+        """Drops the line if the agent does not read: the watchdog waits for nobody."""
         with contextlib.suppress(BlockingIOError, BrokenPipeError):
             os.write(self._answers, line.encode() + b"\n")
 
     def _sweep(self) -> float:
         """Kill the workers that there are; seconds until the next look."""
         began, processes = now(), table()
-        found = [processes[pid] for pid in left_behind(processes, self._agent, self._spared)]
-        found = [process for process in found if process.state not in "ZX"]
+        left = left_behind(processes, self._agent, self._spared)
+        found = [process for process in left if process.state not in "ZX"]
         pause = min(SWEEP_SECONDS_MAX, max(SWEEP_SECONDS_MIN, SWEEP_SHARE * (now() - began)))
         if not found:
             return pause

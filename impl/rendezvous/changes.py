@@ -99,10 +99,11 @@ def withdraw(state: State, me: Participant) -> State:
 
 def expel(state: State, me: Participant, silent: Collection[str]) -> State:
     """Off the lists with whoever is silent; a complete round that loses one is replaced, which spends a restart."""
-    lost = _member(state, silent)
+    lost, names, window = _member(state, silent), _names(state, silent), state.settings.window
     if lost and not state.restarts_left:
-        return _next(_failed(_beaten(state, me.node.token), me, "a member was lost"), me.node.token, news=True)
-    cause = f"{me.node} expelled {_names(state, silent)}: no heartbeat for {state.settings.window:g} s"
+        loss = f"no heartbeat of {names} for {window:g} s"
+        return _next(_failed(_beaten(state, me.node.token), me, loss), me.node.token, news=True)
+    cause = f"{me.node} expelled {names}: no heartbeat for {window:g} s"
     left = _without(_spent(_replaced(state, cause)) if lost else state, silent)
     return _next(_called(state, _moved_up(state, _beaten(left, me.node.token))), me.node.token, news=True)
 
@@ -147,7 +148,7 @@ def mark_closed(
 
 
 def _failed(state: State, me: Participant, loss: str) -> State:
-    return replace(state, closed=Closed(str(me.node), f"{loss}, and no restart is left", "failed"))
+    return replace(state, closed=Closed(str(me.node), f"{loss}, and no restart is left"[:REASON_LENGTH_MAX], "failed"))
 
 
 def _spent(state: State) -> State:

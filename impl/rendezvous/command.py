@@ -73,7 +73,7 @@ def split(entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> tuple[st
 
 
 def _text(arg: Any) -> str:
-    """An argument as all nodes write it: what holds an address in memory is known by its kind alone."""
+    """A text or number as it is. Other objects are known by their type alone: their text may hold an address."""
     return str(arg) if isinstance(arg, str | int | float | None) else type(arg).__qualname__
 
 

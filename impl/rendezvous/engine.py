@@ -115,10 +115,11 @@ class Engine:
 
     # ---- next_rendezvous
 
-    def join(self, seconds: float, *, failed: bool = False) -> Generator[Effect, Seen, Joined]:
+    def join(self, seconds: float, *, failed: bool = False, lapsed: bool = False) -> Generator[Effect, Seen, Joined]:
         """Become a member of a complete round, of a later one than the one that the node is in.
 
-        `failed`: because the workers failed, which spends a restart of the job if these are counted there.
+        `failed`: because the workers failed, which spends a restart of the job if these are counted there. `lapsed`:
+        because they were killed at the end of a lease, though the node may have one again.
 
         Raises:
             RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError.
@@ -138,7 +139,7 @@ class Engine:
                 continue
             if (joined := self._ends(action, view, seconds)) is not None:
                 return joined
-            seen = yield from self._attempt(action, view, seen, lost, failed=failed)
+            seen = yield from self._attempt(action, view, seen, lost, failed=failed, lapsed=lapsed)
             lost = 0 if seen.won else lost + 1
             leaving = leaving and not seen.won
             if action is Action.WITHDRAW and seen.won:
@@ -299,8 +300,8 @@ class Engine:
         )  # fmt: skip
 
     def _changed(
-        self, action: Action, view: View, *, failed: bool = False, leaving: bool | None = None, reason: str = "",
-        verdict: str = "",
+        self, action: Action, view: View, *, failed: bool = False, lapsed: bool = False, leaving: bool | None = None,
+        reason: str = "", verdict: str = "",
     ) -> State:  # fmt: skip
         state, me = view.state, self.me
         if action is Action.ADD_TO_PARTICIPANTS:
@@ -314,7 +315,7 @@ class Engine:
             return changes.give_notice(state, me, leaving)
         if action is Action.REPLACE_ROUND:
             # Without a lease: others may have stopped their workers at the end of theirs, and these fail for that.
-            return changes.replace_round(state, me, failed and view.lease, view.lease)
+            return changes.replace_round(state, me, failed and view.lease, view.lease and not lapsed)
         return _CHANGES[action](state, me)
 
     def _attempt(

@@ -33,7 +33,7 @@ STATES = {
 
 
 def log_to_stderr() -> None:
-    """What agent and rendezvous log goes to stderr; from which level on says LOGLEVEL, as for torch's own loggers."""
+    """What agent and rendezvous log goes to stderr; LOGLEVEL sets the lowest level, as for torch's own loggers."""
     package = logging.getLogger("trystate")
     package.setLevel(os.environ.get("LOGLEVEL", "WARNING"))
     if not package.handlers:

@@ -128,8 +128,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """The workers use the round's store, unless TORCH_DISABLE_SHARE_RDZV_TCP_STORE is 1."""
         return bootstrap.share_agent_store()
 
-    def next_rendezvous(self, failed: bool = False) -> RendezvousInfo:
-        """Join the next complete round, and meet its members; `failed`: because the workers did.
+    def next_rendezvous(self, failed: bool = False, lapsed: bool = False) -> RendezvousInfo:
+        """Join the next complete round, and meet its members.
+
+        `failed`: because the workers did; `lapsed`: because they were killed at the end of a lease.
 
         Raises:
             RendezvousClosedError, RendezvousTimeoutError, RendezvousSettingsError, RendezvousConnectionError.
@@ -141,7 +143,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if seen is not None and seen.closed is not None:  # for good, also if the store went with its owner
                 raise closed_error(seen.closed)
             while True:
-                joined, failed = part.join(self._options.join_timeout, failed), False
+                joined = part.join(self._options.join_timeout, failed, lapsed)
+                failed = lapsed = False
                 info = part.meeting.begin(joined, lambda: self._standing() in GOOD)
                 if info is not None:
                     self._recorder.said("joined", joined.state, rank=joined.rank, world_size=joined.world_size,
@@ -362,12 +365,12 @@ class _Part:
         """The state as it was seen last."""
         return self.keep_alive.state if self.keep_alive is not None else self.holder.state
 
-    def join(self, seconds: float, failed: bool = False) -> Joined:
+    def join(self, seconds: float, failed: bool = False, lapsed: bool = False) -> Joined:
         """Become a member of a complete round, and beat for it."""
         self.stop()
         self.engine.me = replace(self.engine.me, port=self.meeting.promise())
         self.listed = True
-        joined = run(self.engine.join(seconds, failed=failed), self.holder, patience=seconds)
+        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed), self.holder, patience=seconds)
         self.joined = joined
         self.keep_alive = KeepAlive(self.engine, joined, self.holder, self._told)
         return joined

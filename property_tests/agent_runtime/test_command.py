@@ -19,8 +19,10 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
 from trystate.impl.agent import local
+from trystate.impl.agent.guarding import Watchdog
 from trystate.impl.agent.launch import launch, parameters
 from trystate.impl.agent.local import ElasticAgent, WorkersLost
+from trystate.impl.agent.watchdog import Process
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.model.errors import UsageError
@@ -270,7 +272,9 @@ def test_a_store_that_has_come_back_empty_when_a_round_begins_is_another_round(m
 
 
 def test_an_agent_whose_workers_do_not_die_leaves_and_starts_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "left_behind", lambda *_: [4711])
+    nobody = Process(4711, os.getpid(), 4711)
+    monkeypatch.setattr(Watchdog, "left_behind", lambda self: [nobody])
+    monkeypatch.setattr(local, "end_what_is_left", lambda left_behind: [])
     wedged = config("wedged")
     wedged.max_restarts = 3
     with pytest.raises(WorkersLost, match="or do not die: it leaves, the others go on"):

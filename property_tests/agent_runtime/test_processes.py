@@ -108,7 +108,7 @@ def family(*lines: tuple[int, int, int]) -> dict[int, Process]:
 def test_descendants_in_sessions_of_their_own_are_left_behind(
     lines: list[tuple[int, int, int]], found: list[int]
 ) -> None:
-    assert sorted(left_behind(family(*lines), 10)) == found
+    assert sorted(process.pid for process in left_behind(family(*lines), 10)) == found
 
 
 def test_the_table_of_processes_has_this_one_and_its_parent() -> None:
@@ -118,7 +118,7 @@ def test_the_table_of_processes_has_this_one_and_its_parent() -> None:
 
 def test_a_system_without_proc_has_nothing_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "PROC", "/nowhere")
-    assert end_what_is_left(os.getpid()) == []
+    assert end_what_is_left(lambda: left_behind(watchdog.table(), os.getpid())) == []
 
 
 def test_grandchildren_that_were_adopted_are_ended_and_reaped() -> None:
@@ -126,13 +126,14 @@ def test_grandchildren_that_were_adopted_are_ended_and_reaped() -> None:
 import os, subprocess, sys
 from trystate.impl.agent import processes
 from trystate.impl.agent.processes import children, end_what_is_left
+from trystate.impl.agent.watchdog import left_behind, table
 orphans = processes.adopting_orphans()
 orphans.__enter__()
 mine = subprocess.Popen(["sleep", "66"], start_new_session=True)
 spared = children(os.getpid())
 subprocess.run(["sh", "-c", "setsid sleep 64 & setsid sleep 64 & :"], start_new_session=True)
 helper = subprocess.Popen(["sleep", "65"])
-killed = end_what_is_left(os.getpid(), spared)
+killed = end_what_is_left(lambda: left_behind(table(), os.getpid(), spared))
 assert len(killed) == 2, killed
 assert helper.poll() is None, "a helper of the agent goes on"
 assert mine.poll() is None, "and so does what this process had before"
@@ -191,13 +192,15 @@ def test_who_takes_its_time_to_end_is_killed_when_there_is_none_left() -> None:
     program = """
 import os, signal, subprocess, time
 from trystate.impl.agent.processes import killed_when
+from trystate.impl.agent.watchdog import left_behind, table
+left = lambda: left_behind(table(), os.getpid())
 worker = subprocess.Popen(["sleep", "67"], start_new_session=True)
 ends = time.monotonic() + 0.5
-with killed_when(lambda: time.monotonic() > ends, os.getpid()):
+with killed_when(lambda: time.monotonic() > ends, left):
     assert worker.wait(20) == -signal.SIGKILL
 assert time.monotonic() > ends
 worker = subprocess.Popen(["sleep", "67"], start_new_session=True)
-with killed_when(lambda: False, os.getpid()):
+with killed_when(lambda: False, left):
     time.sleep(0.3)
 assert worker.poll() is None
 worker.kill()

@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.impl.agent import guarding, watchdog
 from trystate.impl.agent.guarding import Watchdog, WatchdogLost
+from trystate.impl.agent.processes import end_what_is_left
 from trystate.impl.agent.watchdog import LOOK_SECONDS, Process, Watch, look
 from trystate.impl.rendezvous.holder import elapsed
 from trystate.property_tests.agent_runtime.jobs import BEAT, CONF, Job, alive, eventually, overtaken
@@ -243,6 +246,7 @@ def test_telling_a_watchdog_that_reads_nothing_takes_no_time(monkeypatch: pytest
 
 def test_a_watchdog_that_cannot_be_started_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with guarded() as dog:
+        dog.guard()
         monkeypatch.setattr(sys, "executable", "/no/such/python")
         assert dog.pid is not None
         os.kill(dog.pid, signal.SIGKILL)
@@ -252,6 +256,74 @@ def test_a_watchdog_that_cannot_be_started_is_an_error_that_says_what_to_do(monk
             dog.check()
         with pytest.raises(WatchdogLost):
             dog.check()  # until there is one
+        dog.rest()
+        dog.check()  # a node whose workers have succeeded needs none, and ends as the job does
+        with pytest.raises(WatchdogLost):
+            dog.guard()
+
+
+def test_workers_that_have_ended_need_no_watchdog_to_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with guarded() as dog:
+        dog.guard()
+        monkeypatch.setattr(sys, "executable", "/no/such/python")
+        assert dog.pid is not None
+        os.kill(dog.pid, signal.SIGKILL)
+        eventually("it is gone", lambda: dog.pid is None or state(dog.pid) == "Z")
+        dog.rest()
+        dog.check()
+
+
+def test_a_watchdog_that_starts_slowly_lives_until_its_first_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "python"
+    slow.write_text(f"""#!{sys.executable} -IS
+import os, sys, time
+time.sleep(0.7)
+os.execv({sys.executable!r}, ["python", *sys.argv[1:]])
+""")
+    slow.chmod(0o755)
+    monkeypatch.setattr(guarding, "ANSWER_SECONDS", 0.1)
+    with guarded() as dog:
+        dog.guard()
+        monkeypatch.setattr(sys, "executable", str(slow))
+        assert dog.pid is not None
+        os.kill(dog.pid, signal.SIGKILL)
+        with started("sleep", "65") as worker:
+
+            def beats() -> bool:
+                dog.renew(1.0)  # a lease that is over: the first watchdog that hears of it kills
+                return dog.killed
+
+            eventually("one has answered", beats)
+            eventually("and has killed", lambda: not alive(worker.pid))
+
+
+def test_a_watchdog_that_is_being_started_is_not_taken_for_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of the heartbeats starts one, while the agent's thread ends what the workers left behind."""
+    there, popen = threading.Event(), subprocess.Popen
+
+    def slowly(*args: Any, **more: Any) -> subprocess.Popen[bytes]:
+        process = popen(*args, **more)
+        there.set()
+        time.sleep(0.5)
+        return process
+
+    with guarded() as dog:
+        dog.guard()
+        first = dog.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        eventually("it is gone", lambda: state(first) == "Z")
+        monkeypatch.setattr(guarding.subprocess, "Popen", slowly)
+        heartbeats = threading.Thread(target=dog.renew, args=(elapsed() + 60.0,))
+        heartbeats.start()
+        assert there.wait(10)
+        assert end_what_is_left(dog.left_behind) == []
+        dog.reap(())
+        heartbeats.join(10)
+        assert dog.pid not in (None, first)
+        assert dog.pid is not None and alive(dog.pid)
 
 
 def test_without_proc_there_is_no_watchdog_and_a_warning(

@@ -91,6 +91,27 @@ def test_a_silent_node_is_expelled_by_one_node_which_says_so(heard: Any) -> None
         assert spent["cause"] == f"{node_of(a)} expelled {node_of(b)}: no heartbeat for 1.2 s"
 
 
+def test_a_silent_node_that_cost_more_restarts_than_there_are_is_named_by_the_reason_to_close(heard: Any) -> None:
+    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=0) as (a, b):
+        together([a.next_rendezvous, b.next_rendezvous])
+        b._part.stop()
+        until(lambda: a.standing() is Standing.CLOSED)
+        until(lambda: told(heard, "closed"))
+        (closed,) = told(heard, "closed")
+        assert closed["reason"] == f"no heartbeat of {node_of(b)} for 1.2 s, and no restart is left"
+        assert not told(heard, "expelled"), "nobody was taken off the lists"
+
+
+def test_an_agent_whose_workers_were_killed_at_the_end_of_a_lease_says_so(heard: Any) -> None:
+    """Its heartbeats go on: it has a lease again."""
+    with HashStore() as store, handler(store, 1, 1, max_restarts=0) as alone:
+        together([alone.next_rendezvous])
+        together([lambda: alone.next_rendezvous(lapsed=True)])
+        (replaced,) = told(heard, "replaced")
+        assert replaced["cause"] == f"{node_of(alone)}: it comes back after the end of its lease"
+        assert not told(heard, "spent")
+
+
 def test_a_node_that_waits_is_the_cause_of_the_next_round_and_spends_nothing(heard: Any) -> None:
     with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (a, b):
         together([a.next_rendezvous])

@@ -215,7 +215,9 @@ class Process:
     def _round(self) -> Order:
         """Join a round, and look after it until it is over, and its workers are stopped; the order that ended it."""
         self.place, self.engine.makes_room = Place.JOINING, False
-        joined = self._drive(self.engine.join(self.host.join_seconds, failed=self.restarting))
+        joined = self._drive(
+            self.engine.join(self.host.join_seconds, failed=self.restarting, lapsed=self._killed == self._groups)
+        )
         self.computer.witness.returned(self, joined)
         self.place, self.joined, self._state = Place.RETURNING, joined, joined.state
         self.restarting, self._signal = False, Signal(self.time)
