@@ -201,7 +201,8 @@ def test_a_rank_that_comes_again_counts_once_while_its_earlier_process_is_frozen
         rendezvous.register()
 
         def come(rank: int) -> PrefixStore:
-            return next(dist.rendezvous(url, rank, 3, timeout=timedelta(seconds=6)))[0]
+            store: PrefixStore = next(dist.rendezvous(url, rank, 3, timeout=timedelta(seconds=6)))[0]
+            return store
 
         place = url.removeprefix("trystate-file://")
         with (

@@ -123,7 +123,7 @@ OF_EACH_KIND: dict[str, tuple[Callable[[], Any], str]] = {
 def test_no_declaration_can_hide_an_attribute_of_systems(kind: str) -> None:
     declared, line = OF_EACH_KIND[kind]
     for name in ("cells", "label", "sizes"):
-        message = declare(**{name: declared()})  # type: ignore[no-untyped-call]
+        message = declare(**{name: declared()})
         assert message.startswith(blamed(line) if line else __file__ + ":")
         assert message.endswith(f" {kind} cannot be called {name!r}: a system has that already, rename it")
 

@@ -315,7 +315,7 @@ def test_a_watchdog_that_is_being_started_is_not_taken_for_a_worker(monkeypatch:
         assert first is not None
         os.kill(first, signal.SIGKILL)
         eventually("it is gone", lambda: state(first) == "Z")
-        monkeypatch.setattr(guarding.subprocess, "Popen", slowly)
+        monkeypatch.setattr(subprocess, "Popen", slowly)
         heartbeats = threading.Thread(target=dog.renew, args=(elapsed() + 60.0,))
         heartbeats.start()
         assert there.wait(10)
