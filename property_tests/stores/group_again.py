@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.rendezvous import rendezvous as meet
+from torch.distributed.rendezvous import rendezvous as come_together
 
 FAILURES_MAX = 15  # of one rank: its groups fail when another rank is killed, and for no other reason
 ARRIVES_SECONDS = 0.4  # before the others: the rank that is to die while it waits for them
@@ -62,7 +62,7 @@ def meet(url: str, rank: int, world_size: int) -> None:
     from trystate.impl import rendezvous
 
     rendezvous.register()
-    store, _, _ = next(meet(url, rank, world_size, timeout=timedelta(seconds=60)))
+    store, _, _ = next(come_together(url, rank, world_size, timeout=timedelta(seconds=60)))
     os.write(1, (store.prefix + "\n").encode())
 
 
