@@ -30,11 +30,11 @@ from trystate.impl.rendezvous import generations
 from trystate.impl.store import ConnectionLost, FileStore, HashStore, PrefixStore, StoreTimeout, TCPStore, base
 from trystate.impl.store.server import TCPStoreServer
 from trystate.model.errors import UsageError
+from trystate.property_tests.forked import Program
+from trystate.property_tests.stores import group_again
 
-from .forked import Program
 from .rendezvous_runtime.jobs import free_port
 from .store_client.common import until
-from .stores import group_again
 
 dist: Any = torch.distributed  # its stubs leave most of it out
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
