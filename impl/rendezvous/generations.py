@@ -31,10 +31,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import secrets
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import count
-from time import monotonic, sleep
 from typing import Any
 
 from trystate.model.errors import UsageError
@@ -62,9 +62,9 @@ def meet(make: Make, rank: int, world_size: int, timeout: timedelta) -> PrefixSt
         StoreTimeout: not all ranks came in time.
         StoreError, ConnectionLost, UsageError: of `make`.
     """
-    token, seconds, began = secrets.token_hex(8), timeout.total_seconds(), monotonic()
+    token, seconds, began = secrets.token_hex(8), timeout.total_seconds(), time.monotonic()
     while True:
-        left, store = max(began + seconds - monotonic(), 0.0), None
+        left, store = max(began + seconds - time.monotonic(), 0.0), None
         try:
             store = make(timedelta(seconds=left))
             prefix = _agreed(store, rank, world_size, token, began + seconds, seconds)
@@ -72,9 +72,9 @@ def meet(make: Make, rank: int, world_size: int, timeout: timedelta) -> PrefixSt
         except BaseException as error:
             if store is not None:
                 store.close()
-            if not _passes(error, monotonic() - began, seconds, connected=store is not None):
+            if not _passes(error, time.monotonic() - began, seconds, connected=store is not None):
                 raise
-        sleep(min(RETRY_SECONDS, left))
+        time.sleep(min(RETRY_SECONDS, left))
     met = PrefixStore.owning(prefix, store)
     below: Any = met
     while below is not None:  # each was made with what was left of the time
@@ -100,7 +100,7 @@ def _agreed(store: Store, rank: int, world_size: int, token: str, deadline: floa
         known = int(groups.get(NEXT)) if groups.check([NEXT]) else 0
         # The one before it may have this call's token, if the connection was lost when it had been formed.
         for number in count(max(known - 1, 0)):
-            groups.set_timeout(timedelta(seconds=max(deadline - monotonic(), 0.0)))
+            groups.set_timeout(timedelta(seconds=max(deadline - time.monotonic(), 0.0)))
             try:
                 members = _formed(groups, number, rank, world_size, token, deadline)
             except (StoreTimeout, KeyboardInterrupt) as error:
@@ -132,7 +132,7 @@ def _released(groups: Store, number: int, rank: int, world_size: int, deadline: 
     """Arrive at a group's barrier until it is released, or the group is found formed (False). Raises StoreTimeout."""
     name, look = groups._key("barrier", f"all/{number}"), LOOK_SECONDS
     while not groups.check([f"formed/{number}"]):
-        left = max(deadline - monotonic(), 0.0)
+        left = max(deadline - time.monotonic(), 0.0)
         seconds = min(look, left) if groups._has_seats else left
         if groups._barrier(name, world_size, seconds, rank.to_bytes(SEAT_BYTES, "big")):
             return True

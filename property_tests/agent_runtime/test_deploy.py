@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="the agent is torch's")
 
 from torch.distributed.elastic.rendezvous import RendezvousParameters
+from trystate.impl.rendezvous.command import PARTS
 from trystate.impl.rendezvous.options import KNOWN, Options
 
 from trystate.running import configured
@@ -34,7 +35,10 @@ def test_every_key_is_listed_with_its_default() -> None:
     assert set(rows()) == set(KNOWN) - UNLISTED
     options = Options.of(RendezvousParameters("trystate", "", "j", 1, 1, timeout=900))  # as torchrun has it
     for name, (default, job) in rows().items():
-        assert (job == "job") is (name in FIELDS)
+        assert (job == "job") is (name in FIELDS or name == "agree_on")
+        if name == "agree_on":  # what is agreed on is known once there is a command to look at
+            assert default == "+".join(PARTS)
+            continue
         value = getattr(options.settings, FIELDS[name]) if job else getattr(options, name.removesuffix("_file"))
         assert default == ("" if value is None else value if isinstance(value, str) else f"{value:g}"), name
 

@@ -19,7 +19,7 @@ from trystate.property_tests.store_client.servers import Served, frozen, serving
 
 from .nodes import agreed, handler, together, until
 
-SLACK_SECONDS = 1.5  # of a busy machine
+SLACK_SECONDS = 3.5  # of a busy machine; a departure that waited for the store took 4
 
 
 @pytest.fixture
