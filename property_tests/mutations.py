@@ -1,4 +1,5 @@
-"""Every small mistake that one can make in a function: each condition, operand, comparison and choice made wrong.
+"""Every small mistake that one can make in a function: each condition, operand, comparison and choice made wrong;
+and mistakes made on purpose, one at a time.
 
 A survivor is a branch that no test looks at, or one that makes no difference; who asks says which.
 """
@@ -10,7 +11,11 @@ import copy
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -68,3 +73,26 @@ def _compiled(tree: ast.AST, function: Callable[..., Any]) -> Callable[..., Any]
     exec(compile(ast.fix_missing_locations(tree), "<mutant>", "exec", flags), function.__globals__, made)
     changed: Callable[..., Any] = made[function.__name__]
     return changed
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One place in a source that is made wrong."""
+
+    name: str
+    owner: Any
+    function: str
+    right: str
+    wrong: str
+    faults: tuple[str, ...] = ()
+    min_nodes: int = 2
+
+    def plant(self, patch: pytest.MonkeyPatch) -> None:
+        """Replace the function by one compiled from the changed source, in the same module."""
+        function = getattr(self.owner, self.function)
+        source = textwrap.dedent(inspect.getsource(function))
+        assert source.count(self.right) == 1, f"{self.name}: {self.right!r} must occur once in {self.function}"
+        made: dict[str, Any] = {}
+        code = "from __future__ import annotations\n" + source.replace(self.right, self.wrong)
+        exec(code, function.__globals__, made)
+        patch.setattr(self.owner, self.function, made[self.function])

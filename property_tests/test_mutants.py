@@ -5,8 +5,6 @@ Each case names the mistake and what has to catch it; nothing else may.
 
 from __future__ import annotations
 
-import inspect
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -22,35 +20,13 @@ from trystate.model.rendezvous.claims import Rendezvous
 from trystate.model.rendezvous.holder import Holders, Token
 from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.vocabulary import Action, Edition, Heartbeat, Membership, Raised
+from trystate.property_tests.mutations import Mistake
 from trystate.property_tests.paths import replay_every_edge
 from trystate.property_tests.torch_rendezvous import simulation as sim
 from trystate.property_tests.torch_rendezvous.contexts import TORCH_OPERATORS, Observed, compare, observe
 from trystate.property_tests.torch_rendezvous.executors import TorchHolders
 
 TABLES = OPERATORS[Edition.TORCH]
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """One place in a source that is made wrong."""
-
-    name: str
-    owner: Any
-    function: str
-    right: str
-    wrong: str
-    faults: tuple[str, ...] = ()
-    min_nodes: int = 2
-
-    def plant(self, patch: pytest.MonkeyPatch) -> None:
-        """Replace the function by one compiled from the changed source, in the same module."""
-        function = getattr(self.owner, self.function)
-        source = textwrap.dedent(inspect.getsource(function))
-        assert source.count(self.right) == 1, f"{self.name}: {self.right!r} must occur once in {self.function}"
-        made: dict[str, Any] = {}
-        code = "from __future__ import annotations\n" + source.replace(self.right, self.wrong)
-        exec(code, function.__globals__, made)
-        patch.setattr(self.owner, self.function, made[self.function])
 
 
 def named(mistakes: tuple[Mistake, ...]) -> pytest.MarkDecorator:
