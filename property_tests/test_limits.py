@@ -76,8 +76,18 @@ LIMITS = [
 ]
 
 
-@every_engine
-@pytest.mark.parametrize(("limits", "words"), LIMITS)
+LISTED = [e for e in AVAILABLE if e != "symbolic"]  # these hold each state
+
+
+@pytest.mark.parametrize(
+    ("engine", "limits", "words"),
+    [
+        pytest.param(engine, *limit.values, id=f"{engine}-{limit.id}")
+        for engine in AVAILABLE
+        for limit in LIMITS
+        if engine in LISTED or limit.id != "states"
+    ],
+)
 def test_a_limit_leaves_undecided_what_it_cut_off_and_says_which_it_was(
     engine: str, limits: Limits, words: str
 ) -> None:
@@ -93,7 +103,14 @@ def test_a_limit_leaves_undecided_what_it_cut_off_and_says_which_it_was(
     assert (report.never_fired, report.unreached) == ([], []), "what was not seen may still come"
 
 
-@every_engine
+@pytest.mark.skipif("symbolic" not in AVAILABLE, reason="needs dd")
+def test_diagrams_stop_at_no_number_of_states() -> None:
+    report = check(Odometer(), engine="symbolic", limits=Limits(states=200))
+    assert report.exploration.complete and report.exploration.distinct == 10_000
+    assert report.undecided == []
+
+
+@pytest.mark.parametrize("engine", LISTED)
 def test_a_violation_found_before_the_limit_counts(engine: str) -> None:
     report = check(Odometer(), engine=engine, limits=Limits(states=500))
     assert not report.exploration.complete

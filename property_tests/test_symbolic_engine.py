@@ -13,21 +13,25 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from trystate.model.checker.bdd import Diagrams
+from trystate.model.checker.check import check
 from trystate.model.checker.engine import Progress
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, Path, Watch
 from trystate.model.checker.plain import PlainEngine
 from trystate.model.checker.symbolic import SymbolicEngine
 from trystate.model.errors import LimitReached, UnavailableError
-from trystate.model.language.expressions import TRUE, and_, const, equal, not_, or_
+from trystate.model.language import all_, always, any_, flag, transition
+from trystate.model.language.expressions import TRUE, add, and_, const, equal, not_, or_
 from trystate.model.language.properties import Form
+from trystate.model.language.sorts import int_sort
 from trystate.model.language.systems import System
 from trystate.property_tests.systems.symbolic_samples import (
     Flags,
     Market,
     Overflow,
     Ring,
-    Twins,
+    Rooks,
 )
 from trystate.property_tests.systems.two_phase_commit import TwoPhaseCommit
 
@@ -158,8 +162,17 @@ def test_the_market_stalls_in_a_state_without_steps() -> None:
 
 
 def test_counts_beyond_a_double_are_exact() -> None:
-    exploration = SymbolicEngine(Kernel(Flags()), Limits(states=1 << 80)).explore([])
+    exploration = SymbolicEngine(Kernel(Flags()), Limits(states=100)).explore([])
+    assert exploration.complete, "no number of states is too large: none of them is listed"
     assert (exploration.distinct, exploration.edges, exploration.depth) == (1 << 70, 70 << 70, 70)
+
+
+def test_more_levels_than_python_has_frames_are_counted() -> None:
+    diagrams = Diagrams([f"b{k}" for k in range(1_200)], 1 << 28)
+    odd = diagrams.false
+    for name in diagrams.bits:
+        odd = diagrams.xor(odd, diagrams.bit(name))
+    assert (diagrams.count(odd), diagrams.count(~odd)) == (1 << 1_199, 1 << 1_199)
 
 
 def test_sifting_changes_no_answer() -> None:
@@ -185,10 +198,9 @@ def test_a_step_out_of_range_is_found_and_leads_nowhere() -> None:
 @pytest.mark.parametrize(
     ("system", "limits", "reason"),
     [
-        (Market(), Limits(states=100), "limit 100"),
         (Market(), Limits(seconds=0.0), "limit 0 s"),
         (Market(), Limits(memory_bytes=1 << 20), "limit 1 MiB"),
-        (Twins(), Limits(memory_bytes=24 << 20), "24 MiB"),
+        (Rooks(), Limits(memory_bytes=24 << 20), "24 MiB"),
     ],
 )
 def test_a_search_stops_at_each_limit_and_says_which(system: System, limits: Limits, reason: str) -> None:
@@ -199,9 +211,49 @@ def test_a_search_stops_at_each_limit_and_says_which(system: System, limits: Lim
 
 def test_what_was_found_before_a_limit_is_reported() -> None:
     kernel = Kernel(Market())
-    exploration = SymbolicEngine(kernel, Limits(states=100)).explore([*watches(kernel)])
+    engine = SymbolicEngine(kernel, Limits(), lambda p: engine.clock.restart(Limits(seconds=60.0 * (p.distinct < 100))))
+    exploration = engine.explore([*watches(kernel)])
+    assert "limit 0 s" in exploration.stopped
     assert 100 < exploration.distinct < 4784
     assert len(exploration.found["fired buy"].steps) == 1
+
+
+class OneRook(Rooks):
+    """Few states, and a property whose diagram is too large all the same."""
+
+    free = flag(initial=True)
+
+    @transition(each=("line", "line"))
+    def place(self, s: Any, row: Any, column: Any) -> None:
+        """Only one is put."""
+        s.when(s.free)
+        s.free = False
+        s.rook[row, column] = True
+
+    @always(witness="one_is_there")
+    def a_column_is_free(self, s: Any) -> Any:
+        """Row by row it would have to remember which are."""
+        return any_(all_(~s.rook[i, j] for i in s.line) for j in s.line)
+
+
+def test_one_property_that_is_too_large_leaves_the_others_decided() -> None:
+    report = check(OneRook(), engine="symbolic", limits=Limits(memory_bytes=24 << 20))
+    assert report.exploration.complete and report.exploration.distinct == 145
+    assert {v.property.name: v.status.value for v in report.verdicts} == {
+        "one_is_there": "holds",
+        "every_row_has_one": "violated",
+        "a_column_is_free": "not decided",
+        "deadlock_freedom": "violated",
+    }
+    assert "24 MiB" in report.verdict("a_column_is_free").reason
+    assert report.never_fired == []
+
+
+def test_the_seconds_end_a_condition_that_is_being_built() -> None:
+    engine = SymbolicEngine(Kernel(Market()), Limits())
+    engine.clock.restart(Limits(seconds=0.0))
+    with pytest.raises(LimitReached, match="limit 0 s"):
+        engine.trees.number(add(const(1, int_sort(1, 1)), engine.kernel.cell_read("stock", ())))
 
 
 def test_a_lasso_stops_at_the_limit_of_seconds() -> None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 __path__ = extend_path(__path__, __name__)
 
 if TYPE_CHECKING:
-    from trystate.model.checker.check import check
     from trystate.model.checker.kernel import Limits
     from trystate.model.checker.verdicts import Counterexample, Report, Status, Verdict
     from trystate.model.errors import (
@@ -32,8 +31,10 @@ if TYPE_CHECKING:
     from trystate.model.rendezvous.holder import Holders
     from trystate.model.rendezvous.vocabulary import Edition
 
+    from .machine import check
+
 _HOMES = {
-    "model.checker.check": ("check",),
+    "machine": ("check",),
     "model.checker.kernel": ("Limits",),
     "model.checker.verdicts": ("Counterexample", "Report", "Status", "Verdict"),
     "model.errors": ("DeclarationError", "LimitReached", "TrystateError", "UnavailableError", "UsageError"),

@@ -48,6 +48,8 @@ def run(argv: Sequence[str]) -> int:
         return _fail(error, Exit.USAGE)
     except (LimitReached, UnavailableError) as error:
         return _fail(error, Exit.INCOMPLETE)
+    except MemoryError:
+        return _fail("no more memory: free some, or ask for less", Exit.INCOMPLETE)
     except DeclarationError as error:
         return _fail(error, Exit.FAILED)
     except KeyboardInterrupt:
@@ -156,7 +158,7 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
         type=whole,
         default=limits.states,
         metavar="N",
-        help=f"stop a search at N distinct states (default: {limits.states:,})",
+        help=f"stop a search at N distinct states; symbolic holds none, and does not stop (default: {limits.states:,})",
     )
     group.add_argument(
         "--max-seconds",
@@ -168,9 +170,8 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-memory",
         type=whole,
-        default=limits.memory_bytes >> 20,
         metavar="MIB",
-        help=f"stop a search at MIB mebibytes (default: {limits.memory_bytes >> 20:,})",
+        help="stop a search at MIB mebibytes (default: three quarters of what this process can still get)",
     )
 
 

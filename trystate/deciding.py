@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 
-from trystate.model.checker.check import check, deadlock
+from trystate.model.checker.check import deadlock
 from trystate.model.checker.engine import Report as Search
 from trystate.model.checker.engine import quiet
 from trystate.model.checker.expectations import Finding, Run
@@ -14,6 +14,7 @@ from trystate.model.errors import UsageError
 from trystate.model.language import System
 
 from . import registry
+from .machine import check
 
 
 def decide(system: System, name: str, report: Search = quiet) -> Verdict:

@@ -11,6 +11,7 @@ from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import Sort, State, System
 
+EXACT_MAX = 1 << 53  # beyond, a reader of JSON may round a number
 FORMAT = "https://apalache-mc.org/docs/adr/015adr-trace.html"
 
 
@@ -54,7 +55,9 @@ def _variables(system: System, state: State) -> dict[str, Any]:
     return found
 
 
-def _value(sort: Sort, value: int) -> bool | int | str:
+def _value(sort: Sort, value: int) -> bool | int | str | dict[str, str]:
     if sort.kind == "bool":
         return bool(value)
+    if abs(value) >= EXACT_MAX:
+        return {"#bigint": str(value)}
     return sort.labels[value] if sort.labels else value

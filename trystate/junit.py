@@ -62,7 +62,9 @@ def _gap(suite: xml.Element, gap: Gap) -> None:
 def _conformed(suite: xml.Element, conformed: Conformed) -> None:
     outcome = conformed.outcome
     case = _case(suite, "conformance", conformed.name, outcome.seconds if outcome is not None else 0.0)
-    if outcome is None:
+    if conformed.stopped:
+        xml.SubElement(case, "error", message=conformed.stopped, type="not decided")
+    elif outcome is None:
         xml.SubElement(case, "skipped", message=conformed.skipped)
     elif conformed.disagreements:
         message = f"{len(conformed.disagreements)} disagreements in {outcome.compared} {outcome.unit}"

@@ -12,7 +12,8 @@ runs[]        number, label, system, edition, sizes {name: n}, faults {name: tim
                 for ever, or null), initial {cell: value}, steps[]: number, label, kind, doc,
                 changes [{cell, old, new}]; files [path below the report directory]
 gaps[]        system, edition, never_fired [transition], unreached [[transition, move]]
-conformance[] name, compared, unit, disagreements [text], seconds; or name, skipped (why)
+conformance[] name, compared, unit, disagreements [text], seconds; or name, skipped (why);
+              or name, stopped (which limit)
 files[]       everything that was written, relative to the report directory
 """
 
@@ -117,7 +118,7 @@ def _steps(system: System, run: Counterexample, files: list[str]) -> dict[str, A
 
 def _conformed(c: Conformed) -> dict[str, Any]:
     if c.outcome is None:
-        return {"name": c.name, "skipped": c.skipped}
+        return {"name": c.name, "stopped": c.stopped} if c.stopped else {"name": c.name, "skipped": c.skipped}
     return {
         "name": c.name,
         "compared": c.outcome.compared,

@@ -53,6 +53,6 @@ def _counterexamples(number: int, c: Checked, files: Files) -> str:
 
 def _conformed(c: Conformed) -> list[str]:
     if c.outcome is None:
-        return [prose(c.name), "nothing", f"skipped: {prose(c.skipped)}"]
+        return [prose(c.name), "nothing", prose(c.nothing_because)]
     found = "; ".join(c.disagreements) or "none"
     return [prose(c.name), f"{c.outcome.compared:,} {c.outcome.unit}", prose(found)]

@@ -84,11 +84,17 @@ def natural(label: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Conformed:
-    """One conformance check; without an outcome, `skipped` says why and what to do."""
+    """One conformance check; without an outcome, `skipped` says what it lacks, or `stopped` which limit ended it."""
 
     name: str
     outcome: Outcome | None = None
     skipped: str = ""
+    stopped: str = ""
+
+    @property
+    def nothing_because(self) -> str:
+        """Why there is no outcome, in a line."""
+        return f"not decided: {self.stopped}" if self.stopped else f"skipped: {self.skipped}"
 
     @property
     def disagreements(self) -> tuple[str, ...]:
@@ -130,7 +136,7 @@ class Results:
         differ = any(c.disagreements for c in self.conformed)
         if judgements & {Judgement.UNDECLARED, Judgement.MISSING} or self.gaps or differ:
             return Exit.FAILED
-        if Judgement.NOT_DECIDED in judgements or not self.checked:
+        if Judgement.NOT_DECIDED in judgements or not self.checked or any(c.stopped for c in self.conformed):
             return Exit.INCOMPLETE
         return Exit.OK
 
@@ -141,7 +147,8 @@ class Results:
         parts = counted(counts)
         parts += [plural(sum(len(g.lines()) for g in self.gaps), "coverage gap")] * bool(self.gaps)
         parts += [plural(differ, "conformance disagreement")] * bool(differ)
-        parts += ["conformance skipped"] * any(c.outcome is None for c in self.conformed)
+        parts += ["conformance skipped"] * any(c.skipped for c in self.conformed)
+        parts += ["conformance not decided"] * any(c.stopped for c in self.conformed)
         return f"{plural(len(self.checked), 'run')} in {self.seconds:.1f} s: {', '.join(parts)}"
 
 

@@ -92,7 +92,8 @@ def _conformance(conformed: list[Conformed]) -> Table:
         table.add_column(head)
     for c in conformed:
         if c.outcome is None:
-            table.add_row(c.name, "nothing", Text(f"SKIPPED: {c.skipped}", style="yellow"))
+            what, _, why = c.nothing_because.partition(":")
+            table.add_row(c.name, "nothing", Text(f"{what.upper()}:{why}", style="yellow"))
         else:
             differ = len(c.disagreements)
             result = Text(f"{differ} disagree", style="red") if differ else Text("all agree", style="green")

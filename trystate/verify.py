@@ -12,13 +12,14 @@ from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.expectations import Judgement, Run, adopt, judge, judge_adopted
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Verdict
-from trystate.model.errors import UnavailableError, UsageError
+from trystate.model.errors import LimitReached, UnavailableError, UsageError
 from trystate.model.language import System
 from trystate.property_tests.checks import Check
 from trystate.property_tests.versions import prepare_for_torch, torch_problem
 
 from . import registry
 from .choosing import build, chosen
+from .machine import machine_limits
 from .progress import Reporter
 from .report_files import write_report
 from .results import Checked, Conformed, Results, coverage_gaps
@@ -92,7 +93,8 @@ def _checked(job: Job, place: str, args: argparse.Namespace, reporter: Reporter)
 
 def limits(args: argparse.Namespace) -> Limits:
     """Where a search stops, from the options."""
-    return Limits(args.max_states, args.max_memory << 20, args.max_seconds)
+    memory_bytes = args.max_memory << 20 if args.max_memory else machine_limits().memory_bytes
+    return Limits(args.max_states, memory_bytes, args.max_seconds)
 
 
 def conformance(reporter: Reporter) -> Iterator[Conformed]:
@@ -115,6 +117,9 @@ def _compared(checks: Iterable[Check], reporter: Reporter) -> Iterator[Conformed
                 outcome = one.run(reporter.detail)
             except UnavailableError as error:
                 yield Conformed(one.name, skipped=str(error))
+                continue
+            except (LimitReached, MemoryError) as error:
+                yield Conformed(one.name, stopped=str(error) or "no more memory")
                 continue
         reporter.done(f"compared: {one.name}: {outcome.compared:,} {outcome.unit}, {len(outcome.disagreements)} differ")
         yield Conformed(one.name, outcome)

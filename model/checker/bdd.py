@@ -5,13 +5,14 @@ Nothing here or above may put a diagram into a reference cycle: CUDD's manager m
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ..errors import LimitReached, UnavailableError
 
@@ -60,8 +61,7 @@ class Diagrams:
         self._memory_bytes = memory_bytes
         self._cudd = hasattr(module, "and_exists")
         self._module = module
-        sizes = {"memory_estimate": min(memory_bytes, MANAGER_BYTES)} if self._cudd else {}
-        self.bdd = module.BDD(**sizes)
+        self.bdd = self._manager(min(memory_bytes, MANAGER_BYTES)) if self._cudd else module.BDD()
         self.bits = tuple(bits)
         self.bdd.declare(*(name for bit in bits for name in (bit, next_(bit))))
         self.bdd.configure(reordering=False)  # CUDD's own moments for it cost more than they save, see `sift`
@@ -70,6 +70,18 @@ class Diagrams:
             self.bdd.group(dict.fromkeys(bits, 2))
         self.true: Function = self.bdd.true
         self.false: Function = self.bdd.false
+
+    def _manager(self, memory_bytes: int) -> Any:
+        """CUDD's manager.
+
+        Raises:
+            MemoryError: there is none even for its first tables.
+        """
+        _stay_alive_without_memory(self._module)
+        try:
+            return self._module.BDD(memory_estimate=memory_bytes)
+        except (RuntimeError, ValueError) as error:
+            raise MemoryError(str(error)) from None
 
     def bit(self, name: str) -> Function:
         found: Function = self.bdd.var(name)
@@ -120,8 +132,11 @@ class Diagrams:
         return out
 
     def sift(self) -> None:
-        """Let CUDD look for a better variable order (Rudell, 1993); answers stay. autoref keeps its own."""
-        if self._cudd:
+        """Let CUDD look for a better variable order (Rudell, 1993); answers stay. autoref keeps its own.
+
+        Skipped once half of the memory is used: if memory ends during a swap, CUDD leaves its tables half swapped.
+        """
+        if self._cudd and 2 * self.memory_bytes < self._memory_bytes:
             self._module.reorder(self.bdd)
 
     def pick(self, u: Function, bits: Sequence[str]) -> dict[str, bool]:
@@ -142,7 +157,7 @@ class Diagrams:
             if counted < EXACT_MAX:
                 return int(counted)
         levels = sorted(self.bdd.level_of_var(bit) for bit in self.bits)
-        return _Counter({level: k for k, level in enumerate(levels)}).count(u, 0)
+        return _Counter({level: k for k, level in enumerate(levels)}).count(u)
 
     @property
     def memory_bytes(self) -> int:
@@ -152,38 +167,71 @@ class Diagrams:
             warnings.simplefilter("ignore", UserWarning)
             return int(self.bdd.statistics()["mem"])
 
-    def limit_of(self, error: Exception) -> LimitReached:
-        """What CUDD's refusal means: it returns no node where memory has run out.
+    def grow_no_more(self) -> None:
+        """From now on make do with the memory that the diagrams have."""
+        if self._cudd:
+            self.bdd.configure(max_memory=self.memory_bytes)
+
+    def refused(self, error: Exception) -> NoReturn:
+        """Say what CUDD's refusal means: it returns no node at its limit, and where malloc has nothing left.
 
         Raises:
+            LimitReached: of memory, which CUDD keeps to.
+            MemoryError: the process has no more, far below the limit.
             Exception: `error` itself, if it is another one.
         """
-        if "NULL" in str(error) or "failed" in str(error) or "memory" in str(error).lower():
-            limit = self._memory_bytes >> 20
-            return LimitReached(f"stopped at {limit:,} MiB of diagrams (raise the limit with --max-memory)")
-        raise error
+        if not any(word in str(error).lower() for word in ("null", "failed", "memory")):
+            raise error
+        if 2 * self.memory_bytes < self._memory_bytes:
+            raise MemoryError(str(error)) from None
+        limit = self._memory_bytes >> 20
+        raise LimitReached(f"stopped at {limit:,} MiB of diagrams (raise the limit with --max-memory)") from None
+
+
+def _stay_alive_without_memory(cudd: ModuleType) -> None:
+    """Make CUDD return no node when malloc fails: its default handler exits, and the report would be lost."""
+    try:
+        library = ctypes.CDLL(cudd.__file__)
+        silent = ctypes.cast(library.Cudd_OutOfMemSilent, ctypes.c_void_p)
+        library.Cudd_InstallOutOfMemoryHandler(silent)
+    except (AttributeError, OSError):  # linked in some other way
+        pass
 
 
 class _Counter:
-    """Counts by Python ints, one visit a node."""
+    """Counts by Python ints, one visit a node, without recursion: there may be more levels than Python has frames."""
 
     def __init__(self, position: dict[int, int]) -> None:
         self.position = position
         self.width = len(position)
         self.memo: dict[int, int] = {}
 
-    def count(self, u: Function, above: int) -> int:
-        """Assignments of the bits from position `above` downwards."""
+    def count(self, u: Function) -> int:
+        """Assignments of all bits."""
+        todo = [_regular(u)]
+        while todo:
+            node = todo[-1]
+            children = () if node.low is None else (node.low, node.high)
+            unknown = [x for x in map(_regular, children) if x.low is not None and int(x) not in self.memo]
+            if unknown:
+                todo += unknown
+                continue
+            if children:
+                self.memo[int(node)] = sum(self._below(x, self.position[node.level] + 1) for x in children)
+            todo.pop()
+        return self._below(u, 0)
+
+    def _below(self, u: Function, above: int) -> int:
+        """Assignments of the bits from position `above` downwards, of a node whose own count is known."""
         if u.negated:
-            return (1 << (self.width - above)) - self.count(~u, above)
+            return (1 << (self.width - above)) - self._below(~u, above)
         if u.low is None:
             return 1 << (self.width - above)
-        here = self.position[u.level]
-        key = int(u)
-        found = self.memo.get(key)
-        if found is None:
-            found = self.memo[key] = self.count(u.low, here + 1) + self.count(u.high, here + 1)
-        return found << (here - above)
+        return self.memo[int(u)] << (self.position[u.level] - above)
+
+
+def _regular(u: Function) -> Function:
+    return ~u if u.negated else u
 
 
 def next_(bit: str) -> str:

@@ -13,9 +13,12 @@ from ..language.expressions import Expr
 from ..language.fields import Cell
 from ..language.systems import State
 from .bdd import Diagrams, Function
+from .engine import Clock
 from .kernel import Kernel
 
 Vector = tuple[Function, ...]
+
+WIDE_BITS = 12  # narrower cells stay beside those of their member: `x == y` in the wrong order has 2^12 nodes at most
 
 
 def width(cell: Cell) -> int:
@@ -28,9 +31,17 @@ def bit_names(cell: Cell) -> tuple[str, ...]:
 
 
 def variable_order(cells: Sequence[Cell]) -> list[str]:
-    """What all share first, then member by member, then pairs: what a step reads and writes lies together."""
+    """What all share first, then member by member, then pairs: what a step reads and writes lies together.
+
+    Wide cells come last, interleaved bit by bit: a comparison or sum of two of n bits takes O(n) nodes so, and O(2^n)
+    in an order of one cell after the other (Bryant, 1986).
+    """
     together = sorted(cells, key=lambda cell: (len(cell.indices) > 1, cell.indices[:1]))
-    return [bit for cell in together for bit in reversed(bit_names(cell))]
+    narrow = [bit for cell in together if width(cell) < WIDE_BITS for bit in reversed(bit_names(cell))]
+    wide = [bit_names(cell) for cell in together if width(cell) >= WIDE_BITS]
+    return narrow + [
+        names[k] for k in reversed(range(max(map(len, wide), default=0))) for names in wide if k < len(names)
+    ]
 
 
 class Encoding:
@@ -56,10 +67,11 @@ class Encoding:
 
 
 class Trees:
-    """Translates closed trees, each once."""
+    """Translates closed trees, each once. The clock is checked between operations: one tree may take for ever."""
 
-    def __init__(self, kernel: Kernel, diagrams: Diagrams) -> None:
+    def __init__(self, kernel: Kernel, diagrams: Diagrams, clock: Clock) -> None:
         self.diagrams = diagrams
+        self.clock = clock
         self.position = kernel.position
         self.cells = kernel.cells
         self._conditions: dict[Expr, Function] = {}
@@ -100,6 +112,7 @@ class Trees:
     def equal(self, a: Vector, b: Vector) -> Function:
         n = max(len(a), len(b))
         pairs = zip(self._extended(a, n), self._extended(b, n), strict=True)
+        self.clock.check()
         return reduce(lambda same, p: same & ~self.diagrams.xor(*p), pairs, self.diagrams.true)
 
     def constant(self, value: int) -> Vector:
@@ -122,6 +135,7 @@ class Trees:
     def _conjunction(self, parts: Sequence[Expr]) -> Function:
         out = self.diagrams.true
         for part in parts:
+            self.clock.check()
             out = out & self.condition(part)
             if out == self.diagrams.false:
                 break
@@ -147,6 +161,7 @@ class Trees:
         return self.cells[self.position[name, tuple(i.args[0] for i in indices)]]
 
     def _choose(self, c: Function, a: Vector, b: Vector) -> Vector:
+        self.clock.check()
         n = max(len(a), len(b))
         pairs = zip(self._extended(a, n), self._extended(b, n), strict=True)
         return tuple(self.diagrams.ite(c, x, y) for x, y in pairs)
@@ -164,6 +179,7 @@ class Trees:
         n = max(len(a), len(b)) + 1
         out, c = [], self.diagrams.constant(carry)
         for x, y in zip(self._extended(a, n), self._extended(b, n), strict=True):
+            self.clock.check()
             odd = self.diagrams.xor(x, y)
             out.append(self.diagrams.xor(odd, c))
             c = self.diagrams.ite(odd, c, x)

@@ -11,13 +11,14 @@ from ..language.expressions import TRUE, Expr, and_, const, not_, or_
 from ..language.machines import Machine
 from ..language.properties import Form, Property
 from ..language.systems import System
-from .engine import Engine, quiet
+from .engine import Engine, memory_ended, quiet
 from .engine import Report as ReportProgress
-from .estimate import choose
+from .estimate import Choice, choose
 from .kernel import Exploration, Instance, Kernel, Limits, Watch
 from .verdicts import Counterexample, Report, Status, Verdict
 
 ENGINES = ("interpret", "explicit", "symbolic")
+ASKED = ("always", "sometimes", "step", "deadlock")  # first words of the keys of watches that decide one property
 
 
 def check(
@@ -34,22 +35,22 @@ def check(
     """
     limits = limits or Limits()
     kernel = Kernel(system)
-    reason = f"{engine}, as asked"
-    wanted = list(watches(kernel))
-    searcher: Engine | None = None
-    exploration: Exploration | None = None
-    if engine == "auto":
-        choice = choose(kernel, symmetry, wanted, limits, report)
-        engine, reason, searcher, exploration = choice.engine, choice.reason, choice.searcher, choice.seen
-    if searcher is None:
-        searcher = make_engine(engine, kernel, limits, report, symmetry)
-    if exploration is None:
-        exploration = searcher.explore(wanted)
+    choice = Choice(engine, f"{engine}, as asked")
+    try:
+        wanted = list(watches(kernel))
+        if engine == "auto":
+            choice = choose(kernel, symmetry, wanted, limits, report)
+        searcher = choice.searcher or make_engine(choice.engine, kernel, limits, report, symmetry)
+        exploration = choice.seen or searcher.explore(wanted)
+    except MemoryError:  # before the search began, which stops by itself
+        searcher = None
+        exploration = Exploration(choice.engine, 0, 0, 0, 0.0, 0.0, {}, memory_ended(limits))
+    _settle(exploration)
     _refuse_broken(kernel, exploration)
     verdicts = [_verdict(kernel, searcher, exploration, p, symmetry) for p in [*system.properties, deadlock(system)]]
     fired = {t.name for t in system.transitions for k in exploration.found if k.startswith(f"fired {t.name} ")}
     never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
-    return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), reason)
+    return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), choice.reason)
 
 
 def make_engine(name: str, kernel: Kernel, limits: Limits, report: ReportProgress, symmetry: bool) -> Engine:
@@ -128,6 +129,13 @@ def _fields_read(expr: Expr) -> frozenset[str]:
     return inner | {expr.args[0]} if expr.op == "read" else inner
 
 
+def _settle(exploration: Exploration) -> None:
+    """A property whose watch has no answer stays open alone; a range, a claim or a step opens the whole search."""
+    for key, reason in exploration.unanswered.items():
+        if key.partition(" ")[0] not in ASKED and key not in exploration.found:
+            exploration.stopped = exploration.stopped or reason
+
+
 def _refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
     """A declaration that a reachable step contradicts is an error, not a verdict."""
     for key, path in exploration.found.items():
@@ -163,7 +171,7 @@ def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]
     return list(dict.fromkeys(out))
 
 
-def _verdict(kernel: Kernel, engine: Engine, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
+def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
     if p.form is Form.LEADS_TO:
         return _leads_to(kernel, engine, seen, p, symmetry)
     key = "deadlock" if p.form is Form.DEADLOCK else f"{p.form.value} {p.name}"
@@ -171,13 +179,13 @@ def _verdict(kernel: Kernel, engine: Engine, seen: Exploration, p: Property, sym
     if path is not None:
         status = Status.HOLDS if p.form is Form.SOMETIMES else Status.VIOLATED
         return Verdict(p, status, Counterexample(path))
-    if not seen.complete:
-        return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped)
+    if not seen.complete or key in seen.unanswered:
+        return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped or seen.unanswered[key])
     return Verdict(p, Status.VIOLATED if p.form is Form.SOMETIMES else Status.HOLDS)
 
 
-def _leads_to(kernel: Kernel, engine: Engine, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
-    if not seen.complete:
+def _leads_to(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
+    if engine is None or not seen.complete:
         return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped)
     if symmetry:
         return Verdict(p, Status.NOT_DECIDED, reason="liveness is never decided under symmetry: run without it")

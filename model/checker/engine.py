@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..errors import LimitReached
 from ..language.expressions import Expr
 from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Watch
 
@@ -33,23 +35,52 @@ class Engine(Protocol):
     """One way of answering watches and lassos about a kernel. One engine object serves one search."""
 
     name: str
+    limits: Limits
+    report: Report
 
     def __init__(self, kernel: Kernel, limits: Limits, report: Report = quiet) -> None: ...
 
     def explore(self, watches: Sequence[Watch]) -> Exploration:
         """Visit every reachable state, or stop at a limit; `found` has a shortest path per watch that occurs.
 
-        For a watch with an instance the path ends with the step of that instance.
+        For a watch with an instance the path ends with the step of that instance. An allocation that fails is a
+        limit too: the search stops, and keeps what it has found.
         """
 
     def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
-        """After a complete `explore`: a weakly fair run through `premise` on which `goal` stays false from there on."""
+        """After a complete `explore`: a weakly fair run through `premise` on which `goal` stays false from there on.
+
+        Raises:
+            LimitReached: of memory or seconds.
+        """
+
+
+def memory_ended(limits: Limits) -> str:
+    """Why a search stopped whose allocation failed, in words."""
+    limit = limits.memory_bytes >> 20
+    return f"stopped as the process got no more memory (limit {limit:,} MiB): free some, or check a smaller system"
+
+
+@contextmanager
+def memory_bounded(limits: Limits) -> Iterator[None]:
+    """Turn an allocation that fails into a limit that is reached.
+
+    Raises:
+        LimitReached: memory has ended.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise LimitReached(memory_ended(limits)) from None
 
 
 class Clock:
     """Elapsed seconds against a limit. The only time in the checker; it decides when to stop, never what is true."""
 
     def __init__(self, limits: Limits) -> None:
+        self.restart(limits)
+
+    def restart(self, limits: Limits) -> None:
         self._start = time.perf_counter()
         self._limits = limits
 
@@ -69,3 +100,13 @@ class Clock:
                 f"stopped after {self.seconds:.0f} s (limit {self._limits.seconds:.0f} s; raise it with --max-seconds)"
             )
         return ""
+
+    def check(self) -> None:
+        """Go on only within the seconds.
+
+        Raises:
+            LimitReached: they are over.
+        """
+        reason = self.stop_reason(0, 0)
+        if reason:
+            raise LimitReached(reason)

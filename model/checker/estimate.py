@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import log10, prod
 
-from .engine import Report
+from ..errors import UsageError
+from .engine import Engine, Report
 from .kernel import Exploration, Kernel, Limits, Watch
 
-if TYPE_CHECKING:
-    from .explicit import ExplicitEngine
-
-LOOK = Limits(states=300_000, seconds=3.0)
+LOOK_STATES, LOOK_STATES_PLAIN, LOOK_SECONDS = 300_000, 10_000, 3.0
 EXPLICIT_STATES_MAX = 150_000_000  # 24 to 48 bytes each; decision diagrams only pay beyond what fits
 
 
@@ -23,7 +21,7 @@ class Choice:
 
     engine: str
     reason: str
-    searcher: ExplicitEngine | None = None
+    searcher: Engine | None = None
     seen: Exploration | None = None
 
 
@@ -31,21 +29,50 @@ def choose(kernel: Kernel, symmetry: bool, watches: Sequence[Watch], limits: Lim
     """The engine for this system; what a look completes need not be explored again."""
     if symmetry:
         return Choice("explicit", "explicit: symmetry was asked for")
+    initial = prod(len(cell.slot.initial) for cell in kernel.cells)
+    if initial > EXPLICIT_STATES_MAX and _has_diagrams():
+        return Choice("symbolic", f"symbolic: {initial:.0e} initial states")
     from .explicit import ExplicitEngine
 
-    look = Limits(min(LOOK.states, limits.states), limits.memory_bytes, min(LOOK.seconds, limits.seconds))
-    engine = ExplicitEngine(kernel, look)
+    try:
+        engine = ExplicitEngine(kernel, _look(LOOK_STATES, limits))
+    except UsageError as refused:
+        return _beside_explicit(kernel, watches, limits, report, str(refused))
     seen = engine.explore(watches)
     if seen.complete:
         engine.limits, engine.report = limits, report
         return Choice("explicit", f"explicit: {seen.distinct:,} states", engine, seen)
-    states = project(seen.distinct, [len(level) for level in engine.levels])
+    states = max(initial, project(seen.distinct, [len(level) for level in engine.levels]))
     guess = f"about {states:.0e} states"
-    if states > EXPLICIT_STATES_MAX:
-        if importlib.util.find_spec("dd") is not None:
+    if states > min(EXPLICIT_STATES_MAX, limits.memory_bytes / max(1.0, seen.bytes_per_state)):
+        if _has_diagrams():
             return Choice("symbolic", f"symbolic: {guess}")
         guess += ", and the extra 'symbolic' is not installed"
     return Choice("explicit", f"explicit: {guess}", engine.again(limits, report))
+
+
+def _beside_explicit(
+    kernel: Kernel, watches: Sequence[Watch], limits: Limits, report: Report, refused: str
+) -> Choice:  # fmt: skip
+    """The engine for a system that cannot be packed. Few values of a wide field may be reachable."""
+    from .plain import PlainEngine
+
+    plain = PlainEngine(kernel, _look(LOOK_STATES_PLAIN, limits))
+    seen = plain.explore(watches)
+    if seen.complete:
+        plain.limits, plain.report = limits, report
+        return Choice("interpret", f"interpret: {seen.distinct:,} states; {refused}", plain, seen)
+    if _has_diagrams():
+        return Choice("symbolic", f"symbolic: more than {seen.distinct:,} states; {refused}")
+    return Choice("interpret", f"interpret: the extra 'symbolic' is not installed; {refused}")
+
+
+def _look(states: int, limits: Limits) -> Limits:
+    return Limits(min(states, limits.states), limits.memory_bytes, min(LOOK_SECONDS, limits.seconds))
+
+
+def _has_diagrams() -> bool:
+    return importlib.util.find_spec("dd") is not None
 
 
 def project(distinct: int, sizes: Sequence[int]) -> int:
@@ -54,4 +81,4 @@ def project(distinct: int, sizes: Sequence[int]) -> int:
     Levels rise and fall about evenly; while they rise by a factor, half as many again are taken to rise by it.
     """
     growth = max(1.0, sizes[-2] / max(1, sizes[-3])) if len(sizes) > 3 else 2.0
-    return int(min(1e30, 2 * distinct * growth ** (len(sizes) / 2)))
+    return int(10 ** min(30.0, log10(2 * max(1, distinct)) + len(sizes) / 2 * log10(growth)))

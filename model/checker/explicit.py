@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import LimitReached, UsageError
 from ..language.expressions import FALSE, TRUE, Expr
-from .engine import Clock, Progress, Report, quiet
+from .engine import Clock, Progress, Report, memory_bounded, memory_ended, quiet
 from .graph import Explored, Graph, fair_region, fair_run
 from .interpret import Interpreter
 from .kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
@@ -65,6 +66,7 @@ class ExplicitEngine:
         self.edges = 0
         self.stopped = "not explored yet"
         self._peak_bytes = 0
+        self._chunk_bytes = 0  # of the successors of one chunk, and these together
         self._reported = 0.0
         self._clock = Clock(limits)
 
@@ -72,28 +74,49 @@ class ExplicitEngine:
         self._clock = Clock(self.limits)
         self._reported = 0.0
         self.stopped = ""
-        watching = Watching(self.kernel, self.layout, watches, self.steps)
+        finds: dict[str, Find] = {}
+        found: dict[str, Path] = {}
+        try:
+            self._search(Watching(self.kernel, self.layout, watches, self.steps, finds))
+        except MemoryError:
+            self.stopped = memory_ended(self.limits)
+        if self.stopped:
+            self.visited.release()  # the levels hold each state as well, and the paths need room
+        wanted = {watch.key for watch in watches if watch.path}
+        try:
+            found = self._paths({key: find for key, find in finds.items() if key in wanted})
+        except MemoryError:
+            self.stopped = memory_ended(self.limits)
+        found |= dict.fromkeys((key for key in finds if key not in wanted), NO_PATH)
+        distinct = self.visited.count
+        return Exploration(
+            self.name, distinct, self.edges, max(0, len(self.levels) - 1), self._clock.seconds,
+            self._peak_bytes / max(1, distinct), found, self.stopped,
+        )  # fmt: skip
+
+    def _search(self, watching: Watching) -> None:
         fresh = self._initial()
         while len(fresh):
-            self.visited.add(fresh)
             self.levels.append(fresh)
+            self.visited.add(fresh)
             if self.stopped:
                 break
             fresh = self._successors(fresh, watching)
-        wanted = {watch.key for watch in watches if watch.path}
-        found = dict.fromkeys(watching.found, NO_PATH)
-        found |= self._paths({key: find for key, find in watching.found.items() if key in wanted})
-        distinct = self.visited.count
-        return Exploration(
-            self.name, distinct, self.edges, len(self.levels) - 1, self._clock.seconds,
-            self._peak_bytes / distinct, found, self.stopped,
-        )  # fmt: skip
 
     def _initial(self) -> Keys:
-        columns = self.layout.pack(self.kernel.system.initial_states)
-        if self.symmetry is not None:
-            columns = self.symmetry.canonical(columns)
-        return self.layout.sort_unique(self.layout.keys(columns))
+        """The initial states; fewer if a limit stops the search: fields with several values each multiply."""
+        gathered = NextLevel(self.layout, self.visited, self.limits.states)
+        states = self.kernel.initial_states()
+        while batch := list(islice(states, CHUNK)):
+            columns = self.layout.pack(batch)
+            if self.symmetry is not None:
+                columns = self.symmetry.canonical(columns)
+            gathered.add(self.layout.sort_unique(self.layout.keys(columns)))
+            if len(batch) == CHUNK:
+                self._check_limits(gathered)
+            if self.stopped:
+                break
+        return gathered.finish()
 
     def _successors(self, level: Keys, watching: Watching) -> Keys:
         """The states first reached from this level; fewer if a limit stops the search."""
@@ -101,6 +124,7 @@ class ExplicitEngine:
         following = NextLevel(self.layout, self.visited, room)
         for start in range(0, len(level), CHUNK):
             outputs = self._expand(level[start : start + CHUNK], watching)
+            self._chunk_bytes = max(self._chunk_bytes, 2 * sum(keys.nbytes for keys in outputs))
             if outputs:
                 keys = outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
                 following.add(self.layout.sort_unique(keys))
@@ -131,9 +155,10 @@ class ExplicitEngine:
 
     def _check_limits(self, following: NextLevel) -> None:
         distinct = self.visited.count + following.count
-        # Merging runs holds the set twice for a moment, and so does sorting what is new; the levels stay.
-        keys = 2 * self.visited.count + self.visited.count + 2 * following.held
-        memory = keys * self.layout.state_bytes
+        # The levels stay; merging runs holds the set twice for a moment, and its sort half of it once more. New
+        # states are held three times: in batches, joined, and in the workspace of the sort.
+        keys = self.visited.count * 7 // 2 + 3 * following.held
+        memory = keys * self.layout.state_bytes + self._chunk_bytes
         self._peak_bytes = max(self._peak_bytes, memory)
         self.stopped = self._clock.stop_reason(distinct, memory)
         self._progress("exploring", distinct)
@@ -142,7 +167,7 @@ class ExplicitEngine:
         seconds = self._clock.seconds
         if seconds - self._reported >= REPORT_SECONDS:
             self._reported = seconds
-            self.report(Progress(self.name, phase, distinct, len(self.levels) - 1, seconds))
+            self.report(Progress(self.name, phase, distinct, max(0, len(self.levels) - 1), seconds))
 
     def _paths(self, found: dict[str, Find]) -> dict[str, Path]:
         """A shortest path for every find; for a find with a step, ending with that step."""
@@ -182,6 +207,10 @@ class ExplicitEngine:
             raise UsageError("liveness is not decided under symmetry: explore without it")
         if self.stopped:
             raise UsageError(f"liveness is decided on all states: explore completely first ({self.stopped})")
+        with memory_bounded(self.limits):
+            return self._lasso(premise, goal, binding)
+
+    def _lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
         region = fair_region(self._graph, ~self._where(goal, binding))
         starts = np.flatnonzero(region & self._where(premise, binding))
         if not len(starts):
@@ -206,8 +235,9 @@ class ExplicitEngine:
             raise UsageError("under symmetry a state stands for several: explore without it to get every step")
         if self.stopped:
             raise UsageError(f"the graph has all states: explore completely first ({self.stopped})")
-        initial, _ = self.layout.find(self.levels[0], self._states)
-        return Explored(self.layout, self._states, self._graph, tuple(initial.tolist()))
+        with memory_bounded(self.limits):
+            initial, _ = self.layout.find(self.levels[0], self._states)
+            return Explored(self.layout, self._states, self._graph, tuple(initial.tolist()))
 
     @cached_property
     def _states(self) -> Keys:

@@ -10,8 +10,8 @@ A step that changes nothing is not a step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
@@ -84,7 +84,10 @@ class Lasso:
 
 @dataclass(slots=True)
 class Exploration:
-    """What a search saw. `stopped` says which limit ended it early, if one did."""
+    """What a search saw. `stopped` says which limit ended it early, if one did.
+
+    `unanswered` has the watches that were too large although the search was complete: key -> which limit.
+    """
 
     engine: str
     distinct: int
@@ -94,6 +97,7 @@ class Exploration:
     bytes_per_state: float
     found: dict[str, Path]
     stopped: str = ""
+    unanswered: dict[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -102,7 +106,12 @@ class Exploration:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where a search stops: distinct states, memory in bytes, wall-clock seconds."""
+    """Where a search stops: distinct states, memory in bytes, wall-clock seconds.
+
+    Decision diagrams count states without holding them: the engine symbolic stops at memory and seconds only.
+    `memory_bytes` bounds the data of an engine. Its default is not measured: the command line and `trystate.check`
+    pass a share of the memory that the machine has left.
+    """
 
     states: int = 200_000_000
     memory_bytes: int = 8 << 30
@@ -128,6 +137,10 @@ class Kernel:
         constants = {self.cell_read(*self.cells[k].key): const(v, self.cells[k].sort) for k, v in self.frozen.items()}
         self._constants: dict[Expr, Expr] = constants
         self._constant_memo: dict[Expr, Expr] = {}
+
+    def initial_states(self) -> Iterator[State]:
+        """The initial states, one by one: there may be more than any limit allows."""
+        return product(*(cell.slot.initial for cell in self.cells))
 
     def _frozen(self) -> dict[int, int]:
         """Position -> value of the cells that no step assigns: a fault that is off leaves its fields alone."""

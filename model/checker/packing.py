@@ -124,8 +124,8 @@ class Layout:
         bits = sum(widths)
         if bits > WORD_BITS:
             raise UsageError(
-                f"{name} takes {bits} bits, and the engine explicit holds at most {WORD_BITS} together: "
-                "narrow the range, or use another engine or no symmetry"
+                f"{name} takes {bits} bits, and the engine explicit holds at most {WORD_BITS} together: narrow "
+                f"the range, or use another engine{' or no symmetry' if len(widths) > 1 else ''}"
             )
         for word, used in enumerate(self._used):
             if used + bits <= WORD_BITS:
@@ -140,11 +140,12 @@ class Layout:
         return self.places[self.position[name, tuple(i.args[0] for i in indices)]]
 
     def pack(self, states: Iterable[State]) -> Columns:
-        rows = list(states)
-        values = np.array(rows, dtype=np.int64).reshape(len(rows), len(self.cells))
-        columns = tuple(np.full(len(values), MARK, np.int64) for _ in range(self.words))
+        # Offsets fit a word where the values themselves may not.
+        rows = [[value - p.low for value, p in zip(state, self.places, strict=True)] for state in states]
+        offsets = np.array(rows, dtype=np.int64).reshape(len(rows), len(self.cells))
+        columns = tuple(np.full(len(offsets), MARK, np.int64) for _ in range(self.words))
         for k, p in enumerate(self.places):
-            columns[p.word][:] |= (values[:, k] - p.low) << p.shift
+            columns[p.word][:] |= offsets[:, k] << p.shift
         return columns
 
     def unpack(self, words: Sequence[int]) -> State:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..language.expressions import Expr
 from ..language.systems import State
-from .engine import Clock, Progress, Report, quiet
+from .engine import Clock, Progress, Report, memory_bounded, memory_ended, quiet
 from .interpret import Interpreter
 from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
 
-BYTES_PER_STATE = 400  # a tuple of small ints, a dict entry and the parent pointer, measured with tracemalloc
+# A bound from above, measured with tracemalloc; to each comes a tuple of the state's cells.
+STATE_BYTES = 200  # an entry in two dicts, the parent and the list of steps
+EDGE_BYTES = 100  # a pair in that list
+CELL_BYTES = 8
 
 
 class PlainEngine:
@@ -26,30 +29,56 @@ class PlainEngine:
         self.interpreter = Interpreter(kernel.system)
         self.parent: dict[State, tuple[State, int] | None] = {}
         self.graph: dict[State, list[tuple[int, State]]] = {}
+        self.edges = self.depth = 0
+        self.stopped = ""
+        self._clock = Clock(limits)
 
     def explore(self, watches: Sequence[Watch]) -> Exploration:
-        clock = Clock(self.limits)
+        self._clock = Clock(self.limits)
+        self.parent, self.edges, self.depth, self.stopped = {}, 0, 0, ""
         watching = _Watching(self.interpreter, watches, self._path)
-        self.parent = dict.fromkeys(self.kernel.system.initial_states)
-        queue = deque((state, 0) for state in self.parent)
-        edges = depth = 0
-        stopped = ""
-        while queue and not stopped:
-            state, depth = queue.popleft()
+        try:
+            self._search(watching)
+        except MemoryError:
+            self.graph.clear()  # lasso() asks for a complete graph only
+            self.stopped = memory_ended(self.limits)
+        distinct = len(self.parent)
+        return Exploration(
+            self.name, distinct, self.edges, self.depth, self._clock.seconds,
+            self._memory_bytes / max(1, distinct), watching.found, self.stopped,
+        )  # fmt: skip
+
+    def _search(self, watching: _Watching) -> None:
+        queue: deque[tuple[State, int]] = deque()
+        for state in self.kernel.initial_states():
+            self.parent[state] = None
+            queue.append((state, 0))
+            if self._passes_a_limit(len(queue)):
+                return
+        while queue:
+            state, self.depth = queue.popleft()
             steps = [(i.number, after) for i, after in self.interpreter.successors(state)]
             self.graph[state] = steps
-            edges += len(steps)
+            self.edges += len(steps)
             watching.look(state, steps)
             for number, after in steps:
                 if after not in self.parent and self._in_range(after):
                     self.parent[after] = (state, number)
-                    queue.append((after, depth + 1))
-            if len(self.graph) % 1024 == 0:
-                stopped = clock.stop_reason(len(self.parent), len(self.parent) * BYTES_PER_STATE)
-                self.report(Progress(self.name, "exploring", len(self.parent), depth, clock.seconds))
-        return Exploration(
-            self.name, len(self.parent), edges, depth, clock.seconds, BYTES_PER_STATE, watching.found, stopped
-        )
+                    queue.append((after, self.depth + 1))
+            if self._passes_a_limit(len(self.graph)):
+                return
+
+    def _passes_a_limit(self, done: int) -> bool:
+        """Checked after each state, because one state may have hundreds of steps."""
+        self.stopped = self._clock.stop_reason(len(self.parent), self._memory_bytes)
+        if done % 1024 == 0:
+            self.report(Progress(self.name, "exploring", len(self.parent), self.depth, self._clock.seconds))
+        return bool(self.stopped)
+
+    @property
+    def _memory_bytes(self) -> int:
+        state = CELL_BYTES * len(self.kernel.cells)
+        return len(self.parent) * (STATE_BYTES + state) + self.edges * (EDGE_BYTES + state)
 
     def _in_range(self, state: State) -> bool:
         """A step out of a field's range is found, and not followed: beyond it there may be no end."""
@@ -63,6 +92,10 @@ class PlainEngine:
         return Path(tuple(reversed(states)), tuple(reversed(steps)))
 
     def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
+        with memory_bounded(self.limits):
+            return self._lasso(premise, goal, binding)
+
+    def _lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
         holds = self.interpreter.holds
         avoid = {s for s in self.graph if not holds(goal, s, binding)}
         fair = [i.number for i in self.kernel.instances if i.fair]

@@ -3,11 +3,15 @@
 The search is strictly breadth-first, so that counts and shortest paths are those of the other engines.
 Kept per depth is the set of all states seen so far; a path is walked back through these, state by state.
 A step out of a field's range is found where a watch asks for it, and leads nowhere.
+
+The number of states costs nothing, so that only memory and seconds limit a search. Both are checked between
+operations on diagrams; within one operation CUDD itself limits memory, and nothing limits time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..errors import LimitReached
 from ..language.expressions import Expr
@@ -16,10 +20,11 @@ from .bdd import Diagrams, Function
 from .bdd_fairness import Region, Walk
 from .bdd_steps import Step, make_steps
 from .bdd_trees import Encoding, Trees, variable_order
-from .engine import Clock, Progress, Report, quiet
+from .engine import Clock, Progress, Report, memory_bounded, quiet
 from .interpret import Interpreter
-from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
+from .kernel import Binding, Exploration, Instance, Kernel, Lasso, Limits, Path, Watch
 
+RESERVE_BYTES = 16 << 20  # freed when memory ends, for the paths to the finds: CUDD itself returns no memory
 SIFT_NODES = 20_000  # on the rendezvous, once here took a third of the seconds and half of the memory away
 
 
@@ -44,11 +49,12 @@ class SymbolicEngine:
         self.diagrams = Diagrams(variable_order(kernel.cells), limits.memory_bytes)
         self.name += self.diagrams.suffix
         self.sift_nodes = sift_nodes
-        self.trees = Trees(kernel, self.diagrams)
         self.clock = Clock(limits)
+        self.trees = Trees(kernel, self.diagrams, self.clock)
         self.steps: list[Step] = []
         self.seen: list[Function] = []
         self.distinct = 0
+        self._reserve = bytearray()
         self._origins: dict[State, tuple[State, int]] = {}
 
     def __del__(self) -> None:
@@ -59,35 +65,44 @@ class SymbolicEngine:
             self.trees.clear()
 
     def explore(self, watches: Sequence[Watch]) -> Exploration:
-        self.clock = Clock(self.limits)
+        self.clock.restart(self.limits)
         stopped = ""
-        found: dict[str, Path] = {}
         edges = 0
         try:
-            self._search()
-        except (LimitReached, RuntimeError, ValueError) as error:
-            stopped = self._reason(error)
+            with self._bounded():
+                self._reserve = bytearray(RESERVE_BYTES)
+                self._search()
+        except LimitReached as limit:
+            stopped = str(limit)
+            self.diagrams.grow_no_more()
+        self._reserve = bytearray()
+        seconds = self.clock.seconds
+        self.clock.restart(self.limits)  # the states seen before a limit are searched for the watches
         try:
-            edges = sum(self.diagrams.count(self.seen[-1] & step.taken) for step in self.steps if self.seen)
-            self._find(watches, found)
-        except (LimitReached, RuntimeError, ValueError) as error:
-            stopped = stopped or self._reason(error)
+            with self._bounded():
+                edges = sum(self.diagrams.count(self.seen[-1] & step.taken) for step in self.steps if self.seen)
+        except LimitReached as limit:
+            stopped = stopped or str(limit)
+        found, unanswered = self._find(watches)
         per_state = self.diagrams.memory_bytes / max(1, self.distinct)
         depth = max(0, len(self.seen) - 1)
-        seconds = self.clock.seconds
-        return Exploration(self.name, self.distinct, edges, depth, seconds, per_state, found, stopped)
+        seconds += self.clock.seconds
+        return Exploration(self.name, self.distinct, edges, depth, seconds, per_state, found, stopped, unanswered)
 
     def lasso(self, premise: Expr, goal: Expr, binding: Binding) -> Lasso | None:
-        """As the protocol says.
-
-        Raises:
-            LimitReached: of memory, or of the seconds that each lasso has anew.
-        """
-        self.clock = Clock(self.limits)
-        try:
+        """As the protocol says; each lasso has the seconds anew."""
+        self.clock.restart(self.limits)
+        with self._bounded():
             return self._lasso(self._holds(premise, binding), self._holds(goal, binding))
-        except (RuntimeError, ValueError) as error:
-            raise LimitReached(self._reason(error)) from None
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        """Turn the refusals of CUDD and of malloc into LimitReached."""
+        with memory_bounded(self.limits):
+            try:
+                yield
+            except (RuntimeError, ValueError) as error:
+                self.diagrams.refused(error)
 
     def _search(self) -> None:
         d = self.diagrams
@@ -134,33 +149,48 @@ class SymbolicEngine:
         self._check(self.diagrams.memory_bytes)
 
     def _check(self, memory_bytes: int = 0) -> None:
-        reason = self.clock.stop_reason(self.distinct, memory_bytes)
+        reason = self.clock.stop_reason(0, memory_bytes)
         if reason:
             raise LimitReached(reason)
-
-    def _reason(self, error: Exception) -> str:
-        return str(error if isinstance(error, LimitReached) else self.diagrams.limit_of(error))
 
     def _holds(self, expr: Expr, binding: Binding) -> Function:
         return self.trees.condition(self.kernel.closed(expr, binding))
 
-    def _find(self, watches: Sequence[Watch], found: dict[str, Path]) -> None:
-        """A shortest path for each key: most watches never occur, which one look at all states tells."""
-        taken = {step.instance: step.taken for step in self.steps}
-        false = self.diagrams.false
+    def _find(self, watches: Sequence[Watch]) -> tuple[dict[str, Path], dict[str, str]]:
+        """A shortest path for each key, and why there is no answer for some.
+
+        Most watches never occur, which one look at all states tells. One that is too large leaves the others alone.
+        """
+        taken: dict[Instance | None, Function] = {step.instance: step.taken for step in self.steps}
         nearest: dict[str, tuple[int, Watch, Function]] = {}
-        for watch in watches:
-            best = nearest.get(watch.key)
-            states = self.seen[-1] if best is None else self.seen[best[0] - 1] if best[0] else false
-            if watch.instance is not None:
-                states = states & taken.get(watch.instance, false)
-            if states != false:
-                states = states & self._holds(watch.expr, watch.binding)
-            if states != false:
-                depth = self._depth(states)
-                nearest[watch.key] = depth, watch, states & self.seen[depth]
+        found: dict[str, Path] = {}
+        unanswered: dict[str, str] = {}
+        for watch in watches if self.seen else ():
+            try:
+                with self._bounded():
+                    self._look(watch, taken.get(watch.instance, self.diagrams.false), nearest)
+            except LimitReached as limit:
+                unanswered[watch.key] = str(limit)
         for key, (depth, watch, states) in nearest.items():
-            found[key] = self._watched(depth, watch, states)
+            try:
+                with self._bounded():
+                    found[key] = self._watched(depth, watch, states)
+            except LimitReached as limit:
+                unanswered[key] = str(limit)
+        return found, unanswered
+
+    def _look(self, watch: Watch, taken: Function, nearest: dict[str, tuple[int, Watch, Function]]) -> None:
+        """Note where a watch occurs, if that is nearer than what its key has so far."""
+        false = self.diagrams.false
+        best = nearest.get(watch.key)
+        states = self.seen[-1] if best is None else self.seen[best[0] - 1] if best[0] else false
+        if watch.instance is not None:
+            states = states & taken
+        if states != false:
+            states = states & self._holds(watch.expr, watch.binding)
+        if states != false:
+            depth = self._depth(states)
+            nearest[watch.key] = depth, watch, states & self.seen[depth]
 
     def _watched(self, depth: int, watch: Watch, states: Function) -> Path:
         path = self._path(self._pick(states), depth)

@@ -82,6 +82,8 @@ class Trails:
                 p = layout.places[k]
                 same = (targets[p.word] & p.mask) == p.pattern(value.args[0])
                 targets = tuple(c[same] for c in targets)
+        if not len(targets[0]):
+            return targets  # the step writes another value: however wide the other fields, nothing is guessed
         free = [p for p in written if p not in fixed]
         if len(targets[0]) * prod(1 + p.high - p.low for p in free) > CANDIDATES_MAX:
             return None

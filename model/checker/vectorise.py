@@ -2,6 +2,10 @@
 
 In the generated text `w0`, `w1`, ... are the words of the states, one array each. What is used twice becomes
 a temporary; a conjunction of literals (a cell equals a constant) becomes one masked compare per word.
+
+An int64 wraps silently. The sort of a tree bounds each of its values, so the sort decides how the tree is
+computed: in bytes, in int64, or, where it or an operand may leave int64, in arrays of Python ints, which are
+exact and some fifty times slower.
 """
 
 from __future__ import annotations
@@ -11,15 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..language.expressions import FALSE, TRUE, Expr, and_, equal, substitute
 from ..language.sorts import Sort
 from .kernel import Instance, Kernel
-from .packing import Columns, Layout, Mask, Place, Rows
+from .packing import Column, Columns, Layout, Mask, Place, Rows
 
 NESTING_MAX = 40  # parentheses in one expression; Python's parser refuses beyond 200
 
-_BYTE, _WORD, _BOOL, _CONST = "byte", "word", "bool", "const"
+_BYTE, _WORD, _BIG, _BOOL, _CONST = "byte", "word", "big", "bool", "const"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +93,9 @@ class Emitter:
         return self._text(expr)[0]
 
     def number(self, expr: Expr) -> str:
-        """A tree as text for an int64 array, or a constant; bools as 0 and 1."""
+        """A tree as text for an array of int64 (of Python ints if it is big), or a constant; bools as 0 and 1."""
         text, kind = self._text(expr)
-        return text if kind in (_WORD, _CONST) else f"{text}.astype(i64)"
+        return text if kind in (_WORD, _BIG, _CONST) else f"{text}.astype(i64)"
 
     def _text(self, expr: Expr) -> tuple[str, str]:
         found = self._texts.get(expr)
@@ -111,6 +116,8 @@ class Emitter:
         if expr.sort.kind == "bool":
             return f"((w{p.word} & {p.mask}) != 0)", _BOOL
         text = f"((w{p.word} >> {p.shift}) & {p.ones})" if p.shift else f"(w{p.word} & {p.ones})"
+        if is_big(expr):
+            return f"(big({text}) + {p.low})", _BIG
         return (f"({text} + {p.low})" if p.low else text), _WORD
 
     def _eq(self, expr: Expr) -> tuple[str, str]:
@@ -160,8 +167,11 @@ class Emitter:
         return [f"((w{word} & {mask}) == {pattern})" for word, (mask, pattern) in sorted(masks.items())]
 
     def _ite(self, expr: Expr) -> tuple[str, str]:
-        c, a, b = expr.args
-        return f"where({self.condition(c)}, {self.number(a)}, {self.number(b)})", _WORD
+        c, *sides = expr.args
+        a, b = (self.number(x) for x in sides)
+        if any(is_big(x) for x in sides):
+            return f"where({self.condition(c)}, big({a}), big({b}))", _BIG
+        return f"where({self.condition(c)}, {a}, {b})", _WORD
 
     def _int(self, expr: Expr) -> tuple[str, str]:
         # A bool is a byte that holds 0 or 1: adding bytes moves an eighth of the memory.
@@ -179,6 +189,8 @@ class Emitter:
         if small and all(kind in (_BYTE, _CONST) for _, kind in texts):
             return f"({texts[0][0]} {sign} {texts[1][0]})", _BYTE
         a, b = (self.number(x) for x in expr.args)
+        if any(is_big(x) for x in (expr, *expr.args)):
+            return f"(big({a}) {sign} big({b}))", _BIG
         return f"({a} {sign} {b})", _WORD
 
 
@@ -186,10 +198,33 @@ def _fits_byte(sort: Sort) -> bool:
     return sort.low >= -128 and sort.high <= 127
 
 
+def fits_int64(low: int, high: int) -> bool:
+    return low >= -(1 << 63) and high < 1 << 63
+
+
+def is_big(expr: Expr) -> bool:
+    """Can a value of the tree lie outside of int64?"""
+    if expr.op == "const":
+        return not fits_int64(expr.args[0], expr.args[0])
+    return not fits_int64(expr.sort.low, expr.sort.high)
+
+
+def big(values: Any) -> NDArray[np.object_]:
+    """Numbers as Python ints."""
+    return np.asarray(values, np.object_)
+
+
+def offset(values: Any, low: int, high: int) -> Column:
+    """Numbers of any size minus `low`; 0 for those outside of `low` to `high`."""
+    numbers = big(values)
+    within = (numbers >= low) & (numbers <= high)
+    return np.where(within, numbers - low, 0).astype(np.int64)
+
+
 def build(name: str, head: str, lines: Sequence[str]) -> Callable[..., Any]:
     """The function of the given source text."""
     source = "\n".join([f"def {name}({head}):", *lines])
-    scope: dict[str, Any] = {"np": np, "i64": np.int64, "i8": np.int8, "where": np.where}
+    scope: dict[str, Any] = {"np": np, "i64": np.int64, "i8": np.int8, "where": np.where, "big": big, "offset": offset}
     exec(compile(source, f"<generated {name}>", "exec"), scope)
     return scope[name]  # type: ignore[no-any-return]
 
@@ -295,12 +330,16 @@ class Step:
         for k, value in values:
             p = self.layout.places[k]
             clear[p.word] = clear.get(p.word, 0) | p.mask
-            if value.op == "const" and p.low <= value.args[0] <= p.high:
-                fixed[p.word] = fixed.get(p.word, 0) | p.pattern(value.args[0])
+            if value.op == "const":
+                if p.low <= value.args[0] <= p.high:
+                    fixed[p.word] = fixed.get(p.word, 0) | p.pattern(value.args[0])
+                else:
+                    outside.append("np.True_")
                 continue
-            moving.setdefault(p.word, []).append(_shifted(emitter.number(value), p))
+            text = emitter.number(value)
+            moving.setdefault(p.word, []).append(_shifted(text, p, is_big(value)))
             if value.sort.low < p.low or value.sort.high > p.high:
-                outside.append(_out_of_range(emitter.number(value), p))
+                outside.append(f"({text} < {p.low}) | ({text} > {p.high})")
         names = {}
         for word in sorted(clear):
             parts = [f"(w{word} & {~clear[word]})", *([str(fixed[word])] if fixed.get(word) else [])]
@@ -311,13 +350,12 @@ class Step:
         return names, bool(outside)
 
 
-def _shifted(text: str, p: Place) -> str:
-    moved = f"({text} - {p.low})" if p.low else text
+def _shifted(text: str, p: Place, value_is_big: bool) -> str:
+    if value_is_big or not fits_int64(p.low, p.high):
+        moved = f"offset({text}, {p.low}, {p.high})"
+    else:
+        moved = f"({text} - {p.low})" if p.low else text
     return f"({moved} << {p.shift})" if p.shift else moved
-
-
-def _out_of_range(text: str, p: Place) -> str:
-    return f"({text} < {p.low}) | ({text} > {p.high})"
 
 
 def taken_condition(kernel: Kernel, instance: Instance) -> Expr:

@@ -34,6 +34,10 @@ class Visited:
         while len(self._runs) > 1 and len(self._runs[-2]) < RUN_RATIO * len(self._runs[-1]):
             self._merge_last()
 
+    def release(self) -> None:
+        """Let go of the states, and keep their count: nothing can be looked up any more."""
+        self._runs.clear()
+
     def merged(self) -> Keys:
         """Every state, sorted."""
         while len(self._runs) > 1:

@@ -74,10 +74,15 @@ class _Idle:
 
 
 class Watching:
-    """All watches of one search. Call `begin`, `step` for each step taken, and `end`, chunk by chunk."""
+    """All watches of one search. Call `begin`, `step` for each step taken, and `end`, chunk by chunk.
 
-    def __init__(self, kernel: Kernel, layout: Layout, watches: Iterable[Watch], steps: Sequence[Step]) -> None:
-        self.found: dict[str, Find] = {}
+    Each find goes into `found`, which outlives a search that is cut off.
+    """
+
+    def __init__(
+        self, kernel: Kernel, layout: Layout, watches: Iterable[Watch], steps: Sequence[Step], found: dict[str, Find],
+    ) -> None:  # fmt: skip
+        self.found = found
         self._level = 0
         self._columns: Columns = ()
         by_instance: dict[int, list[tuple[str, Expr]]] = {}

@@ -15,10 +15,11 @@ from .random_systems import Declaration, Plan, Step
 Cells = dict[tuple[str, tuple[int, ...]], int]
 Scope = tuple[int, ...]
 
-_COMPUTE: dict[str, Callable[[int, int], int]] = {
+_COMPUTE: dict[str, Callable[..., int]] = {
     "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
     ">": lambda a, b: a > b, ">=": lambda a, b: a >= b, "+": lambda a, b: a + b, "-": lambda a, b: a - b,
     "and": lambda a, b: a and b, "or": lambda a, b: a or b, "implies": lambda a, b: (not a) or b,
+    "doubled": lambda a: a + a,
 }  # fmt: skip
 
 

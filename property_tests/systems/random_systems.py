@@ -285,10 +285,10 @@ def declarations(draw: st.DrawFn, *, symmetric: bool = False, nested: bool = Fal
 
 # ---- building
 
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+_COMPARE: dict[str, Callable[..., Any]] = {
     "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
     ">": lambda a, b: a > b, ">=": lambda a, b: a >= b, "+": lambda a, b: a + b, "-": lambda a, b: a - b,
-    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "implies": implies,
+    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "implies": implies, "doubled": lambda a: a + a,
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from trystate.model.language import (
     System,
+    all_,
     any_,
     choice,
     count,
@@ -17,6 +18,7 @@ from trystate.model.language import (
     integer,
     ite,
     leads_to,
+    sometimes,
     transition,
 )
 from trystate.model.language.expressions import and_, not_, or_
@@ -120,17 +122,30 @@ class Flags(System):
         s.on[switch] = ~s.on[switch]
 
 
-class Twins(System):
-    """Two numbers that are compared, in an order of bits that is bad for diagrams."""
+class Rooks(System):
+    """Rooks on a board, none attacking another: beyond every memory, listed as well as in diagrams.
 
-    one = integer(0, (1 << 20) - 1)
-    two = integer(0, (1 << 20) - 1, initial=(0, 1))
+    No order of the squares helps: row by row a diagram has to remember which columns are taken, one of 2^12 sets.
+    """
 
-    @transition()
-    def follow(self, s: Any) -> None:
-        """The first goes ahead of the second."""
-        s.when(s.one == s.two)
-        s.one = ite(s.one < 1000, s.one + 1, 0)
+    line = index(12)
+    rook = flag(per=("line", "line"))
+
+    @transition(each=("line", "line"))
+    def place(self, s: Any, row: Any, column: Any) -> None:
+        """A rook is put where no other attacks it."""
+        s.when(~any_(s.rook[row, k] | s.rook[k, column] for k in s.line))
+        s.rook[row, column] = True
+
+    @sometimes()
+    def one_is_there(self, s: Any) -> Any:
+        """One step away."""
+        return any_(s.rook[i, j] for i in s.line for j in s.line)
+
+    @sometimes()
+    def every_row_has_one(self, s: Any) -> Any:
+        """12 steps away."""
+        return all_(any_(s.rook[i, j] for j in s.line) for i in s.line)
 
 
 class Overflow(System):
