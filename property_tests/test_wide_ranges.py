@@ -23,6 +23,8 @@ from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import System, always, integer, ite, sometimes, transition
 
+from trystate.itf import itf_trace
+
 from . import test_random_systems as random_systems
 from .mutations import Mistake
 from .systems.random_systems import Declaration, system
@@ -136,6 +138,13 @@ def test_a_field_that_no_word_holds_is_refused_by_name_and_the_automatic_choice_
         "jumps": Status.HOLDS,
         "deadlock_freedom": Status.VIOLATED,
     }
+
+
+def test_a_trace_for_other_tools_has_wide_numbers_as_its_format_wants_them() -> None:
+    verdict = check(TooWide()).verdict("there")
+    assert verdict.run is not None
+    first, last = itf_trace(TooWide(), verdict.run, "")["states"]
+    assert first["far"] == 0 and last["far"] == {"#bigint": str(1 << 61)}
 
 
 class Counting(TooWide):
