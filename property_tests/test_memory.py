@@ -14,10 +14,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from trystate.model.checker import bdd, explicit, plain
+from trystate.model.checker import bdd, estimate, explicit, plain, symbolic
 from trystate.model.checker.check import check
+from trystate.model.checker.engine import quiet
 from trystate.model.checker.explicit import ExplicitEngine
-from trystate.model.checker.kernel import Kernel, Limits
+from trystate.model.checker.kernel import Kernel, Limits, Watch
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import LimitReached
 from trystate.property_tests.checks import Check
@@ -29,6 +30,8 @@ import trystate
 from trystate import machine, registry, verify
 from trystate.__main__ import main
 from trystate.exits import Exit
+
+from .test_limits import Odometer
 
 PROGRAM = """
 import contextlib, resource, sys
@@ -203,6 +206,110 @@ def test_a_manager_of_diagrams_for_which_there_is_no_memory_decides_nothing(
     report = check(Jugs(), engine="symbolic")
     assert {v.status for v in report.verdicts} == {Status.NOT_DECIDED}
     assert report.exploration.stopped.startswith(NO_MORE)
+
+
+def fails_after(count: int, function: Any) -> Any:
+    """The function, whose memory ends after so many calls."""
+    left = iter(range(count))
+
+    def call(*args: Any) -> Any:
+        if next(left, None) is None:
+            raise MemoryError
+        return function(*args)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("engine", "owner", "method", "calls"),
+    [
+        ("interpret", plain._Watching, "look", 50),
+        ("explicit", explicit.NextLevel, "finish", 5),
+        ("symbolic", bdd.Diagrams, "union", 4),
+    ],
+)
+def test_a_search_whose_memory_ends_on_the_way_keeps_what_it_found(
+    engine: str, owner: Any, method: str, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine == "symbolic":
+        pytest.importorskip("dd.cudd")
+    monkeypatch.setattr(owner, method, fails_after(calls, getattr(owner, method)))
+    report = check(Odometer(), engine=engine)
+    assert report.exploration.stopped.startswith(NO_MORE)
+    assert 4 < report.exploration.distinct < 10_000
+    verdicts = {v.property.name: v.status for v in report.verdicts}
+    assert (verdicts["small"], verdicts["all_nines"]) == (Status.VIOLATED, Status.NOT_DECIDED)
+
+
+@pytest.mark.parametrize("method", ["_look", "_watched"])
+def test_a_watch_that_a_symbolic_search_has_no_room_for_is_alone_not_decided(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dd.cudd")
+    right = getattr(symbolic.SymbolicEngine, method)
+
+    def look(engine: Any, *args: Any) -> Any:
+        if any(isinstance(arg, Watch) and arg.key.startswith(("always", "sometimes")) for arg in args):
+            raise MemoryError
+        return right(engine, *args)
+
+    monkeypatch.setattr(symbolic.SymbolicEngine, method, look)
+    report = check(Odometer(), engine="symbolic")
+    assert report.exploration.complete
+    properties = {v.property.name for v in report.undecided}
+    assert properties == ({"small", "all_nines", "in_range"} if method == "_look" else {"small", "all_nines"})
+
+
+def test_a_step_that_a_symbolic_search_cannot_look_at_leaves_everything_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dd.cudd")
+    right = symbolic.SymbolicEngine._look
+
+    def look(engine: Any, watch: Watch, *rest: Any) -> None:
+        if watch.key.startswith("fired"):
+            raise MemoryError
+        right(engine, watch, *rest)
+
+    monkeypatch.setattr(symbolic.SymbolicEngine, "_look", look)
+    report = check(Odometer(), engine="symbolic")
+    assert report.exploration.stopped.startswith(NO_MORE)
+    assert {v.property.name for v in report.violated} == {"small"}
+    assert (report.never_fired, report.verdict("in_range").status) == ([], Status.NOT_DECIDED)
+
+
+def test_edges_that_cannot_be_counted_stop_a_symbolic_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dd.cudd")
+    levels = 37  # each counts its states
+    monkeypatch.setattr(bdd.Diagrams, "count", fails_after(levels, bdd.Diagrams.count))
+    report = check(Odometer(), engine="symbolic")
+    assert report.exploration.stopped.startswith(NO_MORE)
+    assert report.exploration.distinct == 10_000
+
+
+def test_a_refusal_of_another_kind_is_an_error() -> None:
+    pytest.importorskip("dd.cudd")
+    diagrams = bdd.Diagrams(["x"], 1 << 26)
+    with pytest.raises(ValueError, match="no such variable"):
+        diagrams.refused(ValueError("no such variable"))
+    with pytest.raises(MemoryError, match="NULL"):
+        diagrams.refused(ValueError("node is NULL"))
+    diagrams.sift()
+    diagrams.grow_no_more()
+
+
+@pytest.mark.parametrize(("memory_bytes", "engine"), [(1 << 30, "explicit"), (1 << 19, "symbolic")])
+def test_beyond_a_look_the_choice_follows_the_memory(
+    memory_bytes: int, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dd")
+    monkeypatch.setattr(estimate, "LOOK_STATES", 2_000)
+    kernel, limits = Kernel(Odometer()), Limits(memory_bytes=memory_bytes)
+    chosen = estimate.choose(kernel, False, [], limits, quiet)
+    assert (chosen.engine, chosen.seen) == (engine, None)
+    assert chosen.reason.startswith(f"{engine}: about ")
+    monkeypatch.setattr(estimate, "_has_diagrams", lambda: False)
+    left = estimate.choose(kernel, False, [], limits, quiet)
+    assert left.engine == "explicit"
+    assert ("the extra 'symbolic' is not installed" in left.reason) is (engine == "symbolic")
 
 
 def test_paths_for_which_there_is_no_memory_leave_their_properties_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,37 @@ def test_a_wide_effect_out_of_range_is_found(engine: str, system: type[System]) 
         check(system(), engine=engine)
 
 
+class TwoWaysOut(System):
+    """Two steps leave a range; the one that is declared first is the farther one."""
+
+    stage = integer(0, 1)
+    count = integer(0, 1)
+
+    @transition()
+    def late(self, s: Any) -> None:
+        """After two steps."""
+        s.when(s.stage == 1)
+        s.count += s.stage + s.stage
+
+    @transition()
+    def go_on(self, s: Any) -> None:
+        """Between the two."""
+        s.when(s.stage == 0)
+        s.stage = 1
+
+    @transition()
+    def early(self, s: Any) -> None:
+        """After one step."""
+        s.when(s.stage == 0)
+        s.count += 2 - s.stage - s.stage
+
+
+@every_engine
+def test_of_several_steps_out_of_range_the_nearest_is_told(engine: str) -> None:
+    with pytest.raises(DeclarationError, match="early leaves the field's range after 1 steps"):
+        check(TwoWaysOut(), engine=engine)
+
+
 def test_a_field_that_no_word_holds_is_refused_by_name_and_the_automatic_choice_goes_elsewhere() -> None:
     refusal = "far takes 62 bits, and the engine explicit holds at most 61 together: narrow the range, or use another"
     with pytest.raises(UsageError, match=refusal):

@@ -137,8 +137,8 @@ def _settle(exploration: Exploration) -> None:
 
 
 def _refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
-    """A declaration that a reachable step contradicts is an error, not a verdict."""
-    for key, path in exploration.found.items():
+    """A declaration that a reachable step contradicts is an error, not a verdict: the nearest such step is told."""
+    for key, path in sorted(exploration.found.items(), key=lambda item: len(item[1].steps)):
         what, _, rest = key.partition(" ")
         if what not in ("range", "unclaimed"):
             continue
