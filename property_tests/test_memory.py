@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from trystate.model.checker import bdd, estimate, explicit, plain, symbolic
+from trystate.model.checker import bdd, estimate, explicit, plain, symbolic, visited
 from trystate.model.checker.check import check
 from trystate.model.checker.engine import quiet
 from trystate.model.checker.explicit import ExplicitEngine
@@ -224,7 +224,7 @@ def fails_after(count: int, function: Any) -> Any:
     ("engine", "owner", "method", "calls"),
     [
         ("interpret", plain._Watching, "look", 50),
-        ("explicit", explicit.NextLevel, "finish", 5),
+        ("explicit", visited.NextLevel, "finish", 5),
         ("symbolic", bdd.Diagrams, "union", 4),
     ],
 )
