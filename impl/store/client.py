@@ -51,7 +51,9 @@ IDLE_LINES_MAX = 8  # kept for later when a burst of threads is over
 # What an operation with a timeout of 0, which looks once, may wait: for its answer, and before that for a connection
 # where none is idle. More than a round trip around the earth.
 LOOK_SECONDS = 0.25
-START_SECONDS_MIN = 1.0  # of a constructor with a timeout of 0, which also looks up a name, or starts a server
+# A constructor with a timeout of 0 waits for nobody, but it looks up a name, and a master starts the server's process.
+START_SECONDS_MIN = 1.0
+MASTER_START_SECONDS_MIN = 10.0  # an interpreter takes seconds to start on a busy machine
 # Of a name that means several addresses, one that swallows everything must leave time for the others; TCP itself
 # repeats a lost first packet after 1, 3 and 7 s (RFC 6298).
 ADDRESS_SECONDS_MAX = 10.0

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
 from .calls import Calls, ExtendedCalls
-from .client import LOOK_SECONDS, START_SECONDS_MIN, Client, Kind
+from .client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, Client, Kind
 from .errors import InvalidArgument, InvalidType, NotSupported, StoreTimeout
 from .forking import let_go_after_fork
 from .limits import Limits
@@ -74,7 +74,7 @@ class TCPStore(PromptStore):
         super().__init__(timeout)
         self._begin(host_name, port, secret)
         seconds = self._patience("TCPStore")
-        deadline = monotonic() + (seconds or START_SECONDS_MIN)
+        deadline = monotonic() + (seconds or (MASTER_START_SECONDS_MIN if is_master else START_SECONDS_MIN))
         try:
             if is_master:
                 wish = Wish(host_name, port, bind_host, secret, limits)
