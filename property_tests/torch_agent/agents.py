@@ -30,6 +30,7 @@ from ..torch_store.isolated import Child, Silence
 HOST = "127.0.0.1"
 WAIT_S = 60.0  # for anything that must happen: it takes one or two seconds on an idle machine
 SUCCEEDED = "success"
+STILL_S = 0.3  # a thread that has slept for so long waits for something else than a processor
 IN_BARRIER = "Local worker group finished"  # what torch logs there
 
 
@@ -111,6 +112,27 @@ class Node:
         """Wait until torch has logged this about it."""
         log = self._folder / f"log.{self.name}"
         wait_for(lambda: text in log.read_text(errors="replace"), f"{self.name} logs: {text}")
+
+    def waits_in_barrier(self) -> None:
+        """Wait until it waits for the others: it has logged so, and its main thread sleeps and does not wake.
+
+        Between the log and the wait a signal is still heard, on a busy machine for seconds.
+        """
+        self.logs(IN_BARRIER)
+        seen: list[str] = []
+
+        def rests() -> bool:
+            time.sleep(STILL_S)
+            seen.append(self._sleeps())
+            return seen[-1:] == seen[-2:-1] != [""]
+
+        wait_for(rests, f"{self.name} waits in the barrier")
+
+    def _sleeps(self) -> str:
+        """How often its main thread has begun to sleep; empty while the thread runs (`/proc/PID/task/PID/status`)."""
+        lines = Path(f"/proc/{self.pid}/task/{self.pid}/status").read_text().splitlines()
+        status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        return status["voluntary_ctxt_switches"] if status["State"].startswith("S") else ""
 
 
 class Cluster(AbstractContextManager["Cluster"]):

@@ -98,7 +98,7 @@ def barrier_ignores_signals(say: Say, *, benign: bool = False) -> Observation:
         a, _ = cluster.two()
         if not benign:
             a.do("succeed")
-            a.logs(IN_BARRIER)
+            a.waits_in_barrier()
             say("A waits in the exit barrier")
         a.signal(signal.SIGTERM)
         say("A gets SIGTERM")
