@@ -62,9 +62,12 @@ def test_leaving_takes_as_long_as_its_limit_says_though_the_store_is_gone(server
                 leaving.leave()
 
 
+SLOW = {"keep_alive_interval": 5, "last_call_timeout": 0.2}  # no lease lapses while the machine is busy
+
+
 def test_a_handler_that_is_dropped_still_leaves() -> None:
-    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store, handler(store, 1, 2) as stays:
-        other = handler(store, 1, 2)
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store, handler(store, 1, 2, **SLOW) as stays:
+        other = handler(store, 1, 2, **SLOW)
         agreed(together([stays.next_rendezvous, other.next_rendezvous]), 2)
         del other
         gc.collect()
@@ -77,7 +80,6 @@ import sys
 from trystate.property_tests.rendezvous_runtime.nodes import end
 end(int(sys.argv[1]), sys.argv[2])
 """
-SLOW = {"keep_alive_interval": 5, "last_call_timeout": 0.2}
 
 
 @pytest.mark.parametrize(
