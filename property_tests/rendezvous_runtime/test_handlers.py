@@ -194,14 +194,6 @@ def test_who_leaves_is_missed_at_once(store: HashStore) -> None:
         agreed(next_of(found[:1]), 1)
 
 
-def test_a_handler_that_is_forgotten_leaves(store: HashStore) -> None:
-    with handler(store, 1, 2, keep_alive_interval=30) as kept:
-        other = handler(store, 1, 2, keep_alive_interval=30)
-        agreed(next_of([kept, other]), 2)
-        del other
-        until(lambda: kept.num_nodes_waiting() > 0)
-
-
 def test_a_write_whose_answer_is_lost_happens_once(store: HashStore) -> None:
     made = handler(store, 1, 1)
     broken = nodes.Broken(StoreBackend(store, "job"))
