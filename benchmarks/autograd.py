@@ -25,8 +25,8 @@ from typing import Any
 
 from common import about, in_turns, ratio, show, spread
 from passes import Work, measure, prepare
-from trystate.property_tests.autograd.running import join
-from trystate.property_tests.autograd.worlds import World
+from trystate.property_tests.support.autograd.running import join
+from trystate.property_tests.support.autograd.worlds import World
 
 BOTH = ("torch", "ours")
 LATE_SECONDS = 300.0  # for a burst, on a busy machine

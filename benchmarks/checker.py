@@ -94,8 +94,8 @@ def ours(case: Case) -> None:
     from trystate.model.checker.explicit import ExplicitEngine
     from trystate.model.checker.kernel import Kernel, Limits, Watch
     from trystate.model.language import Form, System, not_
-    from trystate.property_tests.systems.small_rendezvous import small_rendezvous
-    from trystate.property_tests.systems.two_phase_commit import TwoPhaseCommit
+    from trystate.property_tests.support.systems.small_rendezvous import small_rendezvous
+    from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 
     system: System
     system = TwoPhaseCommit(rm=case.size) if case.model == "two_phase_commit" else small_rendezvous(case.size)

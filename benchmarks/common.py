@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 import torch
-from trystate.property_tests.torch_store.server import OurServer, Server, TorchServer
+from trystate.property_tests.adapters.torch_store.server import OurServer, Server, TorchServer
 
 LOOPBACK = "127.0.0.1"
 SERVERS: dict[str, type[Server]] = {"torch": TorchServer, "ours": OurServer}

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trystate.property_tests.autograd.sides import SIDES, Side, worker
+from trystate.property_tests.support.autograd.sides import SIDES, Side, worker
 
 WIDTH = 16  # of a layer
 BURSTS = 8  # of which the fastest counts

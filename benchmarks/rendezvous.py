@@ -50,8 +50,8 @@ from nodes import (
 )
 from trystate.impl.rendezvous.engine import Effect, Engine, Sync
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
-from trystate.property_tests.simulator.moments import Task, Time
-from trystate.property_tests.simulator.store import Line, Link, Store
+from trystate.property_tests.adapters.simulator.moments import Task, Time
+from trystate.property_tests.adapters.simulator.store import Line, Link, Store
 
 LAST_CALL_SECONDS = 1
 INTERVAL_SECONDS = 1

@@ -1,22 +1,8 @@
-"""The conformance harness, for our own suites and for yours.
+"""The rooms of the tests: `harness` and `adapters` are installed, `support` and `tests` are of the checkout alone.
 
-`state_machine` turns a system into a hypothesis state machine over a `Subject`; `replay_every_edge` of
-`.paths` takes every step of a small system. Rule: importing this loads neither hypothesis nor torch.
+`harness` is for users' suites too, and documented (docs/conformance.md, docs/store-conformance.md). `adapters` put
+torch's classes, our runtime and the simulator behind the harness: `trystate verify` and `trystate replay` run them.
+`support` is what the tests share. `tests` has a folder for each part of the source.
+
+Rule: a room imports only from the rooms named before it, and the package never imports `support` or `tests`.
 """
-
-from typing import TYPE_CHECKING, Any
-
-from .subjects import Disagreement, Refused, Subject
-
-if TYPE_CHECKING:
-    from .stateful import state_machine
-
-__all__ = ["Disagreement", "Refused", "Subject", "state_machine"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "state_machine":
-        from .stateful import state_machine
-
-        return state_machine
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}: it has {', '.join(__all__)}")

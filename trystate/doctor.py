@@ -14,7 +14,7 @@ from rich.text import Text
 
 from trystate.diagrams import renderer_name
 from trystate.model.errors import UnavailableError
-from trystate.property_tests.versions import torch_problem
+from trystate.property_tests.adapters.versions import torch_problem
 
 from .exits import Exit
 from .summary import stdout_console

@@ -11,7 +11,7 @@ from trystate.diagrams import sequence_text
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
-from trystate.property_tests.versions import prepare_for_torch, torch_problem
+from trystate.property_tests.adapters.versions import prepare_for_torch, torch_problem
 
 from . import registry
 from .deciding import decide, showcase
@@ -69,11 +69,11 @@ def _replay_on_torch(finding: Finding) -> int:
     prepare_for_torch()
     from importlib.metadata import version
 
-    from trystate.property_tests.replays import ScheduleError
-    from trystate.property_tests.torch_agent.scenarios import SCENARIOS as AGENT
-    from trystate.property_tests.torch_autograd.scenarios import SCENARIOS as AUTOGRAD
-    from trystate.property_tests.torch_rendezvous.scenarios import SCENARIOS as RENDEZVOUS
-    from trystate.property_tests.torch_store.scenarios import SCENARIOS as STORE
+    from trystate.property_tests.adapters.replays import ScheduleError
+    from trystate.property_tests.adapters.torch_agent.scenarios import SCENARIOS as AGENT
+    from trystate.property_tests.adapters.torch_autograd.scenarios import SCENARIOS as AUTOGRAD
+    from trystate.property_tests.adapters.torch_rendezvous.scenarios import SCENARIOS as RENDEZVOUS
+    from trystate.property_tests.adapters.torch_store.scenarios import SCENARIOS as STORE
 
     scenario = {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD}.get(finding.name)
     if scenario is None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from trystate.model.checker.expectations import Judgement, Run, gaps
 from trystate.model.checker.verdicts import Report, Status, Verdict
-from trystate.property_tests.checks import Outcome
+from trystate.property_tests.harness.checks import Outcome
 
 from . import registry
 from .exits import Exit

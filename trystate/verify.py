@@ -14,8 +14,8 @@ from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import LimitReached, UnavailableError, UsageError
 from trystate.model.language import System
-from trystate.property_tests.checks import Check
-from trystate.property_tests.versions import prepare_for_torch, torch_problem
+from trystate.property_tests.adapters.versions import prepare_for_torch, torch_problem
+from trystate.property_tests.harness.checks import Check
 
 from . import registry
 from .choosing import build, chosen
@@ -127,7 +127,7 @@ def _compared(checks: Iterable[Check], reporter: Reporter) -> Iterator[Conformed
 
 def refinement_checks() -> tuple[Check, ...]:
     """The comparisons between the models themselves."""
-    from trystate.property_tests.refinements import REFINEMENTS
+    from trystate.property_tests.adapters.refinements import REFINEMENTS
 
     return REFINEMENTS
 
@@ -135,12 +135,12 @@ def refinement_checks() -> tuple[Check, ...]:
 def conformance_checks() -> tuple[Check, ...]:
     """The comparisons with torch, of our own stores, and of our engine. Loads torch."""
     prepare_for_torch()
-    from trystate.property_tests import rendezvous_operators as operators
-    from trystate.property_tests.autograd import conformance as autograd
-    from trystate.property_tests.simulator import conformance as engine
-    from trystate.property_tests.store_models import conformance as store_models
-    from trystate.property_tests.stores import cases
-    from trystate.property_tests.torch_rendezvous import conformance as rendezvous
+    from trystate.property_tests.adapters.our_autograd import conformance as autograd
+    from trystate.property_tests.adapters.our_rendezvous import operators as operators
+    from trystate.property_tests.adapters.our_store import conformance as store_models
+    from trystate.property_tests.adapters.simulator import conformance as engine
+    from trystate.property_tests.adapters.stores import cases
+    from trystate.property_tests.adapters.torch_rendezvous import conformance as rendezvous
 
     return (
         *rendezvous.CHECKS,

@@ -1,4 +1,4 @@
-/* The small rendezvous (property_tests/systems/small_rendezvous.py) with N nodes.
+/* The small rendezvous (property_tests/support/systems/small_rendezvous.py) with N nodes.
    Every step is one d_step that ends where it began, so that the states stored are exactly the model's. */
 
 #define MIN 2

@@ -1,0 +1,282 @@
+"""A store's server, agents that meet at it, and workers that do what a test tells them through files.
+
+Rule: every wait has a limit, and what was started is ended by its process id when the job's `with` block ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import runpy
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from trystate.impl.rendezvous.encoding import decode
+from trystate.impl.rendezvous.state import Settings, State
+from trystate.impl.rendezvous.store_backend import StoreBackend
+from trystate.impl.store.tcp import TCPStore
+
+from .forked import SECONDS, Program
+
+BEAT = 1.0  # seconds between two heartbeats; a node that a busy machine stops for 2.5 s has lost its lease
+CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,last_call_timeout=0.2"
+
+
+# A worker: notes that it runs, and each of its steps with its group (the port of its round's master). It does what
+# the file `do.<agent>` says: go on, succeed, ignore SIGTERM, or fail: once, always, once at a given time, or, as
+# collectives do, when a peer is gone.
+WORKER = """
+import os, pathlib, signal, sys, time
+here, agent = pathlib.Path(sys.argv[1]), os.environ["AGENT"]
+env = os.environ
+with open(here / f"began.{agent}", "a") as file:
+    names = "RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"
+    file.write(" ".join([str(os.getpid()), *(env[name] for name in names)]) + "\\n")
+if env["LOCAL_RANK"] == "1":  # the second worker of a node takes its time to end
+    signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit(1)))
+until = time.monotonic() + 60
+while time.monotonic() < until:
+    with open(here / f"steps.{agent}", "a") as file:
+        file.write(f"{time.monotonic()} {env['MASTER_PORT']}\\n")
+    try:
+        do = (here / f"do.{agent}").read_text()
+    except FileNotFoundError:
+        do = ""
+    if do == "succeed":
+        sys.exit(0)
+    if do == "ignore":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        (here / f"ignores.{os.getpid()}").touch()
+    if do == "together":
+        peers = [line.split() for path in here.glob("began.*") for line in path.read_text().splitlines()]
+        group = [env["WORLD_SIZE"], env["TORCHELASTIC_RESTART_COUNT"]]  # an earlier one may have been as large
+        if any(peer[2:4] == group and not pathlib.Path("/proc", peer[0]).exists() for peer in peers):
+            sys.exit("a peer is gone")
+    if do == "fail once" or do.startswith("fail at"):
+        (here / f"do.{agent}").unlink(missing_ok=True)
+    if do.startswith("fail at"):
+        time.sleep(max(0, float(do.split()[-1]) - time.monotonic()))
+    if do.startswith("fail"):
+        sys.exit(7)
+    time.sleep(0.02)
+sys.exit("nobody ended this worker")
+"""
+
+
+def eventually(said: str, condition: Callable[[], bool], seconds: float = SECONDS) -> None:
+    """Wait until something is so; fails with what was waited for."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"{said}: not within {seconds:g} s"
+        time.sleep(0.02)
+
+
+def square(number: int) -> int:
+    if number < 0:
+        raise ValueError(number)
+    return number * number
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: a zombie does not."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A start of a worker, as it noted it."""
+
+    pid: int
+    rank: int
+    world_size: int
+    restart: int
+    max_restarts: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Step:
+    """Something that a worker did: when, by the monotonic clock of all processes, in which group, on which node."""
+
+    at: float
+    group: int
+    agent: str
+
+
+def noted(folder: Path, agent: str) -> list[Step]:
+    """The steps of the workers of an agent."""
+    with contextlib.suppress(FileNotFoundError):
+        lines = (folder / f"steps.{agent}").read_text().split("\n")[:-1]
+        return [Step(float(at), int(group), agent) for at, group in (line.split() for line in lines)]
+    return []
+
+
+def overtaken(steps: Iterable[Step]) -> list[Step]:
+    """Steps of a group after the first one of another group that has begun later: two groups made progress."""
+    found, begun = [], dict[int, None]()
+    for step in sorted(steps):
+        begun.setdefault(step.group)
+        if step.group != next(reversed(begun)):
+            found.append(step)
+    return found
+
+
+def _be(program: str, argv: list[str]) -> None:
+    """In the child: what the programs do."""
+    if program.startswith("torchrun"):
+        _torchrun(float(program.removeprefix("torchrun") or 300), argv)
+    else:
+        sys.argv = [*program.split(), *argv]
+        runpy.run_module("trystate", run_name="__main__")
+
+
+def _torchrun(exit_barrier_seconds: float, argv: list[str]) -> None:
+    """No option of torchrun's sets how long its agents wait for each other in the end."""
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from torch.distributed.run import main as torchrun
+
+    began: Any = LocalElasticAgent.__init__
+    begun = functools.partialmethod(began, exit_barrier_timeout=exit_barrier_seconds)
+    setattr(LocalElasticAgent, "__init__", begun)  # noqa: B010 (mypy: a method is not assigned to)
+    torchrun(argv)
+
+
+def crash(url: str) -> None:
+    """In a child: a worker that leaves its address at an init method, and dies."""
+    from torch.distributed.rendezvous import rendezvous as meet
+    from trystate.impl.rendezvous import register
+
+    register()
+    store, _, _ = next(meet(url, timeout=timedelta(seconds=20)))
+    store.set("address", "of a run that crashed")
+    os._exit(1)
+
+
+class Server(Program):
+    """`trystate store serve`."""
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        self._known = len(list(folder.glob("log.server*")))
+        super().__init__(folder / f"log.server{self._known}", _be, "trystate store", ["serve", "--port", str(port)])
+        eventually("the server listens", lambda: "listening on" in self.said)
+        found = re.search(r"listening on \S+:(\d+)", self.said)
+        assert found is not None
+        self.port = int(found[1])
+
+
+class Agent(Program):
+    """`trystate run`, or another program with such options."""
+
+    def __init__(
+        self, name: str, folder: Path, argv: list[str], program: str = "trystate run", **variables: str
+    ) -> None:  # fmt: skip
+        self.name, self._folder = name, folder
+        super().__init__(folder / f"log.{name}", _be, program, argv, variables={"AGENT": name, **variables})
+
+    def do(self, what: str) -> None:
+        """Tell the workers: `succeed`, `fail once`, `fail always`, `fail at SECONDS`, `together` or `ignore`."""
+        path = self._folder / f"do.{self.name}"
+        path.with_suffix(f".{self.name}.new").write_text(what)
+        path.with_suffix(f".{self.name}.new").rename(path)
+
+    @property
+    def began(self) -> list[Began]:
+        """All starts of workers of this agent so far."""
+        with contextlib.suppress(FileNotFoundError):
+            lines = (self._folder / f"began.{self.name}").read_text().splitlines()
+            return [Began(*map(int, line.split())) for line in lines if line.count(" ") == 4]
+        return []
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every step that a worker of this agent has made."""
+        return noted(self._folder, self.name)
+
+    def runs(self, count: int = 1, *, world_size: int | None = None) -> None:
+        """Wait until its workers have been started `count` times, the last time in a world of that size."""
+
+        def so() -> bool:
+            began = self.began
+            return len(began) >= count and (world_size is None or began[-1].world_size == world_size)
+
+        eventually(f"{self.name} runs (start {count}, world {world_size})\n{self.said}", so)
+
+
+class Job:
+    """A server, and agents that share a job there."""
+
+    def __init__(
+        self, folder: Path, *, nodes: str, max_restarts: int = 0, conf: str = CONF, program: str = "trystate run"
+    ) -> None:
+        """`program`: or "torchrun SECONDS", with torch's own rendezvous, and an exit barrier of so many seconds."""
+        self.folder, self._program = folder, program
+        self._options = ["--nnodes", nodes, "--max-restarts", str(max_restarts), "--rdzv-conf", conf]
+        self.agents: list[Agent] = []
+        self.server = Server(folder)
+        self.port = self.server.port
+        self._store: TCPStore | None = None
+        (folder / "worker.py").write_text(textwrap.dedent(WORKER))
+
+    def agent(self, name: str, *options: str) -> Agent:
+        """Start one more."""
+        argv = [
+            *self._options, "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
+            "--local-addr", "127.0.0.1", *options, str(self.folder / "worker.py"), str(self.folder),
+        ]  # fmt: skip
+        if self._program != "trystate run":
+            argv.insert(0, "--rdzv-backend=c10d")
+        agent = Agent(name, self.folder, argv, self._program)
+        self.agents.append(agent)
+        return agent
+
+    def two(self) -> tuple[Agent, Agent]:
+        """Two agents, whose workers run."""
+        a, b = self.agent("a"), self.agent("b")
+        a.runs(world_size=2)
+        b.runs(world_size=2)
+        return a, b
+
+    @property
+    def state(self) -> State:
+        """The shared state of the rendezvous, empty as long as there is none."""
+        if self._store is None:
+            self._store = TCPStore("127.0.0.1", self.port, timeout=timedelta(seconds=SECONDS))
+        data = StoreBackend(self._store, "job").read()
+        return decode(data) if data is not None else State("", Settings(1, 1))
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every step of every worker, in their order."""
+        return sorted(step for agent in self.agents for step in agent.steps)
+
+    @property
+    def workers(self) -> list[int]:
+        """The processes of all workers that ever began."""
+        return [began.pid for agent in self.agents for began in agent.began]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for agent in self.agents:
+            agent.kill()
+        if self._store is not None:
+            self._store.close()
+        self.server.kill()
+        for pid in self.workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,1 @@
+"""Our distributed autograd takes the steps of the models of a pass, of contexts, tombstones and ids."""

@@ -1,0 +1,95 @@
+"""Containers, parts and ids compared with their models, edge by edge, as `trystate verify` runs it.
+
+Rule: a system is replayed whole, what the model forbids is tried in each of its states, and none is sampled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.examples import NUMBER, small_graphs
+from trystate.model.autograd.graphs import Graph
+from trystate.model.autograd.passes import Passes
+from trystate.model.autograd.vocabulary import Edition
+from trystate.model.language import System
+
+from ...harness.checks import Check, Outcome
+from ...harness.paths import replay_every_edge
+from ...harness.subjects import Subject
+from . import context_edges
+from .edges import PassSteps
+
+Report = Callable[[str], None]
+FAST, SMART = Edition.TRYSTATE, Edition.SMART
+ALL = ("error", "late", "lose", "copy", "die", "leave")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A graph of the examples, faults, each of which may happen once, and how often backward() is called."""
+
+    graph: str
+    faults: tuple[str, ...] = ()
+    attempts: int = 1
+
+    def build(self, edition: Edition) -> Backward:
+        return Backward(graph=NUMBER[self.graph], attempt=self.attempts, edition=edition, faults=self.faults)
+
+
+# With all faults at once even two workers have hundreds of thousands of edges; each fault alone, with a retry.
+ALONE = tuple(Slice("note", (fault,), 2) for fault in (*ALL, "again"))
+SHAPES = tuple(
+    map(
+        Slice,
+        ("nested", "diamond", "twice", "unused-alone", "unused-call", "unused-far", "served", "joined", "parallel"),
+    )
+)
+SLICES = (*ALONE, *SHAPES, Slice("unused-output", ("error", "die")), Slice("chain-3", ("die",)))
+LONG = (
+    *(Slice(graph, ALL) for graph in ("note", "shared", "fetched", "unused-output")), Slice("crossed", ("late",)),
+    Slice("note", ("late", "leave"), 2), Slice("diamond", ("die", "lose")), Slice("chain-3", ("die", "lose")),
+)  # fmt: skip
+SMALL = (*small_graphs(1, 1), *small_graphs(2, 0))
+
+
+def replay(systems: Iterable[tuple[System, Subject]], report: Report) -> Outcome:
+    """Take every edge of each system on its subject, and try what the model forbids."""
+    began, edges, disagreements = time.perf_counter(), 0, list[str]()
+    for model, subject in systems:
+        report(f"replaying {model.label}")
+        replayed = replay_every_edge(model, subject, refusals=True, repeats=False, report=report)
+        edges += replayed.edges
+        disagreements += [f"{model.label}: {text}" for text in replayed.disagreements]
+    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began)
+
+
+def passes(models: Iterable[Passes], report: Report) -> Outcome:
+    return replay(((model, PassSteps(model)) for model in models), report)
+
+
+def examples(edition: Edition, slices: Iterable[Slice], report: Report) -> Outcome:
+    return passes((one.build(edition) for one in slices), report)
+
+
+def every_small(edition: Edition, graphs: Iterable[Graph], report: Report) -> Outcome:
+    return passes((Backward.over(graph)(edition=edition) for graph in graphs), report)
+
+
+def contexts(report: Report) -> Outcome:
+    models = ((one, one.build()) for one in context_edges.SLICES)
+    return replay(((model, one.subject(model)) for one, model in models), report)
+
+
+def _checks(edition: Edition, mode: str) -> tuple[Check, ...]:
+    return (
+        Check(f"our {mode} pass, examples", partial(examples, edition, SLICES)),
+        Check(f"our {mode} pass, small graphs", partial(every_small, edition, SMALL)),
+    )
+
+
+PASS_CHECKS: tuple[Check, ...] = (*_checks(FAST, "FAST"), *_checks(SMART, "SMART"))
+CHECKS: tuple[Check, ...] = (*PASS_CHECKS, Check("our contexts, tombstones and ids", contexts))

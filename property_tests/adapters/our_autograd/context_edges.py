@@ -1,0 +1,276 @@
+"""Steps of the model `Contexts`, performed by the runtime's containers; and what is replayed of it and its neighbours.
+
+Rule: what is on its way, who is dead and who has noticed is kept here; what a worker makes of it is the runtime's, and
+is compared cell by cell. Whoever is told that a context is over may have answered long before the model says so: the
+answer is kept until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from trystate.impl.autograd.effects import Answer, Effect, Request
+from trystate.impl.autograd.errors import ContextError
+from trystate.impl.autograd.records import Asker
+from trystate.model.autograd.cleanup import Contexts
+from trystate.model.autograd.contexts import CREATOR
+from trystate.model.autograd.ids import Ids as IdsModel
+from trystate.model.autograd.tombstones import Tombstones
+from trystate.model.autograd.vocabulary import CallState, CleanUp, Edition
+from trystate.model.language import System
+from trystate.model.language.sorts import ordinal
+
+from ...harness.subjects import Disagreement, Refused, Subject
+from .tombstone_edges import Build, IdSteps, TombstoneSteps, container
+
+C, L = CleanUp, CallState
+EDGES = [("what made a tensor", 0)]
+
+
+@dataclass(eq=False, slots=True)
+class Letter:
+    """A CLEAN, until whoever has sent it has the answer."""
+
+    request: Request
+    state: CleanUp = C.SENT
+    answer: bytes | None = None
+
+    def take(self, answer: bytes, _: object = ()) -> None:
+        if self.answer is not None and self.state is not C.AGAIN:
+            raise Disagreement("a CLEAN is answered twice")
+        self.answer = answer
+
+
+@dataclass(eq=False, slots=True)
+class Serving:
+    """The call that a worker serves, or is to serve."""
+
+    caller: int
+    message: int
+    state: CallState = L.REQUESTED
+    waited_for: bool = True
+
+
+class ContextSteps:
+    """Subject for the model `Contexts` (edition TRYSTATE) without backward passes."""
+
+    def __init__(self, model: Contexts, build: Build = container) -> None:
+        self.model, self._build = model, build
+        self.reset()
+
+    def reset(self) -> None:
+        size = self.model.sizes["worker"]
+        self.workers = [self._build(k, size) for k in range(size)]
+        self.number = -1
+        self.open = False
+        self.asked = 0
+        self.calls: dict[int, Serving] = {}  # by who serves it
+        self.inside: set[int] = set()
+        self.letters: dict[tuple[int, int], Letter] = {}
+        self.dead: set[int] = set()
+        self.noticed: set[tuple[int, int]] = set()
+
+    def can_refuse(self, step: str) -> bool:
+        return step in ("ask", "leave", "answer_clean_up")
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        getattr(self, f"_{step}")(*indices)
+
+    def _do(self, worker: int, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Answer):
+                effect.asker.answer(effect.body, effect.gradients)
+            elif isinstance(effect, Request):
+                way = (worker, effect.to)
+                if way in self.letters or effect.message.context != self.number:
+                    raise Disagreement(f"worker {worker} tells {effect.to} again, or of another context")
+                self.letters[way] = Letter(effect)
+
+    def _is_over(self, worker: int) -> bool:
+        return self.number in self.workers[worker].dead or (worker, CREATOR) in self.noticed
+
+    def _waits(self, worker: int) -> bool:
+        return any(call.waited_for and call.caller == worker for call in self.calls.values())
+
+    # ---- the context, and calls
+
+    def _enter(self, worker: int) -> None:
+        self.number = self.workers[worker].create().number
+        self.open = True
+
+    def _ask(self, worker: int, to: int) -> None:
+        if worker == to or to in self.calls or self.asked == int(self.model.calls):
+            raise Refused("the model makes no such call")
+        if worker in self.dead or (worker, to) in self.noticed:
+            raise Refused("one of the two is lost")
+        context = self.workers[worker].contexts.get(self.number)
+        if context is None or not (worker in self.inside or (worker == CREATOR and self.open)):
+            raise Refused("the call is made outside of the context")
+        self.calls[to] = Serving(worker, self.workers[worker].sent(context, to, EDGES, "arguments"))
+        self.asked += 1
+
+    def _take_request(self, worker: int) -> None:
+        call = self.calls[worker]
+        context = self.workers[worker].heard(self.number)
+        if context is not None:
+            self.inside.add(worker)
+            self.workers[worker].received(context, call.caller, call.message, ("recv", call.message))
+        call.state = L.RUNNING
+
+    def _answer(self, worker: int) -> None:
+        call, container = self.calls[worker], self.workers[worker]
+        context = container.contexts.get(self.number) if worker in self.inside else None
+        if context is not None:
+            call.message = container.sent(context, call.caller, EDGES, "result", call=False)
+        self.inside.discard(worker)
+        call.state = L.ANSWERED
+
+    def _take_answer(self, worker: int) -> None:
+        call = self.calls.pop(worker)
+        context = self.workers[call.caller].contexts.get(self.number)
+        if call.waited_for and context is not None:
+            self.workers[call.caller].received(context, worker, call.message, ("recv", call.message))
+
+    def _time_out(self, worker: int) -> None:
+        self.calls[worker].waited_for = False
+
+    # ---- the release
+
+    def _leave(self, worker: int) -> None:
+        if worker != CREATOR or worker in self.dead:
+            raise Refused("only its creator leaves it")
+        if not self.model.outlives and self._waits(worker):
+            raise Refused("its creator waits for a call")
+        try:
+            effects = self.workers[worker].release(self.number)
+        except ContextError as error:
+            raise Refused(str(error)) from None
+        self.open = False
+        self._do(worker, effects)
+
+    def _take_clean_up(self, worker: int, to: int) -> None:
+        letter = self.letters[worker, to]
+        last = letter.state is C.AGAIN or not self._is_over(to)
+        self._told(worker, to)
+        if last or letter.answer is None:
+            letter.state = C.PASSING_ON
+        else:
+            self._hand(worker, to)
+
+    def _duplicate(self, worker: int, to: int) -> None:
+        self._told(worker, to)
+        self.letters[worker, to].state = C.AGAIN
+
+    def _told(self, worker: int, to: int) -> None:
+        letter = self.letters[worker, to]
+        self._do(to, self.workers[to].clean(letter.request.message, Asker(worker, letter.take)))
+
+    def _answer_clean_up(self, worker: int, to: int) -> None:
+        letter = self.letters.get((worker, to))
+        if letter is None or letter.state is not C.PASSING_ON or to in self.dead:
+            raise Refused("nobody is to answer")
+        if letter.answer is None:
+            raise Refused(f"worker {to} has not answered")
+        self._hand(worker, to)
+
+    def _hand(self, worker: int, to: int) -> None:
+        """The answer reaches who asked."""
+        letter = self.letters.pop((worker, to))
+        if worker not in self.dead and letter.answer is not None:
+            self._do(worker, letter.request.done(letter.answer))
+
+    def _lose(self, worker: int, to: int) -> None:
+        self.letters[worker, to].state = C.LOST
+
+    def _repeat(self, worker: int, to: int) -> None:
+        self.letters[worker, to].state = C.SENT
+
+    # ---- workers that are lost
+
+    def _crash(self, worker: int) -> None:
+        self.dead.add(worker)
+        self.inside.discard(worker)
+        for (sender, to), letter in [*self.letters.items()]:
+            if sender == worker and letter.state in (C.LOST, C.PASSING_ON):
+                del self.letters[sender, to]
+
+    _creator_crashes = _crash
+
+    def _notice(self, worker: int, lost: int) -> None:
+        self._fails(lost, worker)
+        call = self.calls.get(worker)
+        if call is not None and call.state is L.REQUESTED:
+            self._fails(worker, lost)
+        self.letters.pop((lost, worker), None)
+        letter = self.letters.pop((worker, lost), None)
+        self.noticed.add((worker, lost))
+        if letter is not None:
+            self._do(worker, letter.request.done(ConnectionError("killed")))
+        self._do(worker, self.workers[worker].lost(lost, "killed"))
+
+    def _fails(self, serving: int, caller: int) -> None:
+        """The call of one worker at another is over, if there is one."""
+        call = self.calls.get(serving)
+        if call is not None and call.waited_for and call.caller == caller:
+            del self.calls[serving]
+
+    # ---- what can be seen
+
+    def observe(self) -> Mapping[str, int]:
+        out = {}
+        for k, worker in enumerate(self.workers):
+            context = worker.contexts.get(self.number)
+            for j in range(len(self.workers)):
+                letter = self.letters.get((k, j))
+                out[f"clean[{k}][{j}]"] = ordinal(letter.state if letter is not None else C.NONE)
+            if k not in self.dead:
+                out[f"has[{k}]"] = int(context is not None)
+                out[f"over[{k}]"] = int(self._is_over(k))
+                out[f"inside[{k}]"] = int(k in self.inside)
+                for j in range(len(self.workers)):
+                    out[f"known[{k}][{j}]"] = int(context is not None and j in context.known)
+        return out
+
+
+SUBJECTS: Mapping[type[System], Callable[..., Subject]] = {
+    Contexts: ContextSteps, Tombstones: TombstoneSteps, IdsModel: IdSteps,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A model of one size, edition TRYSTATE, whose every edge is replayed."""
+
+    system: type[System]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+    def build(self) -> System:
+        return self.system(edition=Edition.TRYSTATE, faults=self.faults, **self.sizes)
+
+    def subject(self, system: System, *build: Build) -> Subject:
+        """What performs its steps: with the runtime's own classes, or what `build` makes in their place."""
+        return SUBJECTS[self.system](system, *build)
+
+    def __str__(self) -> str:
+        sizes = (f"{name}={size}" for name, size in self.sizes.items())
+        return " ".join((self.system.__name__, *sizes, *self.faults))
+
+
+def contexts(workers: int, calls: int, outlives: int, *faults: str) -> Slice:
+    """Without backward passes: those are another model's."""
+    return Slice(Contexts, {"worker": workers, "calls": calls, "outlives": outlives, "passes": 0}, faults)
+
+
+LOSSES = ("crash", "creator_crash", "timeout", "lose", "duplicate")
+SLICES: tuple[Slice, ...] = (
+    contexts(2, 2, 1, "crash", "creator_crash", "timeout"),
+    contexts(2, 2, 0, *LOSSES),
+    contexts(3, 2, 1),
+    contexts(3, 2, 0, "crash", "creator_crash"),
+    contexts(3, 2, 0, "crash", "lose", "duplicate"),
+    Slice(Tombstones),
+    Slice(IdsModel),
+)
+LONG = (contexts(3, 2, 0, *LOSSES), contexts(3, 3, 1), contexts(4, 3, 0))

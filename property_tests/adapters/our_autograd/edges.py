@@ -1,0 +1,485 @@
+"""Steps of the model `Backward`, performed by the runtime's containers, parts and dependency counts.
+
+Rule: what is on its way, lost or dead is kept here; what a worker does with it is the runtime's, and is compared cell
+by cell. A part keeps its thread until the model says that it comes to rest, so that its nodes run in any order.
+Where the two differ in form: a mark for several sends is, to the model, several marks; the outputs of a recv are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from trystate.impl.autograd import messages
+from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.effects import Answer, Effect, Over, Request
+from trystate.impl.autograd.errors import AutogradError, PassError, UnusedSendError
+from trystate.impl.autograd.ids import COUNTER_BITS
+from trystate.impl.autograd.messages import BACKWARD, CANCEL, MARK, Mark
+from trystate.impl.autograd.part import Arrived, Begin, Item, LocalPass, Marked
+from trystate.impl.autograd.records import Asker, Context
+from trystate.impl.autograd.running import Runner
+from trystate.impl.autograd.work import Work
+from trystate.model.autograd.graphs import Graph
+from trystate.model.autograd.passes import Call, Outcome, Passes
+from trystate.model.autograd.vocabulary import Edition, Mode, NodeKind, Part
+from trystate.model.language.sorts import ordinal
+
+from ...harness.subjects import Refused
+from .letters import Letter, Together
+from .simulated import DEADLINE, take
+
+P, K = Part, NodeKind
+OVER = (P.FAILED, P.CANCELLED)
+TRIED = ("begin", "begin_marking", "count_inputs", "run", "come_to_rest", "end_wave", "settle", "notice_loss")
+
+
+class Numbers:
+    """A graph of the model: whole numbers go along its edges. It implements `LocalGraph`."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._nodes = graph.nodes
+
+    def next_edges(self, node: int) -> list[tuple[int, int]]:
+        return [(fed, 0) for fed in self._nodes[node].feeds]
+
+    def inputs_of(self, node: int) -> int:
+        return 1
+
+    def is_leaf(self, node: int) -> bool:
+        return self._nodes[node].kind in (K.ACCUMULATE, K.RECV)
+
+    def add(self, one: int, other: int) -> int:
+        return one + other
+
+
+@dataclass(eq=False, slots=True)
+class Seat:
+    """One worker: its container, its context, and what its part has run."""
+
+    number: int
+    container: Container
+    context: Context
+    part: LocalPass | None = None
+    runner: Any = None
+    totals: dict[int, int] = field(default_factory=dict)  # how many gradients each node waits for
+    ran: dict[int, Any] = field(default_factory=dict)  # node to its gradient
+    dead: bool = False
+
+    def running(self) -> LocalPass:
+        if self.part is None or not self.part.running or self.dead:
+            raise Refused("no thread runs its part")
+        return self.part
+
+
+class PassSteps:
+    """Subject for the model `Backward` (editions TRYSTATE and SMART)."""
+
+    container_class: type[Container] = Container
+
+    def __init__(self, model: Passes) -> None:
+        self.model, self.graph = model, model.shape
+        self.mode = Mode.SMART if model.edition is Edition.SMART else Mode.FAST
+        self.number = self.graph.workers << COUNTER_BITS  # whose creator takes no part, and never dies
+        self.reset()
+
+    def reset(self) -> None:
+        self.seats = [self._seat(worker) for worker in range(self.graph.workers)]
+        self.home = self.seats[self.graph.home]
+        self.letters: dict[tuple[int, int, int], Letter] = {}  # kind, attempt, pair or worker
+        self.begun: dict[int, LocalPass] = {}  # the root's part, by attempt
+        self.refused: set[int] = set()  # attempts that raised at once
+        self.settled: set[LocalPass] = set()
+        self.quiet: set[LocalPass] = set()  # of which the runtime says that they are over
+        self.message: list[int] = []  # of each pair
+        for p, pair in enumerate(self.graph.pairs):
+            ships, takes = (self.seats[w] for w in self.graph.ends(p))
+            edges = [(fed, 0) for fed in self.graph.nodes[pair.send].feeds]
+            self.message.append(takes.container.sent(takes.context, ships.number, edges, self.graph.calls[p]))
+            ships.container.received(ships.context, takes.number, self.message[p], pair.recv)
+
+    def _seat(self, worker: int) -> Seat:
+        container = self.container_class(worker, self.graph.workers)
+        context = container.heard(self.number)
+        assert context is not None
+        return Seat(worker, container, context)
+
+    def can_refuse(self, step: str) -> bool:
+        return step in TRIED
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        getattr(self, f"_{step}")(*indices)
+
+    # ---- what the driver does
+
+    def _do(self, seat: Seat, effects: Sequence[Effect]) -> None:
+        """Perform effects; the thread of a part that is over notices at once, marks are walked from at once."""
+        for effect in effects:
+            if isinstance(effect, Answer):
+                effect.asker.answer(effect.body, effect.gradients)
+            elif isinstance(effect, Request):
+                self._send(seat, effect)
+            elif isinstance(effect, Over):
+                self.quiet.add(effect.part)
+        part = seat.context.part
+        if part is not seat.part:
+            engine: Any = Numbers(self.graph)
+            seat.part, seat.runner = part, Runner(part, engine, seat.context.by_node)
+            seat.totals, seat.ran = {}, {}
+        if part is not None and part.running and part.is_over:
+            self._do(seat, part.next()[1])
+        while part is not None and part.running and part._inbox and isinstance(part._inbox[0], Marked):
+            self._do(seat, part.spread(seat.runner.begin(part.next()[0])))
+
+    def _send(self, seat: Seat, request: Request) -> None:
+        if request.kind not in (BACKWARD, MARK, CANCEL):
+            return  # CLEAN: the model has it as a step
+        attempt = self._attempt(request.message.number)
+        letter = partial(Letter, seat.number, request.kind)
+        if request.kind == CANCEL:
+            self.letters[CANCEL, attempt, request.to] = letter(request.message.pack(), (), request.done)
+        elif request.kind == BACKWARD:
+            pair = self.message.index(request.message.message)
+            load = request.gradients[0]
+            one = letter(request.message.pack(), request.gradients, request.done, load=load)
+            self.letters[BACKWARD, attempt, pair] = one
+        else:
+            assert seat.context.part is not None
+            done = Together(seat.context.part, len(request.message.messages))
+            for message in request.message.messages:
+                body = request.message._replace(messages=(message,)).pack()
+                self.letters[MARK, attempt, self.message.index(message)] = letter(body, (), done)
+
+    def _attempt(self, number: int) -> int:
+        return next(attempt for attempt, part in self.begun.items() if part.number == number)
+
+    def _arrive(self, letter: Letter, to: Seat) -> None:
+        assert letter.state is Call.OUT
+        letter.state = Call.HELD
+        asker = Asker(letter.source, partial(self._said, letter, to))
+        self._do(to, take(to.container, letter.kind, letter.body, letter.gradients, asker))
+
+    def _said(self, letter: Letter, by: Seat, answer: bytes, gradients: Sequence[Any]) -> None:
+        """An answer begins its way, and what it carries too."""
+        told = letter.say(answer, gradients)
+        if told is None:
+            return
+        kind, attempt = (MARK if isinstance(told, Mark) else BACKWARD), self._attempt(told.number)
+        carrier = 1 + next(p for (_, _, p), one in self.letters.items() if one is letter)
+        for message in told.messages if isinstance(told, Mark) else (told.message,):
+            one = Letter(by.number, kind, told.pack(), gradients, letter.done, Call.CARRIED, carrier=carrier)
+            one.load = gradients[0] if gradients else 0
+            self.letters[kind, attempt, self.message.index(message)] = one
+            letter.carried.append(one)
+
+    def _hear(self, letter: Letter, taker: Seat) -> None:
+        """The answer, or that none will come, reaches who asked, if it lives."""
+        answer = letter.answer
+        if letter.state in (Call.OUT, Call.LOST):
+            answer = ConnectionError("killed") if taker.dead else TimeoutError("no answer")
+        letter.state, letter.delta = Call.OVER, 0
+        for one in letter.carried:
+            one.state, one.carrier = Call.OVER, 0
+        source = self.seats[letter.source]
+        if not source.dead:
+            self._do(source, letter.done(answer, letter.carries))
+
+    def _taker(self, pair: int) -> Seat:
+        return self.seats[self.graph.ends(pair)[1]]
+
+    # ---- the pass
+
+    def _begin(self, attempt: int) -> None:
+        if attempt in self.begun or attempt in self.refused or (attempt and attempt - 1 not in self.begun):
+            raise Refused("called already, or another is called before it")
+        if self.home.dead or any(part.state is not P.DONE for part in self.quiet - self.settled):
+            raise Refused("the root is dead, or is about to raise")
+        container, root = self.home.container, self.graph.nodes[self.graph.root]
+        begin = Begin([(fed, 0) for fed in root.feeds], [1] * len(root.feeds))
+        try:
+            part, effects = container.begin(container.get(self.number), begin, self.mode, True, DEADLINE)
+        except AutogradError as error:
+            raise Refused(str(error)) from None
+        self.begun[attempt] = part
+        self._do(self.home, effects)
+
+    _begin_marking = _begin
+
+    def _begin_beside(self, attempt: int) -> None:
+        try:
+            self._begin(attempt)
+        except Refused:
+            self.refused.add(attempt)
+
+    def _count_inputs(self, worker: int) -> None:
+        seat = self.seats[worker]
+        part = seat.running()
+        if part.work is not None or not part._inbox:
+            raise Refused("it has counted, or has nothing to count for")
+        seat.totals = dict(seat.runner.count().counts)
+
+    def _run(self, node: int) -> None:
+        seat = self.seats[self.graph.nodes[node].worker]
+        part = seat.running()
+        if part.work is None:
+            raise Refused("it has not counted")
+        try:
+            self._run_node(seat, part, part.work, node)
+        except AutogradError as error:
+            self._do(seat, part.fail(PassError(str(error), (seat.number,))))
+
+    def _run_node(self, seat: Seat, part: LocalPass, work: Work, node: int) -> None:
+        kind = self.graph.nodes[node].kind
+        if kind in (K.ROOT, K.SEND):
+            item = self._item(seat, node)
+            if item is None:
+                raise Refused("no gradient has come")
+            part._inbox.remove(item)
+            part._inbox.appendleft(item)  # the order is of no consequence
+            begun, effects = part.next()
+            self._do(seat, effects)
+            seat.runner.begin(begun)
+            seat.ran[node] = item.gradients[0]
+            return
+        if node not in work.ready:
+            raise Refused("an input is missing")
+        (gradient,) = work.take(node)
+        seat.ran[node] = gradient
+        if kind is K.RECV:
+            recv = seat.context.by_node[node]
+            send = self.graph.nodes[self.graph.pairs[self.graph.pair_of[node]].send]
+            self._do(seat, part.ship(recv, [gradient] * len(send.feeds)))
+        elif kind is K.ACCUMULATE:
+            seat.runner.gradients[node] = seat.context.gradients.get(node, 0) + gradient
+        else:
+            edges = [(fed, 0) for fed in self.graph.nodes[node].feeds]
+            work.give(edges, [gradient] * len(edges))
+
+    def _item(self, seat: Seat, node: int) -> Any:
+        """What waits to be run for the root or a send."""
+
+        def is_it(item: Item) -> bool:
+            if isinstance(item, Begin):
+                return node == self.graph.root
+            return isinstance(item, Arrived) and item.send.message == self._message_of(node)
+
+        items: Iterator[Any] = iter(() if seat.part is None else seat.part._inbox)
+        return next((item for item in items if is_it(item)), None)
+
+    def _message_of(self, node: int) -> int:
+        pair = self.graph.pair_of.get(node)
+        return -1 if pair is None else self.message[pair]
+
+    def _raise_error(self, node: int) -> None:
+        seat = self.seats[self.graph.nodes[node].worker]
+        part = seat.running()
+        assert part.work is not None
+        part.work.take(node)
+        self._do(seat, part.fail(PassError(f"node {node}", (seat.number,))))
+
+    def _come_to_rest(self, worker: int) -> None:
+        seat = self.seats[worker]
+        part = seat.running()
+        if part.work is None or part.work.ready or part._inbox:
+            raise Refused("there is something to run")
+        self._rest(seat, part)
+
+    def _end_wave(self, worker: int) -> None:
+        seat = self.seats[worker]
+        part = seat.running()
+        if self._phase(seat) is not P.MARKING:
+            raise Refused("it does not mark")
+        self._rest(seat, part)
+
+    def _rest(self, seat: Seat, part: LocalPass) -> None:
+        """The thread ends, if the part then is at rest; else it stays, as if it had not looked."""
+        if part._kept and (part._open or len(part._kept) > 1):
+            raise Refused("it has to ask before it rests")
+        effects = part.next()[1]
+        if not effects:
+            part.running = True
+            raise Refused("it waits for answers")
+        self._do(seat, effects)
+
+    def _ask_after_all(self, worker: int) -> None:
+        """The thread ends, and is there again."""
+        seat = self.seats[worker]
+        part = seat.running()
+        effects = part.next()[1]
+        part.running = True
+        self._do(seat, effects)
+
+    def _settle(self, worker: int) -> None:
+        part = self.seats[worker].part
+        if part is None or part in self.settled or part not in self.quiet or part.state is P.DONE:
+            raise Refused("not everybody has answered")
+        if self.home.dead or worker != self.home.number:
+            raise Refused("it is not the root")
+        self.settled.add(part)
+
+    # ---- messages
+
+    def _take_gradient(self, attempt: int, pair: int) -> None:
+        self._arrive(self.letters[BACKWARD, attempt, pair], self._taker(pair))
+
+    def _take_mark(self, attempt: int, pair: int) -> None:
+        self._arrive(self.letters[MARK, attempt, pair], self._taker(pair))
+
+    def _take_cancel(self, attempt: int, worker: int) -> None:
+        self._arrive(self.letters[CANCEL, attempt, worker], self.seats[worker])
+
+    def _take_copy_again(self, attempt: int, pair: int) -> None:
+        """What a copy is answered is lost."""
+        letter, to = self.letters[BACKWARD, attempt, pair], self._taker(pair)
+        asker = Asker(letter.source, lambda *_: None)
+        self._do(to, take(to.container, BACKWARD, letter.body, letter.gradients, asker))
+
+    def _hear_answer(self, attempt: int, pair: int) -> None:
+        self._hear(self.letters[BACKWARD, attempt, pair], self._taker(pair))
+
+    def _hear_marked(self, attempt: int, pair: int) -> None:
+        self._hear(self.letters[MARK, attempt, pair], self._taker(pair))
+
+    def _hear_cancelled(self, attempt: int, worker: int) -> None:
+        self._hear(self.letters[CANCEL, attempt, worker], self.seats[worker])
+
+    def _lose(self, attempt: int, pair: int) -> None:
+        self.letters[BACKWARD, attempt, pair].state = Call.LOST
+
+    def _lose_mark(self, attempt: int, pair: int) -> None:
+        self.letters[MARK, attempt, pair].state = Call.LOST
+
+    def _lose_cancel(self, attempt: int, worker: int) -> None:
+        self.letters[CANCEL, attempt, worker].state = Call.LOST
+
+    # ---- what happens to them
+
+    def _die(self, worker: int) -> None:
+        self.seats[worker].dead = True
+        for (kind, _, pair), letter in self.letters.items():
+            if kind != CANCEL and letter.state is Call.HELD and self._taker(pair).number == worker:
+                letter.state = Call.LOST
+
+    def _notice_loss(self, worker: int) -> None:
+        seat = self.seats[worker]
+        if seat.dead or seat.part is None or seat.part.is_over:
+            raise Refused("it has no part")
+        for other in self.seats:
+            if other.dead:
+                self._do(seat, seat.container.lost(other.number, "killed"))
+        if not seat.part.is_over:
+            raise Refused("nobody is lost whom it has to do with")
+
+    def _run_out_of_time(self, worker: int) -> None:
+        seat = self.seats[worker]
+        assert seat.part is not None
+        self._do(seat, seat.part.expire())
+
+    _run_out_alone = _run_out_of_time
+
+    def _leave(self) -> None:
+        self._do(self.home, self.home.container.release(self.number))
+
+    def _clean(self, worker: int) -> None:
+        seat, asker = self.seats[worker], Asker(self.home.number, lambda *_: None)
+        self._do(seat, seat.container.clean(messages.Clean(self.number, self.number), asker))
+
+    # ---- what can be seen
+
+    def observe(self) -> Mapping[str, int]:
+        out: dict[str, int] = {} if self.home.dead else {"unsure": int(self.home.context.spoiled)}
+        for seat in self.seats:
+            out[f"alive[{seat.number}]"] = int(not seat.dead)
+            if not seat.dead:
+                self._observe_part(out, seat)
+                self._observe_nodes(out, seat)
+        for attempt in range(self.model.sizes["attempt"]):
+            out[f"outcome[{attempt}]"] = ordinal(self._outcome(attempt))
+            for p in range(len(self.graph.pairs)):
+                self._observe_letters(out, attempt, p)
+            for seat in self.seats:
+                cancel = self.letters.get((CANCEL, attempt, seat.number))
+                out[f"cancel[{attempt}][{seat.number}]"] = ordinal(cancel.state if cancel else Call.UNSENT)
+        return out
+
+    def _phase(self, seat: Seat) -> Part:
+        part = seat.part
+        if part is None:
+            return P.IDLE
+        if part.state in OVER:
+            return P.FAILED if seat is self.home and part not in self.settled else P.CANCELLED
+        if part.state is P.DONE:
+            return P.CANCELLED if seat.context.released else P.DONE
+        if part.work is None:
+            waits = any(not isinstance(item, Marked) for item in part._inbox)
+            return P.COUNTING if waits else P.MARKING
+        return P.RUNNING if part.running else P.PASSIVE
+
+    def _observe_part(self, out: dict[str, int], seat: Seat) -> None:
+        k, part, phase = seat.number, seat.part, self._phase(seat)
+        released = self.number not in seat.container.contexts
+        out[f"phase[{k}]"] = ordinal(phase)
+        out[f"released[{k}]"] = int(released)
+        out[f"current[{k}]"] = 0 if part is None else self._attempt(part.number) + 1
+        if not released:
+            first = self.home.number << COUNTER_BITS
+            out[f"ended[{k}]"] = seat.context.ended.get(self.home.number, first - 1) - first + 1
+        if self.mode is Mode.FAST:  # SMART's marks tell the changes too: the sums are the same, when all is quiet
+            counted = part is not None and phase in (P.RUNNING, P.PASSIVE)
+            out[f"owed[{k}]"] = part._owed if part is not None and counted else 0
+        elif not released:
+            for p in self.graph.sends(k):
+                out[f"marked[{p}]"] = int(part is not None and self.message[p] in part.counted)
+
+    def _observe_nodes(self, out: dict[str, int], seat: Seat) -> None:
+        part = seat.part
+        dropped = part is None or self._phase(seat) in OVER
+        work = None if part is None else part.work
+        for k in self.graph.of(seat.number):
+            ran, fed, gradient = k in seat.ran, 0, seat.ran.get(k, 0)
+            if k in seat.totals:
+                fed = seat.totals[k] - (work.counts.get(k, 0) if work is not None else 0)
+                if work is not None and not ran:
+                    (gradient,) = work._buffers.get(k, [0])
+            elif not ran and (item := self._item(seat, k)) is not None:
+                gradient = item.gradients[0]
+            elif k == self.graph.root and part is not None:
+                gradient = 1
+            for name, value in (("ran", int(ran)), ("fed", fed), ("gradient", gradient)):
+                out[f"{name}[{k}]"] = 0 if dropped else value
+            if self.graph.nodes[k].kind is K.ACCUMULATE and not seat.context.released:
+                out[f"grads[{k}]"] = seat.context.gradients.get(k, 0)
+
+    def _observe_letters(self, out: dict[str, int], attempt: int, pair: int) -> None:
+        call = self._letter(BACKWARD, attempt, pair)
+        out[f"call[{attempt}][{pair}]"] = ordinal(call.state if call else Call.UNSENT)
+        out[f"load[{attempt}][{pair}]"] = call.load if call else 0
+        out[f"carrier[{attempt}][{pair}]"] = call.carrier if call else 0
+        if self.mode is Mode.FAST:
+            out[f"delta[{attempt}][{pair}]"] = call.delta if call else 0
+        else:
+            mark = self._letter(MARK, attempt, pair)
+            out[f"mark[{attempt}][{pair}]"] = ordinal(mark.state if mark else Call.UNSENT)
+            out[f"mark_carrier[{attempt}][{pair}]"] = mark.carrier if mark else 0
+
+    def _letter(self, kind: int, attempt: int, pair: int) -> Letter | None:
+        """On its way, or kept by who is to send it."""
+        part = self.seats[self.graph.ends(pair)[0]].part
+        for request in part._kept if part is not None and self._attempt(part.number) == attempt else ():
+            told = request.message.messages if request.kind == MARK else (request.message.message,)
+            if request.kind == kind and self.message[pair] in told:
+                load = request.gradients[0] if request.gradients else 0
+                return Letter(request.to, kind, b"", (), request.done, Call.KEPT, load)
+        return self.letters.get((kind, attempt, pair))
+
+    def _outcome(self, attempt: int) -> Outcome:
+        part = self.begun.get(attempt)
+        if part is None:
+            return Outcome.RAISED if attempt in self.refused else Outcome.AWAITED
+        if part.state is P.DONE:
+            return Outcome.RETURNED if part in self.quiet else Outcome.RUNNING
+        if part not in self.settled:
+            return Outcome.RUNNING
+        return Outcome.UNUSED if isinstance(part.error, UnusedSendError) else Outcome.RAISED

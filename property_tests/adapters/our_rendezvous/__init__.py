@@ -1,0 +1,1 @@
+"""Our rendezvous' operators and changes, in every context that the decision tables tell apart."""

@@ -1,0 +1,99 @@
+"""What `Waits`, `Queues` and `Barriers` share on a real server: clients that ask, read, and run out of time.
+
+Rule: a connection that breaks is held open and read no more, until the model's server finds it lost.
+"""
+
+from __future__ import annotations
+
+from trystate.impl.store.wire import I64
+from trystate.model.language import System
+from trystate.model.store.vocabulary import Query
+
+from .lines import InProcess, Server
+from .peers import Others, Peer, Reader, cells
+from .wire import request
+
+CANCEL = request(Query.CANCEL_WAIT)
+
+
+def one_of_ours_at_most(system: System, server: Server) -> bool:
+    """Whether the server's clock is at hand, and its passing, which is for all, ends the request of one client only."""
+    return isinstance(server, InProcess) and system.sizes["client"] - system.sizes["torch_clients"] <= 1
+
+
+class Clients:
+    """The ends of the clients' connections, each made when its client first asks, and the steps of all of them.
+
+    `reader` reads the usual answer. A request of our client is due after `due_ms` of the server's clock; with None it
+    runs out of time by CANCEL_WAIT, which is answered likewise.
+    """
+
+    def __init__(self, system: System, server: Server, reader: Reader, due_ms: int | None) -> None:
+        self._size, self._server, self._reader, self._due_ms = system.sizes["client"], server, reader, due_ms
+        self._peers: dict[int, Peer] = {}
+        self._closed: set[int] = set()
+
+    def reset(self) -> None:
+        self._server.close()
+        self._peers.clear()
+        self._closed.clear()
+        self._others = Others(self._server)
+
+    def can_refuse(self, step: str) -> bool:
+        return False  # a server refuses none of these requests; the rest is the clients' or the surroundings'
+
+    def _answers(self, places: int) -> dict[str, int]:
+        """Of each client what it has not read, and whether its connection is closed."""
+        seen: dict[str, int] = {}
+        for client in range(self._size):
+            peer = self._peers.get(client)
+            if peer is None:
+                seen |= cells("answers", places, [], client)
+                continue
+            peer.look()
+            if not peer.is_lost:  # what is sent to a lost connection nobody sees
+                seen |= cells("answers", places, peer.unread, client)
+            thrown_out = peer.line.is_cut and not peer.is_lost
+            seen[f"closed[{client}]"] = int(client in self._closed or thrown_out)
+        return seen
+
+    # ---- the clients
+
+    def _peer(self, client: int) -> Peer:
+        if client not in self._peers:
+            self._peers[client] = Peer(self._server, self._reader)
+        return self._peers[client]
+
+    def _due(self) -> bytes:
+        return I64.pack(-1 if self._due_ms is None else self._due_ms)
+
+    def _read(self, client: int) -> None:
+        self._peers[client].take()
+
+    def _go_on(self, client: int) -> None:
+        """The client's own affair."""
+
+    def _time_out(self, client: int) -> None:
+        self._peers[client].ask(CANCEL)
+
+    def _lose(self, client: int) -> None:
+        self._peer(client).lose()
+
+    # ---- the server
+
+    def _send(self, client: int) -> None:
+        self._peers[client].send()
+        self._server.settle()
+
+    def _expire(self, client: int) -> None:
+        if self._due_ms is not None:
+            assert isinstance(self._server, InProcess)
+            self._server.pass_time(self._due_ms / 1000)
+        else:
+            self._time_out(client)
+            self._send(client)
+
+    def _forget(self, client: int) -> None:
+        self._peers[client].end()
+        self._closed.add(client)
+        self._server.settle()

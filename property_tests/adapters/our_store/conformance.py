@@ -1,0 +1,149 @@
+"""The stores' models replayed on real servers, edge by edge, as `trystate verify` runs them.
+
+Rule: a system is replayed whole or not at all: its sizes are as small as shows what it is about, and none is sampled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from trystate.impl.store.server import TCPStoreServer
+from trystate.model.language import System
+from trystate.model.store.barriers import Barriers
+from trystate.model.store.frames import Frames
+from trystate.model.store.queues import Queues
+from trystate.model.store.registers import Registers
+from trystate.model.store.vocabulary import Edition
+from trystate.model.store.waits import Waits
+from trystate.model.store.watches import Watches
+
+from ...harness.checks import Check, Outcome
+from ...harness.paths import replay_every_edge
+from ...harness.subjects import Subject
+from ..torch_store.server import TorchServer
+from .barriers import BarriersSubject
+from .frames import FramesSubject
+from .lines import InProcess, OverTcp, Server
+from .queues import QueuesSubject
+from .registers import RegistersSubject
+from .waits import WaitsSubject
+from .watches import LIMITS, WatchesSubject
+
+Report = Callable[[str], None]
+Sizes = Mapping[str, int]
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+SUBJECTS: Mapping[type[System], Callable[..., Subject]] = {
+    Barriers: BarriersSubject, Frames: FramesSubject, Queues: QueuesSubject, Registers: RegistersSubject,
+    Waits: WaitsSubject, Watches: WatchesSubject,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A system of one size; `extended`: its clients speak our requests where both kinds would do."""
+
+    system: type[System]
+    edition: Edition
+    sizes: Sizes = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    extended: bool = False
+
+    def build(self) -> System:
+        return self.system(edition=self.edition, faults=self.faults, **self.sizes)
+
+    def subject(self, system: System, server: Server) -> Subject:
+        options: dict[str, Any] = {"extended": True} if self.extended else {}
+        return SUBJECTS[self.system](system, server, **options)
+
+    def __str__(self) -> str:
+        sizes = (f"{name}={size}" for name, size in self.sizes.items())
+        return " ".join((self.system.__name__, *sizes, *self.faults, *(["extended"] if self.extended else [])))
+
+
+ALL = ("delete", "drop", "timeout", "write")
+OURS = (
+    Case(Frames, TRYSTATE),
+    Case(Barriers, TRYSTATE, {"client": 2, "rounds": 2}, ALL, extended=True),
+    Case(Barriers, TRYSTATE, {"client": 3, "world": 3}, ("delete", "timeout", "write")),
+    Case(Watches, TRYSTATE, {"key": 1, "writes": 2}),
+    Case(Watches, TRYSTATE, {"client": 1, "writes": 2}, ("again", "cancel")),
+    Case(Watches, TRYSTATE, {"client": 1, "key": 1}, ("drop", "slow")),
+    Case(Watches, TRYSTATE, {"client": 1, "key": 1}, ("leave", "newcomer", "wait")),
+    Case(Waits, TRYSTATE, {"client": 1}, ("drop",)),
+    Case(Waits, TRYSTATE, {"client": 1, "key": 1, "value": 2}, ("drop", "half_frame")),
+    Case(Waits, TRYSTATE, {"client": 1, "value": 2, "torch_clients": 0}, ("drop", "half_frame")),
+    Case(Queues, TRYSTATE, {"client": 1}, ("dawdle", "drop")),
+    Case(Queues, TRYSTATE, {"client": 1, "torch_clients": 0}, ("drop",)),
+    Case(Queues, TRYSTATE, {"element": 1, "both": 0}),
+    Case(Registers, TRYSTATE, {"client": 1}, ("drop",)),
+    Case(Registers, TRYSTATE, {"client": 1}, extended=True),
+    Case(Registers, TRYSTATE, {"value": 1}),
+)
+OURS_OVER_TCP = (
+    Case(Frames, TRYSTATE, {"connection": 1}),
+    Case(Barriers, TRYSTATE, {"client": 2}, ALL, extended=True),
+    Case(Watches, TRYSTATE, {"client": 1, "writes": 1}, ("cancel",)),
+    Case(Waits, TRYSTATE, {"client": 1, "key": 1}, ("drop",)),
+    Case(Waits, TRYSTATE, {"client": 1, "key": 1, "torch_clients": 0}),
+    Case(Queues, TRYSTATE, {"client": 1, "torch_clients": 0}, ("drop",)),
+    Case(Registers, TRYSTATE, {"client": 1, "value": 1}, ("drop",)),
+)
+TORCHS = (
+    Case(Frames, TORCH, {"connection": 1}),
+    Case(Barriers, TORCH, {"client": 2, "rounds": 2}),
+    Case(Barriers, TORCH, {"client": 2}, ("drop", "timeout")),
+    Case(Barriers, TORCH, {"client": 2}, ("delete", "timeout", "write")),
+    Case(Waits, TORCH, {"client": 1}),
+    Case(Waits, TORCH, {"client": 1, "key": 1}, ("drop", "half_frame")),
+    Case(Queues, TORCH, {"client": 1}),
+    Case(Queues, TORCH, {"client": 1, "element": 1}, ("drop",)),
+    Case(Registers, TORCH, {"client": 1}, ("drop",)),
+)
+
+
+def replay(cases: tuple[Case, ...], server: Callable[[ExitStack], Server], report: Report) -> Outcome:
+    """Replay every edge of each case on one server."""
+    started = time.perf_counter()
+    edges = 0
+    disagreements: list[str] = []
+    with ExitStack() as stack:
+        where = server(stack)
+        for case in cases:
+            system = case.build()
+            report(f"replaying {system.label}")
+            replayed = replay_every_edge(system, case.subject(system, where), report=report)
+            edges += replayed.edges
+            disagreements += [f"{system.label}: {text}" for text in replayed.disagreements]
+    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - started)
+
+
+def in_process(stack: ExitStack) -> Server:
+    """Our service, which gives up a watcher at as many messages as the model's does."""
+    return InProcess(LIMITS)
+
+
+def over_tcp(stack: ExitStack) -> Server:
+    """Our server, in a thread: what it logs of connections that break rules is as wanted, and not shown."""
+    server = TCPStoreServer(run_in="thread", log=lambda line: None)
+    return stack.enter_context(OverTcp(stack.enter_context(server).port))
+
+
+def torchs(stack: ExitStack) -> Server:
+    """torch's server, in a process of its own."""
+    return stack.enter_context(OverTcp(stack.enter_context(TorchServer()).port))
+
+
+def _checks() -> Iterator[Check]:
+    places = (("our service", OURS, in_process), ("our server", OURS_OVER_TCP, over_tcp))
+    for place, cases, server in (*places, ("torch's server", TORCHS, torchs)):
+        for system in dict.fromkeys(case.system for case in cases):
+            mine = tuple(case for case in cases if case.system is system)
+            yield Check(f"{system.__name__.lower()} on {place}", partial(replay, mine, server))
+
+
+CHECKS: tuple[Check, ...] = tuple(_checks())

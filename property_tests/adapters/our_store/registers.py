@@ -1,0 +1,151 @@
+"""`Registers` on a real server: requests sent when the model's server takes them, and answers as clients read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trystate.impl.store.wire import U64, blob, blobs, counted
+from trystate.model.errors import UsageError
+from trystate.model.store.registers import Registers
+from trystate.model.store.vocabulary import Extension, Query, Status
+
+from ...harness.subjects import Disagreement
+from .lines import Server
+from .peers import Message, Others, Peer, Reader, cells, fresh_name
+from .wire import check, get, request
+
+TAKEN = ("take_compare_set", "take_delete", "take_multi_get", "take_half", "take_rest")
+OK = bytes((Status.OK,))
+
+
+def silence(data: bytes) -> tuple[Message, int] | None:
+    """Nothing is answered."""
+    return None
+
+
+def values(count: int) -> Reader:
+    """So many values; an empty one is none."""
+
+    def read(data: bytes) -> tuple[Message, int] | None:
+        found, position = [0, 0], 0
+        for n in range(count):
+            size = int.from_bytes(data[position : position + 8], "little")
+            position += 8 + size
+            if len(data) < position:
+                return None
+            found[n] = int(data[position - size : position] or b"0")
+        return {"first": found[0], "second": found[1]}, position
+
+    return read
+
+
+def existed(width: int) -> Reader:
+    """Was there a value? A number of so many bytes."""
+
+    def read(data: bytes) -> tuple[Message, int] | None:
+        number = int.from_bytes(data[:width], "little")
+        return ({"first": number, "second": 0}, width) if len(data) >= width and number < 2 else None
+
+    return read
+
+
+def accepted(reader: Reader) -> Reader:
+    """The answer to an extension: a status, and then the result."""
+
+    def read(data: bytes) -> tuple[Message, int] | None:
+        found = reader(data[1:]) if data[:1] == OK else None
+        return None if found is None else (found[0], found[1] + 1)
+
+    return read
+
+
+def encoded(value: int) -> bytes:
+    return b"%d" % value if value else b""
+
+
+class RegistersSubject:
+    """A server behind the model's steps: shows what the keys hold, and the answers that are not read yet.
+
+    With `extended`, clients compare and delete with our requests; MULTI_SET in pieces is torch's either way.
+    """
+
+    def __init__(self, system: Registers, server: Server, *, extended: bool = False) -> None:
+        if system.sizes["key"] != 2:
+            raise UsageError(f"{system.label}: the answers of the model have room for two keys: leave key=2")
+        self.system, self._server, self._extended = system, server, extended
+        self._clients, self._keys = system.sizes["client"], system.sizes["key"]
+        self._steps: dict[str, Callable[..., None]] = {
+            **dict.fromkeys(TAKEN, lambda client: self._peers[client].send()),
+            "ask_to_create": lambda client, key, value: self._compare(client, key, 0, value + 1),
+            "ask_to_change": lambda client, key, old, new: self._compare(client, key, old + 1, new + 1),
+            "ask_to_delete": self._delete, "ask_for_all": self._read_all, "send_half": self._send_half,
+            "send_rest": self._send_rest, "read_answer": lambda client: self._peers[client].take(),
+            "drop": self._drop,
+        }  # fmt: skip
+
+    def reset(self) -> None:
+        self._server.close()
+        self._names = [fresh_name(f"register {n}") for n in range(self._keys)]
+        self._peers = {client: Peer(self._server, silence) for client in range(self._clients)}
+        self._rest: dict[int, bytes] = {}
+        self._others = Others(self._server)
+        self._server.settle()
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        self._steps[step](*indices)
+        self._server.settle()
+
+    def can_refuse(self, step: str) -> bool:
+        return False  # a server refuses none of these requests
+
+    def observe(self) -> Mapping[str, int]:
+        """What each key holds, and what each client has to read."""
+        seen = {f"stored[{n}]": self._value(name) for n, name in enumerate(self._names)}
+        for client, peer in self._peers.items():
+            peer.look()
+            if peer.line.is_cut and not peer.is_lost:
+                raise Disagreement(f"the server has closed the connection of client {client}")
+            seen |= cells("answers", 1, peer.unread, client)
+        return seen
+
+    def _value(self, name: bytes) -> int:
+        missing = self._others.ask(check(name))
+        answer = self._others.ask(get(name))
+        text = answer[8:]
+        if answer[:8] != U64.pack(len(text)) or bool(text) is (missing != b"\x00"):
+            raise Disagreement(f"CHECK and GET of {name!r} are answered with {missing!r} and {answer!r}")
+        return int(text or b"0")
+
+    # ---- what clients ask
+
+    def _compare(self, client: int, key: int, expected: int, desired: int) -> None:
+        body = blob(self._names[key]) + blob(encoded(expected)) + blob(encoded(desired))
+        if self._extended:
+            self._peers[client].ask(request(Extension.COMPARE_SET, body), accepted(values(1)))
+        else:
+            self._peers[client].ask(request(Query.COMPARE_SET, body), values(1))
+
+    def _delete(self, client: int, key: int) -> None:
+        body = blob(self._names[key])
+        if self._extended:
+            self._peers[client].ask(request(Extension.DELETE, body), accepted(existed(1)))
+        else:
+            self._peers[client].ask(request(Query.DELETE_KEY, body), existed(8))
+
+    def _read_all(self, client: int) -> None:
+        self._peers[client].ask(request(Query.MULTI_GET, counted(self._names)), values(self._keys))
+
+    def _send_half(self, client: int, value: int) -> None:
+        pairs = [text for name in self._names for text in (name, encoded(value + 1))]
+        whole = request(Query.MULTI_SET, U64.pack(len(self._names)), blobs(pairs))
+        middle = 1 + 8 + len(blobs(pairs[:3]))  # up to the value of the second key
+        self._peers[client].ask(whole[:middle])
+        self._rest[client] = whole[middle:]
+
+    def _send_rest(self, client: int) -> None:
+        self._peers[client].ask(self._rest.pop(client))
+
+    def _drop(self, client: int) -> None:
+        peer = self._peers[client]
+        peer.lose()
+        peer.end()

@@ -1,0 +1,168 @@
+"""`Waits` on a real server: the requests of torch's client and of ours, sent when the model's server takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trystate.impl.store.wire import I64, U64, blob, counted
+from trystate.model.store.vocabulary import Edition, Extension, Query, Status
+from trystate.model.store.waiting import Answer
+from trystate.model.store.waits import Waits
+
+from ...harness.subjects import Disagreement
+from .clients import Clients, one_of_ours_at_most
+from .lines import Server
+from .peers import Message, Reader, fresh_name
+from .wire import add, get, request, set_, wait
+
+DUE_MS = 5  # the deadline of our client's request
+READ = ("return_from_wait", "read_value", "read_late_answer", "read_cancelled", "read_timed_out")
+SERVED = ("take_wait", "take_wait_in_one", "take_get_in_one", "answer_get", "cancel_wait")
+PLACES = 2  # of the model's answers
+
+
+def told(kind: Answer, value: int = 0) -> Message:
+    return {"kind": kind, "value": value}
+
+
+def answer(data: bytes) -> tuple[Message, int] | None:
+    """The answer to a WAIT or to a CANCEL_WAIT."""
+    kind = {0: Answer.STOP_WAITING, 1: Answer.WAIT_CANCELED}.get(data[0])
+    return (told(kind), 1) if kind is not None else None
+
+
+def value(data: bytes) -> tuple[Message, int] | None:
+    """The answer to a GET: a value is known by its last digit, which all that writes can set."""
+    size = 8 + int.from_bytes(data[:8], "little")
+    if not 8 <= size <= len(data):
+        return None
+    return (told(Answer.VALUE, int(data[size - 1 : size])) if size > 8 else told(Answer.EMPTY)), size
+
+
+def answer_in_one(data: bytes) -> tuple[Message, int] | None:
+    """The answer to a wait of our client."""
+    kind = {Status.OK: Answer.STOP_WAITING, Status.TIMED_OUT: Answer.TIMED_OUT}.get(Status(data[0]))
+    return (told(kind), 1) if kind is not None else None
+
+
+def value_in_one(data: bytes) -> tuple[Message, int] | None:
+    """The answer to a get of our client."""
+    if data[0] == Status.TIMED_OUT:
+        return told(Answer.TIMED_OUT), 1
+    found = value(data[1:]) if data[0] == Status.OK else None
+    return None if found is None or found[0]["kind"] is Answer.EMPTY else (found[0], 1 + found[1])
+
+
+class WaitsSubject(Clients):
+    """A server behind the model's steps: shows the answers not read yet, what the keys hold, who is thrown out.
+
+    What others write takes turns between the requests that write a key; with the server of this package, between
+    torch's and its own.
+    """
+
+    def __init__(self, system: Waits, server: Server) -> None:
+        super().__init__(system, server, answer, DUE_MS if one_of_ours_at_most(system, server) else None)
+        self.system = system
+        self._steps: dict[str, Callable[[int], None]] = {
+            **dict.fromkeys(READ, self._read), **dict.fromkeys(SERVED, self._send), "wait_for_all": self._wait_for_all,
+            "wait_in_one": self._wait_in_one, "ask_for_value": self._ask_for_value, "time_out": self._time_out,
+            "expires": self._expire, "stop_reading": self._lose, "drop": self._lose,
+            "drop_half_way": self._lose_half_way, "forget_connection": self._forget, "go_on": self._go_on,
+            "time_ends": self._go_on, "find_connection_lost": self._go_on, "set_key": self._set,
+            "delete_key": self._delete, "compare_set_creates": self._create, "compare_set_fails": self._fail,
+        }  # fmt: skip
+
+    def reset(self) -> None:
+        super().reset()
+        self._writes = 0
+        self._keys = [fresh_name("key") for _ in range(self.system.sizes["key"])]
+        self._wanted: dict[int, bytes] = {}
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        if step == "get":
+            client, key = indices
+            self._peer(client).ask(wait(self._keys[key]))
+            self._wanted[client] = self._keys[key]
+        elif step == "get_in_one":
+            client, key = indices
+            self._ask_in_one(client, Extension.GET, [self._keys[key]], value_in_one)
+        elif step == "wait_for_one":
+            client, key = indices
+            self._peer(client).ask(wait(self._keys[key]))
+        else:
+            self._steps[step](*indices)
+
+    def observe(self) -> Mapping[str, int]:
+        """The keys, and of each client what it has not read, and whether its connection is closed."""
+        return self._stored() | self._answers(PLACES)
+
+    def _stored(self) -> dict[str, int]:
+        """What a GET says of each key: 0 where there is none, for that is answered with an empty value."""
+        seen = {}
+        for number, key in enumerate(self._keys):
+            read = value(answered := self._others.ask(get(key)))
+            if read is None or read[1] != len(answered):
+                raise Disagreement(f"a GET of {key!r} was answered with {answered!r}")
+            held = read[0]["value"]
+            assert isinstance(held, int)
+            seen[f"holds[{number}]"] = held
+        return seen
+
+    # ---- the clients
+
+    def _wait_for_all(self, client: int) -> None:
+        self._peer(client).ask(wait(*self._keys))
+
+    def _wait_in_one(self, client: int) -> None:
+        self._ask_in_one(client, Extension.WAIT, self._keys, answer_in_one)
+
+    def _ask_in_one(self, client: int, query: Extension, keys: list[bytes], reader: Reader) -> None:
+        self._peer(client).ask(request(query, self._due(), counted(keys)), reader)
+
+    def _ask_for_value(self, client: int) -> None:
+        self._peers[client].take()
+        self._peers[client].ask(get(self._wanted[client]), value)
+
+    def _lose_half_way(self, client: int) -> None:
+        peer = self._peers[client]
+        frame, _ = peer.unsent[0]
+        peer.line.send(frame[: len(frame) // 2])
+        peer.lose()
+
+    # ---- what others write
+
+    def _tell(self, *ways: bytes) -> None:
+        """One of several ways to the same change, each in its turn."""
+        ours = self.system.edition is Edition.TRYSTATE
+        usable = [way for way in ways if ours or way[0] < Extension.HELLO]
+        self._others.tell(usable[self._writes % len(usable)])
+        self._writes += 1
+
+    def _held(self, key: int) -> int:
+        return self._stored()[f"holds[{key}]"]
+
+    def _set(self, key: int) -> None:
+        name, old = self._keys[key], self._held(key)
+        new = old % self.system.sizes["value"] + 1
+        text, change = blob(b"%d" % new), new - old
+        pair = U64.pack(1) + blob(name) + text
+        self._tell(
+            set_(name, b"%d" % new), request(Extension.SET, blob(name), text), request(Query.MULTI_SET, pair),
+            add(name, change), request(Extension.ADD, blob(name), I64.pack(change)),
+            request(Extension.MULTI_SET, pair), request(Query.APPEND, blob(name), text),
+            request(Extension.APPEND, blob(name), text),
+        )  # fmt: skip
+
+    def _delete(self, key: int) -> None:
+        name = blob(self._keys[key])
+        self._tell(request(Query.DELETE_KEY, name), request(Extension.DELETE, name), request(Extension.TAKE, name))
+
+    def _create(self, key: int) -> None:
+        self._compare_set(key, b"", b"1")
+
+    def _fail(self, key: int) -> None:
+        self._compare_set(key, b"other", b"1")
+
+    def _compare_set(self, key: int, expected: bytes, desired: bytes) -> None:
+        body = (blob(self._keys[key]), blob(expected), blob(desired))
+        self._tell(request(Query.COMPARE_SET, *body), request(Extension.COMPARE_SET, *body))

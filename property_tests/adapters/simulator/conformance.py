@@ -1,0 +1,80 @@
+"""The engine compared with the model `Rendezvous`, edge by edge, as `trystate verify` runs it.
+
+Rule: a system is replayed whole, what the model forbids is tried in each of its states, and none is sampled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from trystate.model.rendezvous import Edition, Rendezvous
+
+from ...harness.checks import Check, Outcome
+from ...harness.paths import replay_every_edge
+from .edges import EngineSteps
+from .following import follow_seeds
+
+Report = Callable[[str], None]
+Slice = tuple[str, tuple[str, ...]]  # nodes and min:max, such as `2 1:2`, and faults, each of which may happen once
+
+# With all faults at once two nodes have millions of states; each fault alone, and pairs that feed on each other.
+ALONE = (
+    "worker_failure", "crash", "stall", "outage", "partition", "join_timeout", "job_end", "other_expiry", "clock_skew",
+    "clock_step",
+)  # fmt: skip
+TOGETHER = (("worker_failure", "crash", "restart"), ("crash", "stall"), ("worker_failure", "outage"))
+TWO: tuple[Slice, ...] = (
+    *((size, (fault,)) for size in ("2 2:2", "2 1:2") for fault in ALONE),
+    ("2 1:2", ("other_min",)),
+    *(("2 2:2", faults) for faults in TOGETHER),
+)
+ONE_SEAT: tuple[Slice, ...] = tuple(
+    ("2 1:1", faults) for faults in (*((fault,) for fault in ALONE), ("crash", "restart", "join_timeout"))
+)
+THREE: tuple[Slice, ...] = (("3 2:3", ()), ("3 2:2", ()), ("3 1:2", ()))
+FOLLOWED_SEEDS = 150
+
+
+def system(size: str, faults: tuple[str, ...]) -> Rendezvous:
+    """A system of ours, its size as in the plan of what is verified."""
+    nodes, span = size.split()
+    low, high = span.split(":")
+    return Rendezvous(
+        node=int(nodes), min_nodes=int(low), max_nodes=int(high), rounds=1, edition=Edition.TRYSTATE, faults=faults
+    )
+
+
+def replay(slices: tuple[Slice, ...], report: Report) -> Outcome:
+    """Take every edge of each slice on the engine's operators and changes, and try what the model forbids."""
+    began = time.perf_counter()
+    edges = 0
+    disagreements: list[str] = []
+    for one in slices:
+        model = system(*one)
+        report(f"replaying {model.label}")
+        replayed = replay_every_edge(model, EngineSteps(model), refusals=True, repeats=False, report=report)
+        edges += replayed.edges
+        disagreements += [f"{model.label}: {text}" for text in replayed.disagreements]
+    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began)
+
+
+def follow(report: Report) -> Outcome:
+    """Follow what engines do in simulated runs on the model: every write and return must be a step of it."""
+    began = time.perf_counter()
+    steps, disagreements = 0, []
+    for one in follow_seeds(range(FOLLOWED_SEEDS)):
+        report(f"following seed {one.seed}")
+        steps += one.steps
+        disagreements += [f"seed {one.seed}: {one.problem}"] if one.problem else []
+    return Outcome(steps, "steps", tuple(disagreements), time.perf_counter() - began)
+
+
+def _checks() -> Iterator[Check]:
+    for name, slices in (("two nodes", TWO), ("two nodes, one seat", ONE_SEAT), ("three nodes", THREE)):
+        yield Check(f"our engine, {name}", partial(replay, slices))
+    yield Check("our engine in simulated runs", follow)
+
+
+CHECKS: tuple[Check, ...] = tuple(_checks())

@@ -1,0 +1,131 @@
+"""The decision tables of the operations against a real store: every case of every operation, in a small domain.
+
+Rule: an outcome without disagreements means that every row was hit by some case; where none hits it, that is one too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from itertools import product
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from trystate.impl.store import FileStore, HashStore, TCPStore, TCPStoreServer
+from trystate.model.store import reference as ref
+from trystate.model.store.operations import OPERATIONS
+from trystate.model.store.reference import Contents, Operation, Refusal
+from trystate.model.store.vocabulary import Edition
+
+from ...harness.checks import Check, Outcome
+from ...harness.stores.deviations import Deviation
+from ...harness.stores.handles import PROMPT_SECONDS, Handle
+from ..torch_store.server import TorchServer
+
+KEY = "k"
+VALUES = (None, b"", b"v", b"7", b"-1", b"9223372036854775807", b"9223372036854775808", b" 12abc", b"+3")
+QUEUES = ((), (b"q",))
+BRIEF = timedelta(milliseconds=10)
+PROMPT = timedelta(seconds=PROMPT_SECONDS)  # for what does not block at all
+SETTLES = frozenset({Deviation.WRITES_ARE_NOT_ACKNOWLEDGED})
+
+
+def contents() -> Iterator[Contents]:
+    """Every small store: one key with one of the values or none, and a queue of that name with an element or none."""
+    for value, queue in product(VALUES, QUEUES):
+        yield Contents({} if value is None else {KEY: value}, {KEY: queue} if queue else {})
+
+
+def operations(edition: Edition) -> Iterator[Operation]:
+    """Every operation that the edition has, with arguments for each of its cases."""
+    known = OPERATIONS[edition]
+    yield from (ref.Set(KEY, b"new"), ref.Append(KEY, b"x"), ref.DeleteKey(KEY), ref.Get(KEY), ref.Check((KEY,)))
+    yield from (ref.Wait((KEY,)), ref.NumKeys(), ref.ListKeys(), ref.QueuePush(KEY, b"p"), ref.QueueLen(KEY))
+    yield from (ref.AddTo(KEY, amount) for amount in (1, -1))
+    yield from (ref.CompareAndSet(KEY, expected, b"new") for expected in (b"", b"v", b"7"))
+    yield from (ref.MultiSet((KEY,), (b"new",)), ref.MultiSet((KEY, "other"), (b"new",)), ref.MultiGet((KEY,)))
+    yield from (ref.QueuePop(KEY, block) for block in (False, True))
+    yield from (ref.Barrier(KEY, world_size) for world_size in (1, 2))
+    if "take" in known:
+        yield ref.Take(KEY)
+
+
+def compare(edition: Edition, open_store: Callable[[], Any], *, stop_after: int = 20) -> Outcome:
+    """Do every operation on every small store, and look at what it says and what it leaves.
+
+    It ends after `stop_after` disagreements: one that should not block and does costs its whole timeout.
+    """
+    started = time.perf_counter()
+    tables, hits, wrong, compared = OPERATIONS[edition], Counter[tuple[str, int]](), list[str](), 0
+    handle = Handle(open_store(), SETTLES)
+    for before, operation in product(contents(), operations(edition)):
+        _arrange(handle, before)
+        after, expected = ref.apply(before, operation, edition)
+        late = expected.result is Refusal.TIMED_OUT
+        said = handle.perform(operation, BRIEF if late else PROMPT)
+        if expected.result is Refusal.CLOSED:
+            handle = Handle(open_store(), SETTLES)
+        found = _look(handle)
+        if said != expected.result or found != after:
+            wrong.append(f"{operation} on {before}: expected {expected.result!r} and {after}, got {said!r} and {found}")
+        if operation.table in tables:
+            hits[operation.table, tables[operation.table].winner(operation.look(before))] += 1
+        compared += 1
+        if len(wrong) >= stop_after:
+            return Outcome(compared, "cases", tuple(wrong), time.perf_counter() - started)
+    for name, table in tables.items():
+        wrong += [f"{name}: row {k} was never compared" for k in range(1, len(table.rows) + 1) if not hits[name, k - 1]]
+    return Outcome(compared, "cases", tuple(wrong), time.perf_counter() - started)
+
+
+def _arrange(handle: Handle, wanted: Contents) -> None:
+    """Bring a store into a state, whatever it held."""
+    for name in handle.perform(ref.ListKeys()):  # type: ignore[union-attr]
+        handle.perform(ref.DeleteKey(name))  # type: ignore[arg-type]
+    while handle.perform(ref.QueueLen(KEY)):
+        handle.perform(ref.QueuePop(KEY, block=False))
+    for key, value in wanted.values.items():
+        handle.perform(ref.Set(key, value))
+    for key, queue in wanted.queues.items():
+        for element in queue:
+            handle.perform(ref.QueuePush(key, element))
+
+
+def _look(handle: Handle) -> Contents:
+    """All that a store holds; what is in a queue is told from what comes out of it."""
+    names: Any = handle.perform(ref.ListKeys())
+    values: Any = handle.perform(ref.MultiGet(names))
+    queue: list[Any] = []
+    while handle.perform(ref.QueueLen(KEY)):
+        queue.append(handle.perform(ref.QueuePop(KEY, block=False)))
+    return Contents(dict(zip(names, values, strict=True)), {KEY: tuple(queue)} if queue else {})
+
+
+def _on_torch(report: Callable[[str], None]) -> Outcome:
+    with TorchServer() as server:
+        return compare(Edition.TORCH, server.client)
+
+
+def _on_ours(report: Callable[[str], None]) -> Outcome:
+    with TCPStoreServer() as server, ExitStack() as stack:
+        return compare(Edition.TRYSTATE, lambda: stack.enter_context(TCPStore(server.host, server.port)))
+
+
+def _in_memory(report: Callable[[str], None]) -> Outcome:
+    return compare(Edition.TRYSTATE, HashStore)
+
+
+def _in_a_file(report: Callable[[str], None]) -> Outcome:
+    with TemporaryDirectory() as folder, FileStore(f"{folder}/store", 1) as store:
+        return compare(Edition.TRYSTATE, lambda: store)
+
+
+CHECKS = (
+    Check("store operations: torch's client and server", _on_torch),
+    Check("store operations: our client and server", _on_ours),
+    Check("store operations: our HashStore", _in_memory),
+    Check("store operations: our FileStore", _in_a_file),
+)

@@ -1,0 +1,55 @@
+"""The comparisons of the model with the installed torch, as `trystate verify` runs them.
+
+Rule: an outcome without disagreements means that everything was compared: a row that no context hits, or a
+valuation that none reaches, is a disagreement too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from trystate.model.rendezvous.holder import Holders
+from trystate.model.rendezvous.operators import OPERATORS
+from trystate.model.rendezvous.vocabulary import Edition
+
+from ...harness.checks import Check, Outcome
+from ...harness.paths import replay_every_edge
+from .contexts import TORCH_OPERATORS, Compared, compare, observe
+from .executors import TorchHolders
+
+TABLES = OPERATORS[Edition.TORCH]
+Report = Callable[[str], None]
+
+
+def operator_contexts(name: str, report: Report) -> Outcome:
+    """Ask one operator of torch in every context, and its table."""
+    started = time.perf_counter()
+    report(f"asking torch's {name} operator in every context")
+    compared = compare(TABLES[name], observe(TABLES, {name: TORCH_OPERATORS[name]})[name])
+    differences = (*compared.disagreements, *gaps(name, compared))
+    return Outcome(compared.contexts, "contexts", differences, time.perf_counter() - started)
+
+
+def gaps(name: str, compared: Compared) -> list[str]:
+    """What a comparison left out, in words."""
+    out = [f"{name}: row {k} was never compared" for k, hits in enumerate(compared.hits, 1) if not hits]
+    if compared.unreached:
+        out.append(f"{name}: {len(compared.unreached)} valuations that the table allows were never compared")
+    return out
+
+
+def every_edge(report: Report) -> Outcome:
+    """Replay every step of two state holders on torch's executors, and try what the model forbids."""
+    started = time.perf_counter()
+    system = Holders(node=2, min_nodes=2, max_nodes=2, rounds=2, edition=Edition.TORCH)
+    with TorchHolders(system) as subject:
+        replayed = replay_every_edge(system, subject, refusals=True, repeats=False, report=report)
+    return Outcome(replayed.edges, "edges", replayed.disagreements, time.perf_counter() - started)
+
+
+CHECKS: tuple[Check, ...] = (
+    *(Check(f"{name} operator", partial(operator_contexts, name)) for name in TABLES),
+    Check("state holders and executors", every_edge),
+)

@@ -1,0 +1,135 @@
+"""The runtime under a schedule beside the model: outcomes, gradients and dependency counts of one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from itertools import product
+from random import Random
+from typing import Any
+
+from trystate.impl.autograd import messages
+from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.errors import UnusedSendError
+from trystate.impl.autograd.part import LocalPass
+from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.passes import Outcome
+from trystate.model.autograd.vocabulary import Mode
+
+from ...adapters.our_autograd.simulated import Faults, Letter
+from .graphs import Graph, Kind
+from .modelled import Model, Told, Upset, modelled, waits
+from .simulated_counts import World
+
+Make = Callable[..., Container]
+TIMES = 5  # as many schedules of the runtime as of the model, which takes longer
+
+
+class Upsettable(World):
+    """Workers of whole numbers where something goes wrong at a chosen place, and which note what they count."""
+
+    def __init__(self, graph: Graph, chance: Random, upset: Upset, make: Make = Container) -> None:
+        super().__init__(graph, chance, Faults(twice=upset.twice), make)
+        self._raising, self._losing, self._dying = upset.raises, upset.loses, upset.dies
+        self.counted: dict[int, int] = {}  # of each node in the last pass; 1 for a send that a gradient is expected for
+        for container in self.containers:
+            container.observe = self._observe
+
+    def _observe(self, kind: str, part: LocalPass, counts: dict[int, int] | None = None, **_: Any) -> None:
+        if kind == "counted" and counts is not None:
+            sends = {message: k for k, message in self.sends.items()}
+            self.counted |= counts | {sends[message]: 1 for message in part.counted}
+
+    @property
+    def sends(self) -> dict[int, int]:
+        """Each send's message, as the containers know it."""
+        nodes = enumerate(self.graph.nodes[: self.size])
+        return {k: self.messages[n.message] for k, n in nodes if n.kind is Kind.SEND and n.message is not None}
+
+    def _raises(self, node: int) -> bool:
+        due = node == self._raising
+        if due:
+            self._raising = None
+        return due
+
+    def _deliver(self, letter: Letter) -> None:
+        if letter.answer is None and letter.kind in (messages.BACKWARD, messages.MARK):
+            if letter.to == self._dying:
+                self._dying = None
+                self.kill(letter.to)
+                return
+            if letter.kind == messages.BACKWARD and self._is_lost(messages.Backward.unpack(letter.body).message):
+                self._losing = None
+                self.lose(letter)
+                return
+        super()._deliver(letter)
+
+    def _is_lost(self, message: int) -> bool:
+        return self._losing is not None and message == self.messages[self._losing]
+
+    def call(self, number: int, mode: Mode) -> Outcome:
+        """backward(), and what it came to when all is quiet."""
+        part = self.backward(number, mode)
+        self.until_quiet()
+        if part.error is None:
+            return Outcome.RETURNED
+        return Outcome.UNUSED if isinstance(part.error, UnusedSendError) else Outcome.RAISED
+
+
+class Case:
+    """Calls of backward() over one graph where a chosen thing goes wrong, on the model and on the runtime.
+
+    Of the graph each message carries one value: see `totalled`.
+    """
+
+    def __init__(
+        self, graph: Graph, mode: Mode, upset: Upset, seed: int, runs: int = 2, calls: int = 2,
+        system: type[Backward] = Backward,
+    ) -> None:  # fmt: skip
+        self.graph, self.mode, self.upset, self.calls = graph, mode, upset, calls
+        self._schedules = [f"{seed} {k}" for k in range(runs)]
+        self._system = system
+
+    @cached_property
+    def expected(self) -> list[Told]:
+        """What the model says, along several schedules."""
+        model = Model(self.graph, self.mode, self.upset, self.calls, self._system)
+        return [model.run(Random(schedule)) for schedule in self._schedules]
+
+    def found(self, schedule: str, make: Make = Container) -> Told:
+        """What the runtime does along one."""
+        world = Upsettable(self.graph, Random(schedule), self.upset, make)
+        world.forward(self.graph.sizes[0])
+        outcomes = tuple(world.call(0, self.mode) for _ in range(self.calls))
+        return Told(outcomes, world.gradients())
+
+    def differences(self, make: Make = Container) -> list[str]:
+        """How the model, the runtime along several times as many schedules and the numbers of paths differ."""
+        wrong = []
+        paths = {key: count for key, count in self.graph.paths(0).items() if count}
+        for (schedule, expected), k in product(zip(self._schedules, self.expected, strict=True), range(TIMES)):
+            found = self.found(f"{schedule} {k}", make)
+            times = expected.outcomes.count(Outcome.RETURNED)
+            counted = Told(expected.outcomes, {key: times * count for key, count in paths.items() if times})
+            if not expected == found == counted:
+                text = f"model {expected}, runtime {found}, paths {counted.gradients}"
+                wrong.append(f"{self.mode.name}, {self.upset}, schedule {schedule!r}: {text}")
+        return wrong
+
+
+def compare_counts(graph: Graph, mode: Mode, seed: int, make: Make = Container) -> list[str]:
+    """How what the runtime counts in each pass of a program differs from what the model does."""
+    world, wrong = Upsettable(graph, Random(seed), Upset(), make), []
+    for number, size in enumerate(graph.sizes):
+        world.counted = {}
+        world.forward(size)
+        world.call(number, mode)
+        shape = modelled(graph, number)
+        counting = {graph.nodes[k].worker for k in world.counted}
+        vain = mode is Mode.FAST and shape.unused  # what waits in vain feeds nobody
+        if counting != shape.taking_part and not vain:
+            wrong.append(f"pass {number}, {mode.name}: workers {counting} count, of {shape.taking_part}")
+        expected = {k: n for k, n in waits(shape, mode).items() if graph.nodes[k].worker in {0, *counting}}
+        if world.counted != expected:
+            wrong.append(f"pass {number}, {mode.name}: model {expected}, runtime {world.counted}")
+    return wrong

@@ -1,0 +1,147 @@
+"""Worlds of worker processes that are started once and told what to do, task after task.
+
+Rule: a task is a function of a module, called as `task(rank, *arguments)`; what it is given and what it says travels as
+bytes of pickle, so that tensors are copied and never shared. A world of which a worker was late or died is ended, and
+started anew when it is next told something.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any
+
+from ...adapters.torch_store import isolated
+from ...adapters.torch_store.isolated import Child, Silence
+
+START_SECONDS = 60.0  # for processes that import torch, on a busy machine
+POLL_SECONDS = 0.02  # for a look at each worker
+PATIENCE_SECONDS = 10.0  # for the others, when one has failed
+Task = Callable[..., object]
+# No name is to be looked up: a name server that does not answer costs seconds each time.
+ENVIRONMENT = {
+    "TP_SOCKET_IFNAME": "lo",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "RES_OPTIONS": "timeout:1 attempts:1",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What a worker's task raised."""
+
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class WorldError(AssertionError):
+    """Not every worker of a world did what it was told."""
+
+
+class World(AbstractContextManager["World"]):
+    """`size` processes with ranks 0 to size - 1; none runs until the world is told something.
+
+    `preload` names modules that all of them need: they are imported once, if this process has had no child before.
+    """
+
+    def __init__(self, size: int, preload: Sequence[str] = ()) -> None:
+        self.size = size
+        isolated.preload(*preload)
+        self._children: list[Child] = []
+        self._paused: list[int] = []
+        self._stack = ExitStack()
+
+    @property
+    def runs(self) -> bool:
+        """Whether there are processes, so that what they were told before still holds."""
+        return bool(self._children)
+
+    def tell(self, task: Task, *arguments: object, seconds: float) -> list[Any]:
+        """What each says of the same task, in the order of ranks: a result, `Failed` or `Silence`."""
+        return self.tell_each([(task, *arguments)] * self.size, seconds)
+
+    def tell_each(self, tasks: Sequence[tuple[Any, ...]], seconds: float) -> list[Any]:
+        """As `tell`, with a task and its arguments for each rank."""
+        if not self._children:
+            self._children = [self._stack.enter_context(Child(serve, rank)) for rank in range(self.size)]
+        for child, (task, *arguments) in zip(self._children, tasks, strict=True):
+            child.tell(pickle.dumps((task, arguments)))
+        said = self._hear(time.monotonic() + seconds)
+        if any(isinstance(each, Silence) for each in said):
+            self.end()
+        return said
+
+    def _hear(self, deadline: float) -> list[Any]:
+        """What each says before the deadline; once one has failed, the others may be waiting for it, and have less."""
+        said: list[Any] = [Silence.LATE] * self.size
+        waiting = list(range(self.size))
+        while waiting and time.monotonic() < deadline:
+            for rank in list(waiting):
+                word = self._children[rank].hear(POLL_SECONDS / len(waiting))
+                if word is not Silence.LATE:
+                    said[rank] = word if word is Silence.ENDED else pickle.loads(word)
+                    waiting.remove(rank)
+                    if isinstance(said[rank], Failed | Silence):
+                        deadline = min(deadline, time.monotonic() + PATIENCE_SECONDS)
+        return said
+
+    def do(self, task: Task, *arguments: object, seconds: float) -> list[Any]:
+        """As `tell`, where all must succeed.
+
+        Raises:
+            WorldError: a worker failed, died or was late; says what each did.
+        """
+        said = self.tell(task, *arguments, seconds=seconds)
+        if any(isinstance(each, Silence | Failed) for each in said):
+            words = [each if isinstance(each, Silence | Failed) else "done" for each in said]
+            raise WorldError("\n".join(f"worker {rank}: {word}" for rank, word in enumerate(words)))
+        return said
+
+    def pause(self) -> None:
+        """Stop the processes: they take no time from others until `resume`, which comes before the next task."""
+        for pid in self.do(pid_of, seconds=START_SECONDS):
+            self._paused.append(pid)
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        while self._paused:
+            os.kill(self._paused.pop(), signal.SIGCONT)
+
+    def end(self) -> None:
+        """Kill the processes, if there are any."""
+        self._stack.close()
+        self._children, self._paused = [], []
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.end()
+
+
+def pid_of(rank: int) -> int:
+    return os.getpid()
+
+
+def serve(line: Connection, rank: int) -> None:
+    """What a worker process does."""
+    os.environ.update(ENVIRONMENT)
+    while True:
+        try:
+            task, arguments = pickle.loads(line.recv())
+        except EOFError:
+            return
+        try:
+            said = task(rank, *arguments)
+        except (Exception, SystemExit) as error:
+            said = Failed(type(error).__name__, traceback.format_exc())
+        line.send(pickle.dumps(said))

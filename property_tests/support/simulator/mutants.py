@@ -1,0 +1,315 @@
+"""Engines that are broken on purpose: each must be caught by the swarm, within the first `SEEDS` seeds.
+
+Rule: a mutant changes one rule, and leaves the monitors alone. What none of them catches is no monitor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from torch.distributed.elastic.agent.server.api import WorkerState
+from trystate.impl.agent import core
+from trystate.impl.agent.core import Order
+from trystate.impl.agent.watchdog import Watch
+from trystate.impl.rendezvous import changes, engine, operators, state, watching
+from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Write
+from trystate.impl.rendezvous.operators import View
+from trystate.impl.rendezvous.state import Closed, Participant, Settings, State
+from trystate.model.rendezvous.vocabulary import Action, Membership
+
+from ...adapters.simulator.following import Staying, stopping_first
+from ...adapters.simulator.nodes import BEGUN
+from ...adapters.simulator.schedule import draw
+from ...adapters.simulator.swarm import Run, run
+
+SEEDS = 300
+Mutant = Callable[[], AbstractContextManager[Any]]
+
+
+def patched(owner: Any, name: str, value: Any) -> Mutant:
+    return lambda: mock.patch.object(owner, name, value)
+
+
+def joining(decide: Callable[[View, Action], Action]) -> Mutant:
+    """The join operator, its decision looked at again."""
+    asked = operators.join
+    return patched(operators, "join", lambda view: decide(view, asked(view)))
+
+
+def changing(name: str, change: Callable[..., State]) -> Mutant:
+    """Another change of the state, wherever the engine looks it up."""
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        original = getattr(changes, name)
+        table = {action: change if made is original else made for action, made in engine._CHANGES.items()}
+        with mock.patch.object(changes, name, change), mock.patch.object(engine, "_CHANGES", table):
+            yield
+
+    return both
+
+
+def _impatient(view: View, action: Action) -> Action:
+    seen = view.state
+    over = seen is not None and seen.calling and view.call_over and view.membership is Membership.PARTICIPANT
+    return Action.MARK_RENDEZVOUS_COMPLETE if over and action in (Action.SYNC, Action.KEEP_ALIVE) else action
+
+
+def _never_spare(view: View, action: Action) -> Action:
+    waits = view.membership is Membership.WAITING and action is Action.ADD_TO_REDUNDANCY_LIST
+    return (Action.KEEP_ALIVE if view.beat_due else Action.SYNC) if waits else action
+
+
+def _pushing(view: View, action: Action) -> Action:
+    return Action.ADD_TO_PARTICIPANTS if action is Action.ADD_TO_WAIT_LIST else action
+
+
+def _silent_join(view: View, action: Action) -> Action:
+    return Action.SYNC if action is Action.KEEP_ALIVE else action
+
+
+def _few(view: View, action: Action) -> Action:
+    alone = view.membership is Membership.PARTICIPANT and view.state is not None and not view.state.complete
+    return Action.MARK_RENDEZVOUS_COMPLETE if alone and action is Action.KEEP_ALIVE else action
+
+
+def _dropped(seen: State, me: Participant, silent: Any) -> State:
+    return changes._next(changes._without(changes._beaten(seen, me.node.token), silent), me.node.token, news=True)
+
+
+def _slammed(seen: State, me: Participant) -> State:
+    gone = changes._without(seen, {me.node.token})
+    return changes._next(replace(gone, closed=Closed(str(me.node), "too late", "failed")), me.node.token, news=True)
+
+
+def _unordered(seen: State, me: Participant) -> State:
+    return changes._next(replace(changes._beaten(seen, me.node.token), complete=True), me.node.token, news=True)
+
+
+def _unbeaten(seen: State, me: Participant) -> State:
+    return changes._next(seen, me.node.token, news=False)
+
+
+def _same_version(seen: State, writer: str, *, news: bool) -> State:
+    if not seen.complete and len(seen.participants) == seen.settings.max_nodes:
+        seen, news = changes._completed(seen), True
+    return replace(seen, writer=writer, news=seen.news + news)
+
+
+def _agents(decide: Callable[[core.View, Order], Order]) -> Mutant:
+    """The decisions of the agent, looked at again."""
+    asked = core.decide
+    return patched(core, "decide", lambda view: decide(view, asked(view)))
+
+
+def unwatched(mutant: Mutant) -> Mutant:
+    """Without the watchdog, which does in time what this one does not."""
+
+    @contextmanager
+    def both() -> Iterator[Any]:
+        with mock.patch.object(Watch, "over", lambda self, now: False), mutant() as kind:
+            yield kind
+
+    return both
+
+
+def _hasty_end(view: core.View, order: Order) -> Order:
+    done = view.workers is WorkerState.SUCCEEDED
+    return Order.GIVE_UP if done and view.standing is Standing.LAPSED else order
+
+
+def _mistaken(view: core.View, order: Order) -> Order:
+    killed = view.killed and view.workers is WorkerState.FAILED
+    return Order.RESTART if killed and view.standing in BEGUN else order
+
+
+def _waiting_on(view: core.View, order: Order) -> Order:
+    return Order.GO_ON if view.workers is WorkerState.SUCCEEDED and order is Order.REJOIN else order
+
+
+@contextmanager
+def _stopping_first() -> Iterator[type[Engine]]:
+    with mock.patch.object(core, "decide", stopping_first):
+        yield Staying
+
+
+_notice, _withdrawn, _done = changes.give_notice, changes.withdraw, changes.mark_done
+
+
+def _first_success(seen: State, me: Participant) -> State:
+    closed = Closed(str(me.node), "its workers have succeeded", "succeeded")
+    return replace(_done(seen, me), closed=closed, news=seen.news + 1)
+
+
+def _never_over(seen: State, me: Participant) -> State:
+    return replace(_done(seen, me), closed=None)
+
+
+def _reopened(seen: State, me: Participant) -> State:
+    return replace(_withdrawn(seen, me), closed=None)
+
+
+def _unsaid(seen: State, me: Participant, loss: str) -> State:
+    return replace(seen, closed=Closed(str(me.node), loss))
+
+
+class Trusting(Engine):
+    """Takes an empty store for one that nobody has written to since."""
+
+    def standing(self, joined: Joined, state: State | None, now: float) -> Standing:
+        return super().standing(joined, state, now) if state is not None else Standing.CURRENT
+
+
+def _emptied(seen: State, cause: str) -> State:
+    return replace(seen, round=seen.round + 1, complete=False, participants=(), expected=())
+
+
+class Meddled(Engine):
+    """An engine between whose writes and their answers somebody meddles."""
+
+    def written(self, write: Write, seen: Seen) -> Write:
+        return write
+
+    def answered(self, write: Write, answer: Seen) -> Seen:
+        return answer
+
+    def _attempt(
+        self, action: Action, view: View, seen: Seen, *more: Any, **named: Any
+    ) -> Generator[Effect, Seen, Seen]:
+        steps = super()._attempt(action, view, seen, *more, **named)
+        write = next(steps)
+        assert isinstance(write, Write)
+        write = self.written(write, seen)
+        answer = self.answered(write, (yield write))
+        try:
+            effect = steps.send(answer)
+            while True:  # whoever lost waits, and reads
+                effect = steps.send((yield effect))
+        except StopIteration as end:
+            after: Seen = end.value
+            return after
+
+
+class Vain(Engine):
+    """Takes itself for rank 0."""
+
+    def _ends(self, action: Action, view: View, seconds: float) -> Joined | None:
+        joined = super()._ends(action, view, seconds)
+        return replace(joined, rank=0) if joined is not None else None
+
+
+class Believing(Meddled):
+    """Takes every write for won."""
+
+    def answered(self, write: Write, answer: Seen) -> Seen:
+        return Seen(write.state, answer.now, won=True)
+
+
+class Hasty(Meddled):
+    """Counts its lease from the answer on."""
+
+    def answered(self, write: Write, answer: Seen) -> Seen:
+        if answer.won:
+            self.lease.confirm(answer.now)
+        return answer
+
+
+class Stamping(Meddled):
+    """Writes the time of its own clock as its heartbeat, as torch does."""
+
+    def written(self, write: Write, seen: Seen) -> Write:
+        return replace(write, state=_stamped(write.state, self.token, int(seen.now)))
+
+
+def _stamped(seen: State, token: str, now: int) -> State:
+    lists: dict[str, Any] = {
+        name: tuple(replace(p, beats=now) if p.node.token == token else p for p in getattr(seen, name))
+        for name in state.LISTS
+    }
+    return replace(seen, **lists)
+
+
+def _by_stamps(self: watching.Observer, settings: Settings) -> frozenset[str]:
+    now = self._looked or 0.0
+    old = (token for token, (beats, _) in self._beats.items() if now - beats >= settings.window)
+    return frozenset(token for token in old if token != self._token)
+
+
+@contextmanager
+def stamps() -> Iterator[type[Engine]]:
+    with mock.patch.object(watching.Observer, "silent", _by_stamps):
+        yield Stamping
+
+
+@contextmanager
+def _engine(kind: type[Engine]) -> Iterator[type[Engine]]:
+    yield kind
+
+
+MUTANTS: Mapping[str, Mutant] = {
+    "completes while somebody is expected": joining(_impatient),
+    "completes below min_nodes": joining(_few),
+    "joins a complete round": joining(_pushing),
+    "a waiting node never becomes a spare": joining(_never_spare),
+    "no heartbeats while joining": joining(_silent_join),
+    "does not leave the round that it restarts from": patched(operators, "exit_", lambda view: Action.FINISH),
+    "expels nobody": patched(operators, "expel", lambda view: Action.FINISH),
+    "settings are not compared": patched(View, "agrees", True),
+    "expels without replacing the round": changing("expel", _dropped),
+    "closes when it is late": changing("withdraw", _slammed),
+    "ranks in the order of arrival": changing("mark_complete", _unordered),
+    "every member is rank 0": lambda: _engine(Vain),
+    "every member is the master": patched(Joined, "master", property(lambda self: self.state.participants[self.rank])),
+    "a heartbeat that does not count": changing("keep_alive", _unbeaten),
+    "a round is replaced by an empty one": patched(changes, "_replaced", _emptied),
+    "versions stand still": patched(changes, "_next", _same_version),
+    "counts on while it cannot see": patched(watching, "BLIND_INTERVALS", 1e9),
+    "no lease": unwatched(patched(watching.Lease, "holds", lambda self, now: self._confirmed is not None)),
+    "a lease longer than the window": patched(Settings, "lease", property(lambda self: 2 * self.window)),
+    "a lease that begins with the answer": lambda: _engine(Hasty),
+    "lost writes are taken for won": lambda: _engine(Believing),
+    "heartbeats are time stamps": stamps,
+    "seats are not kept for the expected": patched(
+        State, "seats", property(lambda self: self.settings.max_nodes - len(self.participants))
+    ),
+    "restarts are not limited": patched(State, "restarts_left", True),
+    "no restart is ever left": patched(State, "restarts_left", property(lambda self: self.settings.max_restarts < 0)),
+    "losses spend nothing": patched(changes, "_spent", lambda seen: seen),
+    "leaving spends nothing": changing("give_notice", lambda seen, me, leaving: _notice(seen, me, False)),
+    "making room spends": changing("give_notice", lambda seen, me, leaving: _notice(seen, me, True)),
+    "stops its workers before it makes room": _stopping_first,
+    "makes room for nobody": lambda: _engine(Staying),
+    "closes without a verdict": patched(changes, "_failed", _unsaid),
+    "who leaves opens what is closed": changing("withdraw", _reopened),
+    "the first success is that of all": changing("mark_done", _first_success),
+    "the last success closes nothing": changing("mark_done", _never_over),
+    "every end is a success": patched(core, "ending", lambda closed: WorkerState.SUCCEEDED),
+    "does not report its success": _agents(lambda v, order: Order.GO_ON if order is Order.REPORT else order),
+    "stays in the exit barrier": _agents(_waiting_on),
+    "ends when the store is away": _agents(_hasty_end),
+    "does not hear the verdict": _agents(lambda v, order: Order.GO_ON if order is Order.END else order),
+    "does not hear signals": _agents(lambda v, order: Order.GO_ON if order is Order.LEAVE else order),
+    "goes on without a lease": unwatched(_agents(lambda v, o: Order.GO_ON if v.standing is Standing.LAPSED else o)),
+    "stops gently without a lease": unwatched(patched(core, "may_finish", lambda standing: True)),
+    "a stopped agent's workers run on": patched(Watch, "over", lambda self, now: False),
+    "the watchdog kills when the window is over": patched(
+        Watch, "over", lambda self, now: self.group is not None and now >= self.ends + 1.0
+    ),
+    "workers that the watchdog killed have failed": _agents(_mistaken),
+    "goes on when the store is empty": lambda: _engine(Trusting),
+    "expels after an interval": patched(
+        Settings, "window", property(lambda self: self.interval * 1.05)
+    ),
+}  # fmt: skip
+
+
+def caught(mutant: Mutant, seeds: int = SEEDS, on: str = "") -> Run | None:
+    """The first run in which a monitor sees that something is wrong; `on`: that of this property."""
+    with mutant() as kind:
+        made = kind if isinstance(kind, type) else Engine
+        runs = (run(draw(seed), made) for seed in range(seeds))
+        return next((one for one in runs if one.fails and on in ("", one.fails)), None)

@@ -1,0 +1,1 @@
+"""Our client of a store on real servers: fixtures of its tests."""

@@ -1,0 +1,1 @@
+"""Stores under test: attacked, recorded, fuzzed, and in process groups; the judge of their histories."""

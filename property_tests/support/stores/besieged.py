@@ -1,0 +1,269 @@
+"""A store's service among peers that send anything at all, and what must hold of it after every piece of that.
+
+Rule: whatever strangers do, the service does not raise, a peer that behaves is answered rightly, and every count that
+the service keeps is what is there. Bytes are a siege: steps, each of a head, a size, and as many bytes; so that any
+bytes mean something, and a fuzzer that learns the requests' shapes keeps what it has learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from trystate.impl.store.blocking import SessionArrival
+from trystate.impl.store.limits import Limits
+from trystate.impl.store.parsing import SHAPES, Field
+from trystate.impl.store.service import Service
+from trystate.impl.store.session import Session
+from trystate.impl.store.unread import BULK_BYTES
+from trystate.impl.store.wire import COUNTER_KEY, I64, MAGIC, U32, U64, VERSION, blob, counted
+from trystate.model.store.vocabulary import Connection, Extension, Query
+
+from ...adapters.our_store.wire import VALIDATE as VALIDATE
+from ...adapters.our_store.wire import check, get, request, set_, wait
+
+STRANGERS = 3
+STEPS_MAX = 200
+DATA_MAX = 255  # bytes of a step
+PIECE = 100  # bytes that a transport takes at a time
+LIMITS = Limits(  # small, so that a few hundred bytes reach each of them
+    key_bytes=48, value_bytes=128, keys_in_request=12, frame_bytes=1328, half_sent_bytes_total=1400, keys_total=8,
+    bytes_total=1024, queue_items=8, connections=STRANGERS + 1, unsent_bytes=512, unsent_bytes_total=300,
+    kept_bytes_total=128, watches_per_connection=4, waited_keys_total=8,
+)  # fmt: skip
+MINE = b"/the witness's own"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stranger sends some bytes; or it leaves and another comes; or time passes; or it reads nothing for a while."""
+
+    kind: int
+    stranger: int
+    data: bytes = b""
+
+
+SEND, LEAVE, PASS, STALL = range(4)
+
+
+def encode(steps: Iterable[Step]) -> bytes:
+    """A siege as bytes."""
+    return b"".join(bytes((step.kind << 2 | step.stranger, len(step.data))) + step.data for step in steps)
+
+
+def decode(siege: bytes) -> list[Step]:
+    """The steps that any bytes mean."""
+    steps: list[Step] = []
+    at = 0
+    while at + 2 <= len(siege) and len(steps) < STEPS_MAX:
+        head, size = siege[at], siege[at + 1]
+        at += 2
+        kind = (head >> 2) & 15
+        steps.append(Step(kind if kind in (LEAVE, PASS, STALL) else SEND, head % STRANGERS, siege[at : at + size]))
+        at += size
+    return steps
+
+
+class Siege:
+    """A service, its strangers, and a witness that behaves. Raises AssertionError when something does not hold."""
+
+    def __init__(self, secret: bytes | None = None, limits: Limits = LIMITS) -> None:
+        self.now, self.log, self.limits = 0.0, list[str](), limits
+        self.service = Service(limits=limits, secret=secret, random_bytes=bytes, log=self.log.append)
+        self.replies: dict[Session, bytearray] = {}
+        self.stalled: dict[Session, int] = {}
+        self.witness = self._come(b"")
+        self.secret = secret
+        self.count = 0
+        if secret is None:
+            self.ask(VALIDATE + set_(MINE, b"%06d" % 0), b"")
+        self.strangers = [self._come(VALIDATE) for _ in range(STRANGERS)]
+
+    def _come(self, first: bytes) -> Session:
+        session = self.service.connected("a peer", self.now)
+        assert session is not None, "there is room for all"
+        self.replies[session] = bytearray()
+        self.feed(session, first)
+        return session
+
+    def feed(self, session: Session, data: bytes) -> None:
+        if session in self.replies:
+            self.service.received(session, data, self.now)
+            self._drive()
+
+    def _drive(self) -> None:
+        """What a driver does, with transports that hold a piece of what a stalled peer does not read."""
+        for session in self.service.take_pending():
+            if session not in self.replies:
+                continue
+            if session in self.stalled and not session.closing:
+                self.stalled[session] = self.stalled[session] or len(session.take_outgoing(PIECE))
+                self.service.unsent(session, self.stalled[session])
+            while session not in self.stalled and (piece := session.take_outgoing(PIECE)):
+                self.replies[session] += piece
+            if session.closing:
+                self._gone(session)
+
+    def _gone(self, session: Session) -> None:
+        self.service.disconnected(session)
+        self.replies.pop(session, None)
+        self.stalled.pop(session, None)
+
+    def take(self, step: Step) -> None:
+        """Do a step, and look whether all is well."""
+        session = self.strangers[step.stranger]
+        if session not in self.replies and step.kind != LEAVE:  # it was closed, and tries again
+            session = self.strangers[step.stranger] = self._come(VALIDATE)
+        if step.kind == PASS:
+            self._pass(0.5 * (1 + len(step.data)))
+        elif step.kind == LEAVE:
+            self._gone(session)
+            self.strangers[step.stranger] = self._come(step.data)
+        elif step.kind == STALL:
+            if self.stalled.pop(session, None) is None:
+                self.stalled[session] = 0
+            self.service.unsent(session, 0)
+            self.service.pend(session)
+            self.feed(session, step.data)
+        else:
+            self.feed(session, step.data)
+        self.audit()
+
+    def _pass(self, seconds: float) -> None:
+        self.now += seconds
+        due = self.service.next_deadline
+        if due is not None and due <= self.now:
+            self.service.tick(self.now)
+            assert self.service.next_deadline is None or self.service.next_deadline > self.now, "it would spin"
+        self._drive()
+
+    def ask(self, question: bytes, reply: bytes) -> None:
+        """The witness's request has this reply, and nothing else is sent to it."""
+        heard = self.replies[self.witness]
+        heard.clear()
+        self.feed(self.witness, question)
+        assert bytes(heard) == reply, f"the witness was answered {bytes(heard)!r} instead of {reply!r}"
+
+    def question(self) -> None:
+        """The witness reads and writes its own key; what strangers fill or hold does not matter to it."""
+        old, self.count = b"%06d" % self.count, self.count + 1
+        new = b"%06d" % self.count
+        self.ask(get(MINE), blob(old))
+        self.ask(request(Query.COMPARE_SET, blob(MINE), blob(old), blob(new)), blob(new))
+        self.ask(check(MINE), b"\x00")
+        self.ask(wait(MINE) + get(MINE), b"\x00" + blob(new))
+        assert not self.witness.closing, self.log[-1]
+
+    def audit(self) -> None:
+        """Every count is what is there, every limit is kept, nobody waits for what is there."""
+        service, contents, limits = self.service, self.service.contents, self.limits
+        assert not any("internal error" in line for line in self.log), self.log
+        items = [len(queue) for queue in contents.queues.values()]
+        assert all(items), "an empty queue is no queue"
+        assert contents.items_held == sum(items) <= limits.queue_items + STRANGERS  # reserved ones may come back
+        values = sum(len(key) + len(value) for key, value in contents.values.items())
+        queued = sum(len(key) + sum(map(len, queue)) for key, queue in contents.queues.items())
+        assert contents.bytes_held == values + queued, "bytes held"
+        assert contents.bytes_held <= limits.bytes_total + STRANGERS * (limits.key_bytes + limits.value_bytes)
+        assert len(contents.values) <= limits.keys_total
+        assert all(len(key) <= limits.key_bytes for key in (*contents.values, *contents.queues))
+        assert all(len(value) <= limits.value_bytes for value in contents.values.values())
+        sessions = list(service.sessions)
+        assert service.half_sent_bytes == sum(each.half_bytes for each in sessions) <= limits.half_sent_bytes_total
+        assert all(len(each.buffer) <= each.half_bytes <= limits.frame_bytes for each in sessions), "half sent"
+        assert all((each.frame is None) == (each.half_bytes == 0) for each in sessions), "half a request or none"
+        assert service.kept_bytes == sum(each.kept_bytes for each in sessions)
+        parts = {id(part): part for each in self.replies for part in each.parts if len(part) >= BULK_BYTES}
+        small = sum(len(part) for each in self.replies for part in each.parts if len(part) < BULK_BYTES)
+        unread = sum(each.unsent for each in sessions) + sum(map(len, parts.values())) + small
+        assert service.held.bytes == unread <= limits.unsent_bytes_total
+        assert all(each.unsent + each.size() <= limits.unsent_bytes + limits.frame_bytes for each in sessions)
+        assert all(each.queued == 0 or each in self.stalled for each in sessions), "a reply is not sent"
+        self._audit_blocked(sessions)
+
+    def _audit_blocked(self, sessions: Sequence[Session]) -> None:
+        contents = self.service.contents
+        crowds = set(contents.waiting.crowds.values())
+        assert crowds == {crowd for there in contents.waiting.waits.values() for crowd in there}
+        waits = {each for crowd in crowds for each in crowd.waits}
+        assert contents.waiting.keys_waited == sum(len(each.keys) for each in waits) <= self.limits.waited_keys_total
+        for each in crowds:
+            there = set() if each.takes else set(contents.values)
+            there |= set() if each.reads else set(contents.queues)
+            assert each.waits and each.missing == each.keys - there != set(), "what waits miss"
+            assert all(
+                (wait.keys, wait.takes, wait.reads) == (each.keys, each.takes, each.reads) for wait in each.waits
+            )
+        arrivals = [each for barrier in self.service.barriers.table.values() for each in barrier.arrivals.values()]
+        blocked = {each.blocked for each in sessions if each.state is Connection.BLOCKED}
+        assert blocked == {*waits, *arrivals}, "who is blocked is in a table, and the other way round"
+        for barrier in self.service.barriers.table.values():
+            assert 0 < len(barrier.arrivals) < barrier.world_size, "a barrier is incomplete or gone"
+        for arrival in arrivals:
+            assert isinstance(arrival, SessionArrival) and arrival.session in self.service.sessions
+        for key, watchers in contents.watching.watchers.items():
+            assert watchers and all(key in watcher.watches for watcher in sessions if watcher in watchers)
+
+    def end(self) -> None:
+        """All leave, and nothing of them is left."""
+        for session in list(self.replies):
+            self._gone(session)
+        left = {table: size for table, size in self.service.tables().items() if size}
+        assert not left, f"left behind: {left}"
+
+
+def besiege(siege: bytes, secret: bytes | None = None) -> Siege:
+    """Run a siege; a question of the witness after each step. Raises AssertionError."""
+    room = Siege(secret)
+    for step in decode(siege):
+        room.take(step)
+        if secret is None:
+            room.question()
+    room.end()
+    return room
+
+
+# ---- what to send: each request, whole
+
+_KEYS = [b"/%c" % letter for letter in b"abcdefghijkl"]
+_LISTS = [_KEYS[:2], _KEYS[:1], _KEYS[1:2], [], _KEYS[:6], _KEYS, _KEYS]
+_INTEGERS = [2, 0, -1, 60_000, (1 << 63) - 1]
+POOLS = {
+    Field.KEY: [blob(key) for key in (*_KEYS[:2] * 4, *_KEYS[2:], COUNTER_KEY, b"", b"/" * 60)],
+    Field.VALUE: [blob(value) for value in (b"7", b"no number", b"", b"v" * 120, b"v" * 150)],
+    Field.INTEGER: [I64.pack(number) for number in _INTEGERS],
+    Field.WORD: [U32.pack(word) for word in (MAGIC, VERSION)],
+    Field.KEYS: [counted(keys) for keys in _LISTS],
+    Field.PAIRS: [
+        U64.pack(len(keys)) + b"".join(blob(key) + blob(value) for key in keys)
+        for keys, value in ((_KEYS[:2], b"7"), ([], b""), (_KEYS, b""), (_KEYS, b"v" * 120))
+    ],
+}
+
+
+Pools = Mapping[Field, list[bytes]]
+
+
+def whole(operation: int, choose: Callable[[list[bytes]], bytes], pools: Pools = POOLS) -> bytes:
+    """A request of this kind."""
+    return bytes((operation,)) + b"".join(choose(pools[field]) for field in SHAPES[operation])
+
+
+def sent(stranger: int, data: bytes, kind: int = SEND) -> list[Step]:
+    """The steps in which a stranger sends this."""
+    return [
+        Step(SEND if at else kind, stranger, data[at : at + DATA_MAX]) for at in range(0, max(1, len(data)), DATA_MAX)
+    ]
+
+
+def seeds() -> list[bytes]:
+    """Sieges of whole requests: each kind alone, in two pieces, and after each of some others of another stranger."""
+    kinds = sorted(SHAPES)
+    variants = [lambda pool, k=k: pool[k % len(pool)] for k in (0, 2, 3)]  # keys of even places are /a
+    sieges = [sent(0, whole(kind, choose)) for kind in kinds for choose in variants]
+    sieges += [[Step(SEND, 0, each[:3]), *sent(0, each[3:])] for kind in kinds if (each := whole(kind, min))]
+    for first in (Query.WAIT, Extension.GET, Extension.QUEUE_POP, Query.BARRIER, Extension.WATCH, Query.SET):
+        for choose in variants:
+            before = sent(0, whole(first, choose))
+            sieges += [[*before, *sent(1, whole(kind, variants[0])), Step(PASS, 0), Step(LEAVE, 0)] for kind in kinds]
+    return [encode(steps) for steps in sieges]

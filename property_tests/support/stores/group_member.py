@@ -1,0 +1,107 @@
+"""A member of a real process group, as a program: what a training script does with the store that it is given.
+
+    python -m trystate.property_tests.support.stores.group_member '{"url": "trystate-tcp://127.0.0.1:29500", ...}'
+
+Prints one line of JSON that begins with its rank. Rule: each claim about the group is checked here, where it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import TCPStore as TorchTCPStore
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS, BATCH, INPUTS = 3, 12, 4
+PATIENCE = timedelta(seconds=30)
+
+
+def main(told: str) -> None:
+    torch.set_num_threads(1)
+    job: dict[str, Any] = json.loads(told)
+    if job.get("register", True):
+        from trystate.impl import rendezvous
+
+        rendezvous.register()
+    with contextlib.ExitStack() as stack:
+        dist.init_process_group("gloo", timeout=PATIENCE, **_meeting(job, stack))
+        rank, size = dist.get_rank(), dist.get_world_size()
+        collectives(rank, size)
+        if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) < job.get("failures", 0) and rank == size - 1:
+            sys.exit("as planned: the agents are to restart everybody")
+        trained = train(rank, size)
+        dist.monitored_barrier(timeout=PATIENCE)
+        # Rank 0 may host the store: nobody leaves while another may still ask it.
+        dist.barrier()
+        dist.destroy_process_group()
+    # One write: members share a pipe, and print() may write the end of the line on its own.
+    os.write(1, (json.dumps({"rank": rank, "size": size, **trained}) + "\n").encode())
+
+
+def _meeting(job: dict[str, Any], stack: contextlib.ExitStack) -> dict[str, Any]:
+    """What to call init_process_group with."""
+    given: dict[str, Any] = {name: job[name] for name in ("rank", "world_size") if name in job}
+    if "url" in job:
+        return {"init_method": job["url"], **given}
+    return {"store": _store(job, stack), **given}
+
+
+def _store(job: dict[str, Any], stack: contextlib.ExitStack) -> Store:
+    if job["make"] == "torch":
+        return TorchTCPStore("127.0.0.1", job["port"], is_master=False, wait_for_workers=False, timeout=PATIENCE)
+    from trystate.impl import store
+
+    if job["make"] == "file":
+        return stack.enter_context(store.FileStore(job["path"], job["world_size"], timeout=PATIENCE))
+    return stack.enter_context(
+        store.TCPStore("127.0.0.1", job["port"], is_master=False, wait_for_workers=False, timeout=PATIENCE)
+    )
+
+
+def collectives(rank: int, size: int) -> None:
+    total = torch.full((4,), float(rank + 1))
+    dist.all_reduce(total)
+    assert total.tolist() == [size * (size + 1) / 2] * 4
+    gathered: list[Any] = [None] * size
+    dist.all_gather_object(gathered, {"rank": rank, "text": "x" * rank})
+    assert gathered == [{"rank": k, "text": "x" * k} for k in range(size)]
+    members = list(range(0, size, 2)), list(range(1, size, 2))
+    groups = [dist.new_group(ranks) for ranks in members]
+    own = torch.tensor([float(rank)])
+    dist.all_reduce(own, group=groups[rank % 2])
+    assert own.item() == sum(members[rank % 2])
+
+
+def data() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """The same model and batch in every process."""
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Linear(INPUTS, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    return model, torch.randn(BATCH, INPUTS, dtype=torch.double), torch.randn(BATCH, 1, dtype=torch.double)
+
+
+def train(rank: int, size: int) -> dict[str, list[float]]:
+    """A few steps on this rank's share of each batch; returns the last gradients and weights."""
+    model, inputs, targets = data()
+    parallel = DistributedDataParallel(model) if size > 1 else model
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(parallel(inputs[rank::size]), targets[rank::size])
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    weights = list(model.parameters())
+    gradients = [float(x) for w in weights if w.grad is not None for x in w.grad.flatten()]
+    return {"gradients": gradients, "weights": [float(x) for w in weights for x in w.detach().flatten()]}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,147 @@
+"""Real jobs under random faults: agents alone stopped, whole nodes stopped, agents, workers and watchdogs killed.
+
+One short run; many long ones under HYPOTHESIS_PROFILE=nightly. A failure prints its seed and what was done: the faults
+are the same again, their moments as nearly as processes allow.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the agent is torch's")
+
+from trystate.impl.agent import watchdog
+from trystate.property_tests.adapters.jobs import Agent, Job, Step, alive, eventually, overtaken
+from trystate.property_tests.tests.agent.test_watchdog import dogs
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+# 20: a watchdog is killed, an agent is stopped for longer than the window, then a node, and an agent is killed.
+SEEDS, FAULTS = (range(20), 12) if NIGHTLY else ((20,), 4)
+NODES = 3
+BEAT = 1.5  # seconds between heartbeats; the lease is 2.5 of them, the window 3
+# A node that does not meet the others of its round within half of join_timeout leaves: faults in a row take as long.
+CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=120,last_call_timeout=0.2"
+STOP_SECONDS = 6.0  # at most: some stops are shorter than the lease, some longer than the window
+# A node that stood still as a whole comes back with its workers, which run until its agent or its watchdog has run too.
+THAW_SECONDS = 1.0
+
+
+def stopped_with_all(agent: int) -> list[int]:
+    """Stop all processes of a node, its agent first, also those that are being started; which they are."""
+    stopped = [agent]
+    signalled(agent, signal.SIGSTOP)
+    while True:
+        processes = watchdog.table().values()
+        found = [p.pid for p in processes if p.parent in stopped and p.pid not in stopped and p.state not in "ZX"]
+        if not found:
+            return stopped
+        for pid in found:
+            signalled(pid, signal.SIGSTOP)
+        stopped += found
+
+
+class Chaos:
+    """Faults that happen to the nodes of a job, one after the other, and what was done so far."""
+
+    def __init__(self, job: Job, seed: int) -> None:
+        self._job, self._rng = job, random.Random(seed)
+        self.said = [f"seed {seed}"]
+        self._thawed: list[tuple[str, float]] = []
+        self.agents = [self._new() for _ in range(NODES)]
+
+    def _new(self) -> Agent:
+        return self._job.agent(f"n{len(self._job.agents)}")
+
+    def strike(self) -> None:
+        """One fault, at a random node."""
+        kinds: tuple[Callable[[Agent], None], ...] = (
+            self.stop_agents, self.stop_agents, self.stop_node, self.kill_agent, self.kill_worker, self.kill_watchdog,
+        )  # fmt: skip
+        kind, agent = self._rng.choice(kinds), self._rng.choice(self.agents)
+        self.said.append(f"{time.monotonic():.2f} {kind.__name__} {agent.name}")
+        kind(agent)
+        time.sleep(self._rng.uniform(0.0, BEAT))
+
+    def stop_agents(self, agent: Agent) -> None:
+        """One or two agents, and nothing else of their nodes."""
+        stopped = {agent.name: agent}
+        if self._rng.random() < 0.5:
+            another = self._rng.choice(self.agents)
+            stopped[another.name] = another
+        for one in stopped.values():
+            one.signal(signal.SIGSTOP)
+        self._go_on([one.pid for one in stopped.values()])
+
+    def stop_node(self, agent: Agent) -> None:
+        self._thawed.append((agent.name, self._go_on(stopped_with_all(agent.pid))))
+
+    def _go_on(self, pids: list[int]) -> float:
+        """Let processes that are stopped go on after a while; when that was."""
+        time.sleep(self._rng.uniform(0.2, STOP_SECONDS))
+        ends = time.monotonic()
+        for pid in pids:
+            signalled(pid, signal.SIGCONT)
+        return ends
+
+    def kill_agent(self, agent: Agent) -> None:
+        """Another one is started in its place."""
+        agent.kill()
+        self.agents = [self._new() if one is agent else one for one in self.agents]
+
+    def kill_worker(self, agent: Agent) -> None:
+        for began in agent.began[-1:]:
+            signalled(began.pid, signal.SIGKILL)
+
+    def kill_watchdog(self, agent: Agent) -> None:
+        for pid in dogs(agent.pid):
+            signalled(pid, signal.SIGKILL)
+
+    @property
+    def wrong(self) -> list[Step]:
+        """Steps that were made beside those of a later group."""
+        thawed = self._thawed
+        return overtaken(
+            step for step in self._job.steps
+            if not any(step.agent == name and at <= step.at < at + THAW_SECONDS for name, at in thawed)
+        )  # fmt: skip
+
+    @property
+    def together(self) -> bool:
+        """All nodes run in one round."""
+        last = [agent.began[-1] for agent in self.agents if agent.began]
+        return len(last) == NODES and all(one.world_size == NODES and alive(one.pid) for one in last)
+
+
+def signalled(pid: int, number: signal.Signals) -> None:
+    if alive(pid):
+        os.kill(pid, number)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_groups_never_make_progress_and_the_job_succeeds(seed: int, tmp_path: Path) -> None:
+    with Job(tmp_path, nodes=f"1:{NODES}", max_restarts=1000, conf=CONF) as job:
+        chaos = Chaos(job, seed)
+        try:
+            play(job, chaos)
+        except BaseException:
+            print(*chaos.said, *(f"---- {agent.name}\n{agent.said[-3000:]}" for agent in job.agents), sep="\n")
+            raise
+
+
+def play(job: Job, chaos: Chaos) -> None:
+    eventually("all run", lambda: chaos.together)
+    for _ in range(FAULTS):
+        chaos.strike()
+    eventually("all run again", lambda: chaos.together)
+    for agent in chaos.agents:
+        agent.do("succeed")
+    assert [agent.ends() for agent in chaos.agents] == [0] * NODES
+    assert chaos.wrong == []
+    assert len({step.group for step in job.steps}) > 1

@@ -1,0 +1,301 @@
+"""`trystate run` has torchrun's options, refuses those that would mean nothing, and ends as torchrun does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the agent is torch's")
+
+from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.launcher.api import LaunchConfig
+from trystate.impl.agent import local
+from trystate.impl.agent.guarding import Watchdog
+from trystate.impl.agent.launch import launch, parameters
+from trystate.impl.agent.local import ElasticAgent, WorkersLost
+from trystate.impl.agent.watchdog import Process
+from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.rendezvous.options import Options
+from trystate.model.errors import UsageError
+from trystate.property_tests.adapters.jobs import Agent, eventually, square
+
+from trystate.__main__ import main
+from trystate.exits import Exit
+from trystate.running import configured
+
+TWO = ["--nnodes", "1:2", "--rdzv-endpoint", "h:1"]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # so that torch does not set it, and say so
+    for name in list(os.environ):
+        if name.startswith("PET_"):
+            monkeypatch.delenv(name)
+
+
+# ---- options
+
+
+def test_options_are_torchruns() -> None:
+    config, entrypoint, args = configured(
+        [*TWO, "--nproc-per-node=3", "--rdzv-id=j", "--rdzv-conf=join_timeout=7", "--max-restarts=4", "--role=r",
+         "--local-addr=a", "--tee=3", "--log-dir=", "--shutdown-timeout=5", "train.py", "--nnodes", "9"],
+    )  # fmt: skip
+    assert (config.min_nodes, config.max_nodes, config.nproc_per_node, config.max_restarts) == (1, 2, 3, 4)
+    assert (config.run_id, config.rdzv_backend, config.rdzv_endpoint, config.role) == ("j", "trystate", "h:1", "r")
+    assert (config.local_addr, config.shutdown_timeout, config.start_method) == ("a", 5, "spawn")
+    assert (entrypoint, args) == (sys.executable, ["-u", "train.py", "--nnodes", "9"])
+    settings = Options.of(parameters(config)).settings
+    assert (settings.min_nodes, settings.max_nodes, settings.max_restarts) == (1, 2, 4)
+
+
+def test_a_job_of_one_node_keeps_the_name_that_it_is_given() -> None:
+    """Its workers see it, and its log directories have it."""
+    assert configured(["--rdzv-id=j", "train.py"])[0].run_id == "j"
+
+
+def test_modules_and_other_programs_can_be_run() -> None:
+    assert configured(["-m", "a.b", "x"])[1:] == (sys.executable, ["-u", "-m", "a.b", "x"])
+    assert configured(["--no-python", "./a.sh", "x"])[1:] == ("./a.sh", ["x"])
+
+
+def test_variables_stand_for_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"NNODES": "2:3", "RDZV_ENDPOINT": "h:2", "MAX_RESTARTS": "6", "NODE_RANK": "1",
+                        "MASTER_ADDR": "m", "MASTER_PORT": "5"}.items():  # fmt: skip
+        monkeypatch.setenv(f"PET_{name}", value)
+    config, _, _ = configured(["train.py"])
+    assert (config.min_nodes, config.max_nodes, config.rdzv_endpoint, config.max_restarts) == (2, 3, "h:2", 6)
+
+
+@pytest.mark.parametrize("argv", [["--standalone"], [], ["--nnodes", "1"], ["--nnodes=1:1"]])
+def test_a_job_of_one_node_needs_no_endpoint(argv: list[str]) -> None:
+    first, second = (configured([*argv, "train.py"])[0] for _ in range(2))
+    assert first.rdzv_endpoint == "localhost:0"
+    assert first.run_id != second.run_id
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([*TWO, "--node-rank=1"], "--node-rank 1 means nothing here"),
+        ([*TWO, "--master-addr=h"], "--master-addr h means nothing here"),
+        ([*TWO, "--master-port=5"], "--master-port 5 means nothing here"),
+        ([*TWO, "--rdzv-backend=c10d"], "--rdzv-backend c10d: this command has trystate alone"),
+        (["--standalone", "--rdzv-endpoint=h:1"], "leave out --rdzv-endpoint and --rdzv-id"),
+        (["--standalone", "--rdzv-id=j"], "leave out --rdzv-endpoint and --rdzv-id"),
+        (["--standalone", "--nnodes=2"], "--nnodes 2 are more"),
+        (["--nnodes=2"], "needs --rdzv-endpoint HOST:PORT"),
+        (["--run-path", "--no-python"], "--run-path runs a file in this interpreter"),
+        (["--start-method=fork"], "--start-method fork is for --run-path"),
+        (["--monitor-interval=0"], "--monitor-interval 0.0: give seconds above 0"),
+        (["--signals-to-handle=SIGTERM,SIGNONE"], "has 'SIGNONE', which is no signal that this"),
+        (["--signals-to-handle=SIGTERM,SIGKILL"], "has 'SIGKILL', which is no signal that this"),
+        (["--signals-to-handle=SIG_DFL"], "has 'SIG_DFL', which is no signal that this"),
+        (["--event-log-handler=x"], "--event-log-handler x is unknown: known are console"),
+        (["--duplicate-stdout-filters=a"], "add --tee 1"),
+        (["--duplicate-stderr-filters=a", "--tee=1"], "add --tee 2"),
+        (["--tee=9"], "--tee 9 (9 does not match"),
+        (["--redirects=x"], "--redirects x (x does not match"),
+        (["--max-restarts=-1"], "--max-restarts -1: give a number from 0 on"),
+        (["--nnodes=3:2", "--rdzv-endpoint=h:1"], "--nnodes 3:2: give a number of nodes, or MIN:MAX"),
+        (["--nnodes=x", "--rdzv-endpoint=h:1"], "--nnodes x: give a number of nodes, or MIN:MAX"),
+        (["--nnodes=1:2:3", "--rdzv-endpoint=h:1"], "--nnodes 1:2:3: give a number of nodes"),
+        (["--nnodes=0", "--rdzv-endpoint=h:1"], "--nnodes 0: give a number of nodes, or MIN:MAX, from 1 on"),
+        (["--nproc-per-node=many"], "--nproc-per-node many (Unsupported nproc_per_node value: many"),
+        (["--no-python", "-m"], "Don't use both"),
+        (["--rdzv-conf=x"], "rendezvous configuration"),
+        (["--rdzv-conf=joint_timeout=1"], "did you mean join_timeout"),
+        (["--rdzv-conf=join_timeout=soon"], "join_timeout='soon'"),
+        (["--rdzv-conf=secret_file=/no/such/file"], "give a file that you may read"),
+        (["--rdzv-conf=max_restarts=3"], "give --max-restarts"),
+        (["--nnodes=2", "--rdzv-endpoint=host:port"], "give host:port"),
+        (["--nproc-per-node=0"], "--nproc-per-node 0: give at least 1"),
+        (["--log-dir=/proc/none"], "--log-dir /proc/none (No such file or directory): give a directory that you may"),
+        (["--log-dir=/proc"], "--log-dir /proc (No such file or directory): give a directory that you may write to"),
+        ([f"--log-dir={__file__}"], "(File exists): give a directory that you may write to, or one that can be made"),
+        ([f"--log-dir={__file__}/logs"], "(Not a directory): give a directory that you may write to"),
+        (["--tee=\u00b2"], "does not match"),
+        (["--shutdown-timeout=-1"], "--shutdown-timeout -1: give seconds from 0 on"),
+        (["--no-such-option"], "trystate run --help says more"),
+    ],
+)
+def test_what_would_mean_nothing_is_refused(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *argv, "train.py"]) == Exit.USAGE
+    out, err = capsys.readouterr()
+    assert said in err
+    assert (out, err.count("\n")) == ("", 1)
+
+
+def test_a_script_is_needed() -> None:
+    with pytest.raises(UsageError, match="the following arguments are required: training_script"):
+        configured([])
+
+
+def test_help_is_torchruns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--help"]) == Exit.OK
+    out = capsys.readouterr().out
+    assert out.startswith("usage: trystate run ")
+    assert "--rdzv-conf" in out
+    assert main(["--help"]) == Exit.OK
+    assert "run       run the workers of an elastic job on this node" in capsys.readouterr().out
+
+
+# ---- endings
+
+
+def ends(folder: Path, program: str, script: str, number: signal.Signals | None, *options: str) -> int:
+    path = folder / "script.py"
+    path.write_text(script)
+    argv = ["--standalone", "--monitor-interval=0.05", "--shutdown-timeout=5", *options, str(path)]
+    agent = Agent(program.replace(" ", "-"), folder, argv, program)
+    try:
+        if number is not None:
+            eventually("the worker runs", (folder / "runs").exists)
+            agent.signal(number)
+        return agent.ends()
+    finally:
+        agent.kill()
+
+
+WAITS = "import pathlib, sys, time; (pathlib.Path(__file__).parent / 'runs').touch(); time.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    ("script", "number", "options"),
+    [
+        ("", None, ["--nproc-per-node=2"]),
+        ("raise SystemExit(3)", None, ["--max-restarts=1"]),
+        ("import os; os.kill(os.getpid(), 9)", None, []),
+        (WAITS, signal.SIGTERM, []),
+    ],
+    ids=["success", "failure", "killed worker", "signal"],
+)
+def test_the_exit_code_is_torchruns(
+    script: str, number: signal.Signals | None, options: list[str], tmp_path: Path
+) -> None:
+    codes = []
+    for program in ("torchrun", "trystate run"):
+        folder = tmp_path / program
+        folder.mkdir()
+        codes.append(ends(folder, program, script, number, *options))
+    assert codes[0] == codes[1] == (1 if script else 0)
+
+
+def test_a_worker_sees_what_it_sees_under_torchrun(tmp_path: Path) -> None:
+    """Variables, descriptors, signals and log files."""
+    script = """
+import json, os, pathlib, signal, sys
+seen = {**os.environ, "argv": sys.argv, "flags": str(sys.flags), "path": sys.path[0]}
+seen["leads"] = os.getsid(0) == os.getpid()
+seen["descriptors"] = sorted(os.listdir("/proc/self/fd"))
+seen["signals"] = [str(signal.getsignal(number)) for number in (1, 2, 13, 15)]
+print(json.dumps(seen))
+"""
+    found: dict[str, dict[str, dict[str, object]]] = {}
+    for program in ("torchrun", "trystate run"):
+        assert ends(tmp_path, program, script, None, "--nproc-per-node=2", "--redirects=3", f"--log-dir={program}") == 0
+        files = {path.relative_to(tmp_path / program) for path in (tmp_path / program).rglob("*.log")}
+        found[program] = {str(Path(*path.parts[1:])): read(tmp_path / program / path) for path in files}
+    theirs, ours = found.values()
+    assert theirs.keys() == ours.keys()
+    assert len(ours) == 4
+    for name in ours:
+        differ = {key for key in {*theirs[name], *ours[name]} if theirs[name].get(key) != ours[name].get(key)}
+        assert differ <= {"AGENT", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}, name
+
+
+def read(path: Path) -> dict[str, object]:
+    lines = path.read_text().splitlines()
+    said: dict[str, object] = json.loads(lines[0]) if lines else {}
+    return said
+
+
+def test_what_happens_is_logged_from_the_level_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for level, said in (("WARNING", False), ("INFO", True)):
+        monkeypatch.setenv("LOGLEVEL", level)
+        argv = [sys.executable, "-m", "trystate", "run", "--standalone", "--no-python", "true"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0
+        lines = done.stderr
+        events = [
+            json.loads(line[line.index("{") :]) for line in lines.splitlines() if "trystate.rendezvous: {" in line
+        ]
+        assert ("joined" in [one["event"] for one in events]) is said
+        assert ("round 0: rank 0 of 1" in lines) is said
+
+
+def test_what_a_worker_recorded_is_shown(tmp_path: Path) -> None:
+    script = """
+from torch.distributed.elastic.multiprocessing.errors import record
+@record
+def main(): raise ValueError("the loss is not finite")
+main()
+"""
+    assert ends(tmp_path, "trystate run", script, None) == 1
+    said = (tmp_path / "log.trystate-run").read_text()
+    assert "script.py FAILED" in said
+    assert "ValueError: the loss is not finite" in said
+    assert "exitcode  : 1" in said
+    assert "internal error" not in said
+
+
+# ---- as a program
+
+
+def config(name: str) -> LaunchConfig:
+    return LaunchConfig(
+        1, 1, 2, run_id=name, rdzv_backend="trystate", rdzv_endpoint=name, max_restarts=0, start_method="spawn",
+        rdzv_configs={"store_type": "memory"}, local_addr="127.0.0.1",
+    )  # fmt: skip
+
+
+def test_a_function_returns_its_results_by_rank() -> None:
+    assert launch(config("square"), square, [3]) == {0: 9, 1: 9}
+
+
+def test_a_store_that_has_come_back_empty_when_a_round_begins_is_another_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round was complete, and what the keep-alive has read since then is nothing at all."""
+    read: Any = DynamicRendezvousHandler.state
+    seen = iter([None])
+    monkeypatch.setattr(DynamicRendezvousHandler, "state", property(lambda self: next(seen, read.fget(self))))
+    assert launch(config("empty"), square, [3]) == {0: 9, 1: 9}
+
+
+def test_an_agent_whose_workers_do_not_die_leaves_and_starts_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = Process(4711, os.getpid(), 4711)
+    monkeypatch.setattr(Watchdog, "left_behind", lambda self: [nobody])
+    monkeypatch.setattr(local, "end_what_is_left", lambda left_behind: [])
+    wedged = config("wedged")
+    wedged.max_restarts = 3
+    with pytest.raises(WorkersLost, match="or do not die: it leaves, the others go on"):
+        launch(wedged, square, [-3])
+
+
+def test_a_configuration_for_another_rendezvous_is_refused() -> None:
+    other = config("other")
+    other.rdzv_backend = "c10d"
+    with pytest.raises(UsageError, match="rdzv_backend='c10d': this agent has 'trystate' alone"):
+        launch(other, square, [3])
+
+
+def handler(**counted: int) -> DynamicRendezvousHandler:
+    return DynamicRendezvousHandler.of(
+        RendezvousParameters("trystate", "refused", "j", 1, 1, "127.0.0.1", store_type="memory", **counted)
+    )
+
+
+def test_an_agent_needs_our_handler_with_its_count_of_restarts() -> None:
+    with handler() as other, pytest.raises(ValueError, match="counts max_restarts=-1 and the agent 3"):
+        ElasticAgent(WorkerSpec("r", 1, other, entrypoint=square), DefaultLogsSpecs())
+    with pytest.raises(TypeError, match="works with trystate's DynamicRendezvousHandler alone"):
+        ElasticAgent(WorkerSpec("r", 1, object(), entrypoint=square), DefaultLogsSpecs())  # type: ignore[arg-type]

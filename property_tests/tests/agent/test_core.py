@@ -1,0 +1,108 @@
+"""The agent decides as this table says, in every view; and every small mistake in it is noticed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the agent is torch's")
+
+from torch.distributed.elastic.agent.server.api import WorkerState as W
+from trystate.impl.agent import core
+from trystate.impl.agent.core import Order, View, ending, may_finish
+from trystate.impl.rendezvous.engine import Standing
+from trystate.impl.rendezvous.state import Closed
+from trystate.property_tests.support.mutations import mutants
+
+TABLE = """
+             CURRENT   NEWCOMERS   REPLACED   EXPELLED   LAPSED    CLOSED
+HEALTHY      GO_ON     GO_ON       REJOIN     REJOIN     REJOIN    END
+SUCCEEDED    REPORT    REPORT      REJOIN     REJOIN     REPORT    END
+FAILED       RESTART   RESTART     REJOIN     REJOIN     REJOIN    END
+UNHEALTHY    LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
+UNKNOWN      LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
+INIT         LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
+STOPPED      LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
+"""
+FLAGS = ("signalled", "reported", "cut_off", "killed")
+# Which flag makes which entry another one; the first that applies counts.
+BUT: tuple[tuple[str, Callable[[View], bool], Order], ...] = (
+    ("signalled", lambda v: True, Order.LEAVE),
+    ("cut_off", lambda v: v.workers is W.SUCCEEDED and v.standing is Standing.LAPSED, Order.GIVE_UP),
+    ("killed", lambda v: tabled(v) is Order.RESTART, Order.REJOIN),
+    ("reported", lambda v: tabled(v) is Order.REPORT, Order.GO_ON),
+)
+VERDICTS = [
+    (None, W.FAILED),
+    (Closed("a", "over", "succeeded"), W.SUCCEEDED),
+    (Closed("a", "over", "failed"), W.FAILED),
+    (Closed("a", "somebody ended"), W.FAILED),
+]
+
+
+def tabled(view: View) -> Order:
+    head, *rows = (line.split() for line in TABLE.strip().splitlines())
+    row = next(row for row in rows if row[0] == view.workers.name)
+    return Order[row[1 + head.index(view.standing.name)]]
+
+
+def expected(view: View) -> Order:
+    return next((order for flag, so, order in BUT if getattr(view, flag) and so(view)), tabled(view))
+
+
+def views() -> Iterator[View]:
+    for workers, standing in product(W, Standing):
+        for flags in product((False, True), repeat=len(FLAGS)):
+            yield View(workers, standing, **dict(zip(FLAGS, flags, strict=True)))
+
+
+def wrong() -> list[Any]:
+    """Where the module decides otherwise than the table."""
+    found: list[Any] = [view for view in views() if core.decide(view) is not expected(view)]
+    found += [closed for closed, state in VERDICTS if core.ending(closed) is not state]
+    at_once = {Standing.LAPSED, Standing.EXPELLED}
+    return found + [standing for standing in Standing if core.may_finish(standing) is (standing in at_once)]
+
+
+def test_it_decides_as_the_table_says_in_every_view() -> None:
+    assert len(list(views())) == 7 * 6 * 16
+    assert wrong() == []
+
+
+FUNCTIONS = (core.decide, core._after_success, ending, may_finish)
+MUTANTS = [found for f in FUNCTIONS for found in mutants(f, ("Order.GO_ON", "Order.END"))]
+MUTANTS += list(mutants(ending, ("WorkerState.FAILED", "WorkerState.SUCCEEDED")))
+MUTANTS += list(mutants(may_finish, ("Standing.CURRENT", "Standing.LAPSED")))
+
+
+@pytest.mark.parametrize(("said", "function"), MUTANTS, ids=[said for said, _ in MUTANTS])
+def test_every_mistake_is_noticed(said: str, function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, said.partition(":")[0], function)
+    with contextlib.suppress(AttributeError):  # it looks at what is not there
+        assert wrong()
+
+
+# ---- what the table means: claims that hold whatever it says
+
+
+def test_no_worker_runs_on_in_a_round_that_may_be_over() -> None:
+    over = (Standing.REPLACED, Standing.EXPELLED, Standing.LAPSED, Standing.CLOSED)
+    assert not [v for v in views() if v.standing in over and v.workers is W.HEALTHY and core.decide(v) is Order.GO_ON]
+
+
+def test_a_restart_is_spent_only_by_a_failure_in_a_round_that_is_not_over() -> None:
+    spending = {(v.workers, v.standing) for v in views() if core.decide(v) is Order.RESTART}
+    assert spending == {(W.FAILED, s) for s in (Standing.CURRENT, Standing.NEWCOMERS)}
+
+
+def test_nobody_waits_without_an_end() -> None:
+    """Who goes on has workers that run, or hears from the others; and a verdict or a signal ends everything."""
+    waits = [v for v in views() if core.decide(v) is Order.GO_ON]
+    assert waits
+    assert not [v for v in waits if v.standing is Standing.CLOSED or v.signalled]
+    assert not [v for v in waits if v.standing is Standing.LAPSED and v.cut_off]
+    assert {v.workers for v in waits} == {W.HEALTHY, W.SUCCEEDED}

@@ -1,0 +1,66 @@
+"""What docs/deploy.md says of options is so; its programs are run with those of the other documents."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the agent is torch's")
+
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from trystate.impl.rendezvous.command import PARTS
+from trystate.impl.rendezvous.options import KNOWN, Options
+
+from trystate.running import configured
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "deploy.md"
+pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds packages only")
+UNLISTED = {"timeout", "local_id", "max_restarts"}  # another name, for tests, and `--max-restarts`
+FIELDS = {
+    "keep_alive_interval": "interval", "keep_alive_max_attempt": "attempts", "last_call_timeout": "last_call",
+    "rescale_timeout": "rescale_call",
+}  # fmt: skip
+
+
+def rows() -> dict[str, tuple[str, str]]:
+    lines = [line.split("|") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in line] for line in lines]
+    return {row[1].strip("`"): (row[2], row[3]) for row in cells if row[1].strip("`") in KNOWN}
+
+
+def test_every_key_is_listed_with_its_default() -> None:
+    assert set(rows()) == set(KNOWN) - UNLISTED
+    options = Options.of(RendezvousParameters("trystate", "", "j", 1, 1, timeout=900))  # as torchrun has it
+    for name, (default, job) in rows().items():
+        assert (job == "job") is (name in FIELDS or name == "agree_on")
+        if name == "agree_on":  # what is agreed on is known once there is a command to look at
+            assert default.strip("`") == "+".join(PARTS)
+            continue
+        value = getattr(options.settings, FIELDS[name]) if job else getattr(options, name.removesuffix("_file"))
+        assert default == ("" if value is None else value if isinstance(value, str) else f"{value:g}"), name
+
+
+def command_lines() -> list[str]:
+    """The commands of the supervisors, which nothing here can run."""
+    text = PAGE.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(?:ini|yaml|sh)\n(.*?)^```", text, re.M | re.S)
+    return [
+        found for block in blocks for found in re.findall(r'trystate run ([^\]\n"]*(?:"\$[^\n"]*"[^\]\n"]*)*)', block)
+    ]
+
+
+def test_the_command_lines_for_supervisors_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    lines = command_lines()
+    assert len(lines) == 3
+    for line in lines:
+        config, _, args = configured(
+            shlex.split(line.replace("per-node gpu", "per-node 1").replace("$(hostname)", "host"))
+        )
+        assert args == ["-u", "train.py"]
+        assert config.min_nodes == 2 < config.max_nodes
+        assert config.max_restarts == 10
+        assert re.fullmatch(r"[^:]+:29400", config.rdzv_endpoint)

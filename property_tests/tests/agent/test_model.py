@@ -1,0 +1,378 @@
+"""The elastic agent: what each edition violates, and which repair of ours keeps which property.
+
+Each of our repairs is undone once: what breaks then is exactly what it is there for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trystate.model.agent import Agents, Edition, Ending, Loop, Verdict, WorkerState
+from trystate.model.agent.findings import FINDINGS, PLAN
+from trystate.model.checker.check import check
+from trystate.model.checker.expectations import Finding
+from trystate.model.checker.kernel import Kernel
+from trystate.model.language import Expr, SymbolicState, System, environment, ite, transition
+from trystate.model.rendezvous.vocabulary import Membership
+from trystate.property_tests.support.pinned import (
+    Asked,
+    assert_all_happens,
+    assert_as_pinned,
+    assert_engines_agree,
+    bare,
+    claims,
+    report,
+    violated,
+)
+from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+
+from trystate.deciding import showcase
+
+S = SymbolicState
+E, L, M, V, W = Ending, Loop, Membership, Verdict, WorkerState
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+OURS = (TRYSTATE,)
+PAIR, LONELY, SPARE = "node=2", "node=2 min_nodes=1", "node=3"
+TRIO = "node=3 max_nodes=3"
+ENDLESS = "ends=0"
+CLOSES = "restarts_left_are_used closing_says_why one_verdict"
+EARLY, LIMIT, DEAF = "success_is_everybodys", "restarts_are_limited", "signals_are_obeyed"
+BESIDE, SAME = "one_group_in_the_job", "one_group_on_a_node"
+RESTLESS = "everybody_ends joins_end the_waiting_are_answered"
+CUT_OFF, NOTHING, UNHEARD = "outages_are_survived", "everybody_gets_an_answer", "the_verdict_reaches_everybody"
+STOPPED = ("worker_failure", "crash", "newcomer", "stall", "outage", "signal")
+ALL = (*STOPPED, "freeze")
+# fmt: off
+ASKED = (
+    Asked(Agents, TORCH, PAIR, 59, f"closing_says_why {EARLY}"),
+    Asked(Agents, TORCH, PAIR, 528, f"{CLOSES} {EARLY} {LIMIT}", ("worker_failure",)),
+    Asked(Agents, TORCH, PAIR, 607, f"{CLOSES} {EARLY} {BESIDE} {SAME}", ("crash", "newcomer")),
+    Asked(Agents, TORCH, LONELY, 1206, f"{CLOSES} {EARLY} {BESIDE}", ("stall",)),
+    Asked(Agents, TORCH, LONELY, 1206, f"{CLOSES} {EARLY} {BESIDE}", ("freeze",)),
+    Asked(Agents, TORCH, f"{LONELY} {ENDLESS}", 229, f"{BESIDE} departures_are_noticed", ("crash",)),
+    Asked(Agents, TORCH, f"{PAIR} {ENDLESS}", 168, f"restarts_left_are_used closing_says_why {LIMIT} {UNHEARD}",
+          ("worker_failure",)),
+    Asked(Agents, TORCH, SPARE, 755, f"{CLOSES} {EARLY} {NOTHING}"),
+    Asked(Agents, TORCH, SPARE, 27749, f"{CLOSES} {EARLY} {LIMIT} {NOTHING} {RESTLESS}", ("worker_failure",)),
+    Asked(Agents, TORCH, TRIO, 8244, f"{CLOSES} {EARLY} {DEAF}", ("signal",)),
+    Asked(Agents, TORCH, TRIO, 46529, f"{CLOSES} {EARLY} {CUT_OFF}", ("outage",)),
+    Asked(Agents, TRYSTATE, PAIR, 36),
+    Asked(Agents, TRYSTATE, LONELY, 108),
+    Asked(Agents, TRYSTATE, PAIR, 623369, "", ALL),
+    Asked(Agents, TRYSTATE, f"{PAIR} max_restarts=0", 91173, "", STOPPED),
+    Asked(Agents, TRYSTATE, f"{LONELY} max_restarts=2 counted=3", 374272, "", STOPPED),
+    Asked(Agents, TRYSTATE, f"{LONELY} {ENDLESS}", 189944, "", STOPPED),
+    Asked(Agents, TRYSTATE, SPARE, 20184, "", ("worker_failure", "crash", "newcomer")),
+    Asked(Agents, TRYSTATE, TRIO, 105135, "", ("worker_failure", "stall")),
+    Asked(Agents, TRYSTATE, TRIO, 41728, "", ("worker_failure", "signal")),
+)
+# fmt: on
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_an_edition_violates_exactly_what_is_known(asked: Asked) -> None:
+    assert_as_pinned(asked)
+
+
+@pytest.mark.parametrize("edition", Edition)
+def test_every_step_is_taken_and_every_claimed_move_is_made(edition: Edition) -> None:
+    assert_all_happens(a for a in ASKED if a.edition is edition)
+
+
+SMALL = tuple(a for a in ASKED if a.states < 1000)
+
+
+@pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
+@pytest.mark.parametrize("asked", SMALL, ids=str)
+def test_the_engines_agree(asked: Asked, engine: str) -> None:
+    assert_engines_agree(asked, engine)
+
+
+def test_our_edition_has_no_findings() -> None:
+    assert not any(run.findings for run in PLAN if run.edition is TRYSTATE)
+
+
+def test_every_finding_is_shown_by_a_run_of_torchs_edition() -> None:
+    shown = {name for run in PLAN for names in run.findings.values() for name in names}
+    assert set(FINDINGS) <= shown
+
+
+# ---- our repairs, undone one by one
+
+
+class LeavingCloses(Agents):
+    """Whoever withdraws closes the rendezvous, and does not say why (A2)."""
+
+    @transition(each="node", editions=OURS)
+    def withdraw(self, s: S, node: Expr) -> None:
+        """Closes."""
+        Agents.withdraw.body(self, s, node)
+        s.verdict = ite(self.is_open(s), V.UNSAID, s.verdict)
+
+
+class WaitsInTheBarrier(Agents):
+    """Who waits in the exit barrier looks at nothing but the verdict (A2)."""
+
+    @transition(each="node", editions=OURS)
+    def find_change(self, s: S, node: Expr) -> None:
+        """Looks only while it monitors."""
+        s.when(s.loop[node] != L.BARRIER)
+        Agents.find_change.body(self, s, node)
+
+
+class EndsTheBarrierByTime(Agents):
+    """The exit barrier ends after a while as if all had succeeded (A13)."""
+
+    @environment(each="node", editions=OURS)
+    def run_out_of_time(self, s: S, node: Expr) -> None:
+        """Ends with success."""
+        self.goes(s, node, L.BARRIER)
+        self.end(s, node, E.SUCCEEDED)
+
+
+class EndsWithoutTheStore(Agents):
+    """A monitor loop that cannot reach the store raises (A4)."""
+
+    @transition(each="node", editions=OURS)
+    def raise_what_the_store_raises(self, s: S, node: Expr) -> None:
+        """Ends."""
+        self.goes(s, node, L.MONITORING)
+        s.when(s.store_down)
+        self.end(s, node, E.CUT_OFF)
+
+
+class LeavesSparesWithoutAnAnswer(Agents):
+    """A spare gets no verdict (A7)."""
+
+    @transition(each="node", editions=OURS)
+    def hear_the_verdict(self, s: S, node: Expr) -> None:
+        """Spares return nothing."""
+        Agents.hear_the_verdict.body(self, s, node)
+        s.ending[node] = ite(s.member[node] == M.REDUNDANT, E.NOTHING, s.ending[node])
+
+
+class SignalsWaitForTheBarrier(Agents):
+    """A signal in the exit barrier is only remembered (A11)."""
+
+    def remember(self, s: S, node: Expr) -> None:
+        """Remembers."""
+        before = s.fork()
+        Agents.get_signal.body(self, s, node)
+        blocked = before.loop[node] == L.BARRIER
+        s.loop[node] = ite(blocked, L.BARRIER, s.loop[node])
+
+    get_signal = replace(Agents.get_signal, body=remember)
+
+
+class WorkersOutlive(Agents):
+    """Workers have no parent-death signal (A12)."""
+
+    def dies_with_its_agent(self) -> bool:
+        return False
+
+
+class RestartsWithoutEnd(Agents):
+    """Nobody looks how many restarts are left (A14)."""
+
+    def spend(self, s: S, when: Any) -> Any:
+        s.spent = ite(when & (s.spent < self.counted), s.spent + 1, s.spent)
+        return when
+
+
+class ComingSpends(Agents):
+    """A restart for a node that waits is spent like any other."""
+
+    @transition(each="node", editions=OURS)
+    def make_room(self, s: S, node: Expr) -> None:
+        """Spends."""
+        Agents.make_room.body(self, s, node)
+        s.spent = ite(s.spent < self.max_restarts, s.spent + 1, s.spent)
+
+
+class LossesAreFree(Agents):
+    """Departures spend nothing: who rejoins quickly restarts the job for ever."""
+
+    @transition(each="node", editions=OURS)
+    def expel(self, s: S, node: Expr) -> None:
+        """Spends nothing."""
+        before = s.fork()
+        Agents.expel.body(self, s, node)
+        s.spent = before.spent
+
+
+class FailsAtOnce(Agents):
+    """The first failure closes the job, whatever is left."""
+
+    def spend(self, s: S, when: Any) -> Any:
+        s.verdict = ite(when, V.FAILED, s.verdict)
+        return when & (s.spent < 0)
+
+
+class NobodyIsExpelled(Agents):
+    """Nobody looks at heartbeats."""
+
+    expel = None  # type: ignore[assignment]
+
+
+class NobodyGivesUp(Agents):
+    """A join has no deadline."""
+
+    give_up = None  # type: ignore[assignment]
+
+
+class GoesOnWithoutALease(Agents):
+    """A node that comes back goes on as if nothing had happened."""
+
+    come_back = replace(Agents.go_on, editions=OURS)
+
+
+class WatchesNobody(Agents):
+    """Nothing outside of the agent ends its workers (A15)."""
+
+    watchdog_kills = None  # type: ignore[assignment]
+
+    def is_leased(self, s: S, node: Expr) -> Any:
+        return s.spent < 0
+
+
+class ExpelsBeforeTheLeaseEnds(Agents):
+    """The window is shorter than the lease."""
+
+    def is_leased(self, s: S, node: Expr) -> Any:
+        return s.spent < 0
+
+    @environment(each="node", editions=OURS)
+    def watchdog_kills(self, s: S, node: Expr) -> None:
+        """Kills, once that is too late as well."""
+        s.when(Agents.is_leased(self, s, node))
+        s.workers[node] = W.STOPPED
+
+
+class CompletesWithoutTheExpected(Agents):
+    """A round completes while members of the one before have not come."""
+
+    @transition(each="node", editions=OURS)
+    def complete_round(self, s: S, node: Expr) -> None:
+        """Does not wait for the expected."""
+        self.acts(s, node, L.JOINING)
+        s.when(self.is_open(s), ~s.complete, s.member[node] == M.PARTICIPANT, self.members(s) >= self.min_nodes)
+        self.settle(s, True)
+
+
+class JoinsItsRoundAgain(Agents):
+    """A member that restarts does not replace its round."""
+
+    @transition(each="node", editions=OURS)
+    def leave_round(self, s: S, node: Expr) -> None:
+        """Just joins."""
+        self.acts(s, node, L.RESTARTING)
+        s.workers[node] = W.STOPPED
+        s.loop[node] = L.JOINING
+
+
+class HearsOnlyWhenItWaits(Agents):
+    """An agent whose workers run does not look whether the rendezvous is closed."""
+
+    @transition(each="node", editions=OURS)
+    def hear_the_verdict(self, s: S, node: Expr) -> None:
+        """Not while it monitors."""
+        s.when(s.loop[node] != L.MONITORING)
+        Agents.hear_the_verdict.body(self, s, node)
+
+
+class OverlooksWhoWaits(Agents):
+    """An agent looks only whether its round still stands."""
+
+    make_room = None  # type: ignore[assignment]
+
+
+class SucceedsForAll(Agents):
+    """The first success closes the rendezvous."""
+
+    @transition(each="node", editions=OURS)
+    def report_success(self, s: S, node: Expr) -> None:
+        """Closes as succeeded."""
+        Agents.report_success.body(self, s, node)
+        s.verdict = V.SUCCEEDED
+
+
+class SucceedsAfterTheEnd(Agents):
+    """A success is reported into a rendezvous that is closed."""
+
+    @transition(each="node", editions=OURS)
+    def report_success(self, s: S, node: Expr) -> None:
+        """Overwrites the verdict."""
+        self.acts(s, node, L.MONITORING)
+        s.when(s.workers[node] == W.SUCCEEDED, s.current[node])
+        s.succeeded[node] = True
+        s.loop[node] = L.BARRIER
+        s.verdict = ite((s.verdict == V.NONE) & (s.succeeded.count() < self.members(s)), V.NONE, V.SUCCEEDED)
+
+
+# fmt: off
+MISTAKES = (
+    (LeavingCloses, LONELY, ("signal",), "closing_says_why restarts_left_are_used"),
+    (WaitsInTheBarrier, PAIR, ("worker_failure",), "deadlock_freedom everybody_ends joins_end"),
+    (EndsTheBarrierByTime, PAIR, ("worker_failure",), "one_verdict success_is_everybodys"),
+    (EndsWithoutTheStore, PAIR, ("outage",), "outages_are_survived"),
+    (LeavesSparesWithoutAnAnswer, SPARE, (), "everybody_gets_an_answer"),
+    (SignalsWaitForTheBarrier, PAIR, ("signal",), "signals_are_obeyed"),
+    (WorkersOutlive, PAIR, ("crash", "newcomer"), "one_group_in_the_job one_group_on_a_node"),
+    (RestartsWithoutEnd, PAIR, ("worker_failure",), "restarts_are_limited"),
+    (ComingSpends, LONELY, (), "coming_spends_nothing"),
+    (LossesAreFree, LONELY, ("crash",), "losses_spend"),
+    (FailsAtOnce, PAIR, ("worker_failure",), "restarts_left_are_used"),
+    (NobodyIsExpelled, LONELY, ("crash",), "deadlock_freedom everybody_ends joins_end the_waiting_are_answered"),
+    (NobodyIsExpelled, f"{LONELY} {ENDLESS}", ("crash",),
+     "deadlock_freedom departures_are_noticed joins_end the_waiting_are_answered"),
+    (NobodyGivesUp, PAIR, ("crash",), "deadlock_freedom everybody_ends joins_end"),
+    (GoesOnWithoutALease, LONELY, ("freeze",), "one_group_in_the_job"),
+    (WatchesNobody, LONELY, ("stall",), "one_group_in_the_job"),
+    (ExpelsBeforeTheLeaseEnds, LONELY, ("stall",), "one_group_in_the_job"),
+    (CompletesWithoutTheExpected, LONELY, ("worker_failure",), "one_group_in_the_job"),
+    (JoinsItsRoundAgain, PAIR, ("worker_failure",), "a_restart_is_a_new_round"),
+    (HearsOnlyWhenItWaits, f"{PAIR} {ENDLESS}", ("worker_failure",), "the_verdict_reaches_everybody"),
+    (OverlooksWhoWaits, f"{LONELY} {ENDLESS}", (), "deadlock_freedom joins_end the_waiting_are_answered"),
+    (SucceedsForAll, PAIR, (), "success_is_everybodys"),
+    (SucceedsAfterTheEnd, PAIR, ("worker_failure",), "one_verdict success_is_everybodys the_verdict_is_final"),
+)
+# fmt: on
+
+
+@pytest.mark.parametrize(("cls", "sizes", "faults", "broken"), MISTAKES, ids=lambda x: getattr(x, "__name__", None))
+def test_a_repair_undone_breaks_what_it_is_there_for(
+    cls: type[System], sizes: str, faults: tuple[str, ...], broken: str
+) -> None:
+    right = Asked(Agents, TRYSTATE, sizes, 0, "", faults)
+    wrong = Asked(bare(cls), TRYSTATE, sizes, 0, "", faults)
+    assert not violated(report(right))
+    assert violated(report(wrong)) == set(broken.split())
+
+
+def test_every_property_is_broken_by_a_mistake() -> None:
+    asked = claims(Agents(edition=TRYSTATE, faults=ALL))
+    assert asked == {name for *_, broken in MISTAKES for name in broken.split()}
+
+
+# ---- what the documents say
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "agent.md"
+
+
+@pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds packages only")
+@pytest.mark.parametrize("finding", FINDINGS.values(), ids=lambda f: f.name)
+def test_the_page_shows_the_shortest_run_of_each_finding(finding: Finding) -> None:
+    found = showcase(finding, PLAN)
+    assert found is not None
+    run, name = found
+    verdict = check(run.build()).verdict(name)
+    assert verdict.run is not None
+    instances = Kernel(run.build()).instances
+    steps = " → ".join(instances[k].label for k in verdict.run.path.steps)
+    words = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"`{name}`" in words
+    assert steps in words

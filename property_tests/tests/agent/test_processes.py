@@ -1,0 +1,299 @@
+"""What keeps a worker from outliving its agent, what ends what it started, and when a signal is heard."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch", reason="the agent is torch's")
+
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing import SignalException
+from trystate.impl.agent import leash, watchdog
+from trystate.impl.agent.exchange import Exchange, RoundOver
+from trystate.impl.agent.local import leashed
+from trystate.impl.agent.processes import end_what_is_left
+from trystate.impl.agent.signals import ECHO_SECONDS, Signals
+from trystate.impl.agent.watchdog import Process, left_behind
+from trystate.impl.store.hash import HashStore
+from trystate.property_tests.adapters.jobs import alive, eventually
+
+LEASH = str(Path(leash.__file__))
+
+
+@contextlib.contextmanager
+def started(*argv: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=10)
+
+
+# ---- the leash
+
+
+def test_a_process_on_a_leash_dies_with_its_parent() -> None:
+    program = f"""
+import os, subprocess, sys, time
+argv = [sys.executable, "-I", "-S", {LEASH!r}, str(os.getpid()), "sleep", "63"]
+print(subprocess.Popen(argv, start_new_session=True).pid, flush=True)
+time.sleep(60)
+"""
+    with started(sys.executable, "-c", program) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        eventually("it sleeps", lambda: b"sleep" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0])
+        parent.kill()
+        eventually("it dies as well", lambda: not alive(child))
+
+
+def test_a_process_whose_parent_is_gone_already_does_not_begin() -> None:
+    with started(sys.executable, "-I", "-S", LEASH, "1", "echo", "begun") as process:
+        out, _ = process.communicate(timeout=10)
+        assert (process.returncode, out) == (1, "")
+
+
+def test_a_leash_passes_on_arguments_environment_and_exit_code() -> None:
+    with started(sys.executable, "-I", "-S", LEASH, str(os.getpid()), "sh", "-c", 'echo "$1"; exit 9', "x", "a b") as p:
+        assert p.communicate(timeout=10)[0] == "a b\n"
+        assert p.returncode == 9
+
+
+def test_a_command_that_is_not_there_is_named() -> None:
+    with started(sys.executable, "-I", "-S", LEASH, str(os.getpid()), "/no/such/command") as process:
+        _, said = process.communicate(timeout=10)
+        assert process.returncode == leash.COMMAND_NOT_FOUND
+        assert said == "trystate: cannot run /no/such/command: No such file or directory\n"
+
+
+def test_a_specification_is_as_before_once_its_workers_are_started() -> None:
+    for entrypoint in ("python", print):
+        spec = SimpleNamespace(entrypoint=entrypoint, args=("-u", "train.py"))
+        with leashed(spec, "spawn"):  # type: ignore[arg-type]
+            assert spec.entrypoint is not entrypoint
+        assert (spec.entrypoint, spec.args) == (entrypoint, ("-u", "train.py"))
+
+
+# ---- what is left behind
+
+
+def family(*lines: tuple[int, int, int]) -> dict[int, Process]:
+    return {pid: Process(pid, parent, session) for pid, parent, session in lines}
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([(10, 1, 10)], []),
+        ([(11, 1, 11)], []),  # the agent itself is not there any more
+        ([(10, 1, 10), (11, 10, 10)], []),  # a helper in the agent's session
+        ([(10, 1, 10), (11, 10, 11)], [11]),
+        ([(10, 1, 10), (11, 10, 11), (12, 11, 11), (13, 12, 13)], [11, 12, 13]),
+        ([(10, 1, 10), (11, 10, 10), (12, 11, 12), (13, 12, 12)], [12, 13]),
+        ([(10, 1, 10), (20, 1, 20), (21, 20, 21)], []),  # somebody else's
+    ],
+)
+def test_descendants_in_sessions_of_their_own_are_left_behind(
+    lines: list[tuple[int, int, int]], found: list[int]
+) -> None:
+    assert sorted(process.pid for process in left_behind(family(*lines), 10)) == found
+
+
+def test_the_table_of_processes_has_this_one_and_its_parent() -> None:
+    mine = watchdog.table()[os.getpid()]
+    assert (mine.parent, mine.session) == (os.getppid(), os.getsid(0))
+
+
+def test_a_system_without_proc_has_nothing_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "PROC", "/nowhere")
+    assert end_what_is_left(lambda: left_behind(watchdog.table(), os.getpid())) == []
+
+
+def test_grandchildren_that_were_adopted_are_ended_and_reaped() -> None:
+    program = """
+import os, subprocess, sys
+from trystate.impl.agent import processes
+from trystate.impl.agent.processes import children, end_what_is_left
+from trystate.impl.agent.watchdog import left_behind, table
+orphans = processes.adopting_orphans()
+orphans.__enter__()
+mine = subprocess.Popen(["sleep", "66"], start_new_session=True)
+spared = children(os.getpid())
+subprocess.run(["sh", "-c", "setsid sleep 64 & setsid sleep 64 & :"], start_new_session=True)
+helper = subprocess.Popen(["sleep", "65"])
+killed = end_what_is_left(lambda: left_behind(table(), os.getpid(), spared))
+assert len(killed) == 2, killed
+assert helper.poll() is None, "a helper of the agent goes on"
+assert mine.poll() is None, "and so does what this process had before"
+for process in (helper, mine):
+    process.kill()
+    process.wait()
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("none is left")
+"""
+    with started(sys.executable, "-c", program) as process:
+        out, said = process.communicate(timeout=60)
+        assert out == "none is left\n", said
+
+
+def test_orphans_that_end_are_reaped_meanwhile_and_only_those() -> None:
+    program = """
+import os, subprocess, time
+from trystate.impl.agent import processes
+def zombies():
+    found = []
+    for pid in processes.children(os.getpid()):
+        if open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z":
+            found.append(pid)
+    return sorted(found)
+def until(count):
+    ends = time.monotonic() + 20
+    while len(zombies()) != count:
+        assert time.monotonic() < ends, zombies()
+        time.sleep(0.01)
+with processes.adopting_orphans():
+    subprocess.run(["sh", "-c", "setsid sleep 0.3 & setsid sleep 0.3 & :"], start_new_session=True)
+    until(2)
+    processes.reap_adopted(os.getpid(), ())
+    assert zombies() == []
+    worker = subprocess.Popen(["true"], start_new_session=True)
+    until(1)
+    processes.reap_adopted(os.getpid(), {worker.pid})
+    assert zombies() == [worker.pid]
+    assert worker.wait() == 0
+    helper = subprocess.Popen(["false"])
+    until(1)
+    processes.reap_adopted(os.getpid(), ())
+    assert helper.wait() == 1
+subprocess.run(["sh", "-c", "setsid sleep 0.1 & :"], start_new_session=True)
+assert processes.children(os.getpid()) == frozenset(), "init has it again"
+print("well")
+"""
+    with started(sys.executable, "-c", program) as process:
+        out, said = process.communicate(timeout=60)
+        assert out == "well\n", said
+
+
+def test_who_takes_its_time_to_end_is_killed_when_there_is_none_left() -> None:
+    program = """
+import os, signal, subprocess, time
+from trystate.impl.agent.processes import killed_when
+from trystate.impl.agent.watchdog import left_behind, table
+left = lambda: left_behind(table(), os.getpid())
+worker = subprocess.Popen(["sleep", "67"], start_new_session=True)
+ends = time.monotonic() + 0.5
+with killed_when(lambda: time.monotonic() > ends, left):
+    assert worker.wait(20) == -signal.SIGKILL
+assert time.monotonic() > ends
+worker = subprocess.Popen(["sleep", "67"], start_new_session=True)
+with killed_when(lambda: False, left):
+    time.sleep(0.3)
+assert worker.poll() is None
+worker.kill()
+worker.wait()
+print("well")
+"""
+    with started(sys.executable, "-c", program) as process:
+        out, said = process.communicate(timeout=60)
+        assert out == "well\n", said
+
+
+# ---- signals
+
+
+@pytest.fixture
+def signals() -> Iterator[Signals]:
+    found = Signals("SIGUSR1, SIGUSR2,SIGNONE")
+    found.install()
+    try:
+        yield found
+    finally:
+        found.restore()
+
+
+def test_a_signal_interrupts_a_wait(signals: Signals) -> None:
+    began = time.monotonic()
+    with pytest.raises(SignalException, match="the agent got SIGUSR1") as caught, signals.interrupt():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(10)
+    assert time.monotonic() - began < 5
+    assert caught.value.sigval is signal.SIGUSR1
+
+
+def test_a_signal_elsewhere_is_kept_for_the_next_wait(signals: Signals) -> None:
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert signals.got is signal.SIGUSR1
+    with pytest.raises(SignalException), signals.interrupt():
+        raise AssertionError("it has come already")
+
+
+def test_a_signal_that_comes_again_is_another_one_unless_it_is_the_echo_of_the_first(signals: Signals) -> None:
+    for _ in range(2):
+        signal.raise_signal(signal.SIGUSR1)
+    assert not signals.again
+    time.sleep(2 * ECHO_SECONDS)
+    signal.raise_signal(signal.SIGUSR2)
+    assert signals.again and signals.got is signal.SIGUSR1
+
+
+def test_a_second_signal_does_not_interrupt_what_the_first_one_began(signals: Signals) -> None:
+    with pytest.raises(SignalException), signals.interrupt():
+        os.kill(os.getpid(), signal.SIGUSR1)
+    os.kill(os.getpid(), signal.SIGUSR2)
+    assert signals.got is signal.SIGUSR1
+
+
+def test_handlers_are_as_before_afterwards() -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    signals = Signals("SIGUSR1")
+    signals.install()
+    signals.install()
+    assert signal.getsignal(signal.SIGUSR1) != before
+    signals.restore()
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+# ---- the exchange of numbers of workers
+
+
+def test_an_exchange_waits_for_a_peer_and_ends_with_the_round() -> None:
+    store, looks = HashStore(), []
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            store.set("a", "1")
+        if len(looks) > 6:
+            raise RoundOver("it was replaced")
+
+    exchange = Exchange(store, look)
+    assert exchange.get("a") == b"1"
+    with pytest.raises(RoundOver):
+        exchange.multi_get(["a", "never"])
+
+
+def test_an_exchange_tries_again_while_the_store_is_away() -> None:
+    failures = [dist.DistNetworkError("refused"), dist.DistStoreError("late")]
+    done: list[str] = []
+
+    def fail_first(key: str, value: str) -> None:
+        if failures:
+            raise failures.pop()
+        done.append(key + value)
+
+    Exchange(SimpleNamespace(set=fail_first), lambda: None).set("a", "1")
+    assert done == ["a1"]

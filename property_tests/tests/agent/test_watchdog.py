@@ -1,0 +1,422 @@
+"""Only the agent is stopped: the watchdog kills its workers before others begin a round without them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the agent is torch's")
+
+from trystate.impl.agent import guarding, watchdog
+from trystate.impl.agent.guarding import Watchdog, WatchdogLost
+from trystate.impl.agent.processes import end_what_is_left
+from trystate.impl.agent.watchdog import LOOK_SECONDS, Process, Watch, look
+from trystate.impl.rendezvous.holder import elapsed
+from trystate.property_tests.adapters.jobs import BEAT, CONF, Job, alive, eventually, overtaken
+
+LEASE = 2.5 * BEAT
+
+# ---- what it knows
+
+
+def test_workers_may_run_until_the_lease_that_was_renewed_last_ends() -> None:
+    watch = Watch()
+    assert not watch.over(0.0), "no workers"
+    watch.hear("guard 1")
+    assert watch.over(0.0), "no lease"
+    watch.hear("until 12.5")
+    assert not watch.over(12.49)
+    assert watch.over(12.5)
+    watch.hear("until 11.0")  # of a heartbeat that was begun earlier, and acknowledged later
+    assert not watch.over(12.49)
+    watch.hear("until 20.0")
+    assert not watch.over(19.9)
+    watch.hear("rest")
+    assert not watch.over(1e9)
+
+
+def test_it_looks_again_when_the_lease_ends_and_often_enough_for_a_host_that_was_suspended() -> None:
+    watch = Watch()
+    assert watch.pause(0.0) == LOOK_SECONDS
+    watch.guard(1)
+    watch.renew(10.0)
+    assert watch.pause(0.0) == LOOK_SECONDS
+    assert watch.pause(10.0 - LOOK_SECONDS / 4) == pytest.approx(LOOK_SECONDS / 4)
+    assert watch.pause(11.0) == 0.0
+
+
+@pytest.mark.parametrize("line", ["", "until", "until soon", "guard", "guard x", "rest now", "kill 1"])
+def test_a_line_that_is_none_is_refused(line: str) -> None:
+    with pytest.raises(ValueError):
+        Watch().hear(line)
+
+
+def test_a_number_that_is_another_process_by_now_is_spared() -> None:
+    with started("sleep", "61") as process:
+        here = look(process.pid)
+        assert here is not None
+        watchdog.kill(here._replace(start=here.start - 1))
+        time.sleep(0.05)
+        assert alive(process.pid)
+        watchdog.kill(here)
+        eventually("it is dead", lambda: not alive(process.pid))
+    watchdog.kill(Process(process.pid, 1, process.pid))  # nobody
+
+
+# ---- its process
+
+
+@contextlib.contextmanager
+def started(*argv: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=10)
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[Watchdog]:
+    """A watchdog of this process, to which nothing that runs here already is a worker."""
+    with Watchdog({process.pid for process in watchdog.table().values() if process.parent == os.getpid()}) as dog:
+        yield dog
+
+
+AGENT = '''
+import os, signal, subprocess, sys, time
+from trystate.impl.agent import processes
+from trystate.impl.agent.guarding import Watchdog
+from trystate.impl.rendezvous.holder import elapsed
+later = """  # as multiprocessing's workers do
+import os, time
+if pid := os.fork():
+    print(pid, flush=True)
+    os._exit(0)
+time.sleep(1.5)
+os.setsid()
+time.sleep(60)
+"""
+with processes.adopting_orphans():
+    before = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    helper = subprocess.Popen(["sleep", "60"])
+    dog = Watchdog({before.pid})
+    dog.__enter__()
+    plain = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    hidden = subprocess.Popen(["sh", "-c", "setsid sleep 60 & echo $!"], start_new_session=True, stdout=subprocess.PIPE)
+    pids = [plain.pid, int(hidden.stdout.readline())]
+    stopped = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    starting = subprocess.Popen([sys.executable, "-c", later], process_group=0, stdout=subprocess.PIPE)
+    pids.append(int(starting.stdout.readline()))
+    print(*pids, stopped.pid, flush=True)
+    print(before.pid, helper.pid, dog.pid, flush=True)
+    dog.renew(elapsed() + 0.5)
+    dog.guard()
+    HALT
+    time.sleep(60)
+'''
+
+
+@pytest.mark.parametrize("stop", ["os.kill(os.getpid(), signal.SIGSTOP)", "os.killpg(0, signal.SIGSTOP)"])
+def test_all_processes_of_workers_are_killed_and_nothing_else_is(stop: str) -> None:
+    """Workers that are stopped, in groups of their own, in other sessions, or still being started: in a group apart, as
+    those of the agent's own group are stopped with it, as by Ctrl-Z."""
+    with started(sys.executable, "-c", AGENT.replace("HALT", stop)) as agent:
+        assert agent.stdout is not None and agent.stderr is not None
+        workers, spared = (list(map(int, agent.stdout.readline().split())) for _ in range(2))
+        eventually("all workers are dead", lambda: not any(map(alive, workers)))
+        assert all(map(alive, spared))
+        assert f"its agent (process {agent.pid}) is stopped. Killed its workers (processes" in agent.stderr.readline()
+        agent.kill()
+        eventually("the watchdog ends with its agent", lambda: not alive(spared[-1]))
+        for pid in spared[:2]:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_lease_that_is_renewed_in_time_kills_nobody() -> None:
+    with guarded() as dog:
+        dog.renew(elapsed() + 0.3)
+        dog.guard()
+        with started("sleep", "62") as worker:
+            for _ in range(20):
+                dog.renew(elapsed() + 0.3)
+                time.sleep(0.05)
+            assert alive(worker.pid)
+            assert not dog.killed
+            dog.rest()
+            time.sleep(0.6)
+            assert alive(worker.pid), "it is not a worker's: these have ended"
+            dog.guard()
+            eventually("there is no lease", lambda: not alive(worker.pid))
+            assert dog.killed
+        dog.guard()
+        assert not dog.killed, "that was the group before"
+
+
+def test_what_the_agent_says_while_the_watchdog_looks_for_workers_is_heard_before_the_kill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And it looks at the clock at once: a wait that is as long as a look at many processes asks would miss the end."""
+    lines, agent = os.pipe()
+    answers, said = os.pipe()
+    with started("sleep", "64") as worker:
+
+        def table() -> dict[int, Process]:
+            return {pid: found for pid in (os.getpid(), worker.pid) if (found := look(pid)) is not None}
+
+        def renewed_meanwhile() -> dict[int, Process]:
+            os.write(agent, f"until {watchdog.now() + 60.0}\n".encode())
+            return table()
+
+        monkeypatch.setattr(watchdog, "table", renewed_meanwhile)
+        program = watchdog.Program(os.getpid(), (), lines, said)
+        os.write(agent, b"guard 1\n")
+        program._listen(0.0)
+        assert program._sweep() == 0.0
+        assert alive(worker.pid)
+        os.write(agent, b"guard 2\n")
+        assert program._listen(0.0)
+        monkeypatch.setattr(program._watch, "ends", 0.0)
+        os.close(agent)
+        monkeypatch.setattr(watchdog, "table", table)
+        assert program._sweep() == 0.0
+        assert alive(worker.pid), "an agent that closes its end has ended: leashes do the rest"
+    assert os.read(answers, 100) == b"ok\nok\nok\n"
+    for file in (lines, answers, said):
+        os.close(file)
+
+
+@pytest.mark.parametrize("by", ["the heartbeats", "the agent's loop"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_watchdog_that_is_gone_or_stands_still_is_replaced_and_knows_what_the_one_before_knew(
+    number: signal.Signals, by: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(guarding, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(guarding.logger, "propagate", True)
+    with guarded() as dog:
+        dog.guard()
+        first, ends = dog.pid, elapsed() + 1.5
+        assert first is not None
+        dog.renew(ends)
+        with started("sleep", "63") as worker:
+            os.kill(first, number)
+            eventually("it is gone, or stopped", lambda: state(first) in "ZT")
+            dog.renew(ends)
+            time.sleep(0.3)
+            dog.renew(ends) if by == "the heartbeats" else dog.check()
+            assert dog.pid not in (None, first)
+            assert not alive(first)
+            assert alive(worker.pid)
+            eventually("the lease ends", lambda: not alive(worker.pid))
+            assert elapsed() >= ends
+            assert dog.killed
+    assert "starting another one" in caplog.text
+
+
+def state(pid: int) -> str:
+    found = look(pid)
+    return found.state if found is not None else "Z"
+
+
+def test_telling_a_watchdog_that_reads_nothing_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of the heartbeats tells it: a pipe that is full must not stop that."""
+    monkeypatch.setattr(guarding, "ANSWER_SECONDS", 1e9)
+    with guarded() as dog:
+        first = dog.pid
+        assert first is not None
+        os.kill(first, signal.SIGSTOP)
+        began = time.monotonic()
+        for number in range(10_000):
+            dog.renew(float(number))
+        assert time.monotonic() - began < 10
+        assert dog.pid != first, "the pipe was full"
+
+
+def test_a_watchdog_that_cannot_be_started_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with guarded() as dog:
+        dog.guard()
+        monkeypatch.setattr(sys, "executable", "/no/such/python")
+        assert dog.pid is not None
+        os.kill(dog.pid, signal.SIGKILL)
+        eventually("it is gone", lambda: dog.pid is None or state(dog.pid) == "Z")
+        dog.renew(1.0)  # a heartbeat goes on
+        with pytest.raises(WatchdogLost, match=r"could not be started: .*ulimit -u"):
+            dog.check()
+        with pytest.raises(WatchdogLost):
+            dog.check()  # until there is one
+        dog.rest()
+        dog.check()  # a node whose workers have succeeded needs none, and ends as the job does
+        with pytest.raises(WatchdogLost):
+            dog.guard()
+
+
+def test_workers_that_have_ended_need_no_watchdog_to_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with guarded() as dog:
+        dog.guard()
+        monkeypatch.setattr(sys, "executable", "/no/such/python")
+        assert dog.pid is not None
+        os.kill(dog.pid, signal.SIGKILL)
+        eventually("it is gone", lambda: dog.pid is None or state(dog.pid) == "Z")
+        dog.rest()
+        dog.check()
+
+
+def test_a_watchdog_that_starts_slowly_lives_until_its_first_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "python"
+    slow.write_text(f"""#!{sys.executable} -IS
+import os, sys, time
+time.sleep(0.7)
+os.execv({sys.executable!r}, ["python", *sys.argv[1:]])
+""")
+    slow.chmod(0o755)
+    monkeypatch.setattr(guarding, "ANSWER_SECONDS", 0.1)
+    with guarded() as dog:
+        dog.guard()
+        monkeypatch.setattr(sys, "executable", str(slow))
+        assert dog.pid is not None
+        os.kill(dog.pid, signal.SIGKILL)
+        with started("sleep", "65") as worker:
+
+            def beats() -> bool:
+                dog.renew(1.0)  # a lease that is over: the first watchdog that hears of it kills
+                return dog.killed
+
+            eventually("one has answered", beats)
+            eventually("and has killed", lambda: not alive(worker.pid))
+
+
+def test_a_watchdog_that_is_being_started_is_not_taken_for_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread of the heartbeats starts one, while the agent's thread ends what the workers left behind."""
+    there, popen = threading.Event(), subprocess.Popen
+
+    def slowly(*args: Any, **more: Any) -> subprocess.Popen[bytes]:
+        process = popen(*args, **more)
+        there.set()
+        time.sleep(0.5)
+        return process
+
+    with guarded() as dog:
+        dog.guard()
+        first = dog.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        eventually("it is gone", lambda: state(first) == "Z")
+        monkeypatch.setattr(subprocess, "Popen", slowly)
+        heartbeats = threading.Thread(target=dog.renew, args=(elapsed() + 60.0,))
+        heartbeats.start()
+        assert there.wait(10)
+        assert end_what_is_left(dog.left_behind) == []
+        dog.reap(())
+        heartbeats.join(10)
+        assert dog.pid not in (None, first)
+        assert dog.pid is not None and alive(dog.pid)
+
+
+def test_without_proc_there_is_no_watchdog_and_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watchdog, "PROC", "/nowhere")
+    monkeypatch.setattr(guarding.logger, "propagate", True)
+    with Watchdog(set()) as dog:
+        dog.renew(0.0)
+        dog.guard()
+        dog.check()
+        assert not dog.killed
+        assert dog.pid is None
+    assert "its workers run on" in caplog.text
+
+
+# ---- real jobs
+
+
+def test_the_workers_of_a_stopped_agent_are_dead_before_another_group_begins(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="1:2", max_restarts=1) as job:
+        a, b = job.two()
+        with b.stopped():
+            a.runs(2, world_size=1)
+            assert not alive(b.began[-1].pid)
+            time.sleep(0.5)
+        assert overtaken(job.steps) == []
+        assert "watchdog: the lease of this node ended" in b.said
+        assert f"its agent (process {b.pid}) is stopped" in b.said
+        a.runs(3, world_size=2)  # it comes back, and is taken in
+        b.runs(2, world_size=2)
+        assert job.state.spent == 1, "for its expulsion; not for its workers, nor for its coming"
+        a.do("succeed")
+        b.do("succeed")
+        assert [a.ends(), b.ends()] == [0, 0]
+        assert overtaken(job.steps) == []
+
+
+def test_an_agent_that_comes_back_to_killed_workers_has_lost_its_lease_which_spends_nothing(tmp_path: Path) -> None:
+    """It comes back before the others expel it, and where no restart is left."""
+    conf = CONF.replace(f"keep_alive_interval={BEAT}", "keep_alive_interval=2")
+    with Job(tmp_path, nodes="2", max_restarts=0, conf=conf) as job:
+        a, b = job.two()
+        with b.stopped():
+            eventually("its worker is dead", lambda: not alive(b.began[-1].pid))
+        a.runs(2, world_size=2)
+        b.runs(2, world_size=2)
+        assert job.state.spent == 0
+        a.do("succeed")
+        b.do("succeed")
+        assert [a.ends(), b.ends()] == [0, 0]
+        assert overtaken(job.steps) == []
+
+
+def test_an_agent_that_is_stopped_for_less_than_its_lease_loses_nothing(tmp_path: Path) -> None:
+    conf = CONF.replace("keep_alive_max_attempt=3", "keep_alive_max_attempt=30")
+    with Job(tmp_path, nodes="2", conf=conf) as job:
+        a, b = job.two()
+        pids = job.workers
+        with b.stopped():
+            time.sleep(LEASE)
+        time.sleep(0.5)
+        assert job.workers == pids
+        assert all(map(alive, pids))
+        a.do("succeed")
+        with b.stopped():
+            b.do("succeed")
+            eventually("its worker has ended", lambda: not alive(pids[1]))
+        assert [a.ends(), b.ends()] == [0, 0]
+
+
+def test_an_agent_whose_watchdog_was_killed_has_another_one(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="1:2", max_restarts=1) as job:
+        a, b = job.two()
+        first = dogs(b.pid)
+        assert len(first) == 1
+        os.kill(first[0], signal.SIGKILL)
+        eventually("there is another one", lambda: len(dogs(b.pid)) == 1 and dogs(b.pid) != first)
+        assert f"the watchdog (process {first[0]}) has ended; starting another one" in b.said
+        with b.stopped():
+            a.runs(2, world_size=1)
+            assert not alive(b.began[-1].pid)
+        a.runs(3, world_size=2)
+        b.runs(2, world_size=2)
+        assert overtaken(job.steps) == []
+
+
+def dogs(agent: int) -> list[int]:
+    """The watchdogs of an agent that run."""
+    found = []
+    for process in watchdog.table().values():
+        with contextlib.suppress(OSError):
+            line = Path("/proc", str(process.pid), "cmdline").read_bytes()
+            if process.parent == agent and process.state != "Z" and b"watchdog.py" in line:
+                found.append(process.pid)
+    return found

@@ -1,0 +1,197 @@
+"""The backward pass: what each edition violates on which graph, and that ours holds on every small graph.
+
+More graphs, and larger ones, under HYPOTHESIS_PROFILE=nightly.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from itertools import islice
+
+import pytest
+from trystate.diagrams.graph import graph_dot, graph_page
+from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.examples import GRAPHS, NUMBER, drawn_graph, note, small_graphs, unused_call
+from trystate.model.autograd.findings import FINDINGS, PASSES
+from trystate.model.autograd.graphs import Graph, Program, described
+from trystate.model.autograd.passes import PAIRS_MAX
+from trystate.model.autograd.vocabulary import Edition, Mode
+from trystate.model.checker.check import check
+from trystate.model.checker.verdicts import Report, Status
+from trystate.model.errors import UsageError
+from trystate.property_tests.support.pinned import (
+    Asked,
+    assert_all_happens,
+    assert_as_pinned,
+    assert_engines_agree,
+    bare,
+    violated,
+)
+from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Edition.SMART
+ALL = ("error", "late", "lose", "copy", "die", "leave")
+ADDED, KEPT, WAITS = "a_failed_pass_leaves_no_gradients", "after_an_error_nothing_is_left", "errors_reach_everybody"
+TWICE = "inputs_are_counted a_send_runs_once a_part_is_done_when_all_has_run"
+MIXED = f"{TWICE} a_retry_is_not_disturbed answers_concern_their_pass"
+
+
+def size(graph: str, attempts: int = 1) -> str:
+    return f"graph={NUMBER[graph]} attempt={attempts}"
+
+
+# fmt: off
+ASKED = (
+    Asked(Backward, TORCH, size("note"), 87),
+    Asked(Backward, TORCH, size("unused-alone"), 5, "backward_ends unused_calls_are_named deadlock_freedom"),
+    Asked(Backward, TORCH, size("unused-call"), 17, f"{ADDED} {KEPT} {WAITS} unused_calls_are_named"),
+    Asked(Backward, TORCH, size("note"), 276, f"{ADDED} {KEPT}", ("die",)),
+    Asked(Backward, TORCH, size("note"), 806, f"{ADDED} {KEPT} {TWICE} gradients_are_right the_root_returns_last",
+          ("copy",)),
+    Asked(Backward, TORCH, size("note"), 347, f"{KEPT} released_contexts_are_not_touched", ("leave",)),
+    Asked(Backward, TORCH, size("note"), 265, f"{ADDED} {KEPT}", ("late",)),
+    Asked(Backward, TORCH, size("shared", 2), 3780, f"{ADDED} {KEPT} {WAITS} {MIXED}", ("error",)),
+    Asked(Backward, TORCH, size("note", 2), 259, "", ("again",)),
+    Asked(Backward, TRYSTATE, size("unused-call"), 18),
+    Asked(Backward, TRYSTATE, size("joined"), 80),
+    Asked(Backward, TRYSTATE, size("note", 2), 91, "", ("again",)),
+    Asked(Backward, TRYSTATE, size("chain-2", 2), 29774, "", ALL),
+    Asked(Backward, TRYSTATE, size("unused-output"), 3327, "", ALL),
+    Asked(Backward, TRYSTATE, size("note"), 4288, "", ALL),
+    Asked(Backward, SMART, size("chain-2", 2), 41562, "", ALL),
+    Asked(Backward, SMART, size("chain-3", 2), 82, "", ("again",)),
+    Asked(Backward, SMART, size("served"), 101),
+    Asked(Backward, SMART, size("unused-output"), 3980, "", ALL),
+)
+# fmt: on
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_an_edition_violates_exactly_what_is_known(asked: Asked) -> None:
+    assert_as_pinned(asked)
+
+
+@pytest.mark.parametrize("edition", Edition)
+def test_every_step_is_taken_and_every_claimed_move_is_made(edition: Edition) -> None:
+    assert_all_happens(a for a in ASKED if a.edition is edition)
+
+
+ALIKE = (
+    Asked(Backward, TORCH, size("unused-alone"), 5),
+    Asked(Backward, TRYSTATE, size("trip"), 23),
+    Asked(Backward, SMART, size("chain-2"), 18),
+)
+
+
+@pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
+@pytest.mark.parametrize("asked", ALIKE, ids=str)
+def test_the_engines_agree(asked: Asked, engine: str) -> None:
+    assert_engines_agree(asked, engine)
+
+
+def test_our_editions_have_no_findings() -> None:
+    assert not any(run.findings for run in PASSES if run.edition is not TORCH)
+
+
+def test_the_findings_that_a_model_can_show_are_shown() -> None:
+    shown = {FINDINGS[name].number for run in PASSES for names in run.findings.values() for name in names}
+    assert shown == {"G1", "G2", "G3", "G4", "G6", "G12"}
+
+
+# ---- every small graph, and some larger ones
+
+
+def checked(graph: Graph, edition: Edition, *faults: str) -> Report:
+    return check(bare(Backward.over(graph))(edition=edition, faults=faults), engine="explicit")
+
+
+def assert_ours_is_right(graph: Graph, *faults: str) -> None:
+    """Nothing is violated, and backward() can return: with FAST where no call is unused, with SMART always."""
+    for edition in (TRYSTATE, SMART):
+        found = checked(graph, edition, *faults)
+        assert not violated(found), (graph.name, graph.doc, edition)
+        returns = found.verdict("it_returns").status is Status.HOLDS
+        assert returns == (edition is SMART or not graph.unused), (graph.name, graph.doc, edition)
+
+
+SMALL = [*small_graphs(1, 1), *small_graphs(2, 0), *(small_graphs(2, 1) if NIGHTLY else ())]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_ours_holds_on_every_small_graph(part: int) -> None:
+    for graph in islice(SMALL, part, None, 4):
+        if graph.pairs:
+            assert_ours_is_right(graph, *(ALL if NIGHTLY else ()))
+
+
+@pytest.mark.parametrize("seed", range(40 if NIGHTLY else 2))
+def test_ours_holds_on_graphs_drawn_by_lot(seed: int) -> None:
+    draw = random.Random(seed).randrange
+    graph = drawn_graph(f"seed {seed}", draw, workers=3, transfers=4, ops=2)
+    assert_ours_is_right(graph, "error", "late")
+
+
+def test_there_are_as_many_small_graphs_as_there_were() -> None:
+    assert [len([*small_graphs(*of)]) for of in ((1, 0), (1, 1), (2, 0), (2, 1), (3, 0))] == [3, 23, 10, 120, 35]
+
+
+def test_a_drawn_graph_is_what_was_drawn() -> None:
+    graph = drawn_graph("zeros", lambda n: 0, workers=2, transfers=1, ops=1)
+    assert [*described(graph)] == [
+        "worker 0: 0 x0", "worker 1: 1 x1", "worker 0: 2 send1 feeds x0", "worker 1: 3 recv1",
+        "worker 0: 4 f1 feeds x0", "worker 0: 5 root feeds f1", "recv1 ships to send1: call 0",
+    ]  # fmt: skip
+
+
+# ---- the graphs themselves
+
+
+def counted(graph: Graph, mode: Mode) -> dict[str, int]:
+    return {node.label: count for node, count in zip(graph.nodes, graph.counts(mode), strict=True)}
+
+
+def test_the_notes_example_is_counted_as_the_note_says() -> None:
+    found = counted(note(), Mode.FAST)
+    assert [found[name] for name in ("root", "mul", "send1", "send2", "add", "recv2", "t4")] == [0, 1, 1, 1, 1, 1, 1]
+    assert found["recv1"] == 2  # an edge for each of its two outputs
+    assert note().taking_part == {0, 1} and not note().unused
+
+
+def test_an_unused_call_is_counted_by_fast_alone() -> None:
+    graph = unused_call()
+    fast, smart = counted(graph, Mode.FAST), counted(graph, Mode.SMART)
+    assert {name for name in fast if fast[name] != smart[name]} == {"send3", "send4", "mul", "recv3", "b", "c"}
+    assert (fast["b"], smart["b"]) == (2, 1)
+    assert graph.unused == {2, 3}
+
+
+def test_the_picture_of_a_graph_shows_its_counts_and_what_gets_no_gradient() -> None:
+    dot = graph_dot(unused_call())
+    assert ">(2 / 1)<" in dot and ">(1 / 0)<" in dot and ">(2)<" in dot
+    assert dot.count("subgraph") == 2 and dot.count("tailport=s") == 4
+    assert "no gradient comes" in dot and "no gradient comes" not in graph_dot(note())
+    page = graph_page(note())
+    assert "which is shipped its gradient | 2 | 2 | 2 | – |" in page
+    assert "| recv2 | send2 | yes | add by worker 0 on worker 1 |" in page
+
+
+def test_a_gradient_is_the_sum_over_all_ways() -> None:
+    ways = {graph.name: max(graph.paths) for graph in GRAPHS}
+    assert (ways["chain-4"], ways["diamond"], ways["twice"], ways["shared"]) == (1, 2, 2, 2)
+
+
+def test_a_value_of_another_worker_has_to_be_sent() -> None:
+    program = Program()
+    with pytest.raises(UsageError, match=r"f on worker 0 uses b of worker 1: send it first"):
+        program.op("f", program.leaf(0, "a"), program.leaf(1, "b"))
+
+
+def test_a_system_takes_its_sizes_from_its_graph() -> None:
+    with pytest.raises(UsageError, match=r"Backward: node=3, but note has 10: leave it out"):
+        Backward(graph=NUMBER["note"], node=3)
+    with pytest.raises(UsageError, match=r"Backward has no graph 99: it has 0 note, 1 unused-call"):
+        Backward(graph=99)
+    with pytest.raises(UsageError, match=rf"zeros has 9 pairs: give a graph with 1 to {PAIRS_MAX}"):
+        Backward.over(drawn_graph("zeros", lambda n: 0, transfers=9))()

@@ -1,0 +1,309 @@
+"""The runtime's containers and ids take every step of the models `Contexts`, `Tombstones` and `Ids`, and refuse others.
+
+Each rule that they keep is broken once: a replay notices it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from trystate.impl.autograd.container import Container, _Telling
+from trystate.impl.autograd.effects import Answer, Effect
+from trystate.impl.autograd.errors import IdsExhaustedError
+from trystate.impl.autograd.ids import LAST_COUNT, Ids, worker_of
+from trystate.impl.autograd.messages import Clean
+from trystate.impl.autograd.records import Asker, Context
+from trystate.impl.autograd.tombstones import Tombstones
+from trystate.impl.autograd.work import Edge
+from trystate.model.autograd.cleanup import Contexts
+from trystate.model.autograd.ids import Ids as IdsModel
+from trystate.model.autograd.tombstones import Tombstones as TombstonesModel
+from trystate.model.autograd.vocabulary import Edition
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.language import System
+from trystate.property_tests.adapters.our_autograd.context_edges import LONG, LOSSES, SLICES, Slice, contexts
+from trystate.property_tests.adapters.our_autograd.tombstone_edges import Build, container
+from trystate.property_tests.harness.paths import Replayed, explore_graph, replay_every_edge
+from trystate.property_tests.support.marks import by_verify
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+OF_PASSES = {"begin_pass", "take_gradient", "end_part", "fail_part", "hear", "end_pass"}
+
+
+def replay(one: Slice, *build: Build, stop_after: int = 5) -> Replayed:
+    model = one.build()
+    return replay_every_edge(model, one.subject(model, *build), refusals=True, repeats=False, stop_after=stop_after)
+
+
+@by_verify
+@pytest.mark.parametrize("one", SLICES, ids=str)
+def test_the_runtime_does_what_the_model_says(one: Slice) -> None:
+    found = replay(one)
+    assert not found.disagreements
+    assert found.edges > 1_000
+    assert found.refusals > 1_000
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="200,000 edges: under HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.parametrize("one", LONG, ids=str)
+def test_so_it_does_in_larger_ones(one: Slice) -> None:
+    assert not replay(one).disagreements
+
+
+def taken(one: Slice) -> set[str]:
+    """The steps of the model that a slice takes."""
+    model = one.build()
+    instances = Interpreter(model).kernel.instances
+    return {instances[number].transition.name for number in set(explore_graph(model).graph.number.tolist())}
+
+
+@pytest.mark.parametrize(("system", "but"), [(Contexts, OF_PASSES), (TombstonesModel, set()), (IdsModel, set())])
+def test_every_step_is_taken_in_some_slice(system: type[System], but: set[str]) -> None:
+    faults = LOSSES if system is Contexts else ()
+    steps = {t.name for t in system(edition=Edition.TRYSTATE, faults=faults).transitions}
+    assert set().union(*(taken(one) for one in SLICES if one.system is system)) == steps - but
+
+
+# ---- what would be noticed: contexts
+
+
+class ForgetsThatItIsOver(Container):
+    """A call has the context here again."""
+
+    def heard(self, number: int) -> Context | None:
+        return self.contexts.get(number) or self._open(number)
+
+
+class TakesCallsOfTheLost(Container):
+    """A call in a context of a creator that is lost has it here."""
+
+    def heard(self, number: int) -> Context | None:
+        return self.contexts.get(number) or (None if number in self.dead else self._open(number))
+
+
+class RemembersWhatItHad(Container):
+    """CLEAN that overtakes the call is not remembered."""
+
+    def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
+        return super().clean(clean, asker) if clean.context in self.contexts else [Answer(asker, b"")]
+
+
+class PassesNothingOn(Container):
+    """Only who left it, or lost somebody, tells anybody."""
+
+    def _tell(self, telling: _Telling, peers: Iterable[int]) -> list[Effect]:
+        return super()._tell(telling, peers if telling.asker is None else ())
+
+
+class AnswersAtOnce(Container):
+    """CLEAN is answered before those that it is passed on to have answered."""
+
+    def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
+        effects = super().clean(clean, Asker(asker.peer, lambda *_: None))
+        return [*(e for e in effects if not isinstance(e, Answer)), Answer(asker, b"")]
+
+
+class AnswersOnlyTheFirst(Container):
+    """CLEAN from another is not answered for as long as some have not answered."""
+
+    def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
+        known = clean.context in self._telling
+        return [e for e in super().clean(clean, asker) if not (known and isinstance(e, Answer))]
+
+
+class TellsNobodyElse(Container):
+    """When one that was told is lost, nobody else is told."""
+
+    def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException, *_: object) -> list[Effect]:
+        return super()._cleaned(telling, peer, b"")
+
+
+class TellsOnlyWhomItKnows(Container):
+    """When one that knows the context is lost before it is left, nobody else is told."""
+
+    def _bury(self, context: Context, told_by: Asker | None = None, low: int = 0) -> list[Effect]:
+        context.known -= self._gone
+        return super()._bury(context, told_by, low)
+
+
+class TellsAgain(Container):
+    """When one that was told is lost, those are told again that have answered."""
+
+    def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException, *_: object) -> list[Effect]:
+        if isinstance(answer, BaseException):
+            telling.told = {*telling.waits_for}
+        return super()._cleaned(telling, peer, answer)
+
+
+class TellsWhoToldIt(Container):
+    """CLEAN also goes back to where it came from."""
+
+    def _tell(self, telling: _Telling, peers: Iterable[int]) -> list[Effect]:
+        asker, telling.asker = telling.asker, None
+        effects = super()._tell(telling, peers)
+        telling.asker = asker
+        return effects
+
+
+class TellsTheLost(Container):
+    """CLEAN also goes to who is lost."""
+
+    def _tell(self, telling: _Telling, peers: Iterable[int]) -> list[Effect]:
+        gone, self._gone = self._gone, set()
+        effects = super()._tell(telling, peers)
+        self._gone = gone
+        return effects
+
+
+class KeepsContextsOfTheLost(Container):
+    """The loss of a creator ends nothing."""
+
+    def lost(self, peer: int, reason: str) -> list[Effect]:
+        contexts, self.contexts = self.contexts, {}
+        effects = super().lost(peer, reason)
+        self.contexts = contexts
+        return effects
+
+
+class KeepsWhatIsOver(Container):
+    """A context that is over stays here."""
+
+    def _bury(self, context: Context, told_by: Asker | None = None, low: int = 0) -> list[Effect]:
+        effects = super()._bury(context, told_by, low)
+        self.contexts[context.number] = context
+        return effects
+
+
+class NotesWhomItAnswers(Container):
+    """Who is answered is told of the release, as torch does it."""
+
+    def sent(self, context: Context, peer: int, edges: Sequence[Edge], what: str, call: bool = True) -> int:
+        return super().sent(context, peer, edges, what)
+
+
+class NotesNobody(Container):
+    """Whom a call has taken the context to is not remembered."""
+
+    def sent(self, context: Context, peer: int, edges: Sequence[Edge], what: str, call: bool = True) -> int:
+        return super().sent(context, peer, edges, what, call=False)
+
+
+# ---- what is remembered of them
+
+
+class TellsNobodyWhoLags(Container):
+    """The mark is told only to those that know the context that was left."""
+
+    def _behind(self, number: int, mark: int) -> set[int]:
+        return set()
+
+
+class TellsAllOfTheMark(Container):
+    """The mark is told also to those that remember nothing above it."""
+
+    def _behind(self, number: int, mark: int) -> set[int]:
+        return {*self._last_told}
+
+
+class MarksTheNext(Container):
+    """The mark is the next context, whatever is open."""
+
+    def _low_water(self, number: int) -> int:
+        return self._context_ids.next if worker_of(number) == self.me else super()._low_water(number)
+
+
+class HearsNoMark(Container):
+    """What CLEAN says of older contexts is not heard."""
+
+    def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
+        return super().clean(clean._replace(low=0), asker)
+
+
+class RemembersNothing(Tombstones):
+    """What is over above the mark is not remembered."""
+
+    def bury(self, context: int) -> None:
+        pass
+
+
+class MarksNothing(Tombstones):
+    """What is below the mark is not remembered."""
+
+    def below(self, context: int) -> None:
+        pass
+
+
+class BuriesTheMark(Tombstones):
+    """The oldest context that is open is taken for over."""
+
+    def below(self, context: int) -> None:
+        super().below(context + 1)
+
+
+# ---- ids
+
+
+class GivesAnIdTwice(Ids):
+    """The second id is the first one."""
+
+    def take(self) -> int:
+        number = super().take()
+        return number - (self._next == LAST_COUNT - 1)
+
+
+class KeepsTheLast(Ids):
+    """The last id is not given out."""
+
+    def take(self) -> int:
+        if self._next == LAST_COUNT:
+            raise IdsExhaustedError("none left")
+        return super().take()
+
+
+class GivesAnIdMore(Ids):
+    """After the last id comes the first of the next worker."""
+
+    def take(self) -> int:
+        number, self._next = self.next, self._next + 1
+        return number
+
+
+class KeepsSigned(Ids):
+    """The worker's number is one of 16 bits with a sign."""
+
+    def take(self) -> int:
+        number = super().take()
+        return number - (1 << 64) if number >> 63 else number
+
+
+# fmt: off
+CRASH, STONES, IDS = contexts(3, 2, 0, "crash"), Slice(TombstonesModel), Slice(IdsModel)
+MISTAKES: tuple[tuple[type[Any], Slice], ...] = (
+    (ForgetsThatItIsOver, contexts(2, 2, 1)), (TakesCallsOfTheLost, contexts(3, 2, 0, "creator_crash")),
+    (RemembersWhatItHad, contexts(2, 2, 1)), (PassesNothingOn, contexts(3, 2, 1)), (AnswersAtOnce, contexts(3, 2, 1)),
+    (AnswersOnlyTheFirst, contexts(3, 3, 1)), (TellsNobodyElse, CRASH), (TellsOnlyWhomItKnows, CRASH),
+    (TellsAgain, CRASH), (TellsWhoToldIt, CRASH), (TellsTheLost, CRASH),
+    (KeepsContextsOfTheLost, contexts(2, 2, 0, "creator_crash")), (KeepsWhatIsOver, contexts(2, 2, 0)),
+    (NotesWhomItAnswers, contexts(2, 2, 0)), (NotesNobody, contexts(2, 2, 0)),
+    (TellsNobodyWhoLags, STONES), (TellsAllOfTheMark, STONES), (MarksTheNext, STONES), (HearsNoMark, STONES),
+    (RemembersNothing, STONES), (MarksNothing, STONES), (BuriesTheMark, STONES),
+    (GivesAnIdTwice, IDS), (KeepsTheLast, IDS), (GivesAnIdMore, IDS), (KeepsSigned, IDS),
+)
+# fmt: on
+
+
+@pytest.mark.parametrize(("broken", "one"), MISTAKES, ids=lambda x: getattr(x, "__name__", ""))
+def test_a_mistake_is_a_disagreement(broken: Any, one: Slice) -> None:
+    def build(*args: int) -> Any:
+        if issubclass(broken, Ids):
+            return broken(*args)
+        if issubclass(broken, Container):
+            return broken(*args)
+        made = container(*args)
+        made.dead = broken()
+        return made
+
+    assert replay(one, build, stop_after=1).disagreements

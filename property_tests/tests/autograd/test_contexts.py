@@ -1,0 +1,281 @@
+"""Contexts, their ids, and what is remembered of them: what each edition violates, and what each repair is there for.
+
+Each of our repairs is undone once: what breaks then is exactly what it is there for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from trystate.model.autograd.cleanup import Contexts
+from trystate.model.autograd.findings import FINDINGS, PLAN
+from trystate.model.autograd.ids import Ids
+from trystate.model.autograd.tombstones import Tombstones
+from trystate.model.autograd.vocabulary import CleanUp, Edition
+from trystate.model.language import Expr, SymbolicState, System, ite, not_, ord_
+from trystate.property_tests.support.pinned import (
+    Asked,
+    assert_all_happens,
+    assert_as_pinned,
+    assert_engines_agree,
+    bare,
+    claims,
+    report,
+    violated,
+)
+from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+
+S = SymbolicState
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+TWO, THREE = "worker=2 passes=0", "worker=3 passes=0"
+PAIR, TRIO = "worker=2", "worker=3"
+WAITS = "outlives=0"
+LOSSES = ("crash", "creator_crash", "timeout", "lose", "duplicate")
+STAYS = "after_exit_and_quiet_nobody_has_it clean_up_reaches_everybody"
+BACK = f"released_is_for_good {STAYS}"
+# fmt: off
+ASKED = (
+    Asked(Contexts, TORCH, f"{TWO} {WAITS}", 20),
+    Asked(Contexts, TORCH, TWO, 193, BACK),
+    Asked(Contexts, TORCH, f"{TWO} {WAITS}", 55, STAYS, ("creator_crash",)),
+    Asked(Contexts, TORCH, f"{THREE} {WAITS}", 333, "", ("lose", "duplicate")),
+    Asked(Contexts, TORCH, f"{THREE} {WAITS}", 766, STAYS, ("crash",)),
+    Asked(Contexts, TORCH, f"{TWO} {WAITS}", 149, BACK, ("timeout",)),
+    Asked(Contexts, TORCH, f"{TRIO} {WAITS}", 418,
+          "what_is_released_is_not_in_use no_callback_touches_what_is_gone", ("error",)),
+    Asked(Contexts, TRYSTATE, PAIR, 223),
+    Asked(Contexts, TRYSTATE, THREE, 711),
+    Asked(Contexts, TRYSTATE, PAIR, 12320, "", (*LOSSES, "error")),
+    Asked(Contexts, TRYSTATE, f"{THREE} {WAITS}", 62246, "", LOSSES),
+    Asked(Tombstones, TORCH, "", 820, "released_is_for_good after_exit_and_quiet_nobody_has_it"),
+    Asked(Tombstones, TRYSTATE, "", 1185),
+    Asked(Tombstones, TRYSTATE, "context=4", 15909),
+    Asked(Ids, TORCH, "", 625, "an_id_says_whose_it_is no_id_means_none every_id_is_given_out"),
+    Asked(Ids, TRYSTATE, "", 1296),
+)
+# fmt: on
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_an_edition_violates_exactly_what_is_known(asked: Asked) -> None:
+    assert_as_pinned(asked)
+
+
+@pytest.mark.parametrize("edition", [TORCH, TRYSTATE])
+@pytest.mark.parametrize("system", [Contexts, Tombstones, Ids])
+def test_every_step_is_taken_and_every_claimed_move_is_made(system: type[System], edition: Edition) -> None:
+    assert_all_happens(a for a in ASKED if (a.system, a.edition) == (system, edition))
+
+
+@pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
+@pytest.mark.parametrize("asked", [a for a in ASKED if a.states < 250], ids=str)
+def test_the_engines_agree(asked: Asked, engine: str) -> None:
+    assert_engines_agree(asked, engine)
+
+
+def test_our_editions_have_no_findings() -> None:
+    assert not any(run.findings for run in PLAN if run.edition is not TORCH)
+
+
+def test_every_finding_is_shown_but_what_is_no_matter_of_states() -> None:
+    shown = {name for run in PLAN for names in run.findings.values() for name in names}
+    assert {*FINDINGS} - shown == {"second-pass-asserts", "zeros-shipped", "hooks-not-called"}
+
+
+# ---- our repairs, undone one by one
+
+
+class RemembersNothing(Contexts):
+    """A request has the context here again (G11)."""
+
+    def creates(self, s: S, worker: Expr) -> Any:
+        return not_(False)
+
+
+class AnswersRecreate(Contexts):
+    """An answer has the context here again (G11)."""
+
+    def recreates(self, s: S, worker: Expr) -> Any:
+        return not_(False)
+
+
+class RemembersWhatItHad(Contexts):
+    """CLEAN that overtakes the request is not remembered (G11)."""
+
+    def is_news(self, s: S, worker: Expr) -> Any:
+        return s.has[worker]
+
+
+class PassesNothingOn(Contexts):
+    """Only the creator tells anybody."""
+
+    def passes_on(self, s: S, worker: Expr, when: Any, told_by: Expr | None) -> None:
+        super().passes_on(s, worker, when & (ord_(worker) == 0), told_by)
+
+
+class AnswersAtOnce(Contexts):
+    """CLEAN is answered before those that it is passed on to have answered (G14)."""
+
+    def taken(self, state: Any, first: Any) -> Any:
+        return CleanUp.NONE
+
+
+class AnswersEverybodyLast(Contexts):
+    """CLEAN from whomever is answered when those that it was passed on to have answered."""
+
+    def taken(self, state: Any, first: Any) -> Any:
+        return CleanUp.PASSING_ON
+
+
+class TellsWhomItKnows(Contexts):
+    """When one that it knows is lost, nobody else is told (G14)."""
+
+    def tells_everybody(self, missing: Any) -> Any:
+        return not_(True)
+
+
+class KeepsContextsOfTheLost(Contexts):
+    """The loss of a creator changes nothing (G13)."""
+
+    def loses_creator(self, s: S, worker: Expr, when: Any) -> None:
+        pass
+
+
+class ForgetsTheLost(Contexts):
+    """The contexts of a creator that is lost are over only where they are: a call may yet bring one."""
+
+    def loses_creator(self, s: S, worker: Expr, when: Any) -> None:
+        self.releases(s, worker, when & s.has[worker])
+
+
+class NeverRepeats(Contexts):
+    """CLEAN is sent once."""
+
+    repeat = None  # type: ignore[assignment]
+
+
+class LeavesItsThread(Contexts):
+    """The thread that has served a call stays in its context."""
+
+    def ends_request(self, s: S, worker: Expr) -> None:
+        pass
+
+
+class WritesToTheContext(Contexts):
+    """A callback has a pointer to the context (G12)."""
+
+    def calls_back(self, s: S, failed: Any) -> None:
+        self.writes_to_the_context(s, failed)
+
+
+class UsesItOn(Contexts):
+    """A part of a pass goes on in a context that is released (G4)."""
+
+    def stops_using(self, s: S, worker: Expr, when: Any) -> None:
+        s.running = s.running & not_(when & (ord_(worker) == 0))
+
+
+class ForgetsNothing(Tombstones):
+    """CLEAN carries no mark."""
+
+    def read_mark(self, s: S, carried: Any) -> Any:
+        return ite(carried > 0, 0, 0)
+
+
+class TellsNobodyWhoLags(Tombstones):
+    """The mark is told only to those that know the context that was left."""
+
+    def tells_who_lags(self, behind: Any) -> Any:
+        return not_(True)
+
+
+class MarksTheNext(Tombstones):
+    """The mark is the next context, whatever is open."""
+
+    def low(self, s: S) -> Any:
+        return s.opened + 0
+
+
+class MarksOnly(Tombstones):
+    """What is over above the mark is not remembered (G11)."""
+
+    def is_over(self, s: S, context: Expr) -> Any:
+        return ord_(context) < s.mark
+
+
+class HearsNothing(Tombstones):
+    """CLEAN is not taken in."""
+
+    take_clean_up = None  # type: ignore[assignment]
+
+
+class KeepsSigned(Ids):
+    """The worker's number is signed (G9)."""
+
+    def kept_number(self, worker: Expr) -> Any:
+        return ord_(worker) - ite(ord_(worker) < 2, 0, 4)
+
+
+class KeepsTheLast(Ids):
+    """The last id is not given out (G10)."""
+
+    def available(self) -> int:
+        return super().available() - 1
+
+
+class LosesABit(Ids):
+    """The worker's number has a bit less than there are workers."""
+
+    def kept_number(self, worker: Expr) -> Any:
+        return ord_(worker) - ite(ord_(worker) < 2, 0, 2)
+
+
+class SaysNothing(Ids):
+    """Who has no more ids does not say so."""
+
+    refuse = None  # type: ignore[assignment]
+
+
+# fmt: off
+MISTAKES: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
+    (RemembersNothing, THREE, (), BACK),
+    (AnswersRecreate, TWO, (), BACK),
+    (RemembersWhatItHad, TWO, (), STAYS),
+    (PassesNothingOn, f"{THREE} {WAITS}", (), STAYS),
+    (AnswersAtOnce, f"{THREE} {WAITS}", ("crash",), STAYS),
+    (AnswersEverybodyLast, f"{THREE} calls=4", (), "deadlock_freedom"),
+    (TellsWhomItKnows, f"{THREE} {WAITS}", ("crash",), STAYS),
+    (KeepsContextsOfTheLost, f"{TWO} {WAITS}", ("creator_crash",), STAYS),
+    (ForgetsTheLost, THREE, ("creator_crash", "crash"), STAYS),
+    (NeverRepeats, f"{TWO} {WAITS}", ("lose",), "deadlock_freedom clean_up_reaches_everybody"),
+    (LeavesItsThread, TWO, (), "no_thread_stays_in_a_context"),
+    (WritesToTheContext, PAIR, ("error",), "no_callback_touches_what_is_gone"),
+    (UsesItOn, PAIR, (), "what_is_released_is_not_in_use"),
+    (ForgetsNothing, "", (), "nothing_is_remembered_for_ever"),
+    (TellsNobodyWhoLags, "", (), "nothing_is_remembered_for_ever"),
+    (MarksTheNext, "", (), "what_is_open_is_not_over"),
+    (MarksOnly, "", (), "released_is_for_good after_exit_and_quiet_nobody_has_it"),
+    (HearsNothing, "", (), "deadlock_freedom"),
+    (KeepsSigned, "", (), "an_id_says_whose_it_is no_id_means_none"),
+    (KeepsTheLast, "", (), "every_id_is_given_out"),
+    (LosesABit, "", (), "an_id_says_whose_it_is ids_are_unique"),
+    (SaysNothing, "", (), "deadlock_freedom"),
+)
+# fmt: on
+
+
+@pytest.mark.parametrize(("cls", "sizes", "faults", "broken"), MISTAKES, ids=lambda x: getattr(x, "__name__", None))
+def test_a_repair_undone_breaks_what_it_is_there_for(
+    cls: type[System], sizes: str, faults: tuple[str, ...], broken: str
+) -> None:
+    right = Asked(cls.__base__, TRYSTATE, sizes, 0, "", faults)  # type: ignore[arg-type]
+    wrong = Asked(bare(cls), TRYSTATE, sizes, 0, "", faults)
+    assert not violated(report(right))
+    assert violated(report(wrong)) == set(broken.split())
+
+
+@pytest.mark.parametrize("system", [Contexts, Tombstones, Ids])
+def test_every_property_is_broken_by_a_mistake(system: type[System]) -> None:
+    broken = {name for cls, *_, names in MISTAKES if issubclass(cls, system) for name in names.split()}
+    assert broken == claims(system(edition=TRYSTATE))

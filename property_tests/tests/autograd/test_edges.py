@@ -1,0 +1,142 @@
+"""Containers and parts take every step of the model `Backward`, refuse what it forbids, and count as it does."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import settings
+from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.part import LocalPass
+from trystate.impl.autograd.work import Work
+from trystate.model.autograd.examples import GRAPHS, small_graphs
+from trystate.model.autograd.fast import Fast
+from trystate.model.autograd.graphs import Graph
+from trystate.model.autograd.vocabulary import Edition, Mode, NodeKind
+from trystate.model.language.transitions import Rule
+from trystate.property_tests.adapters.our_autograd.conformance import (
+    ALL,
+    LONG,
+    PASS_CHECKS,
+    SLICES,
+    Slice,
+    every_small,
+    examples,
+)
+from trystate.property_tests.adapters.our_autograd.edges import Numbers, PassSteps
+from trystate.property_tests.harness import state_machine
+from trystate.property_tests.harness.paths import replay_every_edge
+from trystate.property_tests.support.autograd import mutants
+from trystate.property_tests.support.marks import by_verify
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+OURS = (Edition.TRYSTATE, Edition.SMART)
+
+
+@by_verify
+@pytest.mark.parametrize("check", PASS_CHECKS, ids=lambda check: check.name)
+def test_containers_and_parts_do_what_the_model_says(check: object) -> None:
+    outcome = check.run(lambda _: None)  # type: ignore[attr-defined]
+    assert not outcome.disagreements
+    assert outcome.compared > 100
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="millions of edges: under HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.parametrize("edition", OURS)
+@pytest.mark.parametrize("one", LONG, ids=str)
+def test_all_faults_together(one: Slice, edition: Edition) -> None:
+    assert not examples(edition, [one], lambda _: None).disagreements
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="300 systems: under HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.parametrize("edition", OURS)
+@pytest.mark.parametrize("size", [(2, 1), (3, 0)], ids=str)
+def test_all_larger_graphs(size: tuple[int, int], edition: Edition) -> None:
+    assert not every_small(edition, small_graphs(*size), lambda _: None).disagreements
+
+
+def test_every_fault_of_the_model_is_in_a_slice() -> None:
+    known = {rule.fault for rule in vars(Fast).values() if isinstance(rule, Rule) and rule.fault}
+    assert {fault for one in SLICES for fault in one.faults} == known
+
+
+TWICE = Slice("crossed", ALL, 2).build(Edition.SMART)
+TestSteps = state_machine(TWICE, lambda: PassSteps(TWICE)).TestCase
+TestSteps.settings = settings(max_examples=500 if NIGHTLY else 15, stateful_step_count=40)
+
+
+# ---- dependency counts
+
+
+def counted(graph: Graph, mode: Mode) -> list[int]:
+    """What the runtime counts for each node; 0 for those that nobody counts on."""
+    counts = [0] * len(graph.nodes)
+    for worker in range(graph.workers):
+        used = [s for s in graph.of(worker, NodeKind.SEND) if mode is Mode.FAST or graph.paths[s]]
+        sources = [*graph.of(worker, NodeKind.ROOT), *used]
+        work = Work(Numbers(graph), [[(fed, 0) for fed in graph.nodes[k].feeds] for k in sources])
+        for node, count in work.counts.items():
+            counts[node] = count
+        for send in used:
+            counts[send] = 1  # a send waits for its recv
+    return counts
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_dependency_counts_are_the_models(mode: Mode) -> None:
+    graphs: Iterable[Graph] = (*GRAPHS, *small_graphs(2, 1), *small_graphs(3, 0))
+    for graph in graphs:
+        assert counted(graph, mode) == list(graph.counts(mode)), graph.name
+
+
+# ---- what would be noticed
+
+
+build = functools.cache(Slice.build)
+TELLING = (
+    *map(Slice, ("diamond", "nested", "unused-alone", "served", "joined", "parallel")),
+    Slice("chain-3", ("die",)), Slice("note", ("die",), 2), Slice("note", ("copy",), 2),
+)  # fmt: skip
+
+
+def notices(container: type[Container], edition: Edition = Edition.TRYSTATE) -> bool:
+    class Broken(PassSteps):
+        container_class = container
+
+    for one in TELLING:
+        model = build(one, edition)
+        if replay_every_edge(model, Broken(model), refusals=True, repeats=False, stop_after=1).disagreements:
+            return True
+    return False
+
+
+HIDDEN = (mutants.AnswersTwiceAlike,)  # what a copy is answered is no part of the model
+PARTS = [part for part in (*mutants.PARTS, *mutants.UNSEEN) if part not in HIDDEN]
+SMART_ONLY = (mutants.MarksOnce, mutants.WaitsForAll)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+def test_a_mistake_in_a_part_is_a_disagreement(part: type[LocalPass]) -> None:
+    edition = Edition.SMART if part in SMART_ONLY else Edition.TRYSTATE
+    assert notices(mutants.having(part), edition)
+
+
+def test_a_pass_that_begins_anew_is_a_disagreement() -> None:
+    assert notices(mutants.NoFence)
+
+
+def test_a_node_that_runs_on_its_first_gradient_is_a_disagreement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spend(self: Work, node: object, times: int = 1) -> None:
+        self.counts[node] -= times
+        self.ready[node] = None
+
+    monkeypatch.setattr(Work, "spend", spend)
+    assert notices(Container)
+
+
+def test_an_edge_that_is_not_counted_is_a_disagreement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Numbers, "next_edges", lambda self, node: [(f, 0) for f in set(self._nodes[node].feeds)])
+    note = GRAPHS[0]
+    assert counted(note, Mode.FAST) != list(note.counts(Mode.FAST))

@@ -1,0 +1,201 @@
+"""Random programs on the model too, and step by step: outcomes, gradients and dependency counts are equal on all sides.
+
+Sides are the model, the runtime under schedules of a simulator, worker processes of ours and of torch, plain autograd.
+Many more under HYPOTHESIS_PROFILE=nightly. Mistakes are planted on each, and are found.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import Flaky
+from hypothesis.stateful import run_state_machine_as_test
+
+pytest.importorskip("torch.distributed.rpc")
+
+from trystate.impl.autograd.effects import Effect
+from trystate.impl.autograd.part import LocalPass
+from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.passes import PAIRS_MAX, Outcome
+from trystate.model.autograd.vocabulary import Mode
+from trystate.property_tests.support.autograd import counted, defects
+from trystate.property_tests.support.autograd.building import Options, random_features, random_program
+from trystate.property_tests.support.autograd.compared import Case, compare_counts
+from trystate.property_tests.support.autograd.counted import CountingWorkers, by_pass, kinds
+from trystate.property_tests.support.autograd.graphs import Graph, Kind, graph
+from trystate.property_tests.support.autograd.modelled import Upset, totalled
+from trystate.property_tests.support.autograd.mutants import (
+    AnswersAtOnce,
+    IgnoresFailures,
+    KeepsGradients,
+    TakesTwice,
+    WaitsForAll,
+    having,
+)
+from trystate.property_tests.support.autograd.operations import Feature
+from trystate.property_tests.support.autograd.outcomes import Outcome as Left
+from trystate.property_tests.support.autograd.programs import Program
+from trystate.property_tests.support.autograd.running import Runs, in_processes
+from trystate.property_tests.support.autograd.stateful import machine
+
+NIGHTLY = settings.get_current_profile_name() == "nightly"
+CASES = range(400 if NIGHTLY else 12)
+PAIRS = PAIRS_MAX if NIGHTLY else 6  # of messages in a graph that the model takes
+GRAPHS = range(10_000 if NIGHTLY else 60)
+PROGRAMS = range(1_000 if NIGHTLY else 25)
+RUNS = 1_000 if NIGHTLY else 25
+STEPS = 40
+WAITING = ("deaf", "untold")  # the defects that only the end of a wait shows
+WORKERS = 3
+BOTH = ("ours", "torch")
+SHAPES = [Feature.SEVERAL_RESULTS, Feature.SEVERAL_ROOTS, Feature.SEVERAL_PASSES, Feature.SELF_CALLS, Feature.REMOTE]
+
+
+@pytest.fixture(scope="module")
+def runs() -> Iterator[Runs]:
+    with tempfile.TemporaryDirectory() as folder, in_processes(WORKERS, folder, BOTH) as found:
+        yield found
+
+
+# The model and the runtime under schedules.
+
+
+def drawn(seed: int, steps: int = 6) -> Graph:
+    """The graph of a program of whole numbers; half of them may have calls that are not used."""
+    rng = Random(seed)
+    features = {feature for feature in SHAPES if rng.random() < 0.4} | ({Feature.UNUSED} if seed % 2 else set())
+    options = Options(rng.randint(2, WORKERS), frozenset(features), steps=steps, counted=True)
+    return graph(random_program(rng.randrange(1 << 32), options))
+
+
+def messages(made: Graph) -> int:
+    return sum(node.kind is Kind.SEND for node in made.nodes[: made.sizes[0]])
+
+
+def far(made: Graph) -> list[int]:
+    """The operations of the first pass, on other workers than the root."""
+    return [k for k in made.reached(0) if made.nodes[k].kind is Kind.PLAIN and made.nodes[k].worker]
+
+
+@cache
+def case(number: int, system: type[Backward] = Backward) -> Case:
+    """Both modes, calls that are not used or none, and each kind of trouble, in turn."""
+    rng = Random(number)
+    each = iter(lambda: totalled(drawn(4 * rng.randrange(1 << 30) + number // 2, 3)), None)
+    made = next(one for one in each if 2 <= messages(one) <= PAIRS and far(one))
+    used = [made.nodes[k].message for k in made.reached(0) if made.nodes[k].kind is Kind.SEND]
+    upsets = (
+        Upset(), Upset(raises=rng.choice(far(made))), Upset(loses=rng.choice(used)),
+        Upset(dies=rng.randrange(1, made.workers)), Upset(twice=2),
+    )  # fmt: skip
+    return Case(made, list(Mode)[number % 2], upsets[number % len(upsets)], number, system=system)
+
+
+def test_the_model_and_the_runtime_come_to_the_same_on_random_programs() -> None:
+    assert [wrong for number in CASES for wrong in case(number).differences()] == []
+    ends = {told.outcomes for number in CASES for told in case(number).expected}
+    assert ends >= {(Outcome.RETURNED,) * 2, (Outcome.RAISED, Outcome.RETURNED), (Outcome.UNUSED,) * 2}
+
+
+class NoticesNothing(LocalPass):
+    """The root does not ask whether gradients are missing."""
+
+    def _quiet(self, change: int) -> list[Effect]:
+        self._total = -change
+        return super()._quiet(change)
+
+
+@pytest.mark.parametrize("wrong", [NoticesNothing, TakesTwice, IgnoresFailures, KeepsGradients, AnswersAtOnce])
+def test_a_mistake_in_the_runtime_is_no_longer_the_model(wrong: type[LocalPass]) -> None:
+    assert any(case(number).differences(having(wrong)) for number in CASES)
+
+
+class FeedsOnce(Backward):
+    """Of two gradients of one node one counts."""
+
+    def at_most(self, value: Any) -> Any:
+        return 1
+
+
+def test_a_mistake_in_the_model_is_no_longer_the_runtime() -> None:
+    assert any(case(number, FeedsOnce).differences() for number in CASES)
+
+
+# Dependency counts.
+
+
+def test_the_runtime_counts_what_the_model_counts() -> None:
+    assert [wrong for seed, mode in product(GRAPHS, Mode) for wrong in compare_counts(drawn(seed), mode, seed)] == []
+
+
+def test_counting_what_takes_no_part_is_noticed() -> None:
+    assert any(compare_counts(drawn(seed), Mode.SMART, seed, having(WaitsForAll)) for seed in GRAPHS)
+
+
+def real_program(seed: int, mode: Mode) -> Program:
+    rng = Random(seed)
+    among = [feature for feature in Feature if mode is Mode.SMART or feature is not Feature.UNUSED]
+    return random_program(seed, Options(rng.randint(2, WORKERS), random_features(rng, among)))
+
+
+def counts(runs: Runs, mode: Mode, seeds: range) -> list[str]:
+    """How what the workers count, each in its process, differs from what the model does over the same graphs."""
+    programs = [real_program(seed, mode) for seed in seeds]
+    runs.everywhere(counted.watch)
+    left = runs.run(programs, "ours", mode=mode.name.lower())
+    found = by_pass(runs.everywhere(counted.noted))
+    wrong = [f"{seed}: {one}" for seed, one in zip(seeds, left, strict=True) if not isinstance(one, Left)]
+    for seed, program, passes in zip(seeds, programs, found, strict=True):
+        simulated = CountingWorkers(program, Random(seed))
+        simulated.run(mode)
+        if simulated.expected != simulated.found:
+            wrong.append(f"{seed}: under the simulator {simulated.found}, by the model {simulated.expected}")
+        if passes != (expected := [kinds(each) for each in simulated.expected]):
+            wrong.append(f"{seed}: in processes {passes}, by the model {expected}")
+    return wrong
+
+
+@pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.name)
+def test_worker_processes_count_what_the_model_counts(runs: Runs, mode: Mode) -> None:
+    assert counts(runs, mode, PROGRAMS) == []
+
+
+# Step by step.
+
+
+def follow(runs: Runs, sides: tuple[str, ...], examples: int, seconds: float = 30.0, **options: Any) -> None:
+    run_state_machine_as_test(
+        machine(runs, WORKERS, sides, seconds),
+        settings=settings(
+            max_examples=examples, stateful_step_count=STEPS, suppress_health_check=list(HealthCheck), **options
+        ),
+    )
+
+
+def test_each_step_makes_the_same_on_all_sides(runs: Runs) -> None:
+    follow(runs, BOTH, RUNS)
+
+
+def test_counting_from_all_sends_is_noticed(runs: Runs) -> None:
+    runs.everywhere(defects.plant, "everything")
+    try:
+        assert counts(runs, Mode.SMART, range(20))
+    finally:
+        runs.everywhere(defects.mend)
+
+
+@pytest.mark.parametrize("defect", defects.STEPS)
+def test_defects_are_noticed(runs: Runs, defect: str) -> None:
+    runs.everywhere(defects.plant, defect)
+    try:
+        with pytest.raises((AssertionError, RuntimeError, Flaky)):  # Flaky: it depends on time as well
+            follow(runs, ("ours",), 200, seconds=0.3 if defect in WAITING else 30.0, phases=[Phase.generate])
+    finally:
+        runs.everywhere(defects.mend)

@@ -1,0 +1,21 @@
+"""Every finding about torch.distributed.autograd is replayed on the installed torch; every control is not one."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="the workers are torch's")
+
+from trystate.model.autograd.findings import FINDINGS
+from trystate.property_tests.adapters.torch_autograd.scenarios import CONTROLS, SCENARIOS
+from trystate.property_tests.support.torch_scenarios import scenario_tests
+
+test_the_installed_torch_violates_the_property, test_a_benign_schedule_violates_nothing = scenario_tests(
+    SCENARIOS, CONTROLS
+)
+
+
+def test_every_finding_of_distributed_autograd_is_replayed() -> None:
+    assert {name: scenario.finding for name, scenario in SCENARIOS.items()} == {
+        finding.name: finding.number for finding in FINDINGS.values()
+    }

@@ -1,0 +1,362 @@
+"""The explicit engine against the reference engine, and against published counts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from trystate.model.checker.check import check, watches
+from trystate.model.checker.engine import Progress, quiet
+from trystate.model.checker.explicit import ExplicitEngine
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, Path, Watch
+from trystate.model.checker.packing import Layout
+from trystate.model.checker.plain import PlainEngine
+from trystate.model.checker.symmetry import sorting_network
+from trystate.model.errors import LimitReached, UsageError
+from trystate.model.language import Expr, Form, SymbolicState, System, flag, index, integer, ord_, transition
+from trystate.property_tests.support.systems.engine_samples import (
+    Numbered,
+    Ordered,
+    Overflowing,
+    Paired,
+    Ring,
+    ThreeWords,
+    TwoIndices,
+    TwoWords,
+    random_system,
+)
+from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
+
+SMALL: list[Callable[[], System]] = [
+    lambda: TwoPhaseCommit(rm=3), lambda: TwoPhaseCommit(rm=4), lambda: TwoWords(rm=2), lambda: ThreeWords(rm=3),
+    lambda: Ring(node=2), lambda: Ring(node=2, faults=["loss"]),
+]  # fmt: skip
+
+
+def explore(system: System, engine: Any, **options: Any) -> tuple[Any, Exploration]:
+    kernel = Kernel(system)
+    searcher = engine(kernel, options.pop("limits", Limits()), options.pop("report", quiet), **options)
+    return searcher, searcher.explore([replace(watch, path=True) for watch in watches(kernel)])
+
+
+def assert_a_run(system: System, path: Path) -> None:
+    interpreter = Interpreter(system)
+    assert path.states[0] in system.initial_states
+    for before, number, after in zip(path.states, path.steps, path.states[1:], strict=False):
+        assert interpreter.step(interpreter.kernel.instances[number], before) == after
+    assert len(path.states) == len(path.steps) + 1
+
+
+def assert_same(system: System) -> None:
+    """Same counts, same finds at the same distance, and every path is a run that ends as its watch says."""
+    _, plain = explore(system, PlainEngine)
+    _, explicit = explore(system, ExplicitEngine)
+    assert (explicit.distinct, explicit.edges, explicit.depth) == (plain.distinct, plain.edges, plain.depth)
+    assert {k: len(p.steps) for k, p in explicit.found.items()} == {k: len(p.steps) for k, p in plain.found.items()}
+    assert_paths(system, explicit.found)
+
+
+def assert_paths(system: System, found: dict[str, Path]) -> None:
+    interpreter = Interpreter(system)
+    by_key: dict[str, list[Watch]] = {}
+    for watch in watches(interpreter.kernel):
+        by_key.setdefault(watch.key, []).append(watch)
+    for key, path in found.items():
+        assert_a_run(system, path)
+        assert any(_shows(interpreter, path, watch) for watch in by_key[key]), key
+
+
+def _shows(interpreter: Interpreter, path: Path, watch: Watch) -> bool:
+    if watch.instance is None:
+        return interpreter.holds(watch.expr, path.states[-1], watch.binding)
+    taken = path.steps[-1:] == (watch.instance.number,)
+    return taken and interpreter.holds(watch.expr, path.states[-2], watch.binding)
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_counts_and_shortest_finds_equal_the_reference(make: Callable[[], System]) -> None:
+    assert_same(make())
+
+
+@pytest.mark.parametrize(("rm", "distinct"), [(3, 288), (4, 1568), (5, 8832), (6, 50816), (7, 296448), (8, 1745408)])
+def test_two_phase_commit_has_the_published_number_of_states(rm: int, distinct: int) -> None:
+    _, seen = explore(TwoPhaseCommit(rm=rm), ExplicitEngine)
+    assert (seen.distinct, seen.depth) == (distinct, 3 * rm + 1)
+    assert seen.bytes_per_state < 60
+
+
+def test_the_padded_systems_take_two_words_and_more() -> None:
+    assert [Layout(s.cells).words for s in (TwoPhaseCommit(rm=3), TwoWords(rm=2), ThreeWords(rm=3))] == [1, 2, 6]
+
+
+@pytest.mark.parametrize("words", [1, 2, 3])
+def test_keys_of_any_bits_are_told_apart_and_found(words: int) -> None:
+    rng = random.Random(words)
+    edge = [0, 1, 2, (1 << 61) - 1, 1 << 60, 1 << 52, (1 << 52) - 1, 0x7FF << 50]
+    fields = {f"f{k}": integer(0, (1 << 61) - 1) for k in range(words)}
+    layout = Layout(type("Wide", (System,), fields)().cells)
+    states = [tuple(rng.choice([*edge, rng.getrandbits(61)]) for _ in range(words)) for _ in range(3000)]
+    keys = layout.sort_unique(layout.keys(layout.pack(states)).copy())
+    assert layout.words == words
+    unpacked = [layout.unpack(layout.words_of(keys, row)) for row in range(len(keys))]
+    assert sorted(unpacked) == sorted(set(states))
+    _, there = layout.find(layout.keys(layout.pack(states)), keys)
+    assert there.all()
+    one = layout.keys(layout.pack([unpacked[7]]))
+    _, there = layout.find(one, np.delete(keys, 7))
+    assert not there.any()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_systems_agree_with_the_reference(seed: int) -> None:
+    system = random_system(seed)
+    assert_same(system)
+    assert_lassos_agree(system)
+
+
+def assert_lassos_agree(system: System) -> int:
+    """Returns how many lassos there were."""
+    plain, _ = explore(system, PlainEngine)
+    explicit, _ = explore(system, ExplicitEngine)
+    lassos = 0
+    for p in system.properties:
+        if p.form is not Form.LEADS_TO:
+            continue
+        for k in range(p.params[0].sort.size if p.params else 1):
+            binding = dict.fromkeys(p.params, k)
+            expected, found = (e.lasso(*p.exprs, binding) for e in (plain, explicit))
+            assert (expected is None) == (found is None), p.name
+            if found is not None:
+                begins = [assert_fair_lasso(system, x, p.exprs, binding) for x in (expected, found)]
+                assert begins[0] == begins[1], "the stem is a shortest one"
+                lassos += 1
+    return lassos
+
+
+def assert_fair_lasso(system: System, lasso: Lasso, exprs: Sequence[Expr], binding: dict[Expr, int]) -> int:
+    """Returns where the premise holds first, with the goal false ever after."""
+    assert_a_run(system, lasso.path)
+    interpreter = Interpreter(system)
+    premise, goal = exprs
+    states, steps = lasso.path.states, lasso.path.steps
+    assert states[-1] == states[lasso.loop]
+    avoiding = [not interpreter.holds(goal, s, binding) for s in states]
+    begins = next(k for k, s in enumerate(states) if interpreter.holds(premise, s, binding) and all(avoiding[k:]))
+    assert all(avoiding[min(begins, lasso.loop) :])
+    for instance in (i for i in interpreter.kernel.instances if i.fair):
+        disabled = any(interpreter.step(instance, s) is None for s in states[lasso.loop :])
+        assert disabled or instance.number in steps[lasso.loop :], f"{instance.label} is treated unfairly"
+    return begins
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_lassos_are_fair_closed_and_shortest(make: Callable[[], System]) -> None:
+    assert_lassos_agree(make())
+
+
+def test_a_violated_liveness_gives_a_lasso_and_a_kept_one_none() -> None:
+    engine, _ = explore(TwoPhaseCommit(rm=3), ExplicitEngine)
+    answered, commits = (p for p in engine.kernel.system.properties if p.form is Form.LEADS_TO)
+    assert engine.lasso(*answered.exprs, {answered.params[0]: 1}) is None
+    assert engine.lasso(*commits.exprs, {}) is not None
+
+
+def test_some_lasso_goes_round() -> None:
+    engine, _ = explore(Ring(node=3), ExplicitEngine)
+    (served,) = (p for p in engine.kernel.system.properties if p.form is Form.LEADS_TO)
+    lasso = engine.lasso(*served.exprs, {served.params[0]: 0})
+    assert lasso is not None and lasso.loop < len(lasso.path.steps)
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (Limits(states=5_000), "states (limit 5,000"),
+        (Limits(memory_bytes=1 << 20), "MiB (limit 1 MiB"),
+        (Limits(seconds=0.0), "s (limit 0 s"),
+    ],
+)
+def test_a_limit_stops_the_search_and_says_so(limits: Limits, words: str) -> None:
+    _, seen = explore(TwoPhaseCommit(rm=8), ExplicitEngine, limits=limits)
+    assert words in seen.stopped and not seen.complete
+    assert 0 < seen.distinct < 200_000
+
+
+def test_a_stopped_search_still_has_what_it_found() -> None:
+    system = TwoPhaseCommit(rm=7)
+    _, seen = explore(system, ExplicitEngine, limits=Limits(states=20_000))
+    assert len(seen.found) > 10
+    assert_paths(system, seen.found)
+
+
+def test_a_search_made_again_finds_paths_that_are_longer_than_the_first_search_was_deep() -> None:
+    system = TwoPhaseCommit(rm=4)
+    engine, first = explore(system, ExplicitEngine, limits=Limits(states=300))
+    wanted = [replace(watch, path=True) for watch in watches(engine.kernel)]
+    again = engine.again(Limits(), quiet).explore(wanted)
+    assert any(first.found.values())
+    assert max(len(path.steps) for path in again.found.values()) > first.depth + 1
+    assert_paths(system, again.found)
+
+
+def test_liveness_of_a_stopped_search_is_refused() -> None:
+    engine, _ = explore(TwoPhaseCommit(rm=6), ExplicitEngine, limits=Limits(states=100))
+    p = engine.kernel.system.claim("transactions_commit")
+    with pytest.raises(UsageError, match="explore completely"):
+        engine.lasso(*p.exprs, {})
+
+
+def test_liveness_under_symmetry_is_refused() -> None:
+    engine, _ = explore(TwoPhaseCommit(rm=3), ExplicitEngine, symmetry=True)
+    with pytest.raises(UsageError, match="not decided under symmetry"):
+        engine.lasso(*engine.kernel.system.claim("transactions_commit").exprs, {})
+
+
+def test_watches_of_one_key_are_found_once_and_without_the_others() -> None:
+    kernel = Kernel(TwoPhaseCommit(rm=3))
+    watch = next(w for w in watches(kernel) if w.key == "sometimes all_commit")
+    assert len(ExplicitEngine(kernel, Limits()).explore([watch, watch]).found[watch.key].steps) == 10
+
+
+def test_a_limit_holds_to_within_a_chunk() -> None:
+    _, seen = explore(TwoPhaseCommit(rm=8), ExplicitEngine, limits=Limits(states=600_000))
+    assert 600_000 < seen.distinct < 700_000
+
+
+def test_a_graph_beyond_the_memory_limit_is_refused() -> None:
+    engine, _ = explore(TwoPhaseCommit(rm=6), ExplicitEngine)
+    engine.limits = Limits(memory_bytes=1 << 20)
+    with pytest.raises(LimitReached, match=r"graph for liveness stopped at .* MiB"):
+        engine.lasso(*engine.kernel.system.claim("transactions_commit").exprs, {})
+
+
+def test_progress_is_reported_while_it_runs() -> None:
+    seen: list[Progress] = []
+    _, exploration = explore(TwoPhaseCommit(rm=8), ExplicitEngine, report=seen.append)
+    assert len(seen) <= exploration.seconds / 0.12 + 1
+    assert seen == sorted(seen, key=lambda p: p.distinct)
+
+
+@pytest.mark.parametrize(("rm", "orbits"), [(3, None), (4, None), (7, 920), (8, 1461)])
+def test_symmetry_visits_one_state_per_orbit(rm: int, orbits: int | None) -> None:
+    system = TwoPhaseCommit(rm=rm)
+    _, reduced = explore(system, ExplicitEngine, symmetry=True)
+    if orbits is None:
+        plain, _ = explore(system, PlainEngine)
+        orbits = len({_orbit(system, state) for state in plain.graph})
+    assert reduced.distinct == orbits
+    assert_paths(system, reduced.found)
+
+
+def _orbit(system: System, state: Sequence[int]) -> tuple[Any, ...]:
+    shared = tuple(v for c, v in zip(system.cells, state, strict=True) if not c.indices)
+    lanes = [
+        tuple(v for c, v in zip(system.cells, state, strict=True) if c.indices == (k,))
+        for k in range(system.index_sorts["rm"].size)
+    ]
+    return shared, tuple(sorted(lanes))
+
+
+def test_symmetry_over_several_words_gives_the_same_orbits() -> None:
+    system = TwoWords(rm=3)
+    plain, _ = explore(system, PlainEngine)
+    _, reduced = explore(system, ExplicitEngine, symmetry=True)
+    assert reduced.distinct == len({_orbit(system, state) for state in plain.graph})
+    assert_paths(system, reduced.found)
+
+
+def test_symmetry_finds_each_kind_of_find_at_the_same_distance() -> None:
+    _, full = explore(TwoPhaseCommit(rm=4), ExplicitEngine)
+    _, reduced = explore(TwoPhaseCommit(rm=4), ExplicitEngine, symmetry=True)
+
+    def kinds(seen: Exploration) -> dict[str, int]:
+        out: dict[str, int] = {}
+        for key, path in seen.found.items():
+            kind = key.rstrip("0123456789")
+            out[kind] = min(out.get(kind, 1 << 30), len(path.steps))
+        return out
+
+    assert kinds(full) == kinds(reduced)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Numbered(), "first_commits names rm 0"),
+        (lambda: Ordered(), "overtake orders the members of rm"),
+        (lambda: Paired(), "knows is indexed by pairs"),
+        (lambda: TwoIndices(), "exactly one index"),
+    ],
+)
+def test_unsound_symmetry_is_refused_with_the_reason(make: Callable[[], System], words: str) -> None:
+    with pytest.raises(UsageError, match=words) as refusal:
+        check(make(), engine="explicit", symmetry=True)
+    assert "without symmetry" in str(refusal.value)
+
+
+def test_a_number_of_a_member_refuses_symmetry() -> None:
+    class Numbering(System):
+        """A field that holds the number of a member."""
+
+        node = index(3)
+        leader = integer(0, 2)
+        up = flag(per="node")
+
+        @transition(each="node")
+        def lead(self, s: SymbolicState, node: Expr) -> None:
+            """A node leads."""
+            s.leader = ord_(node)
+
+    with pytest.raises(UsageError, match=r"lead uses the number of a node \(ord\)"):
+        check(Numbering(), engine="explicit", symmetry=True)
+
+
+@pytest.mark.parametrize("size", range(1, 10))
+def test_the_sorting_network_sorts_every_order(size: int) -> None:
+    # The zero-one principle: a network that sorts all sequences of 0 and 1 sorts everything.
+    for bits in range(1 << size):
+        values = [bits >> k & 1 for k in range(size)]
+        for a, b in sorting_network(size):
+            values[a], values[b] = min(values[a], values[b]), max(values[a], values[b])
+        assert values == sorted(values)
+
+
+def test_a_step_out_of_range_is_found_and_not_followed() -> None:
+    _, seen = explore(Overflowing(), ExplicitEngine)
+    assert seen.distinct == 8
+    (key,) = (k for k in seen.found if k.startswith("range"))
+    assert [state[0] for state in seen.found[key].states] == [0, 1, 2, 3, 4]
+
+
+def test_a_cell_wider_than_a_word_is_refused() -> None:
+    class TooWide(System):
+        """One field of 62 bits."""
+
+        n = integer(0, 1 << 61)
+
+        @transition()
+        def rise(self, s: SymbolicState) -> None:
+            """Makes it a variable."""
+            s.n = 1 << 61
+
+    with pytest.raises(UsageError, match="n takes 62 bits"):
+        ExplicitEngine(Kernel(TooWide()), Limits())
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_check_gives_the_same_verdicts_with_both_engines(make: Callable[[], System]) -> None:
+    plain, explicit = (check(make(), engine=name) for name in ("interpret", "explicit"))
+    assert [(v.property.name, v.status) for v in explicit.verdicts] == [
+        (v.property.name, v.status) for v in plain.verdicts
+    ]
+    assert (explicit.never_fired, explicit.unreached) == (plain.never_fired, plain.unreached)
+
+
+def test_the_levels_are_the_states_by_distance() -> None:
+    engine, seen = explore(TwoPhaseCommit(rm=4), ExplicitEngine)
+    assert sum(map(len, engine.levels)) == seen.distinct == len(np.unique(np.concatenate(engine.levels)))

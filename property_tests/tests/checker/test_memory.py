@@ -1,0 +1,359 @@
+"""Memory that ends is a limit: the report has the decided properties, the others are not decided, the exit code is 3.
+
+The processes are real, and so is their end of memory: RLIMIT_AS, a little above what they hold once they are loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from trystate.model.checker import bdd, estimate, explicit, plain, symbolic, visited
+from trystate.model.checker.check import check
+from trystate.model.checker.engine import quiet
+from trystate.model.checker.explicit import ExplicitEngine
+from trystate.model.checker.kernel import Kernel, Limits, Watch
+from trystate.model.checker.verdicts import Status
+from trystate.model.errors import LimitReached
+from trystate.property_tests.harness.checks import Check
+from trystate.property_tests.support.systems.jugs import Jugs
+from trystate.property_tests.support.systems.symbolic_samples import Ring, Rooks
+from trystate.property_tests.support.systems.wide_systems import Counters
+from trystate.property_tests.tests.checker.test_limits import Odometer
+
+import trystate
+from trystate import machine, registry, verify
+from trystate.__main__ import main
+from trystate.exits import Exit
+
+PROGRAM = """
+import contextlib, resource, sys
+import numpy, rich.console, rich.table, trystate.verify, {system}
+from trystate.__main__ import main
+from trystate.model.checker import bdd, explicit, symbolic
+with contextlib.suppress(trystate.UnavailableError):
+    bdd.load()
+with open("/proc/self/statm") as file:
+    held = int(file.read().split()[0]) * resource.getpagesize()
+limit = held + (int(sys.argv[1]) << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+sys.exit(main(sys.argv[2:]))
+"""
+NO_MORE = "stopped as the process got no more memory"
+
+on_linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
+
+
+def verify_within(mib: int, folder: Path, system: type, *options: str) -> tuple[int, str, Any]:
+    """`trystate verify` in a process that can get so much more memory: exit code, stderr, report.json."""
+    name = system.__module__
+    argv = [str(mib), "verify", f"{name}:{system.__name__}", *options]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(system=name), *argv],
+        cwd=folder, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    report = folder / "trystate-report" / "report.json"
+    return done.returncode, done.stderr, json.loads(report.read_text()) if report.exists() else None
+
+
+CUT_OFF: dict[str, tuple[Any, ...]] = {
+    "interpret": (12, Counters, "one_is_at_two", "none_is_over"),
+    "explicit": (48, Counters, "one_is_at_two", "none_is_over"),
+    "symbolic": (48, Rooks, "one_is_there", "deadlock_freedom", "--size", "line=10"),
+}
+
+
+@on_linux
+@pytest.mark.parametrize("engine", CUT_OFF)
+def test_a_search_whose_memory_ends_says_what_it_has_decided(engine: str, tmp_path: Path) -> None:
+    if engine == "symbolic":
+        pytest.importorskip("dd.cudd")
+    mib, system, decided, undecided, *sizes = CUT_OFF[engine]
+    options = ("--engine", engine, "--max-memory", "1000000", *sizes)
+    code, errors, report = verify_within(mib, tmp_path, system, *options)
+    assert code == Exit.INCOMPLETE, errors
+    (run,) = report["runs"]
+    assert run["stopped"].startswith(f"{NO_MORE} (limit 1,000,000 MiB)")
+    assert run["states"] > 1
+    properties = {p["name"]: p for p in run["properties"]}
+    assert properties[decided]["status"] == "holds"
+    assert (properties[undecided]["status"], properties[undecided]["reason"]) == ("not decided", run["stopped"])
+    assert not (tmp_path / "trystate-report" / "traceback.txt").exists()
+
+
+@on_linux
+def test_by_default_a_search_stops_before_the_memory_of_its_process_ends(tmp_path: Path) -> None:
+    code, errors, report = verify_within(160, tmp_path, Counters, "--engine", "explicit")
+    assert code == Exit.INCOMPLETE, errors
+    (run,) = report["runs"]
+    assert "MiB (limit " in run["stopped"] and "raise it with --max-memory" in run["stopped"]
+    limit = int(run["stopped"].partition("(limit ")[2].partition(" MiB")[0])
+    assert machine.MEMORY_BYTES_MIN >> 20 <= limit <= 120
+
+
+# ---- what is left on this machine
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+MEMINFO = {"proc/meminfo": "MemTotal:  9000 kB\nMemAvailable:   8000 kB\n"}
+VERSION_2 = {
+    "proc/self/cgroup": "0::/job/step\n",
+    "sys/fs/cgroup/job/memory.max": "3000000\n",
+    "sys/fs/cgroup/job/memory.current": "1500000\n",
+    "sys/fs/cgroup/job/memory.stat": "anon 1400000\ninactive_file 100000\n",
+    "sys/fs/cgroup/job/step/memory.max": "max\n",
+    "sys/fs/cgroup/job/step/memory.current": "1000000\n",
+}
+VERSION_1 = {
+    "proc/self/cgroup": "5:cpu,cpuacct:/elsewhere\n4:memory:/docker/abc\n0::/\n",
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "2000000\n",
+    "sys/fs/cgroup/memory/memory.usage_in_bytes": "1999000\n",
+    "sys/fs/cgroup/memory/memory.stat": "total_inactive_file 500000\ntotal_cache 3\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        pytest.param(MEMINFO, 8000 << 10, id="the machine"),
+        pytest.param(MEMINFO | VERSION_2, 1_600_000, id="a group above, version 2"),
+        pytest.param(MEMINFO | VERSION_1, 501_000, id="a group that is seen as the root, version 1"),
+        pytest.param({"proc/meminfo": "MemAvailable: 1 kB\n"} | VERSION_1, 1024, id="the machine has less"),
+    ],
+)
+def test_what_is_left_is_the_least_that_any_limit_leaves(tmp_path: Path, files: dict[str, str], left: int) -> None:
+    assert machine.available_bytes(tree(tmp_path, files)) == left
+
+
+def test_without_proc_it_is_the_memory_of_the_machine(tmp_path: Path) -> None:
+    assert machine.available_bytes(tmp_path) > 1 << 28
+
+
+@on_linux
+def test_the_limit_of_the_process_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.available_bytes() > 0
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (1 << 20, 1 << 20))
+    assert machine.available_bytes() == 0
+    assert machine.machine_limits().memory_bytes == machine.MEMORY_BYTES_MIN
+
+
+def test_the_front_door_checks_within_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "available_bytes", lambda: 1 << 20)
+    report = trystate.check(Counters(), engine="explicit")
+    assert "limit 64 MiB" in report.exploration.stopped
+    assert trystate.check(Jugs(), limits=Limits()).undecided == []
+
+
+# ---- where else memory may end
+
+
+def ends(*_: Any, **__: Any) -> Any:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("engine", ["interpret", "explicit"])
+def test_a_property_of_fair_runs_for_which_there_is_no_memory_is_alone_not_decided(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explicit, "Graph", ends)
+    monkeypatch.setattr(plain, "fair_region", ends)
+    report = check(Ring(), engine=engine)
+    assert {v.property.name for v in report.undecided} == {"served_again", "wakes", "moves"}
+    assert all(v.reason.startswith(NO_MORE) for v in report.undecided)
+    assert report.exploration.complete
+
+
+def test_a_graph_for_which_there_is_no_memory_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = ExplicitEngine(Kernel(Jugs()), Limits())
+    engine.explore([])
+    monkeypatch.setattr(explicit, "Graph", ends)
+    with pytest.raises(LimitReached, match=NO_MORE):
+        engine.explored()
+
+
+@pytest.mark.parametrize("engine", ["interpret", "explicit", "auto"])
+def test_an_engine_for_which_there_is_no_memory_decides_nothing(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explicit, "Step", ends)
+    monkeypatch.setattr(plain, "Interpreter", ends)
+    report = check(Jugs(), engine=engine)
+    assert {v.status for v in report.verdicts} == {Status.NOT_DECIDED}
+    assert report.exploration.stopped.startswith(NO_MORE)
+
+
+def test_a_manager_of_diagrams_for_which_there_is_no_memory_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(memory_estimate: int) -> Any:
+        raise RuntimeError("failed to initialize CUDD DdManager")
+
+    broken: Any = ModuleType("cudd")
+    broken.BDD, broken.and_exists, broken.__file__ = fails, None, str(tmp_path / "no.so")
+    monkeypatch.setattr(bdd, "load", lambda: (broken, ""))
+    report = check(Jugs(), engine="symbolic")
+    assert {v.status for v in report.verdicts} == {Status.NOT_DECIDED}
+    assert report.exploration.stopped.startswith(NO_MORE)
+
+
+def fails_after(count: int, function: Any) -> Any:
+    """The function, whose memory ends after so many calls."""
+    left = iter(range(count))
+
+    def call(*args: Any) -> Any:
+        if next(left, None) is None:
+            raise MemoryError
+        return function(*args)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("engine", "owner", "method", "calls"),
+    [
+        ("interpret", plain._Watching, "look", 50),
+        ("explicit", visited.NextLevel, "finish", 5),
+        ("symbolic", bdd.Diagrams, "union", 4),
+    ],
+)
+def test_a_search_whose_memory_ends_on_the_way_keeps_what_it_found(
+    engine: str, owner: Any, method: str, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine == "symbolic":
+        pytest.importorskip("dd.cudd")
+    monkeypatch.setattr(owner, method, fails_after(calls, getattr(owner, method)))
+    report = check(Odometer(), engine=engine)
+    assert report.exploration.stopped.startswith(NO_MORE)
+    assert 4 < report.exploration.distinct < 10_000
+    verdicts = {v.property.name: v.status for v in report.verdicts}
+    assert (verdicts["small"], verdicts["all_nines"]) == (Status.VIOLATED, Status.NOT_DECIDED)
+
+
+@pytest.mark.parametrize("method", ["_look", "_watched"])
+def test_a_watch_that_a_symbolic_search_has_no_room_for_is_alone_not_decided(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dd.cudd")
+    right = getattr(symbolic.SymbolicEngine, method)
+
+    def look(engine: Any, *args: Any) -> Any:
+        if any(isinstance(arg, Watch) and arg.key.startswith(("always", "sometimes")) for arg in args):
+            raise MemoryError
+        return right(engine, *args)
+
+    monkeypatch.setattr(symbolic.SymbolicEngine, method, look)
+    report = check(Odometer(), engine="symbolic")
+    assert report.exploration.complete
+    properties = {v.property.name for v in report.undecided}
+    assert properties == ({"small", "all_nines", "in_range"} if method == "_look" else {"small", "all_nines"})
+
+
+def test_a_step_that_a_symbolic_search_cannot_look_at_leaves_everything_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dd.cudd")
+    right = symbolic.SymbolicEngine._look
+
+    def look(engine: Any, watch: Watch, *rest: Any) -> None:
+        if watch.key.startswith("fired"):
+            raise MemoryError
+        right(engine, watch, *rest)
+
+    monkeypatch.setattr(symbolic.SymbolicEngine, "_look", look)
+    report = check(Odometer(), engine="symbolic")
+    assert report.exploration.stopped.startswith(NO_MORE)
+    assert {v.property.name for v in report.violated} == {"small"}
+    assert (report.never_fired, report.verdict("in_range").status) == ([], Status.NOT_DECIDED)
+
+
+def test_edges_that_cannot_be_counted_stop_a_symbolic_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dd.cudd")
+    levels = 37  # each counts its states
+    monkeypatch.setattr(bdd.Diagrams, "count", fails_after(levels, bdd.Diagrams.count))
+    report = check(Odometer(), engine="symbolic")
+    assert report.exploration.stopped.startswith(NO_MORE)
+    assert report.exploration.distinct == 10_000
+
+
+def test_a_refusal_of_another_kind_is_an_error() -> None:
+    pytest.importorskip("dd.cudd")
+    diagrams = bdd.Diagrams(["x"], 1 << 26)
+    with pytest.raises(ValueError, match="no such variable"):
+        diagrams.refused(ValueError("no such variable"))
+    with pytest.raises(MemoryError, match="NULL"):
+        diagrams.refused(ValueError("node is NULL"))
+    diagrams.sift()
+    diagrams.grow_no_more()
+
+
+@pytest.mark.parametrize(("memory_bytes", "engine"), [(1 << 30, "explicit"), (1 << 19, "symbolic")])
+def test_beyond_a_look_the_choice_follows_the_memory(
+    memory_bytes: int, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dd")
+    monkeypatch.setattr(estimate, "LOOK_STATES", 2_000)
+    kernel, limits = Kernel(Odometer()), Limits(memory_bytes=memory_bytes)
+    chosen = estimate.choose(kernel, False, [], limits, quiet)
+    assert (chosen.engine, chosen.seen) == (engine, None)
+    assert chosen.reason.startswith(f"{engine}: about ")
+    monkeypatch.setattr(estimate, "_has_diagrams", lambda: False)
+    left = estimate.choose(kernel, False, [], limits, quiet)
+    assert left.engine == "explicit"
+    assert ("the extra 'symbolic' is not installed" in left.reason) is (engine == "symbolic")
+
+
+def test_paths_for_which_there_is_no_memory_leave_their_properties_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explicit.ExplicitEngine, "_paths", ends)
+    report = check(Jugs(), engine="explicit")
+    assert {v.status for v in report.verdicts} == {Status.NOT_DECIDED}
+    assert report.exploration.distinct == 16
+
+
+# ---- the command line
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [run for run in registry.plan() if run.system.__name__ == "Rendezvous"][:1]
+    monkeypatch.setattr(registry, "plan", lambda: runs)
+    monkeypatch.setattr(verify, "refinement_checks", lambda: ())
+    monkeypatch.setattr(verify, "torch_problem", lambda: None)
+
+
+def stops(_: Any) -> Any:
+    raise LimitReached("Graph(n=9): stopped at 3 states")
+
+
+@pytest.mark.parametrize(("run", "why"), [(ends, "no more memory"), (stops, "stopped at 3 states")])
+def test_a_comparison_that_meets_a_limit_leaves_the_report_of_all_else(
+    run: Any, why: str, plan: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verify, "conformance_checks", lambda: (Check("edges", run),))
+    monkeypatch.setattr(verify, "coverage_gaps", lambda checked: [])
+    assert main(["verify", "--junit", "all.xml"]) == Exit.INCOMPLETE
+    out = capsys.readouterr().out
+    assert f"NOT DECIDED: {why}" in out.replace("Graph(n=9): ", "")
+    assert "conformance not decided" in out
+    report = json.loads(Path("trystate-report/report.json").read_text())
+    assert {p["judgement"] for p in report["runs"][0]["properties"]} == {"as declared"}
+    assert why in report["conformance"][0]["stopped"]
+    assert "not decided" in Path("trystate-report/report.md").read_text()
+    assert 'type="not decided"' in Path("all.xml").read_text()
+
+
+def test_a_command_whose_memory_ends_is_incomplete_and_no_internal_error(
+    plan: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(registry, "plan", ends)
+    assert main(["verify"]) == Exit.INCOMPLETE
+    assert capsys.readouterr().err == "trystate: no more memory: free some, or ask for less\n"

@@ -1,0 +1,196 @@
+"""Whatever system is declared, every engine sees the same graph and decides alike."""
+
+from __future__ import annotations
+
+import importlib.util
+from itertools import permutations
+from typing import Any
+
+from hypothesis import assume, event, given, note, settings
+from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.verdicts import Report, Status
+from trystate.model.errors import UsageError
+from trystate.model.language import Form, State, System, any_, flag, index, sometimes, transition
+from trystate.model.language.machines import apply_effects
+from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
+from trystate.property_tests.support.systems.random_meaning import after, cells_of, meaning
+from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
+
+AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
+
+
+def facts(report: Report) -> dict[str, Any]:
+    """All that does not depend on which of several shortest paths an engine happened to find."""
+    seen = report.exploration
+    return {
+        "graph": (seen.distinct, seen.edges, seen.depth),
+        "verdicts": {v.property.name: v.status for v in report.verdicts},
+        "lengths": {
+            v.property.name: len(v.run.path.steps)
+            for v in report.verdicts
+            if v.run is not None and v.property.form is not Form.LEADS_TO
+        },
+        "found": sorted(seen.found),
+        "never fired": report.never_fired,
+    }
+
+
+def assert_runs_show_what_they_claim(report: Report) -> None:
+    interpreter = Interpreter(report.system)
+    for verdict in report.verdicts:
+        if verdict.run is None:
+            continue
+        if verdict.property.form is Form.LEADS_TO:
+            assert_is_a_fair_lasso(report.system, verdict.run)
+            assert refutes(report.system, verdict.run, verdict.property)
+            continue
+        path = verdict.run.path
+        assert_is_a_run(report.system, path)
+        if verdict.property.form in (Form.ALWAYS, Form.SOMETIMES):
+            wanted = verdict.property.form is Form.SOMETIMES
+            assert interpreter.holds(verdict.property.exprs[0], path.states[-1]) is wanted
+        elif verdict.property.form is Form.DEADLOCK:
+            moves = [i for i, _ in interpreter.successors(path.states[-1]) if not i.transition.fault]
+            assert not moves and not interpreter.holds(report.system.terminal, path.states[-1])
+
+
+@given(declarations())
+def test_all_engines_see_one_graph_and_decide_alike(declared: Declaration) -> None:
+    reports = {engine: check(system(declared), engine=engine) for engine in AVAILABLE}
+    expected = facts(reports["interpret"])
+    for name, status in expected["verdicts"].items():
+        event(f"{name} {status.value}")
+    size = expected["graph"][0]
+    event(f"{10 ** (len(str(size)) - 1):,} states or more")
+    for engine, report in reports.items():
+        note(engine)
+        assert facts(report) == expected
+        assert_runs_show_what_they_claim(report)
+
+
+def orbit(of: System, state: State) -> State:
+    """The least of the states that renaming the members makes of this one."""
+    cells = {cell.key: value for cell, value in zip(of.cells, state, strict=True)}
+    members = range(of.sizes["node"])
+    return min(
+        tuple(cells[cell.slot.name, tuple(names[i] for i in cell.indices)] for cell in of.cells)
+        for names in permutations(members)
+    )
+
+
+def reachable(of: System) -> set[State]:
+    interpreter = Interpreter(of)
+    seen = set(of.initial_states)
+    queue = list(seen)
+    while queue:
+        new = {after for _, after in interpreter.successors(queue.pop())} - seen
+        seen |= new
+        queue += new
+    return seen
+
+
+@given(declarations(symmetric=True))
+def test_symmetry_keeps_the_orbits_and_every_safety_verdict(declared: Declaration) -> None:
+    full = system(declared, members=3)
+    assume(any(cell.indices for cell in full.cells))
+    plain, reduced = facts(check(full, engine="explicit")), check(full, engine="explicit", symmetry=True)
+    less = facts(reduced)
+    orbits = {orbit(full, s) for s in reachable(full)}
+    assert less["graph"][0] == len(orbits)
+    assert less["graph"][2] == plain["graph"][2]
+    assert less["lengths"] == plain["lengths"]
+    assert less["never fired"] == plain["never fired"]
+    assert less["verdicts"].pop("response") is Status.NOT_DECIDED
+    assert less["verdicts"] == {k: v for k, v in plain["verdicts"].items() if k != "response"}
+    assert_runs_show_what_they_claim(reduced)
+
+
+@given(declarations())
+@settings(max_examples=30)
+def test_symmetry_is_refused_or_right(declared: Declaration) -> None:
+    declared_system = system(declared)
+    try:
+        reduced = facts(check(declared_system, engine="explicit", symmetry=True))
+    except UsageError as refused:
+        assert "without symmetry" in str(refused)
+        return
+    orbits = {orbit(declared_system, s) for s in reachable(declared_system)}
+    assert reduced["graph"][0] == len(orbits)
+    plain = facts(check(declared_system, engine="interpret"))
+    assert reduced["lengths"] == plain["lengths"]
+
+
+def assert_steps_do_what_their_plans_say(declared: Declaration, interpreter: Interpreter, states: list[State]) -> None:
+    members = interpreter.system.sizes["node"]
+    for state in states:
+        cells = cells_of(interpreter.system, state)
+        for name in ("invariant", "witness"):
+            expected = bool(meaning(getattr(declared, name), cells, (), members))
+            assert interpreter.holds(interpreter.system.claim(name).exprs[0], state) is expected
+        for instance in interpreter.kernel.instances:
+            number = int(instance.transition.name.removeprefix("step"))
+            expected_cells = after(declared.steps[number], number, cells, instance.indices, members)
+            found = interpreter.step(instance, state)
+            assert (None if found is None else cells_of(interpreter.system, found)) == expected_cells
+
+
+@given(declarations())
+def test_a_traced_step_does_what_its_plan_says(declared: Declaration) -> None:
+    interpreter = Interpreter(system(declared))
+    assert_steps_do_what_their_plans_say(declared, interpreter, sorted(reachable(interpreter.system))[:20])
+
+
+@given(declarations())
+@settings(max_examples=30)
+def test_unrolled_trees_mean_what_the_traced_ones_mean(declared: Declaration) -> None:
+    interpreter = Interpreter(system(declared))
+    kernel = interpreter.kernel
+    for state in sorted(reachable(kernel.system))[:20]:
+        for instance in kernel.instances:
+            assert interpreter.holds(kernel.guard(instance), state) == interpreter.allowed(instance, state)
+            result = list(state)
+            for position, tree in kernel.effects(instance).items():
+                result[position] = interpreter.value(tree, state)
+            assert tuple(result) == interpreter.apply(instance, state)
+            assert interpreter.holds(kernel.changes(instance), state) == (tuple(result) != state)
+
+
+@given(declarations())
+def test_a_condition_after_a_step_is_foretold_from_the_state_before_it(declared: Declaration) -> None:
+    interpreter = Interpreter(system(declared))
+    conditions = [interpreter.system.claim(name).exprs[0] for name in ("invariant", "witness")]
+    for instance in interpreter.kernel.instances:
+        for condition in conditions:
+            foretold = apply_effects(condition, instance.transition, {})
+            for state in sorted(reachable(interpreter.system))[:10]:
+                expected = interpreter.holds(condition, interpreter.apply(instance, state))
+                assert interpreter.holds(foretold, state, instance.binding) is expected
+
+
+class Spreading(System):
+    """A rumour reaches everybody whom anybody has told: a quantifier in a condition and in an effect."""
+
+    node = index(2)
+    knows = flag(per="node")
+    told = flag(per=("node", "node"), initial=(False, True))
+
+    @transition()
+    def spread(self, s: Any) -> None:
+        """Everybody learns what anybody has told them."""
+        for k in s.node:
+            s.knows[k] = any_(s.told[k, j] for j in s.node)
+
+    @sometimes()
+    def known(self, s: Any) -> Any:
+        """Somebody knows."""
+        return any_(s.knows[j] for j in s.node)
+
+
+def test_a_quantifier_of_an_effect_does_not_capture_that_of_a_condition() -> None:
+    interpreter = Interpreter(Spreading())
+    (instance,) = interpreter.kernel.instances
+    condition = interpreter.system.claim("known").exprs[0]
+    foretold = apply_effects(condition, instance.transition, {})
+    for state in interpreter.system.initial_states:
+        assert interpreter.holds(foretold, state) is interpreter.holds(condition, interpreter.apply(instance, state))

@@ -1,0 +1,61 @@
+"""The package as it is imported and started: loading it costs nothing, and its names are all there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import trystate
+
+
+def test_importing_the_package_loads_no_engine_and_no_heavy_package() -> None:
+    heavy = ("torch", "numpy", "dd", "rich", "graphviz", "transitions", "trystate.model.checker.check")
+    program = (
+        "import sys, trystate, trystate.model; "
+        f"print([m for m in {heavy!r} if m in sys.modules]); "
+        "import trystate.model.rendezvous; trystate.System; "
+        f"print([m for m in {heavy[:6]!r} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n[]\n"
+
+
+def test_verify_and_replay_need_no_pytest() -> None:
+    """The README does not install it before its first command."""
+    program = (
+        "import sys; sys.modules['pytest'] = None\n"
+        "from trystate import verify\n"
+        "import trystate.property_tests.adapters.torch_rendezvous.scenarios\n"
+        "import trystate.property_tests.adapters.torch_store.scenarios\n"
+        "print(len(verify.refinement_checks()) > 1, len(verify.conformance_checks()) > 10)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True True\n", "")
+
+
+def test_the_console_script_and_the_module_are_the_same() -> None:
+    done = subprocess.run([sys.executable, "-m", "trystate", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"trystate {trystate.__version__}\n")
+
+
+def test_a_terminal_that_knows_only_ascii_and_a_reader_who_leaves_are_no_errors() -> None:
+    program = [sys.executable, "-m", "trystate", "table", "rendezvous"]
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii:strict"}
+    done = subprocess.run(program, capture_output=True, env=ascii_only)
+    assert (done.returncode, done.stderr) == (0, b"")
+    short = [*program[:-1], "close"]  # fits the buffer, so that it is first written when it is flushed
+    with subprocess.Popen(short, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as left:
+        assert left.stdout is not None and left.stderr is not None
+        left.stdout.close()
+        assert left.stderr.read() == b""
+
+
+def test_every_public_name_can_be_had_and_the_unknown_is_refused() -> None:
+    assert sorted(trystate.__all__) == sorted(trystate._HOME)
+    for name in trystate.__all__:
+        assert getattr(trystate, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'chek'"):
+        _ = trystate.chek

@@ -1,0 +1,271 @@
+"""A system as a hypothesis state machine: it agrees with what is right, and finds what is wrong in a short run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+import pytest
+import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+from trystate.model.errors import UsageError
+from trystate.model.language import Expr, SymbolicState, System, always, flag, index, integer, sometimes, transition
+from trystate.model.rendezvous.holder import Holders
+from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
+from trystate.property_tests.adapters.torch_rendezvous.simulation import NOW
+from trystate.property_tests.harness import Disagreement, Refused, Subject, state_machine
+
+
+class Lock(System):
+    """A lock that clients take and give back, ten times in all."""
+
+    client = index(2)
+    held = flag(per="client")
+    taken = integer(0, 10)
+
+    @transition(each="client")
+    def acquire(self, s: SymbolicState, client: Expr) -> None:
+        """A client takes the lock."""
+        s.when(s.held.count() == 0, s.taken < 10)
+        s.held[client] = True
+        s.taken += 1
+
+    @transition(each="client")
+    def release(self, s: SymbolicState, client: Expr) -> None:
+        """A client gives it back."""
+        s.when(s.held[client])
+        s.held[client] = False
+
+    @transition()
+    def teardown(self, s: SymbolicState) -> None:
+        """Everything is taken away; hypothesis has a method of that name."""
+        s.when(s.taken == 9, s.held.count() == 0)
+        s.taken = 10
+
+    @sometimes()
+    def is_held(self, s: SymbolicState) -> Any:
+        """Somebody has the lock."""
+        return s.held.count() == 1
+
+    @always(witness="is_held")
+    def one_at_most(self, s: SymbolicState) -> Any:
+        """Two clients never have the lock."""
+        return s.held.count() <= 1
+
+    @always(witness="is_held")
+    def is_never_taken_twice(self, s: SymbolicState) -> Any:
+        """Wrong, so that it can be found."""
+        return s.taken < 2
+
+
+class Mutex:
+    """The class under test, as a user would write it; `bug` plants one."""
+
+    def __init__(self, bug: str) -> None:
+        self.owner: int | None = None
+        self.count = 0
+        self.bug = bug
+
+    def acquire(self, client: int) -> bool:
+        if self.bug == "reentrant" and self.owner == client:
+            return True
+        if self.owner is not None or self.count == 10:
+            return False
+        if self.bug == "stuck" and self.count == 3:
+            return False
+        self.owner = client
+        self.count += 1
+        return True
+
+    def release(self, client: int) -> bool:
+        if self.owner != client and self.bug != "anybody":
+            if self.bug == "forgetful":
+                self.count = 0
+            return False
+        self.owner = 0 if self.bug == "leak" and self.count == 2 else None
+        return True
+
+
+class Adapter:
+    """What the user writes: a `Subject` around the class."""
+
+    open = 0
+
+    def __init__(self, bug: str = "") -> None:
+        self.bug = bug
+
+    def __enter__(self) -> Adapter:
+        Adapter.open += 1
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        Adapter.open -= 1
+
+    def reset(self) -> None:
+        self.mutex = Mutex(self.bug)
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        if step == "teardown":
+            if self.mutex.count != 9 or self.mutex.owner is not None:
+                raise Refused("in use")
+            self.mutex.count = 10
+        elif not getattr(self.mutex, step)(*indices):
+            raise Refused(f"{step} said no")
+
+    def observe(self) -> Mapping[str, int]:
+        held = {f"held[{k}]": int(self.mutex.owner == k) for k in range(2)}
+        return {"taken": self.mutex.count, **held}
+
+    def can_refuse(self, step: str) -> bool:
+        return True
+
+
+def run(subject: Callable[[], Subject], system: System | None = None, **options: Any) -> None:
+    run_state_machine_as_test(state_machine(system or Lock(), subject, **options))
+
+
+def failure(subject: Callable[[], Subject], system: System | None = None, **options: Any) -> tuple[str, list[str]]:
+    """The message, and the steps of the program that hypothesis prints."""
+    with pytest.raises(Disagreement) as caught:
+        run(subject, system, **options)
+    assert Adapter.open == 0
+    program = "\n".join(caught.value.__notes__).split("\n")
+    return str(caught.value), [line.strip()[len("state.step(") : -1] for line in program if "state.step(" in line]
+
+
+def test_a_right_subject_passes_and_each_run_closes_its_own() -> None:
+    run(Adapter)
+    assert Adapter.open == 0
+
+
+# bug -> what is said of it, and how many steps the shortest run to it has
+PLANTED = {
+    "anybody": (r"the model forbids release\((.)\), the subject does it, after: .*", 1),
+    "reentrant": (r"the model forbids acquire\((.)\), the subject does it, after: acquire\(\1\)", 2),
+    "forgetful": (r"taken: model 1, subject 0; after: acquire\(.\); then refused release\(.\)", 2),
+    "leak": (r"held\[0\]: model no, subject yes; after: (acquire\((.)\) release\(\2\) ?){2}", 4),
+    "stuck": (r"the model allows, the subject refuses \(acquire said no\): (.* ){6}acquire\(.\)", 7),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found_and_shrunk_to_a_short_run(bug: str) -> None:
+    pattern, shortest = PLANTED[bug]
+    said, steps = failure(lambda: Adapter(bug))
+    assert re.fullmatch(pattern, said)
+    assert len(steps) <= shortest + 1  # what shrinking cannot do is to go another way
+
+
+def test_without_refusals_what_only_they_show_passes() -> None:
+    run(lambda: Adapter("anybody"), refusals=False)
+
+
+def test_a_failure_is_the_same_on_every_run() -> None:
+    assert failure(lambda: Adapter("leak")) == failure(lambda: Adapter("leak"))
+
+
+def test_an_invariant_is_asserted_only_where_it_is_asked_for() -> None:
+    run(Adapter, invariants=["one_at_most"])
+    said, _ = failure(Adapter, invariants=["one_at_most", "is_never_taken_twice"])
+    assert said == "is_never_taken_twice does not hold; after: acquire(0) release(0) acquire(0)"
+
+
+def test_an_invariant_must_be_an_always_property_of_the_system() -> None:
+    with pytest.raises(UsageError, match=r"is_held .*'sometimes'.* one_at_most, is_never_taken_twice"):
+        state_machine(Lock(), Adapter, invariants=["is_held"])
+    with pytest.raises(UsageError, match="no property 'one'"):
+        state_machine(Lock(), Adapter, invariants=["one"])
+
+
+def test_a_system_with_several_initial_states_is_refused() -> None:
+    class Anywhere(Lock):
+        """It may have been taken before."""
+
+        taken = integer(0, 10, initial=(0, 1))
+
+    with pytest.raises(UsageError, match="Anywhere has 2 initial states"):
+        state_machine(Anywhere(), Adapter)
+
+
+class Mute(Adapter):
+    """Cannot be asked to refuse."""
+
+    def can_refuse(self, step: str) -> bool:
+        return False
+
+
+class Silent(Lock):
+    """Rests for good after its first step."""
+
+    @transition(each="client")
+    def acquire(self, s: SymbolicState, client: Expr) -> None:
+        """A client takes the lock and never gives it back."""
+        s.when(s.taken == 0)
+        s.held[client] = True
+        s.taken += 1
+
+    release = None  # type: ignore[assignment]  # how a declaration is left out
+
+
+def test_a_run_may_come_to_rest() -> None:
+    run(Mute, Silent())
+
+
+class Corridor(System):
+    """Sixty doors in a row."""
+
+    door = integer(0, 60)
+
+    @transition()
+    def forth(self, s: SymbolicState) -> None:
+        """One door on."""
+        s.when(s.door < 60)
+        s.door += 1
+
+    @transition()
+    def back(self, s: SymbolicState) -> None:
+        """One door back."""
+        s.when(s.door > 0)
+        s.door -= 1
+
+
+class Walker(Mute):
+    """Cannot go back."""
+
+    def reset(self) -> None:
+        self.door = 0
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        self.door += 1
+
+    def observe(self) -> Mapping[str, int]:
+        return {"door": self.door}
+
+
+def test_a_steered_run_does_not_go_back_while_there_is_something_new() -> None:
+    run(Walker, Corridor())
+    said, steps = failure(Walker, Corridor(), steer=False)
+    assert (said, len(steps)) == ("door: model 0, subject 2; after: forth back", 2)
+
+
+def test_a_failing_run_on_torch_is_printed_in_the_steps_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgets_the_deadline(executor: Any) -> None:
+        right(executor)
+        executor._state.deadline = NOW
+
+    right = dr._DistributedRendezvousOpExecutor._mark_rendezvous_complete
+    monkeypatch.setattr(dr._DistributedRendezvousOpExecutor, "_mark_rendezvous_complete", forgets_the_deadline)
+    system = Holders(node=2, min_nodes=1, max_nodes=1, rounds=2, edition="torch")
+    said, steps = failure(lambda: TorchHolders(system), system)
+    assert said.startswith("copy_deadline[0]: model UNSET, subject RUNNING; after: begin(0) ")
+    assert steps == [f"take={s!r}" for s in said.partition("after: ")[2].split()]
+
+
+@pytest.mark.parametrize("faults", [(), ("worker_failure", "join_timeout"), ("crash", "job_end")])
+def test_torchs_executors_agree_with_the_model_on_random_runs(faults: tuple[str, ...]) -> None:
+    system = Holders(node=3, min_nodes=2, max_nodes=3, rounds=2, edition="torch", faults=faults)
+    machine = state_machine(system, lambda: TorchHolders(system))
+    run_state_machine_as_test(machine, settings=settings(stateful_step_count=80))

@@ -1,0 +1,45 @@
+"""The benchmarks run, and what they compare is the same; how long it takes is nobody's business here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKER = Path(__file__).resolve().parents[3] / "benchmarks" / "checker.py"
+
+
+@pytest.mark.skipif(not CHECKER.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+def test_all_tools_count_the_same_states(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(CHECKER), "--quick"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    two_phase_commit, rendezvous = re.split("^### rendezvous", done.stdout, flags=re.M)
+    for tool in ("trystate", "plain Python"):
+        assert re.search(rf"^\| {tool} +\| 288 ", two_phase_commit, re.M)
+        assert re.search(rf"^\| {tool} +\| 8,541 ", rendezvous, re.M)
+
+
+# The parts of each; the first of each in CI, since they take processes and time.
+PARTS = {
+    "store": ("operations", "start", "crowds", "checks", "growth"),
+    "rendezvous": ("rounds", "simulated", "last-call", "newcomer", "death"),
+    "autograd": ("linear", "smart", "chains", "calls", "workers"),
+}
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+RUN = [(name, part) for name, parts in PARTS.items() for part in (parts if NIGHTLY else parts[:1])]
+
+
+@pytest.mark.skipif(not CHECKER.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+@pytest.mark.parametrize(("name", "part"), RUN)
+def test_both_libraries_do_the_same(name: str, part: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch.distributed.rpc")
+    argv = [sys.executable, str(CHECKER.parent / f"{name}.py"), "--quick", "--only", part]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("\n| ") >= 2

@@ -1,0 +1,310 @@
+"""The house keeps its own rules: what is packaged, who may import whom, what is pure, how long anything is.
+
+Rule: no list here repeats what can be read off the tree.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+FOLDERS = ("diagrams", "impl", "model", "property_tests")  # each is trystate.<name>
+ROOMS = ("harness", "adapters", "support", "tests")  # of property_tests: each may import those before it
+INSTALLED = ROOMS[:2]
+
+LINES_MAX = 500  # of a file: beyond, nobody reads it to the end
+FUNCTION_LINES_MAX = 45  # a screen
+MAY_IMPORT = {
+    "model": (),
+    "impl": (),  # and vocabularies
+    "diagrams": ("model",),
+    "property_tests": ("model", "impl"),
+    "trystate": ("model", "impl", "diagrams", "property_tests"),
+}
+IMPURE = {
+    "asyncio", "concurrent", "datetime", "io", "logging", "multiprocessing", "pathlib", "random", "secrets", "select",
+    "shutil", "signal", "socket", "subprocess", "tempfile", "threading", "time", "torch", "urllib", "uuid",
+}  # fmt: skip
+CLOCK = "model/checker/engine.py"  # its Clock decides when to stop a search, never what is true
+NOT_OURS = {".git", ".venv", "build", "dist", "generated", "__pycache__", "trystate-report"}
+WORKPLACE = re.compile("(?<![\\w}])/" + "work(?![\\w-])|" + "\\.\\./" + "shared|/tmp/" + "venv")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file of a package: `folder` is the part of the house, `name` its full name when installed."""
+
+    folder: str
+    name: str
+    path: Path
+
+    @property
+    def shown(self) -> str:
+        return self.path.relative_to(CHECKOUT).as_posix()
+
+    @property
+    def is_test(self) -> bool:
+        return room(self.name) == "tests"
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_text(encoding="utf-8"), str(self.path))
+
+
+def named(folder: str, root: Path, path: Path, base: str) -> Module:
+    parts = path.relative_to(root).with_suffix("").parts
+    return Module(folder, ".".join([base, *parts]).removesuffix(".__init__"), path)
+
+
+def modules() -> Iterator[Module]:
+    for folder in FOLDERS:
+        for path in sorted((CHECKOUT / folder).rglob("*.py")):
+            yield named(folder, CHECKOUT / folder, path, f"trystate.{folder}")
+    for path in sorted((CHECKOUT / "trystate").rglob("*.py")):
+        yield named("trystate", CHECKOUT / "trystate", path, "trystate")
+
+
+MODULES = tuple(modules())
+NAMES = {m.name for m in MODULES}
+
+
+def files(*suffixes: str) -> Iterator[Path]:
+    """The project's own text files, whether or not Git has heard of them yet."""
+    for path in sorted(CHECKOUT.rglob("*")):
+        parts = path.relative_to(CHECKOUT).parts
+        hidden = any(p in NOT_OURS or (p.startswith(".") and p != ".ci") for p in parts[:-1])
+        built = any(p.endswith(".egg-info") for p in parts)
+        if path.is_file() and not hidden and not built and (not suffixes or path.suffix in suffixes):
+            yield path
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, or name of a module, in full."""
+
+    target: str
+    relative: bool
+    line: int
+
+
+def imports(module: Module) -> Iterator[Import]:
+    package = module.name.split(".")
+    if module.path.name != "__init__.py":
+        package = package[:-1]
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, False, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                full = f"{origin}.{alias.name}"
+                yield Import(full if full in NAMES else origin, node.level > 0, node.lineno)
+
+
+def folder_of(target: str) -> str | None:
+    """The part of the house that an imported name lies in; None if it is not ours."""
+    parts = target.split(".")
+    if parts[0] != "trystate":
+        return None
+    return parts[1] if len(parts) > 1 and parts[1] in FOLDERS else "trystate"
+
+
+def room(name: str) -> str | None:
+    """The room of property_tests that a module lies in; None outside of the rooms."""
+    parts = name.split(".")
+    return parts[2] if parts[:2] == ["trystate", "property_tests"] and len(parts) > 2 else None
+
+
+def out_of_its_room(module: Module, found: Import) -> str:
+    there, here = room(found.target), room(module.name)
+    if there is None or there not in ROOMS:
+        return ""
+    if here is None:
+        return "" if there in INSTALLED else f"is of the tests' {there}, which is not installed"
+    return "" if ROOMS.index(there) <= ROOMS.index(here) else f"is of {there}, and {here} comes before it"
+
+
+def forbidden(module: Module, found: Import) -> str:
+    """Why this module may not import this; empty if it may."""
+    if reason := out_of_its_room(module, found):
+        return reason
+    folder = folder_of(found.target)
+    if found.relative and folder != module.folder:
+        return "leaves its folder with a relative import"
+    if folder is None:
+        return ""
+    if found.target == "trystate" and module.folder == "trystate":
+        return ""  # the package's own name, for its version
+    if folder == module.folder:
+        # A test sees a package as its users do, and must then not mix that with a second copy of it.
+        return "" if found.relative or module.is_test else "names its own folder: import relatively"
+    if module.is_test or folder in MAY_IMPORT[module.folder]:
+        return ""
+    if module.folder == "impl" and folder == "model":
+        if found.target.endswith((".vocabulary", "model.errors")):
+            return ""
+        return "is of the runtime, which shares nothing but vocabularies and errors with the model"
+    return f"is in {module.folder}, which may import {', '.join(MAY_IMPORT[module.folder]) or 'nothing of ours'}"
+
+
+def breaches(all_modules: Iterable[Module]) -> list[str]:
+    return [
+        f"{m.shown}:{i.line} imports {i.target}: {reason}"
+        for m in all_modules
+        for i in imports(m)
+        if (reason := forbidden(m, i))
+    ]
+
+
+def test_every_import_stays_within_what_its_folder_may_see() -> None:
+    assert {m.folder for m in MODULES} == {*FOLDERS, "trystate"}
+    assert breaches(MODULES) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("model.x", "import trystate.impl", "nothing of ours"),
+        ("model.x", "from trystate import diagrams", "nothing of ours"),
+        ("model.checker.x", "from trystate.model.errors import UsageError", "names its own folder"),
+        ("model.checker.x", "from ...impl import store", "leaves its folder"),
+        ("impl.store.x", "from trystate.model.rendezvous.operators import OPERATORS", "nothing but vocabularies"),
+        ("impl.store.x", "def f():\n    import trystate.model.checker.check", "nothing but vocabularies"),
+        ("diagrams.x", "from trystate.impl import store", "which may import model"),
+        ("property_tests.harness.x", "from trystate.diagrams import render", "which may import model, impl"),
+        ("property_tests.harness.x", "from ..adapters.simulator import swarm", "harness comes before it"),
+        ("property_tests.adapters.x", "from ..support.pinned import violated", "adapters comes before it"),
+        ("cli", "from trystate.property_tests.support.pinned import violated", "which is not installed"),
+    ],
+)
+def test_a_breach_of_the_import_rules_is_found(tmp_path: Path, name: str, text: str, why: str) -> None:
+    path = tmp_path / "x.py"
+    path.write_text(text, encoding="utf-8")
+    folder = name.split(".")[0]
+    module = Module(folder if folder in FOLDERS else "trystate", f"trystate.{name}", path)
+    assert why in next(forbidden(module, i) for i in imports(module))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("impl.rendezvous.x", "from trystate.model.rendezvous.vocabulary import Action"),
+        ("model.checker.x", "from ..errors import UsageError"),
+        ("cli", "from trystate.diagrams import render"),
+    ],
+)
+def test_what_a_folder_may_see_is_allowed(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / "x.py"
+    path.write_text(text, encoding="utf-8")
+    folder = name.split(".")[0]
+    module = Module(folder if folder in FOLDERS else "trystate", f"trystate.{name}", path)
+    assert [forbidden(module, i) for i in imports(module)] == [""]
+
+
+def impurities(module: Module) -> Iterator[str]:
+    """What a pure module may not touch: files, the environment, clocks, chance, threads, torch."""
+    for found in imports(module):
+        top = found.target.split(".")[0]
+        if top in IMPURE and not (top == "time" and module.shown == CLOCK):
+            yield f"{module.shown}:{found.line} imports {found.target}"
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.Call(func=ast.Name(id=("open" | "print" | "input") as name)):
+                yield f"{module.shown}:{node.lineno} calls {name}()"
+            case ast.Attribute(value=ast.Name(id=owner), attr=("environ" | "getenv" | "random") as attr):
+                yield f"{module.shown}:{node.lineno} uses {owner}.{attr}"
+
+
+def test_the_model_is_pure() -> None:
+    assert [line for m in MODULES if m.folder == "model" for line in impurities(m)] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["import torch.distributed", "import os\nos.environ['A']", "open('a')", "from time import sleep"]
+)
+def test_an_impurity_is_found(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.py"
+    path.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(sys.modules[__name__], "CHECKOUT", tmp_path)
+    assert len(list(impurities(Module("model", "trystate.model.x", path)))) == 1
+
+
+def test_declarations_hold_no_lambda() -> None:
+    """What a declaration says must be printable, and a lambda is not."""
+    declarations = [m for m in MODULES if re.match(r"trystate\.model\.(?!checker|language|errors)\w+\.", m.name)]
+    assert declarations
+    found = [f"{m.shown}:{n.lineno}" for m in declarations for n in ast.walk(m.tree) if isinstance(n, ast.Lambda)]
+    assert found == []
+
+
+def test_the_packages_listed_are_the_packages_there_are() -> None:
+    with open(CHECKOUT / "pyproject.toml", "rb") as file:
+        listed = tomllib.load(file)["tool"]["setuptools"]["packages"]
+    packages = [m.name for m in MODULES if m.path.name == "__init__.py"]
+    assert sorted(listed) == sorted(name for name in packages if room(name) in (None, *INSTALLED))
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    assert [m.shown for m in MODULES if not (m.path.parent / "__init__.py").is_file()] == []
+
+
+def test_every_part_of_the_house_says_that_it_is_typed() -> None:
+    assert [f for f in (CHECKOUT / f for f in ("trystate", *FOLDERS)) if not (f / "py.typed").is_file()] == []
+
+
+def test_no_file_is_too_long_to_be_read() -> None:
+    lengths = {
+        p.relative_to(CHECKOUT).as_posix(): len(p.read_text(encoding="utf-8").splitlines())
+        for p in files(".py", ".md", ".toml", ".pml")
+        if "generated by" not in p.read_text(encoding="utf-8")[:200]
+    }
+    assert lengths
+    assert {name: n for name, n in lengths.items() if n > LINES_MAX} == {}
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Each function, and how many lines it has."""
+    shown = path.relative_to(CHECKOUT).as_posix()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{shown}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_every_function_fits_a_screen() -> None:
+    assert {name: n for path in files(".py") for name, n in functions(path) if n > FUNCTION_LINES_MAX} == {}
+
+
+def test_generated_files_say_so_in_their_first_line() -> None:
+    generated = sorted(p for p in CHECKOUT.rglob("generated/*") if p.is_file())
+    silent = []
+    for path in generated:
+        head = path.read_text(encoding="utf-8").splitlines()
+        # An SVG begins with what XML demands; what Graphviz says of itself comes next.
+        first = " ".join(head[:8] if path.suffix == ".svg" else head[:1])
+        if "generated by" not in first.lower():
+            silent.append(path.name)
+    assert generated
+    assert silent == []
+
+
+def test_the_project_speaks_of_itself_alone() -> None:
+    """No path of the machine that something was written on."""
+    found = []
+    for path in files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found += [
+            f"{path.relative_to(CHECKOUT)}:{n}" for n, line in enumerate(text.splitlines(), 1) if WORKPLACE.search(line)
+        ]
+    assert found == []

@@ -1,0 +1,176 @@
+"""Bounded sequences: a FIFO of records means the same to every engine as a Python list, and a misuse says so."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import pytest
+from trystate.model import DeclarationError
+from trystate.model.checker.check import check
+from trystate.model.checker.verdicts import Status
+from trystate.model.language import (
+    Expr,
+    SymbolicState,
+    System,
+    all_,
+    always,
+    flag,
+    index,
+    integer,
+    sequence,
+    sometimes,
+    transition,
+)
+from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+
+S = SymbolicState
+
+
+class Kind(enum.Enum):
+    """What is sent."""
+
+    BLANK = "nothing"
+    PLAIN = "a number"
+
+
+class Channels(System):
+    """Each sender sends 1 and 2; the receiver reads in order; a full wire may be cut."""
+
+    sender = index(2)
+    sent = integer(0, 2, per="sender")
+    got = integer(0, 2, per="sender")
+    wire = sequence(2, per="sender", kind=Kind, number=(0, 2), last=bool)
+    log = sequence(2, who=(0, "sender"))
+
+    @transition(each="sender")
+    def send(self, s: S, sender: Expr) -> None:
+        """The next number goes on the wire."""
+        s.when(~s.wire[sender].is_full, s.sent[sender] < 2)
+        s.wire[sender].push(kind=Kind.PLAIN, number=s.sent[sender] + 1, last=s.sent[sender] == 1)
+        s.sent[sender] = s.sent[sender] + 1
+
+    @transition(each="sender")
+    def receive(self, s: S, sender: Expr) -> None:
+        """The first number is read."""
+        s.when(~s.wire[sender].is_empty)
+        s.got[sender] = s.wire[sender].head.number
+        s.wire[sender].pop()
+
+    @transition()
+    def cut(self, s: S) -> None:
+        """Every full wire is emptied at once, and it is noted how long the first was."""
+        s.when(s.log.is_empty)
+        for j in s.sender:
+            s.wire[j].clear(when=s.wire[j].is_full)
+        s.log.push(who=1)
+        s.log.push(when=s.log.head.who == 1, who=2)
+
+    @always(witness="both_are_full")
+    def in_order(self, s: S) -> Any:
+        """What is read next was sent after what was read last."""
+        return all_(s.wire[j].is_empty | (s.wire[j].head.number > s.got[j]) for j in s.sender)
+
+    @sometimes()
+    def both_are_full(self, s: S) -> Any:
+        """Both wires are full, and the last number is on them."""
+        return all_(s.wire[j].contains(number=2, last=True) & s.wire[j].contains(number=1, kind=Kind.PLAIN)
+                    for j in s.sender)  # fmt: skip
+
+
+def with_lists() -> int:
+    """The same system with tuples as sequences, explored by hand."""
+    start: Any = ((((), 0, 0),) * 2, ())
+    seen, todo = {start}, [start]
+    while todo:
+        senders, log = todo.pop()
+        after: list[Any] = []
+        for k, (wire, sent, got) in enumerate(senders):
+            moves = []
+            if len(wire) < 2 and sent < 2:
+                moves.append(((*wire, (sent + 1, sent == 1)), sent + 1, got))
+            if wire:
+                moves.append((wire[1:], sent, wire[0][0]))
+            after += [((*senders[:k], move, *senders[k + 1 :]), log) for move in moves]
+        if not log:
+            after.append((tuple(((), sent, got) if len(wire) == 2 else (wire, sent, got)
+                                for wire, sent, got in senders), (1, 2)))  # fmt: skip
+        for state in after:
+            if state not in seen:
+                seen.add(state)
+                todo.append(state)
+    return len(seen)
+
+
+@pytest.mark.parametrize("engine", AVAILABLE)
+def test_a_sequence_means_what_a_list_means(engine: str) -> None:
+    report = check(Channels(), engine=engine)
+    assert report.exploration.distinct == with_lists() == 85
+    assert report.verdict("in_order").status is Status.HOLDS
+    assert report.verdict("both_are_full").status is Status.HOLDS
+
+
+class Overflowing(System):
+    """Pushes without looking."""
+
+    wire = sequence(1, full=bool)
+
+    @transition()
+    def push(self, s: S) -> None:
+        """One more."""
+        s.wire.push(full=True)
+
+
+def test_a_push_onto_a_full_sequence_is_an_error_of_the_declaration() -> None:
+    with pytest.raises(DeclarationError, match=r"push leaves the .* range after 2 steps"):
+        check(Overflowing())
+
+
+def misuse(body: Any) -> type[System]:
+    return type("Misuse", (Channels,), {"wrong": transition(each="sender")(body)})
+
+
+def test_a_misuse_names_the_remedy() -> None:
+    def unknown(self: Any, s: S, sender: Expr) -> None:
+        """Push what the records do not have."""
+        s.wire[sender].push(colour=1)
+
+    def assigned(self: Any, s: S, sender: Expr) -> None:
+        """Assign a sequence."""
+        s.log = 1
+
+    def flat(self: Any, s: S, sender: Expr) -> None:
+        """One index too many."""
+        s.wire[sender, sender].pop()
+
+    def misspelt(self: Any, s: S, sender: Expr) -> None:
+        """Another name."""
+        s.wires[sender].pop()
+
+    for body, text in ((unknown, "no component 'colour': its records have kind, number, last"),
+                       (assigned, r"'log' is a sequence: say log.push"), (flat, "wants 1 indices, got 2"),
+                       (misspelt, "unknown field 'wires', did you mean 'wire'")):  # fmt: skip
+        with pytest.raises(DeclarationError, match=text):
+            misuse(body)()
+    with pytest.raises(DeclarationError, match="at least one of each"):
+        sequence(0, full=bool)
+    with pytest.raises(DeclarationError, match=r"called 'when': push\(when=...\) is the condition"):
+        sequence(1, when=bool)
+    with pytest.raises(DeclarationError, match="number=<class 'int'>: a component is an enum, bool, or the lowest"):
+        sequence(1, number=int)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"wire": sequence(1, number=(0, "tpo"))}, "wire_0_number: the bound 'tpo' is neither a constant nor an index"),
+        ({"fork": sequence(1, full=bool)}, "a sequence cannot be called 'fork': a state has that already"),
+        ({"wire_length": flag(), "wire": sequence(1, full=bool)}, "a field cannot be called 'wire_length'"),
+    ],
+)
+def test_a_bad_sequence_is_an_error_at_its_declaration(body: dict[str, Any], words: str) -> None:
+    declared = list(body.values())[-1]
+    with pytest.raises(DeclarationError) as error:
+        type("Bad", (System,), body)()
+    assert str(error.value).startswith(f"{declared.at}: {words}")
+    assert declared.at.startswith(__file__ + ":")

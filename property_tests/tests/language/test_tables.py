@@ -1,0 +1,147 @@
+"""Decision tables: the first matching row wins, and a table that is built has no hole and no dead row."""
+
+from __future__ import annotations
+
+import enum
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.errors import DeclarationError
+from trystate.model.language import Atom, DecisionTable, SymbolicState, System, flag, row
+from trystate.model.language.expressions import TRUE
+from trystate.property_tests.support.lines import blamed
+
+
+class Act(enum.Enum):
+    STOP = "stop"
+    WAIT = "wait"
+    GO = "go"
+
+
+RED, LATE = Atom("red", "light is red"), Atom("late", "we are late", "by more than a minute")
+
+
+def crossing(**changes: Any) -> DecisionTable:
+    rows = (row(Act.STOP, "rule 1", red=True), row(Act.GO, late=True), row(Act.WAIT))
+    return DecisionTable("crossing", **{"atoms": (RED, LATE), "rows": rows, **changes})
+
+
+def test_the_first_matching_row_wins() -> None:
+    table = crossing()
+    assert table.decide({"red": True, "late": True}) is Act.STOP
+    assert table.decide({"red": False, "late": True}) is Act.GO
+    assert table.decide({"red": False, "late": False}) is Act.WAIT
+    assert table.outcomes() == (Act.STOP, Act.GO, Act.WAIT)
+
+
+def test_the_audit_counts_what_each_row_decides_and_names_rows_whose_order_matters() -> None:
+    audit = crossing().audit
+    assert audit.valuations == 4
+    assert audit.hits == (2, 1, 1)
+    assert audit.order_dependent == ((0, 1), (0, 2), (1, 2))
+
+
+def test_rows_that_cannot_overlap_are_not_order_dependent() -> None:
+    rows = (row(Act.STOP, red=True), row(Act.GO, red=False))
+    assert crossing(atoms=(RED,), rows=rows).audit.order_dependent == ()
+
+
+def test_a_hole_is_an_error_that_names_what_holds_in_it() -> None:
+    with pytest.raises(DeclarationError) as error:
+        DecisionTable("crossing", atoms=(RED, LATE), rows=(row(Act.STOP, red=True),))  # blamed: hole
+    assert str(error.value) == f"{blamed('hole')}table crossing has a hole: no row where only no atom holds"
+
+
+def test_a_hole_names_the_atoms_that_hold_in_it() -> None:
+    with pytest.raises(DeclarationError, match="a hole: no row where only red, late holds"):
+        crossing(rows=(row(Act.GO, red=False), row(Act.STOP, late=False)))
+
+
+def test_a_dead_row_is_an_error_that_names_the_row() -> None:
+    rows = (row(Act.GO), row(Act.STOP, red=True))
+    with pytest.raises(DeclarationError) as error:
+        DecisionTable("crossing", atoms=(RED, LATE), rows=rows)  # blamed: dead
+    assert str(error.value).startswith(f"{blamed('dead')}table crossing, row 2 is dead")
+
+
+def test_a_row_that_wins_only_where_it_cannot_be_is_dead() -> None:
+    with pytest.raises(DeclarationError, match="row 1 is dead"):
+        crossing(impossible=({"red": True},))
+
+
+@pytest.mark.parametrize("changes", [{"rows": (row(Act.GO, green=True),)}, {"impossible": ({"green": True},)}])
+def test_an_unknown_atom_is_an_error_that_names_it(changes: dict[str, Any]) -> None:
+    with pytest.raises(DeclarationError, match="unknown atom 'green'"):
+        crossing(**changes)
+
+
+def test_what_cannot_occur_needs_no_row_and_has_none() -> None:
+    table = crossing(rows=(row(Act.GO, red=False), row(Act.STOP)), impossible=({"red": True, "late": True},))
+    assert list(table.valuations()) == [
+        {"red": False, "late": False}, {"red": False, "late": True}, {"red": True, "late": False},
+    ]  # fmt: skip
+    partial = crossing(rows=(row(Act.GO, red=False),), impossible=({"red": True},))
+    with pytest.raises(LookupError, match="crossing: no row for"):
+        partial.decide({"red": True, "late": False})
+
+
+def test_a_condition_wants_an_expression_for_every_atom() -> None:
+    with pytest.raises(DeclarationError) as error:
+        crossing().when(Act.GO, {"red": True})  # blamed: missing atom
+    assert str(error.value) == f"{blamed('missing atom')}table crossing: no expression for the atom 'late'"
+
+
+def test_a_condition_is_printed_as_the_outcome_of_its_table() -> None:
+    state = SymbolicState(Lights())
+    assert str(crossing().when(Act.GO, {"red": state.a, "late": state.b})) == "crossing → GO"
+
+
+def test_a_condition_over_constants_is_a_constant() -> None:
+    assert crossing().when(Act.STOP, {"red": True, "late": False}) is TRUE
+
+
+class Lights(System):
+    """Three flags to be atoms."""
+
+    a = flag()
+    b = flag()
+    c = flag()
+
+
+ATOMS = tuple(Atom(name, name) for name in "abc")
+CUBES = st.dictionaries(st.sampled_from("abc"), st.booleans(), max_size=3)
+ROWS = st.lists(st.tuples(CUBES, st.sampled_from(list(Act))), min_size=1, max_size=5)
+
+
+@given(ROWS, st.lists(CUBES.filter(bool), max_size=2))
+def test_a_table_is_refused_exactly_for_holes_and_dead_rows(
+    rows: list[tuple[dict[str, bool], Act]], impossible: list[dict[str, bool]]
+) -> None:
+    def matches(cube: dict[str, bool], values: dict[str, bool]) -> bool:
+        return all(values[k] is v for k, v in cube.items())
+
+    everything = [dict(zip("abc", bits, strict=True)) for bits in product((False, True), repeat=3)]
+    possible = [v for v in everything if not any(matches(cube, v) for cube in impossible)]
+    winners = [next((k for k, (cube, _) in enumerate(rows) if matches(cube, v)), None) for v in possible]
+    sound = None not in winners and set(winners) == set(range(len(rows)))
+    event("sound" if sound else "refused")
+    arguments: dict[str, Any] = {
+        "rows": tuple(row(act, **cube) for cube, act in rows),
+        "impossible": tuple(impossible),
+    }
+    if not sound:
+        with pytest.raises(DeclarationError, match=r"hole|dead"):
+            DecisionTable("random", atoms=ATOMS, **arguments)
+        return
+    table = DecisionTable("random", atoms=ATOMS, **arguments)
+    system = Lights()
+    interpreter, state = Interpreter(system), SymbolicState(system)
+    for values, winner in zip(possible, winners, strict=True):
+        assert table.winner(values) == winner
+        for act in Act:
+            condition = table.when(act, {k: getattr(state, k) for k in "abc"})
+            assert interpreter.holds(condition, tuple(map(int, values.values()))) is (table.decide(values) is act)

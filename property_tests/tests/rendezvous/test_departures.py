@@ -1,0 +1,95 @@
+"""A node that ends while its store does not answer: nothing that it does then takes longer than its limit."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from trystate.impl.rendezvous.handler import DEPART_SECONDS
+from trystate.impl.store import TCPStore, TCPStoreServer
+from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.support.rendezvous.nodes import agreed, end, handler, together, until
+from trystate.property_tests.support.store_client.servers import Served, frozen, serving
+
+SLACK_SECONDS = 3.5  # of a busy machine; a departure that waited for the store took 4
+SLOW = {"keep_alive_interval": 5}  # the settings of `end`: a lease of 12.5 s outlasts a pause of a busy machine
+
+
+@pytest.fixture
+def server() -> Iterator[Served]:
+    with serving("ours") as made:
+        yield made
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    took = time.monotonic() - began
+    assert took < seconds, f"it took {took:.2f} s"
+
+
+def test_dropping_a_handler_whose_store_is_gone_takes_no_time(server: Served) -> None:
+    """The collector of garbage runs in any thread: one that trains must not wait for a store."""
+    gc.collect()
+    gc.freeze()  # the collection that is timed goes through this test's own objects, not all that were imported
+    try:
+        with TCPStore("127.0.0.1", server.port) as store:
+            dropped = handler(store, 1, 1)
+            agreed(together([dropped.next_rendezvous]), 1)
+            with frozen(server), at_most(SLACK_SECONDS):
+                del dropped
+                gc.collect()
+    finally:
+        gc.unfreeze()
+
+
+def test_leaving_takes_as_long_as_its_limit_says_though_the_store_is_gone(server: Served) -> None:
+    with TCPStore("127.0.0.1", server.port) as store:
+        leaving = handler(store, 1, 1)
+        agreed(together([leaving.next_rendezvous]), 1)
+        with frozen(server):
+            with at_most(DEPART_SECONDS + SLACK_SECONDS):
+                leaving.leave()
+            with at_most(DEPART_SECONDS + SLACK_SECONDS):
+                leaving.leave()
+
+
+def test_a_handler_that_is_dropped_still_leaves() -> None:
+    """Losing its last reference is enough, without a garbage collection. An expulsion would have another cause."""
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store, handler(store, 1, 2, **SLOW) as stays:
+        other = handler(store, 1, 2, **SLOW)
+        agreed(together([stays.next_rendezvous, other.next_rendezvous]), 2)
+        del other
+        until(lambda: stays.num_nodes_waiting() > 0)
+        assert stays.state is not None and "it left" in stays.state.cause
+
+
+ENDS = """
+import sys
+from trystate.property_tests.support.rendezvous.nodes import end
+end(int(sys.argv[1]), sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(
+    ("process", "how"), [("a program", "kept"), ("a child", "kept"), ("a child", "dropped"), ("a child", "raises")]
+)
+def test_a_process_that_ends_has_left_before(process: str, how: str, tmp_path: Path) -> None:
+    """Also one that has dropped its handler a moment before, and a child of multiprocessing, which runs no `atexit`."""
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store, handler(store, 1, 2, **SLOW) as stays:
+        if process == "a child":
+            code = Program(tmp_path / "log", end, server.port, how).ends()
+        else:
+            code = subprocess.run(
+                [sys.executable, "-c", ENDS, str(server.port), how], timeout=60, check=False
+            ).returncode
+        assert code == (3 if how == "raises" else 0)
+        with at_most(10.0):  # a node that says nothing is missed after 15 s
+            agreed(together([stays.next_rendezvous]), 1)

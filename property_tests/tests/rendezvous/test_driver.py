@@ -1,0 +1,281 @@
+"""What drives an engine: the holder of the state, `run` with its limits, and the thread that beats."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+from trystate.impl.rendezvous import driver
+from trystate.impl.rendezvous.driver import KeepAlive, run
+from trystate.impl.rendezvous.encoding import encode
+from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Sync, Write
+from trystate.impl.rendezvous.errors import (
+    Interrupted,
+    RendezvousConnectionError,
+    RendezvousStateError,
+    RendezvousTimeoutError,
+)
+from trystate.impl.rendezvous.holder import StateHolder
+from trystate.impl.rendezvous.news import WAIT_SECONDS
+from trystate.impl.rendezvous.store_backend import StoreBackend
+from trystate.impl.store import HashStore, TCPStore, TCPStoreServer
+from trystate.property_tests.support.rendezvous import nodes
+from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, participant, state, until
+
+KEY = "trystate/job/state"
+
+
+@pytest.fixture
+def store() -> Iterator[HashStore]:
+    with HashStore() as made:
+        yield made
+
+
+@pytest.fixture
+def holder(store: HashStore) -> Iterator[StateHolder]:
+    made = StateHolder(Broken(StoreBackend(store, "job")))
+    yield made
+    made.close()
+
+
+def fault_of(holder: StateHolder) -> Fault:
+    assert isinstance(holder.backend, Broken)
+    return holder.backend.fault
+
+
+def written(holder: StateHolder, **more: Any) -> Seen:
+    holder.perform(Sync())
+    return holder.perform(Write(state(**more)))
+
+
+# ---- the holder
+
+
+def test_a_lease_is_counted_on_a_clock_that_goes_on_while_the_machine_is_suspended(
+    store: HashStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = StateHolder(StoreBackend(store, "job"))
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: {time.CLOCK_BOOTTIME: 7200.0}.get(clock, 3600.0))
+    assert made.clock() == 7200.0
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME")
+    assert abs(made.clock() - time.monotonic()) < 60
+    made.close()
+
+
+def test_a_write_over_what_was_seen_is_won_and_over_anything_else_lost(store: HashStore, holder: StateHolder) -> None:
+    other = StateHolder(StoreBackend(store, "job"))
+    assert other.perform(Sync()).state is None
+    assert written(holder, writer="me").won
+    assert not other.perform(Write(state(writer="them"))).won
+    assert other.perform(Sync()).state == state(writer="me")
+    assert other.perform(Write(state(writer="them", version=1))).won
+    other.close()
+
+
+def test_the_state_is_decoded_once_for_the_same_bytes(holder: StateHolder) -> None:
+    written(holder)
+    assert holder.perform(Sync()).state is holder.perform(Sync()).state
+
+
+def test_only_a_won_write_that_has_news_tells(store: HashStore, holder: StateHolder) -> None:
+    def told() -> list[bool]:
+        return [store.check([f"trystate/job/news/{number}"]) for number in range(3)]
+
+    written(holder)
+    assert told() == [False, False, False]
+    holder.perform(Write(state(version=1, news=1)))
+    assert told() == [False, True, False]
+    other = StateHolder(StoreBackend(store, "job"))
+    assert not other.perform(Write(state(news=2))).won
+    assert told() == [False, True, False]
+    other.close()
+
+
+@pytest.mark.parametrize("found", [b"", b"\x80\x04.", b"{}", b"[" * 100_000])
+def test_what_is_no_state_is_refused_and_left_as_it_is(store: HashStore, holder: StateHolder, found: bytes) -> None:
+    written(holder)
+    store.set(KEY, found)
+    with pytest.raises(RendezvousStateError):
+        holder.perform(Sync())
+    assert not holder.perform(Write(state(version=1))).won
+    assert store.get(KEY) == found
+    store.set(KEY, encode(state(version=9)))
+    assert holder.perform(Sync()).state == state(version=9)
+
+
+def test_time_that_is_waited_is_time_that_passes(holder: StateHolder) -> None:
+    before = time.monotonic()
+    assert holder.perform(Sync(0.2)).now - before >= 0.2
+    threading.Timer(0.1, holder.interrupt).start()
+    with pytest.raises(Interrupted):
+        holder.perform(Sync(30.0))
+    assert time.monotonic() - before < 5.0
+
+
+# ---- run
+
+
+def reading() -> Generator[Effect, Seen, Seen]:
+    return (yield Sync())
+
+
+def test_what_fails_for_a_while_is_tried_again(holder: StateHolder) -> None:
+    fault_of(holder).error = RendezvousConnectionError("it is away")
+    threading.Timer(0.2, lambda: setattr(fault_of(holder), "error", None)).start()
+    assert run(reading(), holder, patience=10.0).state is None
+    assert fault_of(holder).struck > 2
+
+
+def test_what_fails_for_too_long_is_raised_and_nothing_is_left_open(holder: StateHolder) -> None:
+    fault_of(holder).error = RendezvousConnectionError("it is away")
+    closed = []
+
+    def steps() -> Generator[Effect, Seen, None]:
+        try:
+            yield Sync()
+        finally:
+            closed.append(True)
+
+    began = time.monotonic()
+    with pytest.raises(RendezvousConnectionError, match="it is away"):
+        run(steps(), holder, patience=0.2)
+    assert 0.2 <= time.monotonic() - began < 5.0
+    assert closed == [True]
+
+
+def test_what_takes_too_long_ends(holder: StateHolder) -> None:
+    def endless() -> Generator[Effect, Seen, None]:
+        while True:
+            yield Sync(0.01)
+
+    began = time.monotonic()
+    with pytest.raises(RendezvousTimeoutError, match="close_timeout"):
+        run(endless(), holder, patience=1.0, within=0.2)
+    assert 0.2 <= time.monotonic() - began < 5.0
+
+
+def test_another_thread_may_end_it(holder: StateHolder) -> None:
+    def endless() -> Generator[Effect, Seen, None]:
+        while True:
+            yield Sync(60.0, 0)
+
+    threading.Timer(0.1, holder.interrupt).start()
+    began = time.monotonic()
+    with pytest.raises(Interrupted):
+        run(endless(), holder, patience=math.inf)
+    assert time.monotonic() - began < 5.0
+
+
+# ---- the thread that beats
+
+
+class Member:
+    """A node that is the only member of a round, and beats for it."""
+
+    def __init__(self, store: Any, **settings: Any) -> None:
+        chosen = replace(SETTINGS, **settings)
+        self.engine = Engine(participant(), replace(chosen, max_nodes=1), draw=lambda: 0.5, life="a life")
+        self.holder = StateHolder(Broken(StoreBackend(store, "job")))
+        self.fault = fault_of(self.holder)
+        self.joined: Joined = run(self.engine.join(10.0), self.holder, patience=10.0)
+        self.beating = KeepAlive(self.engine, self.joined, self.holder.clone())
+
+    def beats(self) -> int:
+        seen = self.beating.state
+        found = seen.find(self.engine.token) if seen is not None else None
+        return found.beats if found is not None else -1
+
+    def __enter__(self) -> Member:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.fault.thawed.set()
+        self.beating.stop()
+        self.holder.close()
+
+
+def test_a_member_beats(store: HashStore) -> None:
+    with Member(store) as member:
+        until(lambda: member.beats() > 3)
+        assert member.beating.standing() is Standing.CURRENT
+
+
+@pytest.mark.parametrize("kind", [RendezvousConnectionError, RendezvousStateError, KeyError, MemoryError, ImportError])
+def test_no_exception_ends_the_beating(store: HashStore, kind: type[Exception], caplog: Any) -> None:
+    """torch's thread ends without a word at the first exception that is no RendezvousError."""
+    with Member(store, attempts=30) as member:
+        member.fault.error = kind("as planned")
+        struck = member.fault.struck
+        until(lambda: member.fault.struck > struck + 1)
+        member.fault.error = None
+        beats = member.beats()
+        until(lambda: member.beats() > beats + 1)
+        assert member.beating.standing() is Standing.CURRENT
+    assert sum("as planned" in record.getMessage() for record in caplog.records) <= 2  # once a kind
+
+
+def test_a_store_that_hangs_ends_the_lease_by_the_clock_alone(store: HashStore) -> None:
+    with Member(store) as member:
+        member.fault.thawed.clear()
+        until(lambda: member.beating.standing() is Standing.LAPSED, nodes.SECONDS / 2)  # it hangs for all of them
+        member.fault.thawed.set()
+        until(lambda: member.beating.standing() in (Standing.CURRENT, Standing.EXPELLED))
+
+
+def test_the_standing_is_known_without_asking_the_store(store: HashStore) -> None:
+    with Member(store) as member:
+        member.fault.thawed.clear()
+        time.sleep(0.15)
+        began = time.monotonic()
+        for _ in range(1000):
+            member.beating.standing()
+        assert time.monotonic() - began < nodes.SECONDS / 2  # it hangs for all of them
+
+
+def test_stopping_does_not_wait_for_a_store_that_hangs(store: HashStore) -> None:
+    with Member(store) as member:
+        member.fault.thawed.clear()
+        time.sleep(0.15)
+        began = time.monotonic()
+        member.beating.stop()
+        assert time.monotonic() - began < nodes.SECONDS / 2  # it hangs for all of them
+
+
+def test_a_thread_that_waits_stops_at_once(store: HashStore) -> None:
+    with Member(store, interval=60.0) as member, mock.patch.object(driver, "STOP_SECONDS", WAIT_SECONDS - 1):
+        time.sleep(0.1)
+        assert member.beating.stop()  # and not when its wait is over
+
+
+def test_a_store_that_lost_its_contents_expels(store: HashStore) -> None:
+    with Member(store) as member:
+        store.delete_key(KEY)
+        until(lambda: member.beating.standing() is Standing.EXPELLED)
+
+
+def test_another_life_expels(store: HashStore) -> None:
+    with Member(store) as member:
+        store.set(KEY, encode(replace(member.joined.state, life="another life")))
+        until(lambda: member.beating.standing() is Standing.EXPELLED)
+
+
+def test_a_server_that_is_restarted_empty_expels() -> None:
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store, Member(store, attempts=100) as member:
+        server.close()
+        time.sleep(0.2)
+        assert member.beating.standing() is Standing.CURRENT  # the lease holds
+        with TCPStoreServer(port=server.port):
+            until(lambda: member.beating.standing() is Standing.EXPELLED)
+
+
+def test_who_is_taken_off_learns_it(store: HashStore) -> None:
+    with Member(store) as member, nodes.handler(store, 1, 1) as other:
+        assert member.beating.standing() is Standing.CURRENT
+        other.set_closed()
+        until(lambda: member.beating.standing() is Standing.CLOSED)

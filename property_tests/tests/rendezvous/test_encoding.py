@@ -1,0 +1,375 @@
+"""The state as bytes: what was written is read as it was, and anything else is refused, quickly, with one exception."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trystate.impl.rendezvous import encoding
+from trystate.impl.rendezvous.command import Command
+from trystate.impl.rendezvous.encoding import FIELDS, NUMBER_MAX, STATE_BYTES_MAX, TEXT_LENGTH_MAX, decode, encode
+from trystate.impl.rendezvous.errors import RendezvousStateError
+from trystate.impl.rendezvous.state import LISTS, Closed, Node, Participant, Settings, State
+from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
+from trystate.property_tests.support.mutations import mutants
+
+TEXTS = st.text(max_size=12) | st.sampled_from(["", "\ud800", "\udcff", '"\\', "\x00", "x" * TEXT_LENGTH_MAX])
+NUMBERS = st.integers(0, 9) | st.sampled_from([NUMBER_MAX - 1, NUMBER_MAX])
+SECONDS = st.sampled_from([0.0, 0.1, 1, 30, 1e-9, 1e9])
+PARTICIPANTS = st.builds(
+    Participant, st.builds(Node, TEXTS, NUMBERS, NUMBERS, st.integers().map(str)), TEXTS, st.integers(0, 65535), NUMBERS
+)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> State:
+    """A state that a store could hold."""
+    nodes = draw(st.lists(PARTICIPANTS, max_size=8, unique_by=lambda p: p.node.token))
+    lists: dict[str, list[Participant]] = {name: [] for name in LISTS}
+    complete = draw(st.booleans()) and bool(nodes)
+    for k, node in enumerate(nodes):
+        allowed = [name for name in LISTS if not (complete and name == "expected")]
+        lists["participants" if complete and k == 0 else draw(st.sampled_from(allowed))].append(node)
+    size = len(lists["participants"])
+    low = draw(st.integers(1, max(size, 1) if complete else 9))
+    high = max(low, size + len(lists["expected"])) + draw(st.integers(0, 3))
+    agreed = Settings(
+        low, high, draw(SECONDS), draw(SECONDS), draw(SECONDS.filter(bool)), draw(st.integers(2, 9)),
+        draw(st.integers(-1, 3)), draw(st.builds(Command, TEXTS, TEXTS, NUMBERS)),
+    )  # fmt: skip
+    return State(
+        draw(TEXTS), agreed, draw(NUMBERS), draw(TEXTS), draw(NUMBERS), complete, draw(NUMBERS), draw(NUMBERS),
+        done=tuple(draw(st.lists(TEXTS, max_size=3))), spent=draw(NUMBERS), cause=draw(TEXTS),
+        closed=draw(st.none() | st.builds(Closed, TEXTS, TEXTS, st.sampled_from(["", "succeeded", "failed"]))),
+        **{name: tuple(some) for name, some in lists.items()},
+    )  # fmt: skip
+
+
+RUN = Command("train.py", "5e0f1a2b: --lr *3c", 2)
+
+
+def sample() -> State:
+    return State(
+        "life", settings(2, 4, max_restarts=3, command=RUN), 7, "token-0", 1, True, 2, 3,
+        (participant(0, 1), participant(1)), (),
+        (participant(2, 5),), (participant(3),), ("token-0",), 1, "a member left",
+        Closed("node0_100_0", "the job is over", "failed"),
+    )  # fmt: skip
+
+
+def refused(data: bytes) -> bool:
+    """It is refused; or it is read, and then written as a state that is read alike. Any other exception comes out."""
+    try:
+        state = decode(data)
+    except RendezvousStateError:
+        return True
+    assert decode(encode(state)) == state
+    return False
+
+
+# ---- what was written is read
+
+
+@given(states())
+def test_a_state_comes_back_as_it_was(state: State) -> None:
+    data = encode(state)
+    assert decode(data) == state
+    assert encode(decode(data)) == data
+    assert data.isascii()
+
+
+def test_the_same_state_is_the_same_bytes_whoever_wrote_a_number_as_a_float() -> None:
+    whole, floats = (replace(sample(), settings=settings(2, 4, last_call=s)) for s in (30, 30.0))
+    assert whole == floats
+    assert encode(whole) == encode(floats) == encode(decode(encode(whole)))
+
+
+def test_the_format_is_this_one() -> None:
+    assert encode(State("life", Settings(1, 2), participants=(participant(0, 9),))) == (
+        b'{"format":"trystate-rendezvous-2","life":"life","version":0,"writer":"","round":0,"complete":false,"call":0,'
+        b'"news":0,"settings":[1,2,30.0,0.0,5.0,3,-1,["","",0]],"done":[],"spent":0,"cause":"","closed":null,"participants":'
+        b'[["node0",100,0,"token-0","host0",29500,9]],"expected":[],"waiting":[],"spares":[]}'
+    )
+
+
+WRONG = st.sampled_from([-1, NUMBER_MAX + 1, 10**5000, True, 1.5, float("nan"), None, "x" * 1025, b"", (), object()])
+
+
+@given(states(), st.data())
+def test_nothing_is_written_that_would_be_refused(state: State, data: st.DataObject) -> None:
+    scalars = ("life", "version", "writer", "round", "complete", "call", "news", "spent", "cause", "done", "settings",
+               "closed")  # fmt: skip
+    name = data.draw(st.sampled_from((*scalars, "address", "pid", "local_id", "token", "host", "port", "beats")))
+    wrong: Any = data.draw(WRONG)
+    if name == "settings":
+        of = data.draw(st.sampled_from(Settings.__slots__))
+        changed = replace(state, settings=replace(state.settings, **{of: wrong}))
+    elif name in ("closed", "done"):
+        value: Any = Closed("", wrong) if name == "closed" else (wrong,)
+        changed = replace(state, **{name: value})
+    elif name in scalars:
+        changed = replace(state, **{name: wrong})
+    else:
+        one = participant(0)
+        node = name in Node.__slots__
+        one = replace(one, node=replace(one.node, **{name: wrong})) if node else replace(one, **{name: wrong})
+        changed = replace(state, waiting=(one,))
+    try:
+        written = encode(changed)
+    except RendezvousStateError:
+        return
+    assert decode(written) == changed
+
+
+# ---- anything else is refused
+
+JUNK: tuple[Any, ...] = (
+    None, True, False, 0, 1, 2, -1, 0.0, 1.0, 1.5, -0.5, 65535, 65536, NUMBER_MAX, NUMBER_MAX + 1, 10**400,
+    float("nan"), float("inf"), -float("inf"), "x", "1", "x" * TEXT_LENGTH_MAX, "x" * (TEXT_LENGTH_MAX + 1),
+    [], {}, [[]], [None], {"a": 1}, ["x"],
+)  # fmt: skip
+KINDS: dict[str, Callable[[Any], bool]] = {
+    "text": lambda v: isinstance(v, str) and len(v) <= TEXT_LENGTH_MAX,
+    "number": lambda v: type(v) is int and 0 <= v <= NUMBER_MAX,
+    "port": lambda v: type(v) is int and 0 <= v <= 65535,
+    "flag": lambda v: type(v) is bool,
+    "texts": lambda v: v in ([], ["x"]),
+    "listings": lambda v: v == [],
+    "members": lambda v: False,
+    "closed": lambda v: v is None,
+    "low": lambda v: type(v) is int and 1 <= v <= 2,  # there are 2 participants, and the round is complete
+    "high": lambda v: type(v) is int and 2 <= v <= NUMBER_MAX,
+    "seconds": lambda v: type(v) in (int, float) and 0 <= v <= NUMBER_MAX,
+    "interval": lambda v: type(v) in (int, float) and 0 < v <= NUMBER_MAX,
+    "attempts": lambda v: type(v) is int and 2 <= v <= NUMBER_MAX,
+    "restarts": lambda v: type(v) is int and -1 <= v <= NUMBER_MAX,
+    "never": lambda v: False,
+}
+LISTING = ("text", "number", "number", "text", "text", "port", "number")
+PLACES: dict[tuple[str | int, ...], str] = {
+    ("format",): "never", ("life",): "text", ("version",): "number", ("writer",): "text", ("round",): "number",
+    ("complete",): "flag", ("call",): "number", ("news",): "number", ("settings",): "never", ("done",): "texts",
+    ("done", 0): "text", ("spent",): "number", ("cause",): "text", ("closed",): "closed", ("participants",): "members",
+    ("expected",): "listings", ("waiting",): "listings", ("spares",): "listings",
+    **{("settings", k): kind for k, kind in enumerate(
+        ("low", "high", "seconds", "seconds", "interval", "attempts", "restarts", "never"))},
+    **{("settings", 7, k): kind for k, kind in enumerate(("text", "text", "number"))},
+    **{("closed", k): "text" for k in range(3)},
+    **{(name, 0): "never" for name in ("participants", "waiting", "spares")},
+    **{(name, 0, k): kind for name in ("participants", "waiting", "spares") for k, kind in enumerate(LISTING)},
+}  # fmt: skip
+
+
+def changed(place: tuple[str | int, ...], value: Any) -> bytes:
+    """The sample with another value in one place."""
+    fields = json.loads(encode(sample()))
+    inner = fields
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    return json.dumps(fields).encode()
+
+
+def misjudged() -> Iterator[tuple[Any, ...]]:
+    """Where decode takes what it has to refuse, or refuses what it has to take."""
+    for place, value, data, wanted in cases():
+        try:
+            right = refused(data) is not wanted
+        except Exception as error:
+            yield (*place, value, error)
+        else:
+            if not right:
+                yield (*place, value)
+
+
+@cache
+def cases() -> list[tuple[tuple[str | int, ...], Any, bytes, bool]]:
+    """Every junk in every place, and whether it may be there."""
+    return [(at, value, changed(at, value), KINDS[kind](value)) for at, kind in PLACES.items() for value in JUNK]
+
+
+def test_every_place_takes_what_belongs_there_and_nothing_else() -> None:
+    assert {place[0] for place in PLACES} == set(FIELDS)
+    decode(encode(sample()))  # whose listings are known now: 1 and true are different things all the same
+    assert list(misjudged()) == []
+
+
+A, B, C = (["n", 1, 0, name, "h", 1, 0] for name in "abc")
+RUNS = ["", "", 0]
+RULES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("a node is listed twice", {"participants": [A, A]}),
+    ("a node is listed twice", {"participants": [A, B], "waiting": [B]}),
+    ("more participants than max_nodes=2", {"participants": [A, B, C], "settings": [1, 2, 0, 0, 1, 2, 0, RUNS]}),
+    ("more participants than max_nodes=2", {
+        "complete": False, "participants": [A, B], "expected": [C], "waiting": [],
+        "settings": [1, 2, 0, 0, 1, 2, 0, RUNS],
+    }),
+    ("expects somebody", {"expected": [C]}),
+    ("fewer participants than min_nodes", {"participants": [A]}),
+    ("participants has an entry that is not of seven texts and numbers", {"participants": [A, B[:6]]}),
+    ("participants has an entry that is not of seven texts and numbers", {"participants": [A, [*B, 0]]}),
+    ("participants has an entry that is not of seven texts and numbers", {"participants": [A, [*B[:6], [0]]]}),
+    ("settings has 7 parts, not 8", {"settings": [1, 2, 0, 0, 1, 2, RUNS]}),
+    ("settings has 9 parts, not 8", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
+    ("settings has 1 parts, not 8", {"settings": []}),
+    ("command has 2 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, RUNS[:2]]}),
+    ("command has 4 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, [*RUNS, 0]]}),
+    ("settings has nodes 3:2", {"settings": [3, 2, 0, 0, 1, 2, 0, RUNS]}),
+    ("closed has 2 parts, not 3", {"closed": ["", ""]}),
+    ("closed has 4 parts, not 3", {"closed": [""] * 4}),
+    ("port is 65536", {"participants": [A, [*B[:5], 65536, 0]]}),
+    ("has the fields", {"more": 1}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("why", "fields"), RULES, ids=[why for why, _ in RULES])
+def test_what_breaks_a_rule_is_refused_by_name(why: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(RendezvousStateError, match=r"is no state of a rendezvous: .*It was not touched") as refusal:
+        decode(json.dumps({**json.loads(encode(sample())), **fields}).encode())
+    assert why in str(refusal.value)
+
+
+OLD = (
+    b'{"format":"trystate-rendezvous-1","life":"life","version":0,"writer":"","round":0,"complete":false,"call":0,'
+    b'"news":0,"settings":[1,2,30.0,0.0,5.0,3,-1],"done":[],"spent":0,"closed":null,"participants":'
+    b'[["node0",100,0,"token-0","host0",29500,9]],"expected":[],"waiting":[],"spares":[]}'
+)
+
+
+def test_a_state_of_the_version_before_is_refused_by_its_name_and_not_misread() -> None:
+    """That version refuses one of this version in the same way: it compares the name first."""
+    said = (
+        "its format is 'trystate-rendezvous-1', not 'trystate-rendezvous-2'; run one version of trystate on all nodes"
+    )
+    with pytest.raises(RendezvousStateError, match=said):
+        decode(OLD)
+    assert refused(OLD.replace(b"rendezvous-1", b"rendezvous-2"))
+
+
+def test_a_missing_field_is_refused() -> None:
+    whole = json.loads(encode(sample()))
+    for name in FIELDS:
+        assert refused(json.dumps({k: v for k, v in whole.items() if k != name}).encode()), name
+
+
+def test_a_truncated_state_is_refused_at_every_byte() -> None:
+    data = encode(sample())
+    assert not refused(data)
+    assert all(refused(data[:k]) for k in range(len(data)))
+
+
+@given(st.binary(max_size=400))
+def test_random_bytes_are_refused(data: bytes) -> None:
+    assert refused(data)
+
+
+def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, max_size=8) | st.dictionaries(st.sampled_from(FIELDS), inner)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=3) | st.integers(), containers))
+def test_other_json_is_refused(value: Any) -> None:
+    assert refused(json.dumps(value).encode())
+    assert refused(json.dumps({"format": encoding.FORMAT, "more": value}).encode())
+
+
+@given(st.integers(0, 10**6), st.binary(min_size=0, max_size=3), st.integers(0, 3))
+def test_a_damaged_state_is_refused_or_is_another_state(at: int, patch: bytes, cut: int) -> None:
+    data = encode(sample())
+    at %= len(data)
+    refused(data[:at] + patch + data[at + cut :])
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "utf-32", "utf-8-sig", "utf-16-le", "cp037"])
+def test_another_encoding_of_the_same_text_is_refused(codec: str) -> None:
+    assert refused(encode(sample()).decode().encode(codec))
+    assert refused(encode(sample()).replace(b"node0", b"nod\xff0"))
+
+
+@pytest.mark.parametrize("place", [("format",), ("life",), ("done",), ("participants", 0, 3), ("settings", 2)])
+def test_deep_nesting_is_refused_at_every_depth(place: tuple[str | int, ...]) -> None:
+    before, after = changed(place, "HERE").split(b'"HERE"')
+    for depth in (*range(2, 1100, 7), *range(900, 1010), 100_000, 500_000):
+        for begin, end in ((b"[", b"]"), (b'{"a":', b"0}")):
+            assert refused((before + begin * depth + end * depth + after)[:STATE_BYTES_MAX]), (place, depth)
+    assert refused(b"[" * STATE_BYTES_MAX)
+
+
+def test_whatever_is_as_large_as_a_state_may_be_is_refused_in_a_second() -> None:
+    whole = STATE_BYTES_MAX - 2000
+    numbers = [0] * (whole // 3)
+    large: tuple[tuple[tuple[str | int, ...], Any], ...] = (
+        (("done",), numbers), (("format",), numbers), (("life",), "x" * whole), (("version",), int("9" * 4000)),
+        (("participants",), [A] * (whole // 30)), (("done",), {str(k): 0 for k in range(whole // 12)}),
+        (("waiting",), [["n", 1, 0, str(k), "h", 1, -1] for k in range(whole // 40)]), (("closed",), numbers),
+    )  # fmt: skip
+    for place, value in large:
+        data = changed(place, value)
+        assert place == ("version",) or len(data) > STATE_BYTES_MAX / 3
+        started = time.process_time()
+        assert refused(data)
+        assert time.process_time() - started < 1, place
+    assert refused(encode(sample()).replace(b'"version":7', b'"version":' + b"9" * 900_000))
+
+
+def test_the_limit_of_size_is_exact() -> None:
+    data = encode(sample())
+    assert not refused(data + b" " * (STATE_BYTES_MAX - len(data)))
+    with pytest.raises(RendezvousStateError, match=rf"it has {STATE_BYTES_MAX + 1} bytes > {STATE_BYTES_MAX}"):
+        decode(data + b" " * (STATE_BYTES_MAX + 1 - len(data)))
+    filled = replace(sample(), done=("x" * 1000,) * 1043)
+    left = STATE_BYTES_MAX - len(encode(filled)) - 6
+    full = replace(filled, done=(*filled.done, "x" * (left // 2), "x" * (left - left // 2)))
+    assert len(encode(full)) == STATE_BYTES_MAX
+    assert decode(encode(full)) == full
+    with pytest.raises(RendezvousStateError, match=rf"of 4 nodes takes {STATE_BYTES_MAX + 1} bytes.*--local-addr"):
+        encode(replace(full, life="life1"))
+
+
+# ---- a check that is left out or turned round is noticed
+
+FUNCTIONS = tuple(
+    getattr(encoding, name)
+    for name in ("_decoded", "_checked", "_participant", "_listing", "_settings", "_command", "_closed", "_list",
+                 "_text", "_number", "_flag")
+)  # fmt: skip
+
+
+def notices() -> bool:
+    """Do the tests above notice something?"""
+    try:
+        whole = json.loads(encode(sample()))
+        rules = ({**whole, **fields} for _, fields in RULES)
+        full = replace(sample(), settings=settings(2, 2))
+        short = replace(full, complete=False, participants=full.participants[:1], expected=full.participants[1:])
+        for good in (full, short, replace(short, expected=())):
+            decode(encode(good))
+        limits = encode(sample()) + b" " * (STATE_BYTES_MAX - len(encode(sample())))
+        return (
+            not all(refused(json.dumps(broken).encode()) for broken in rules)
+            or not all(map(refused, (b"[]", b"[", b"[" * 100_000))) or not refused(limits + b" ") or refused(limits)
+            or any(True for _ in misjudged())
+        )  # fmt: skip
+    except Exception:
+        return True
+
+
+def test_every_check_that_is_missing_or_wrong_is_noticed() -> None:
+    assert not notices()
+    survivors, tried = [], 0
+    for function in FUNCTIONS:
+        plain = getattr(function, "__wrapped__", function)
+        for said, wrong in mutants(plain, ("_.a", "_.b")):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(encoding, plain.__name__, wrong)
+                survivors += [] if notices() else [said]
+                tried += 1
+    assert survivors == ["_decoded: if isinstance(fields, dict) -> False"]  # which says it less well
+    assert tried > 60

@@ -1,0 +1,148 @@
+"""The engine takes every step of the model, refuses what the model forbids, and its runs are runs of the model."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from itertools import combinations
+
+import pytest
+from hypothesis import settings
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+from trystate.impl.rendezvous import changes, operators
+from trystate.impl.rendezvous.errors import RendezvousSettingsError
+from trystate.impl.rendezvous.operators import View
+from trystate.impl.rendezvous.state import Settings
+from trystate.model.checker.check import check
+from trystate.model.rendezvous import Edition, Rendezvous
+from trystate.model.rendezvous.vocabulary import Action, Membership
+from trystate.property_tests.adapters.simulator.conformance import CHECKS, TWO, replay, system
+from trystate.property_tests.adapters.simulator.edges import EngineSteps, engine
+from trystate.property_tests.adapters.simulator.following import follow, follow_seeds, pair
+from trystate.property_tests.harness import state_machine
+from trystate.property_tests.harness.paths import Replayed, replay_every_edge
+from trystate.property_tests.support.marks import by_verify
+from trystate.property_tests.support.pinned import violated
+from trystate.property_tests.support.simulator.mutants import MUTANTS
+
+NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+FAULTS = ("worker_failure", "crash", "restart", "stall", "outage", "partition", "join_timeout", "job_end",
+          "other_expiry")  # fmt: skip
+ALL = (*FAULTS, "other_min")
+
+
+@by_verify
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_the_engine_does_what_the_model_says(check: object) -> None:
+    outcome = check.run(lambda _: None)  # type: ignore[attr-defined]
+    assert not outcome.disagreements
+    assert outcome.compared > 2_000
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="a million edges: under HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.parametrize("faults", [*combinations(FAULTS, 3)], ids=" ".join)
+def test_any_three_faults_together(faults: tuple[str, ...]) -> None:
+    outcome = replay((("2 2:2", faults),), lambda _: None)
+    assert not outcome.disagreements
+
+
+def ours(low: int, high: int) -> None:
+    engine(0, 0, Settings(low, high))
+
+
+def torchs(low: int, high: int) -> None:
+    backend = C10dRendezvousBackend(HashStore(), "job")
+    DynamicRendezvousHandler.from_backend("job", HashStore(), backend, low, high)
+
+
+STARTS = {Edition.TRYSTATE: ours, Edition.TORCH: torchs}
+
+
+@pytest.mark.parametrize("edition", STARTS)
+@pytest.mark.parametrize(("low", "high"), [(1, 2), (1, 1), (2, 2)])
+def test_a_min_above_max_is_refused_where_a_node_starts(low: int, high: int, edition: Edition) -> None:
+    """As many nodes as there are seats, each with min + 1, would complete a round below the min that they agree on."""
+    report = check(
+        Rendezvous(node=2, min_nodes=low, max_nodes=high, edition=edition, faults={"other_min": 2}), engine="explicit"
+    )
+    assert "at_least_min" not in violated(report)
+    accepted = low < high
+    assert ("start_with_other_min" not in report.never_fired) is accepted
+    with nullcontext() if accepted else pytest.raises(ValueError):
+        STARTS[edition](low + 1, high)
+
+
+@pytest.mark.parametrize(("low", "high"), [(3, 2), (0, 2), (1, 0), (-1, -2)])
+def test_settings_that_no_round_can_meet_are_refused_with_their_name_and_the_remedy(low: int, high: int) -> None:
+    with pytest.raises(RendezvousSettingsError, match=f"--nnodes={low}:{high}: .* give .* 1 <= MIN <= MAX"):
+        ours(low, high)
+
+
+def test_every_fault_has_a_slice() -> None:
+    assert {fault for _, faults in TWO for fault in faults} >= set(ALL)
+
+
+TestSteps = state_machine(
+    system("2 1:2", ALL),
+    lambda: EngineSteps(system("2 1:2", ALL)),
+).TestCase
+TestSteps.settings = settings(max_examples=100 if NIGHTLY else 15, stateful_step_count=30)
+
+
+# ---- what would be noticed
+
+
+def disagreements(size: str = "2 1:2", *faults: str) -> Replayed:
+    model = system(size, faults)
+    return replay_every_edge(model, EngineSteps(model), refusals=True, repeats=False, stop_after=1)
+
+
+def beating(view: View) -> Action:
+    return Action.FINISH if view.membership is Membership.OUTSIDE else Action.KEEP_ALIVE
+
+
+BROKEN = {
+    "no sorting": ((changes, "_in_order", lambda nodes: nodes), "3 2:3", ()),
+    "nobody moves up": ((changes, "_moved_up", lambda before, after: after), "3 1:2", ("worker_failure",)),
+    "no new call": ((changes, "_called", lambda before, after: after), "3 2:3", ("join_timeout",)),
+    "expels nobody": ((operators, "expel", lambda view: Action.FINISH), "2 1:2", ("crash",)),
+    "exit never replaces": ((operators, "exit_", lambda view: Action.FINISH), "2 1:2", ("worker_failure",)),
+    "always beats": ((operators, "keep_alive", beating), "2 1:2", ()),
+    "anybody closes": ((operators, "close", lambda view: Action.MARK_RENDEZVOUS_CLOSED), "2 1:2", ("job_end",)),
+    "settings agree": ((View, "agrees", True), "2 1:2", ("other_min",)),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_mistake_is_a_disagreement(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (owner, attribute, value), size, faults = BROKEN[name]
+    monkeypatch.setattr(owner, attribute, value)
+    assert disagreements(size, *faults).disagreements
+
+
+# ---- runs of engines, followed on the model
+
+
+FOLLOWED = (
+    "joins a complete round",
+    "does not leave the round that it restarts from",
+    "a heartbeat that does not count",
+    "expels without replacing the round",
+    "heartbeats are time stamps",
+)
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_run_of_a_broken_engine_is_none_of_the_models(name: str) -> None:
+    with MUTANTS[name]() as kind:
+        more = (kind,) if isinstance(kind, type) else ()
+        problems = [follow(pair(seed), *more).problem for seed in range(60)]
+    assert any(problem.startswith("the model has no such step") for problem in problems)
+
+
+def test_most_of_what_the_engine_does_is_followed() -> None:
+    seen = [*follow_seeds(range(20))]
+    assert not [one for one in seen if one.problem]
+    assert sum(one.steps for one in seen) > 200

@@ -1,0 +1,230 @@
+"""What a node says of itself: lines that a program can follow, and torch's own events."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.distributed.elastic.events import handlers as torch_handlers
+from trystate.impl.rendezvous.bootstrap import Meeting
+from trystate.impl.rendezvous.decisions import EVENTS
+from trystate.impl.rendezvous.engine import Standing
+from trystate.impl.rendezvous.events import Recorder
+from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.rendezvous.store_backend import StoreBackend
+from trystate.impl.store import HashStore
+from trystate.property_tests.support.rendezvous.nodes import (
+    Broken,
+    agreed,
+    handler,
+    handlers,
+    participant,
+    state,
+    together,
+    until,
+)
+
+
+def lines(caplog: Any) -> list[dict[str, Any]]:
+    texts = [record.getMessage() for record in caplog.records if record.name == "trystate.rendezvous"]
+    return [json.loads(text) for text in texts if text.startswith("{")]
+
+
+def test_every_write_is_a_line_about_a_state_that_all_nodes_name_alike(caplog: Any) -> None:
+    with caplog.at_level(logging.DEBUG, "trystate.rendezvous"), HashStore() as store, handlers(2, store, 2, 2) as found:
+        together([h.next_rendezvous for h in found])
+        said = lines(caplog)
+    won = [one for one in said if one["event"] == "won"]
+    assert [one["version"] for one in won] == sorted({one["version"] for one in won})
+    assert {one["action"] for one in won} >= {"ADD_TO_PARTICIPANTS"}
+    joined = [one for one in said if one["event"] == "joined"]
+    assert sorted(one["rank"] for one in joined) == [0, 1]
+    assert len({one["digest"] for one in joined}) == 1
+    for one in said:
+        assert {"event", "run_id", "node", "token", "monotonic_s", "wall_s"} <= set(one)
+
+
+def test_a_failure_is_said_with_its_reason(caplog: Any) -> None:
+    level = caplog.at_level(logging.INFO, "trystate.rendezvous")
+    with level, HashStore() as store, handler(store, 2, 2, join_timeout=0.2) as alone:
+        together([alone.next_rendezvous])
+    assert [one["event"] for one in lines(caplog)] == ["joining", "left", "failed"]
+    assert "RendezvousTimeoutError" in lines(caplog)[-1]["error"]
+
+
+# ---- what is decided, by which node, and why: each decision once
+
+
+def told(caplog: Any, event: str) -> list[dict[str, Any]]:
+    return [one for one in lines(caplog) if one["event"] == event]
+
+
+def node_of(made: DynamicRendezvousHandler) -> str:
+    return str(made._part.engine.me.node)
+
+
+@pytest.fixture
+def heard(caplog: Any) -> Any:
+    caplog.set_level(logging.INFO, "trystate.rendezvous")
+    return caplog
+
+
+def test_a_failure_says_what_the_restart_was_spent_on_and_all_members_say_why_their_round_is_over(heard: Any) -> None:
+    with HashStore() as store, handlers(2, store, 2, 2, max_restarts=3) as (a, b):
+        together([a.next_rendezvous, b.next_rendezvous])
+        again = threading.Thread(target=lambda: together([lambda: a.next_rendezvous(failed=True)]))
+        again.start()
+        until(lambda: b.standing() is Standing.REPLACED)
+        together([b.next_rendezvous])
+        again.join()
+        why = f"{node_of(a)}: its workers failed"
+        (replaced,), (spent,), (standing,) = (told(heard, event) for event in ("replaced", "spent", "standing"))
+        assert (replaced["node"], replaced["replaced_round"], replaced["cause"]) == (node_of(a), 0, why)
+        assert (spent["node"], spent["restart"], spent["of"], spent["cause"]) == (node_of(a), 1, 3, why)
+        assert (standing["node"], standing["standing"], standing["cause"]) == (node_of(b), "REPLACED", why)
+        assert [(one["round"], one["cause"]) for one in told(heard, "joined")] == [(0, "")] * 2 + [(1, why)] * 2
+
+
+def test_a_silent_node_is_expelled_by_one_node_which_says_so(heard: Any) -> None:
+    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (a, b):
+        together([a.next_rendezvous, b.next_rendezvous])
+        b._part.stop()
+        until(lambda: a.standing() is Standing.REPLACED)
+        (expelled,), (spent,) = told(heard, "expelled"), told(heard, "spent")
+        assert (expelled["node"], expelled["nodes"], expelled["silent_seconds"]) == (node_of(a), [node_of(b)], 1.2)
+        assert spent["cause"] == f"{node_of(a)} expelled {node_of(b)}: no heartbeat for 1.2 s"
+
+
+def test_a_silent_node_that_cost_more_restarts_than_there_are_is_named_by_the_reason_to_close(heard: Any) -> None:
+    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=0) as (a, b):
+        together([a.next_rendezvous, b.next_rendezvous])
+        b._part.stop()
+        until(lambda: a.standing() is Standing.CLOSED)
+        until(lambda: told(heard, "closed"))
+        (closed,) = told(heard, "closed")
+        assert closed["reason"] == f"no heartbeat of {node_of(b)} for 1.2 s, and no restart is left"
+        assert not told(heard, "expelled"), "nobody was taken off the lists"
+
+
+def test_an_agent_whose_workers_were_killed_at_the_end_of_a_lease_says_so(heard: Any) -> None:
+    """Its heartbeats go on: it has a lease again."""
+    with HashStore() as store, handler(store, 1, 1, max_restarts=0) as alone:
+        together([alone.next_rendezvous])
+        together([lambda: alone.next_rendezvous(lapsed=True)])
+        (replaced,) = told(heard, "replaced")
+        assert replaced["cause"] == f"{node_of(alone)}: it comes back after the end of its lease"
+        assert not told(heard, "spent")
+
+
+def test_a_node_that_waits_is_the_cause_of_the_next_round_and_spends_nothing(heard: Any) -> None:
+    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (a, b):
+        together([a.next_rendezvous])
+        a.makes_room = True
+        coming = threading.Thread(target=lambda: together([b.next_rendezvous]))
+        coming.start()
+        until(lambda: a.standing() is Standing.REPLACED)
+        together([a.next_rendezvous])
+        coming.join()
+        (waiting,), (replaced,) = told(heard, "waiting"), told(heard, "replaced")
+        assert (waiting["node"], waiting["cause"]) == (node_of(b), "round 0 is complete, and has a seat left")
+        assert (replaced["node"], replaced["cause"]) == (node_of(a), f"{node_of(b)} waited for a seat")
+        assert not told(heard, "spent")
+        b.leave()
+        (left,) = told(heard, "left")
+        assert (left["node"], left["member"]) == (node_of(b), True)
+        assert told(heard, "replaced")[1]["cause"] == f"{node_of(b)}: it left"
+
+
+def test_a_spare_says_that_it_is_one_and_in_the_end_that_it_was_not_needed(heard: Any) -> None:
+    with HashStore() as store, handlers(2, store, 1, 1, max_restarts=0) as (a, b):
+        together([a.next_rendezvous])
+        coming = threading.Thread(target=lambda: together([b.next_rendezvous]))
+        coming.start()
+        until(lambda: told(heard, "spare"))
+        a.done()
+        coming.join()
+        (spare,), (done,), (closed,), (unused,) = (told(heard, e) for e in ("spare", "done", "closed", "unused"))
+        assert (spare["node"], spare["cause"]) == (node_of(b), "all seats are taken: max_nodes=1")
+        assert (done["node"], done["members_done"], done["of"]) == (node_of(a), 1, 1)
+        assert (closed["node"], closed["verdict"]) == (node_of(a), "succeeded")
+        assert closed["reason"] == "all workers have succeeded"
+        assert (unused["node"], unused["cause"]) == (node_of(b), "max_nodes=1, and 1 other nodes were members")
+        (warned,) = [r for r in heard.records if r.levelno == logging.WARNING]
+        assert "this node was a spare of the job 'job'" in warned.getMessage()
+        until(lambda: told(heard, "standing"))
+        assert told(heard, "standing")[0]["cause"] == f"closed by {node_of(a)}: all workers have succeeded"
+
+
+def test_a_lease_that_ends_is_told_once(heard: Any) -> None:
+    with HashStore() as store:
+        made = handler(store, 1, 1)
+        broken = Broken(StoreBackend(store, "job"))
+        made._part.holder.backend = broken
+        with made:
+            together([made.next_rendezvous])
+            broken.fault.thawed.clear()
+            until(lambda: made.standing() is Standing.LAPSED)
+            assert made.num_nodes_waiting() == 1
+            broken.fault.thawed.set()
+            (standing,) = told(heard, "standing")
+            assert standing["cause"] == "no heartbeat could be confirmed within the lease"
+
+
+def test_a_round_that_is_over_before_its_members_have_met_is_told(heard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, ends = Meeting.begin, iter([True])
+
+    def over(self: Meeting, *round_: Any) -> Any:
+        info = begin(self, *round_)
+        return None if next(ends, False) else info
+
+    monkeypatch.setattr(Meeting, "begin", over)
+    with HashStore() as store, handler(store, 1, 1) as alone:
+        agreed(together([alone.next_rendezvous]), 1)
+    assert [one["standing"] for one in told(heard, "broken")] == ["CURRENT"]
+
+
+def test_every_event_has_a_meaning_and_an_unknown_one_is_a_mistake() -> None:
+    said = Recorder("job", participant().node).said
+    with pytest.raises(AssertionError):
+        said("gone fishing")
+    tested = Path(__file__).read_text(encoding="utf-8")
+    assert [event for event in EVENTS if f'"{event}"' not in tested] == []
+
+
+class Kept(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+def test_torchs_consumers_get_torchs_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.distributed.elastic import events
+
+    kept = Kept()
+    monkeypatch.setitem(torch_handlers._log_handlers, "dynamic_rendezvous", kept)
+    monkeypatch.setattr(events, "_events_loggers", {})
+    logger = logging.getLogger("torchelastic-events-dynamic_rendezvous")
+    before = list(logger.handlers)
+    try:
+        Recorder("job", participant().node).said("joined", state(round=3, version=17), rank=1)
+    finally:
+        logger.handlers[:] = before
+    (event,) = [json.loads(text) for text in kept.texts]
+    assert (event["run_id"], event["rank"], event["node_state"]) == ("job", 1, "RUNNING")
+    assert '"round": 3' in event["message"] and '"version": 17' in event["message"]
+
+
+def test_without_a_listener_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    logging.getLogger("trystate.rendezvous").setLevel(logging.WARNING)
+    monkeypatch.setattr("trystate.impl.rendezvous.events.encode", lambda state: pytest.fail("a digest was computed"))
+    try:
+        Recorder("job", participant().node).said("joined", state())
+    finally:
+        logging.getLogger("trystate.rendezvous").setLevel(logging.NOTSET)

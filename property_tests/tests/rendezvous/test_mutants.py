@@ -1,0 +1,182 @@
+"""Every claim here can fail: a runtime with one mistake in it, and the test that must notice."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trystate.impl.rendezvous import bootstrap, driver, handler, holder, news, options, store_backend
+from trystate.impl.rendezvous.engine import Standing
+from trystate.impl.rendezvous.errors import RendezvousError
+from trystate.impl.store import HashStore
+from trystate.property_tests.support.rendezvous import nodes
+from trystate.property_tests.tests.agent import test_defects as test_agent_defects
+from trystate.property_tests.tests.rendezvous import test_defects as test_rendezvous_defects
+from trystate.property_tests.tests.rendezvous import test_driver, test_handlers, test_options, test_store_backend
+
+Test = Callable[[], object]
+
+
+def on_a_store(test: Callable[[HashStore], object]) -> Test:
+    def run() -> None:
+        with HashStore() as store:
+            test(store)
+
+    return run
+
+
+def forgets_that_a_key_may_be_gone(self: Any, data: bytes, over: bytes | None) -> bytes | None:
+    with self._connected() as (store, _):
+        return bytes(store.compare_set(self._state_key, over or b"", data))
+
+
+def gives_up_at_other_errors(self: Any) -> None:
+    try:
+        steps = self._engine.keep_alive(self._joined)
+        self._end = driver.run(steps, self._holder, patience=1e9, look=self._look)
+    except RendezvousError as error:
+        self._log(error)
+
+
+def takes_any_option(self: Any, config: Any) -> None:
+    self._config = config
+
+
+def waits_for_the_one_after(self: Any, known: int, seconds: float) -> None:
+    waits(self, known + 1, seconds)
+
+
+def shares_the_connection(store: Any) -> Any:
+    return store
+
+
+def closes_for_everybody(self: Any, reason: str, verdict: str = "") -> bool:
+    self._close(reason, anyway=True)
+    return True
+
+
+def serves_the_old_store_again(self: Any, joined: Any, current: Callable[[], bool]) -> Any:
+    kept, self._server = self._server, None
+    info = begin(self, joined, current)
+    if kept is not None and self._server is not None and info is not None:
+        self._server.close()
+        self._server = kept
+        assert info.bootstrap_store_info is not None
+        info.bootstrap_store_info.master_port = kept.port
+    return info
+
+
+begin, waits = bootstrap.Meeting.begin, news.Awaited.wait
+
+MUTANTS: dict[str, tuple[Any, str, Any, Test]] = {
+    "a write over nothing counts as lost to what was there": (
+        store_backend.StoreBackend, "write", forgets_that_a_key_may_be_gone,
+        test_store_backend.test_a_write_to_a_store_that_lost_its_contents_finds_nothing,
+    ),
+    "a lost server is not connected to again": (
+        store_backend.StoreBackend, "_disconnect", lambda self: None,
+        test_store_backend.test_a_server_that_is_gone_is_named_and_one_that_comes_back_is_found,
+    ),
+    "nobody is told": (
+        store_backend.StoreBackend, "tell", lambda self, news: None, on_a_store(lambda store: tells(store)),
+    ),
+    "the thread ends at what is no RendezvousError": (
+        driver.KeepAlive, "_beat", gives_up_at_other_errors,
+        on_a_store(lambda store: test_driver.test_no_exception_ends_the_beating(store, KeyError, Quiet())),
+    ),
+    "a lease never ends": (
+        driver.KeepAlive, "standing", lambda self: self._end or Standing.CURRENT,
+        on_a_store(test_driver.test_a_store_that_hangs_ends_the_lease_by_the_clock_alone),
+    ),
+    "whoever ends closes": (
+        handler.DynamicRendezvousHandler, "close", closes_for_everybody,
+        on_a_store(test_handlers.test_who_is_no_member_only_leaves),
+    ),
+    "whoever ends says nothing": (
+        handler._Part, "leave", lambda self, within: None,
+        on_a_store(test_handlers.test_who_leaves_is_missed_at_once),
+    ),
+    "a round begins before all are there": (
+        bootstrap, "_met", lambda store, joined: True,
+        on_a_store(test_handlers.test_a_member_that_dies_before_the_round_begins_holds_nobody_up),
+    ),
+    "a round has the store of the round before": (
+        bootstrap.Meeting, "begin", serves_the_old_store_again,
+        lambda: test_agent_defects.test_the_workers_of_a_round_never_see_what_those_before_left("trystate"),
+    ),
+    "time is what the wall clock shows": (
+        handler, "StateHolder", functools.partial(holder.StateHolder, clock=lambda: time.time()),
+        lambda: test_rendezvous_defects.test_a_wall_clock_that_steps_back_stops_no_heartbeats("trystate"),
+    ),
+    "options may be misspelt": (
+        options._Said, "__init__", takes_any_option,
+        lambda: test_options.test_what_is_unknown_is_refused_with_what_was_meant("xyz", ""),
+    ),
+    "news is waited for that is told after the next one": (
+        news.Awaited, "wait", waits_for_the_one_after, on_a_store(lambda store: told_before(store)),
+    ),
+    "a wait goes on though somebody ends it": (
+        store_backend.StoreBackend, "interrupt", lambda self: self._ended.set(),
+        on_a_store(test_driver.test_a_thread_that_waits_stops_at_once),
+    ),
+    "all use one connection": (
+        store_backend, "connection", shares_the_connection, lambda: closing_one_leaves_the_others(),
+    ),
+}  # fmt: skip
+
+
+class Quiet:
+    records: tuple[Any, ...] = ()
+
+
+def tells(store: HashStore) -> None:
+    made = holder.StateHolder(store_backend.StoreBackend(store, "job"))
+    test_driver.test_only_a_won_write_that_has_news_tells(store, made)
+    made.close()
+
+
+def told_before(store: HashStore) -> None:
+    one = store_backend.StoreBackend(store, "job")
+    one.tell(1)
+    waited = nodes.together([lambda: one.wait(0, 60.0)])
+    one.close()
+    assert waited == [None]
+
+
+def closing_one_leaves_the_others() -> None:
+    with HashStore() as store:
+        one, two = store_backend.StoreBackend(store, "job"), store_backend.StoreBackend(store, "job")
+        one.read(), two.read()
+        assert one._own is not None and two._own is not None and one._own[0] is not two._own[0]
+        one.close()
+        two.close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim that fails must not take its time."""
+    monkeypatch.setattr(nodes, "SECONDS", 3.0)
+    monkeypatch.setitem(nodes.QUICK, "join_timeout", 2)
+    monkeypatch.setattr(nodes.until, "__defaults__", (3.0,))
+    monkeypatch.setattr(nodes.together, "__defaults__", (3.0,))
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mistake_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    owner, attribute, mistake, test = MUTANTS[name]
+    monkeypatch.setattr(owner, attribute, mistake)
+    with pytest.raises((Exception, pytest.fail.Exception)) as noticed:
+        test()
+    monkeypatch.undo()
+    assert not isinstance(noticed.value, AttributeError | NameError | TypeError), "the mistake itself is out of date"
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_without_the_mistake_there_is_nothing_to_notice(name: str) -> None:
+    MUTANTS[name][3]()

@@ -1,0 +1,397 @@
+"""A check that cannot fail is worth nothing: every planted mistake, in torch or in the model, is caught.
+
+Each case names the mistake and what has to catch it; nothing else may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
+from trystate.model.checker.check import check
+from trystate.model.checker.verdicts import Status
+from trystate.model.errors import DeclarationError
+from trystate.model.language import DecisionTable, Expr, Row, SymbolicState
+from trystate.model.rendezvous.claims import Rendezvous
+from trystate.model.rendezvous.holder import Holders, Token
+from trystate.model.rendezvous.operators import OPERATORS
+from trystate.model.rendezvous.vocabulary import Action, Edition, Heartbeat, Membership, Raised
+from trystate.property_tests.adapters.torch_rendezvous import simulation as sim
+from trystate.property_tests.adapters.torch_rendezvous.contexts import TORCH_OPERATORS, Observed, compare, observe
+from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
+from trystate.property_tests.harness.paths import replay_every_edge
+from trystate.property_tests.support.mutations import Mistake
+
+TABLES = OPERATORS[Edition.TORCH]
+
+
+def named(mistakes: tuple[Mistake, ...]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("mistake", mistakes, ids=lambda m: m.name)
+
+
+# ---- torch's operators, by the contexts
+
+JOIN, EXIT, CLOSE, BEAT = (
+    (cls, "__call__")
+    for cls in (dr._RendezvousJoinOp, dr._RendezvousExitOp, dr._RendezvousCloseOp, dr._RendezvousKeepAliveOp)
+)
+# fmt: off
+OPERATOR_MISTAKES = (
+    Mistake("join ignores closed", *JOIN, "if state.closed:", "if False:"),
+    Mistake("join of a closed spare is an error", *JOIN, "raise RendezvousGracefulExitError(msg)",
+            "return _Action.ERROR_CLOSED"),
+    Mistake("join wants more than a quorum", *JOIN, ">= ctx.settings.min_nodes", "> ctx.settings.min_nodes"),
+    Mistake("join completes an overfull round", *JOIN, "<= ctx.settings.max_nodes", "<= 99"),
+    Mistake("join takes nothing back", *JOIN, "rollback_period = 5", "rollback_period = -1"),
+    Mistake("join has less time to take back", *JOIN, "now <= deadline + rollback_period",
+            "now < deadline + rollback_period"),
+    Mistake("join is late too early", *JOIN, "now > deadline:", "now >= deadline:"),
+    Mistake("join waits instead of standing by", *JOIN, "return _Action.ADD_TO_REDUNDANCY_LIST",
+            "return _Action.ADD_TO_WAIT_LIST"),
+    Mistake("join stands by twice", *JOIN, "and ctx.node not in state.wait_list", ""),
+    Mistake("join keeps a spare of an overfull round", *JOIN, "len(state.participants) == ctx.settings.max_nodes",
+            "len(state.participants) >= ctx.settings.max_nodes"),
+    Mistake("join ends the last call too early", *JOIN, "state.deadline < datetime", "state.deadline <= datetime"),
+    Mistake("join finishes as an outsider", *JOIN, "if state.complete and is_participant:", "if state.complete:"),
+    Mistake("exit ignores its deadline", *EXIT, "if time.monotonic() > deadline:", "if False:"),
+    Mistake("exit does not look at who takes part", *EXIT, "if ctx.node in ctx.state.participants:", "if True:"),
+    Mistake("close closes twice", *CLOSE, "if ctx.state.closed:", "if False:"),
+    Mistake("close is late too early", *CLOSE, "> deadline", ">= deadline"),
+    Mistake("keep-alive ignores its deadline", *BEAT, "if time.monotonic() > deadline:", "if False:"),
+    Mistake("a heartbeat is due too late", dr, "_should_keep_alive", "last_heartbeat <= ", "last_heartbeat < "),
+    Mistake("a heartbeat is due where there is none", dr, "_should_keep_alive", "return False", "return True"),
+)
+# fmt: on
+
+
+@named(OPERATOR_MISTAKES)
+def test_a_mistake_in_an_operator_is_caught_by_the_contexts(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake.plant(monkeypatch)
+    operators = dict(TORCH_OPERATORS)
+    if mistake.owner is not dr:
+        operators = {name: op for name, op in operators.items() if isinstance(op, mistake.owner)}
+    seen = observe(TABLES, operators, settings=((1, 1), (2, 3)))
+    assert any(compare(TABLES[name], seen[name]).disagreements for name in operators)
+
+
+# ---- torch's executors and state holders, by the edges
+
+EXECUTOR, HOLDER = dr._DistributedRendezvousOpExecutor, dr._BackendRendezvousStateHolder
+# fmt: off
+EXECUTOR_MISTAKES = (
+    Mistake("ranks in reverse", EXECUTOR, "_mark_rendezvous_complete", "sorted(state.participants)",
+            "sorted(state.participants, reverse=True)"),
+    Mistake("completing keeps the deadline", EXECUTOR, "_mark_rendezvous_complete", "state.deadline = None", "pass"),
+    Mistake("a full round is not completed", EXECUTOR, "_add_to_participants", "self._mark_rendezvous_complete()",
+            "pass"),
+    Mistake("joining forgets the heartbeat", EXECUTOR, "_add_to_participants", "self._keep_alive()", "pass"),
+    Mistake("a beat is not written", EXECUTOR, "_keep_alive",
+            "self._state.last_heartbeats[self._node] = datetime.now(timezone.utc)", "pass"),
+    Mistake("a change is not marked dirty", EXECUTOR, "run", "self._state_holder.mark_dirty()", "pass"),
+    Mistake("polling does not wait", EXECUTOR, "run", "_delay(seconds=1)", "pass"),
+    Mistake("a lost write is told as won", HOLDER, "sync", "state_bits, token, has_set = set_response",
+            "state_bits, token, _ = set_response; has_set = True"),
+    Mistake("a written copy stays dirty", HOLDER, "sync", "self._dirty = False", "pass"),
+    Mistake("a token is kept", HOLDER, "sync", "self._token = token", "self._token = self._token or token"),
+    Mistake("the cache is never used", HOLDER, "sync", "if self._cache_duration > 0:", "if False:"),
+    Mistake("the dead are not dropped", HOLDER, "_sanitize", "if last_heartbeat < expire_time", "if False", ("crash",)),
+    Mistake("the dead keep their heartbeat", HOLDER, "_sanitize", "del state.last_heartbeats[dead_node]", "pass",
+            ("crash",)),
+    Mistake("dropping the dead forgets the epilogue", HOLDER, "_sanitize", "if participant_removed:", "if False:",
+            ("crash",), 1),
+    Mistake("leaving keeps the deadline", dr, "_remove_participant_epilogue", "state.deadline = None", "pass",
+            ("join_timeout",), 1),
+    Mistake("an emptied round is not replaced", dr, "_remove_participant_epilogue", "state.round += 1", "pass",
+            ("worker_failure",)),
+    Mistake("leaving keeps the heartbeat", EXECUTOR, "_remove_from_participants",
+            "del state.last_heartbeats[self._node]", "pass", ("worker_failure",)),
+    Mistake("closing does nothing", EXECUTOR, "_mark_rendezvous_closed", "self._state.closed = True", "pass",
+            ("job_end",)),
+    Mistake("every write wins", sim.Backend, "set_state", "if (token or 0) == self.version:", "if True:"),
+    Mistake("a write keeps the version", sim.Backend, "set_state", "self.version += 1", "pass"),
+)
+# fmt: on
+
+
+def edges_disagree(cls: type[Holders], min_nodes: int, faults: tuple[str, ...]) -> bool:
+    system = cls(node=2, min_nodes=min_nodes, max_nodes=2, rounds=2, edition="torch", faults=faults)
+    with TorchHolders(system) as subject:
+        return bool(replay_every_edge(system, subject, refusals=True, repeats=False, stop_after=1).disagreements)
+
+
+@named(EXECUTOR_MISTAKES)
+def test_a_mistake_in_an_executor_is_caught_by_the_edges(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake.plant(monkeypatch)
+    assert edges_disagree(Holders, mistake.min_nodes, mistake.faults)
+
+
+# ---- the tables, by their audit or by the contexts
+
+
+@cache
+def answers() -> dict[str, Observed]:
+    return observe(TABLES)
+
+
+def caught_by(table: DecisionTable, rows: tuple[Row, ...]) -> str:
+    """What catches a table with other rows: its audit, the contexts, or nothing."""
+    try:
+        changed = DecisionTable(table.name, atoms=table.atoms, rows=rows, impossible=table.impossible)
+    except DeclarationError as error:
+        assert " has a hole: " in str(error) or " is dead: " in str(error)
+        return "audit"
+    compared = compare(changed, answers()[table.name])
+    return "contexts" if compared.disagreements else "nothing"
+
+
+def rows_of_tables() -> Iterator[Any]:
+    for name, table in TABLES.items():
+        for k in range(len(table.rows)):
+            yield pytest.param(table, k, id=f"{name} row {k + 1}")
+
+
+every_row = pytest.mark.parametrize(("table", "k"), list(rows_of_tables()))
+
+
+@every_row
+def test_a_deleted_row_is_caught(table: DecisionTable, k: int) -> None:
+    last = k == len(table.rows) - 1  # which leaves a hole
+    assert caught_by(table, table.rows[:k] + table.rows[k + 1 :]) == ("audit" if last else "contexts")
+
+
+@every_row
+def test_every_other_outcome_of_a_row_is_caught(table: DecisionTable, k: int) -> None:
+    for outcome in (*Action, *Raised):
+        if outcome is not table.rows[k].then:
+            changed = Row(table.rows[k].when, outcome)
+            assert caught_by(table, (*table.rows[:k], changed, *table.rows[k + 1 :])) == "contexts", outcome
+
+
+@every_row
+def test_a_row_with_one_condition_less_or_negated_is_caught(table: DecisionTable, k: int) -> None:
+    here = table.rows[k]
+    for atom, value in here.when.items():
+        rest = {name: v for name, v in here.when.items() if name != atom}
+        for when in (rest, {**rest, atom: not value}):
+            caught = caught_by(table, (*table.rows[:k], Row(when, here.then), *table.rows[k + 1 :]))
+            redundant = not value_matters(table, k, atom)
+            assert (caught == "nothing") == (redundant and when is rest), (atom, when)
+
+
+def value_matters(table: DecisionTable, k: int, atom: str) -> bool:
+    """Is there a valuation that gets to row k and is turned away by this atom alone?"""
+    rest = {name: v for name, v in table.rows[k].when.items() if name != atom}
+    return any(
+        table.winner(v) > k and Row(rest, table.rows[k].then).matches(v)
+        and table.decide(v) is not table.rows[k].then
+        for v in table.valuations()
+    )  # fmt: skip
+
+
+SWAPS = [
+    pytest.param(table, one, other, id=f"{name} rows {one + 1} and {other + 1}")
+    for name, table in TABLES.items()
+    for one, other in table.audit.order_dependent
+]
+
+
+@pytest.mark.parametrize(("table", "one", "other"), SWAPS)
+def test_two_swapped_rows_whose_order_matters_are_caught(table: DecisionTable, one: int, other: int) -> None:
+    rows = list(table.rows)
+    rows[one], rows[other] = rows[other], rows[one]
+    assert caught_by(table, tuple(rows)) in ("audit", "contexts")
+
+
+# ---- the finer system, by the edges
+
+
+class NoEpilogue(Holders):
+    """Dropping the dead leaves the round as it is."""
+
+    def removal_epilogue(self, s: Any, node: Expr, removed: Any) -> None:
+        if removed is True:
+            super().removal_epilogue(s, node, removed)
+
+
+class KeepsTheRound(Holders):
+    """An emptied round gets no successor."""
+
+    def next_round(self, number: Expr) -> Any:
+        return number
+
+
+class NoStamp(Holders):
+    """Joining and beating write no time."""
+
+    def copy_stamp(self, s: Any, copy: Any, node: Expr) -> None:
+        s.stamped[node] = True
+
+
+class ReversedRanks(Holders):
+    """Ranks count down."""
+
+    def count_below(self, s: Any, node: Expr) -> Any:
+        return self.participants(s) - 1 - super().count_below(s, node)
+
+
+class SurvivingTokens(Holders):
+    """A refused write leaves its token behind."""
+
+    def load(self, s: Any, node: Expr) -> None:
+        super().load(s, node)
+        s.token[node] = Token.PREVIOUS
+
+
+class KeptHeartbeat(Holders):
+    """Whoever leaves keeps a heartbeat."""
+
+    def copy_unlist(self, copy: Any, node: Expr) -> None:
+        copy.member[node] = Membership.OUTSIDE
+        copy.rank[node] = 0
+
+
+class BytesDiffer(Holders):
+    """A write that lost is never taken for won."""
+
+    def _same_bytes(self, s: Any, node: Expr) -> Any:
+        return super()._same_bytes(s, node) & (s.round != s.round)
+
+
+HOLDER_MISTAKES: tuple[tuple[type[Holders], int, tuple[str, ...]], ...] = (
+    (NoEpilogue, 1, ("crash",)),
+    (KeepsTheRound, 2, ("worker_failure",)),
+    (NoStamp, 2, ()),
+    (ReversedRanks, 2, ()),
+    (SurvivingTokens, 2, ()),
+    (KeptHeartbeat, 2, ("worker_failure",)),
+    (BytesDiffer, 1, ("job_end",)),
+)
+
+
+@pytest.mark.parametrize("case", HOLDER_MISTAKES, ids=lambda case: case[0].__name__)
+def test_a_mistake_in_the_finer_system_is_caught_by_the_edges(
+    case: tuple[type[Holders], int, tuple[str, ...]],
+) -> None:
+    assert edges_disagree(*case)
+
+
+# ---- the coarser system, by a property, or by the moves that its steps claim
+
+
+class SweepsWithoutEpilogue(Rendezvous):
+    """Dropping the dead leaves the round as it is."""
+
+    def removal_epilogue(self, s: SymbolicState, node: Expr, removed: Any) -> None:
+        if removed is True:
+            super().removal_epilogue(s, node, removed)
+
+
+class NoLastCall(Rendezvous):
+    """Reaching min sets no deadline."""
+
+    def min_of(self, s: SymbolicState, node: Expr) -> Any:
+        return super().min_of(s, node) + 1
+
+
+class ForgetsNothing(Rendezvous):
+    """What nodes returned with outlives the round, and so does its master."""
+
+    def forget_returns(self, s: SymbolicState, replaced: Any) -> None:
+        pass
+
+
+class OneRank(Rendezvous):
+    """Everybody is first."""
+
+    def count_below(self, s: SymbolicState, node: Expr) -> Any:
+        return super().count_below(s, node) - super().count_below(s, node)
+
+
+class KeepsTheDeadline(Rendezvous):
+    """Completing a round leaves its deadline."""
+
+    def assign_ranks(self, s: SymbolicState, done: Any) -> None:
+        before = s.fork()
+        super().assign_ranks(s, done)
+        s.deadline = before.deadline
+
+
+class DropsTheDue(Rendezvous):
+    """A heartbeat that is only due passes for expired."""
+
+    def expired_for(self, s: SymbolicState, observer: Expr, node: Expr) -> Any:
+        return super().expired_for(s, observer, node) | (s.hb[node] == Heartbeat.DUE)
+
+
+class KeepsTheHeartbeat(Rendezvous):
+    """Whoever leaves keeps a heartbeat."""
+
+    def unlist(self, s: SymbolicState, node: Expr) -> None:
+        s.member[node] = Membership.OUTSIDE
+        s.rank[node] = 0
+
+
+class Reopens(Rendezvous):
+    """A beat opens what was closed."""
+
+    def stamp(self, s: SymbolicState, node: Expr) -> None:
+        super().stamp(s, node)
+        s.closed = False
+
+
+class NobodyBeats(Rendezvous):
+    """No heartbeat is ever due."""
+
+    def beat_due(self, s: SymbolicState, node: Expr) -> Any:
+        return super().beat_due(s, node) & (s.hb[node] == Heartbeat.NONE)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A mistake in the coarser system, the size at which it shows, and the property that it violates there.
+
+    Without a property it moves a machine in a way that the step does not claim.
+    """
+
+    cls: type[Rendezvous]
+    size: str
+    caught_by: str
+    faults: tuple[str, ...] = ()
+    edition: str = "torch"
+
+    def build(self, cls: type[Rendezvous]) -> Rendezvous:
+        nodes, low, high = map(int, self.size.split())
+        return cls(node=nodes, min_nodes=low, max_nodes=high, edition=self.edition, faults=self.faults)
+
+
+CLAIMS = "claims"
+RENDEZVOUS_MISTAKES = (
+    Wrong(SweepsWithoutEpilogue, "2 1 2", "at_least_min", ("crash",)),
+    Wrong(NoLastCall, "2 1 2", "enough_nodes_complete_a_round", ("crash",)),
+    Wrong(NoLastCall, "3 2 3", "deadline_iff_last_call"),
+    Wrong(ForgetsNothing, "3 2 2", "agree_on_master", ("worker_failure",), "seed"),
+    Wrong(OneRank, "2 2 2", "ranks_are_ordered"),
+    Wrong(KeepsTheDeadline, "2 2 2", "deadline_iff_last_call"),
+    Wrong(DropsTheDue, "2 2 2", CLAIMS),
+    Wrong(KeepsTheHeartbeat, "2 2 2", CLAIMS, ("worker_failure",)),
+    Wrong(Reopens, "2 2 2", CLAIMS, ("job_end",)),
+    Wrong(NobodyBeats, "2 2 2", "deadlock_freedom"),
+)
+
+
+@pytest.mark.parametrize("wrong", RENDEZVOUS_MISTAKES, ids=lambda w: f"{w.cls.__name__} by {w.caught_by}")
+def test_a_mistake_in_the_coarser_system_is_caught_by_the_checker(wrong: Wrong) -> None:
+    if wrong.caught_by == CLAIMS:
+        assert check(wrong.build(Rendezvous)).exploration.complete
+        with pytest.raises(DeclarationError, match="in a way that it does not claim"):
+            check(wrong.build(wrong.cls))
+        return
+    right, caught = (
+        {v.property.name: v.status for v in check(wrong.build(cls)).verdicts} for cls in (Rendezvous, wrong.cls)
+    )
+    assert right[wrong.caught_by] is Status.HOLDS
+    assert caught[wrong.caught_by] is Status.VIOLATED

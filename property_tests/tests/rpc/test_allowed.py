@@ -1,0 +1,171 @@
+"""Which functions another worker may call: by default the program's own and torch's operators, and no other."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import os
+import pkgutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import numpy
+import pytest
+import torch
+from trystate.impl.rpc import FunctionSet, NotAllowed, Options
+from trystate.impl.rpc.allowed import DEFAULT, SERVICES, Modules, check_name
+from trystate.impl.rpc.functions import find, name_of
+from trystate.model.errors import UsageError
+from trystate.property_tests.support.rpc import functions as f
+from trystate.property_tests.support.rpc.worlds import world
+
+LIMIT = 512
+system = os.system  # imported by this module, and so by the program
+
+
+def offered(function: Any) -> Any:
+    return function
+
+
+OPERATORS = [
+    torch.add, torch.ones, torch.tensor, torch.einsum, torch.Tensor.add, torch.Tensor.norm, torch.linalg.inv,
+    torch.fft.fft, torch.special.erf, torch.nn.functional.relu, torch.nn.functional.linear, torch.sparse.mm,
+    torch.nn.init.zeros_, torch.nn.Linear,
+]  # fmt: skip
+OTHERS = [
+    os.system, os.remove, os.path.join, subprocess.run, subprocess.Popen, eval, exec, open, __import__, getattr,
+    torch.load, torch.save, torch.hub.load, torch.from_file, torch.import_ir_module, torch.set_num_threads,
+    torch.ops.load_library, torch.compile, numpy.load, hypothesis.find, pytest.main,
+]  # fmt: skip
+
+
+def name_of_any(function: Any) -> str:
+    """The name that a hostile worker would send, which asks nobody whether there is one."""
+    home = getattr(function, "__module__", None) or builtins.__name__
+    return f"{home}:{getattr(function, '__qualname__', None) or function.__name__}"
+
+
+@pytest.mark.parametrize("function", [*OPERATORS, f.add, f.Counter, offered], ids=name_of_any)
+def test_the_default_allows_the_program_and_operators(function: Any) -> None:
+    assert find(name_of(function), DEFAULT, LIMIT) == function
+
+
+@pytest.mark.parametrize("function", OTHERS, ids=name_of_any)
+def test_the_default_allows_nothing_else(function: Any) -> None:
+    for name in {name_of_any(function), f"torch:{function.__name__}"}:
+        with pytest.raises(NotAllowed, match=r"may not be called here|is not to be found here"):
+            find(name, DEFAULT, LIMIT)
+
+
+@pytest.mark.parametrize("name", [
+    f"{__name__}:system", f"{__name__}:os.system", f"{__name__}:subprocess.run", "__main__:__builtins__.eval",
+    "torch:serialization.load", "torch:os.system", "torch:hub.load", "torch:classes",
+    "torch.nn.modules.module:register_module_forward_hook", "torch._C:Node", "torch._C:TensorBase.__reduce_ex__",
+    "trystate.impl.rpc.allowed:sys.exit",
+])  # fmt: skip
+def test_no_way_round_leads_to_another_function(name: str) -> None:
+    with pytest.raises(NotAllowed):
+        find(name, DEFAULT, LIMIT)
+
+
+def test_no_module_of_python_is_the_programs() -> None:
+    """Its own tests are no part of sys.stdlib_module_names, and can run anything."""
+    places = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    names = {each.name for each in pkgutil.iter_modules([*places, *(f"{place}/lib-dynload" for place in places)])}
+    assert {"test", "_testcapi", "os"} <= names
+    for name in (*names, "test.support.script_helper", "torch.utils.cpp_extension", "trystate.impl.agent.leash"):
+        with pytest.raises(NotAllowed, match="may not be called here"):
+            check_name(f"{name}:main", (FunctionSet.PROGRAM,))
+
+
+def test_packages_of_ours_and_torchs_are_not_the_programs_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install -e` and `--target` put them beside a program's own modules."""
+    spec = importlib.util.spec_from_file_location("torch", "/opt/libraries/torch/__init__.py")
+    monkeypatch.setattr(torch, "__spec__", spec)
+    for name in ("torch.serialization:load", "trystate.impl.agent.leash:main"):
+        with pytest.raises(NotAllowed, match="may not be called here"):
+            find(name, DEFAULT, LIMIT)
+
+
+class Kept(dict[str, int]):
+    """A value of the program, with methods of its own and one that it has from Python."""
+
+    run = os.system
+
+    def twice(self, number: int) -> int:
+        return 2 * number
+
+
+def test_methods_of_values_are_judged_as_functions_are(tmp_path: Path) -> None:
+    path = str(tmp_path / "made")
+    with world(2) as calls:
+        tensor = calls[0].remote(1, torch.ones, (4,), None, None)
+        assert tensor.rpc_sync().add(1).tolist() == [2.0] * 4
+        with pytest.raises(NotAllowed, match=r"'numpy:ndarray\.tofile' may not be called here"):
+            tensor.remote().numpy().rpc_sync().tofile(path)
+        with pytest.raises(NotAllowed, match=r"'torch\.storage:UntypedStorage\.from_file' may"):
+            tensor.remote().untyped_storage().rpc_sync().from_file(path)
+        module = calls[0].remote(1, torch.nn.Linear, (2, 3), None, None)
+        assert module.rpc_sync().forward(torch.ones(2)).shape == (3,)
+        module.rpc_sync().zero_grad()
+        kept = calls[0].remote(1, Kept, (), None, None)
+        assert kept.rpc_sync().twice(2) == 4
+        with pytest.raises(NotAllowed, match=r"'posix:Kept\.run' may not be called here"):
+            kept.rpc_sync().run(f"touch {path}")
+        plain = calls[0].remote(1, offered, ({"a": 1},), None, None)
+        assert plain.rpc_sync().get("a") == 1
+    assert not Path(path).exists()
+
+
+def test_a_refused_module_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import runs code: the name is judged first."""
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "installed_elsewhere.py").write_text("def serve(): return 1\n")
+    monkeypatch.syspath_prepend(str(installed))
+    with pytest.raises(NotAllowed, match=r"'installed_elsewhere',\)\) on this worker"):
+        find("installed_elsewhere:serve", DEFAULT, LIMIT)
+    assert "installed_elsewhere" not in sys.modules
+    assert find("installed_elsewhere:serve", (*DEFAULT, "installed_elsewhere"), LIMIT)() == 1
+
+
+def test_the_text_of_a_refusal_is_the_option_that_allows_it() -> None:
+    with pytest.raises(NotAllowed) as caught:
+        find("json:loads", ("mine",), LIMIT)
+    assert "Options(modules=('mine', 'json',)) on this worker, or 'json:loads' for this function alone" in str(
+        caught.value
+    )
+    for modules in (("mine", "json"), ("json:loads",), (FunctionSet.ANY,)):
+        assert find("json:loads", modules, LIMIT)("[1]") == [1]
+    with pytest.raises(NotAllowed):
+        find("json:dumps", ("json:loads",), LIMIT)
+
+
+def test_a_peer_cannot_run_a_command_by_default(tmp_path: Path) -> None:
+    """On real connections."""
+    made = tmp_path / "made"
+    with world(2) as calls:
+        with pytest.raises(NotAllowed, match="'posix:system' may not be called here"):
+            calls[0].sync(1, os.system, (f"touch {made}",), None, None)
+        with pytest.raises(NotAllowed, match="'posix:system' may not be called here"):
+            calls[0].sync(1, f.applied, (os.system, f"touch {made}"), None, None)
+    assert not made.exists()
+    with world(2, Options(modules=(FunctionSet.ANY,), arena_bytes=0)) as calls:
+        assert calls[0].sync(1, os.system, (f"touch {made}",), None, None) == 0
+    assert made.exists()
+
+
+@pytest.mark.parametrize("modules", [None, "mine", ["mine"], (1,)])
+def test_what_is_no_tuple_of_modules_is_refused(modules: Any) -> None:
+    with pytest.raises(UsageError, match=r"modules is .*: give a tuple .*\(FunctionSet.ANY,\) allows"):
+        Options(modules=modules)
+
+
+@pytest.mark.parametrize("modules", [DEFAULT, ("mine",), ()])
+def test_the_parts_of_an_optimizer_may_always_be_called(modules: Modules) -> None:
+    for name in SERVICES:
+        assert callable(find(name, modules, LIMIT))

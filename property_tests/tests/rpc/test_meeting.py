@@ -1,0 +1,133 @@
+"""How workers meet: at which door, by which secret, and what strangers can do to them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from trystate.impl.rpc import Options, RpcError, directory, handshake
+from trystate.impl.rpc import calls as api
+from trystate.impl.store import HashStore
+from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS
+
+
+@pytest.fixture
+def store() -> Iterator[HashStore]:
+    store = HashStore()
+    yield store
+    store.close()
+
+
+def meet(store: HashStore, secrets: list[bytes | None], names: list[str], seconds: float) -> list[str]:
+    """What came of a meeting of workers in threads of this process."""
+    found = [""] * len(names)
+
+    def come(rank: int) -> None:
+        options = Options(init_timeout=seconds, secret=secrets[rank])
+        try:
+            agent, _ = api._connected(
+                names[rank], rank, len(names), store, "127.0.0.1", options, time.monotonic() + seconds
+            )
+        except RpcError as error:
+            found[rank] = f"{type(error).__name__}: {error}"
+        else:
+            agent.start()
+            agent.close("met")
+
+    threads = [threading.Thread(target=come, args=(rank,)) for rank in range(len(names))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_only_who_knows_the_secret_is_let_in(store: HashStore) -> None:
+    assert meet(store, [b"one", b"one"], ["a", "b"], PATIENCE_SECONDS) == ["", ""]
+    refused = meet(HashStore(), [b"one", b"two"], ["a", "b"], 1.0)
+    assert "does not know the group's secret" in refused[1] and "RpcTimeout" in refused[0]
+
+
+def test_two_of_one_name_are_told(store: HashStore) -> None:
+    assert all("both named 'a'" in said for said in meet(store, [None] * 2, ["a", "a"], PATIENCE_SECONDS))
+
+
+@pytest.fixture
+def strangers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[socket.socket]]:
+    """Some who call by TCP before anybody else can: one says nothing, one too much, one half of what it should."""
+    opened, strangers = handshake.Listeners.open, list[socket.socket]()
+
+    def open_to_all(host: str) -> Any:
+        listeners = opened(host)
+        for noise in (b"", b"GET / HTTP/1.1\r\n" * 9, handshake.HELLO.pack(handshake.MAGIC, 1, bytes(32))):
+            strangers.append(socket.create_connection(listeners.tcp.getsockname()))
+            strangers[-1].sendall(noise)
+        return listeners
+
+    monkeypatch.setattr(handshake.Listeners, "open", open_to_all)
+    yield strangers
+    for stranger in strangers:
+        stranger.close()
+
+
+def greeters() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("rpc greeting")]
+
+
+def test_strangers_at_the_door_keep_nobody_out(
+    monkeypatch: pytest.MonkeyPatch, store: HashStore, strangers: list[socket.socket]
+) -> None:
+    """However long they may take; and they are cut off as soon as all are there."""
+    monkeypatch.setattr(handshake, "GREETING_SECONDS", 1e6)
+    monkeypatch.setattr(handshake, "machine", str)  # nobody can come by the local socket
+    assert meet(store, [None] * 3, ["a", "b", "c"], PATIENCE_SECONDS) == [""] * 3
+    assert len(strangers) == 9 and not greeters()
+
+
+def test_when_more_strangers_come_than_are_greeted_at_once_the_next_waits_until_one_is_thrown_out(
+    monkeypatch: pytest.MonkeyPatch, store: HashStore, strangers: list[socket.socket]
+) -> None:
+    monkeypatch.setattr(handshake, "GREETINGS_MAX", 1)
+    monkeypatch.setattr(handshake, "GREETING_SECONDS", 0.05)
+    monkeypatch.setattr(handshake, "machine", str)
+    assert meet(store, [None] * 2, ["a", "b"], PATIENCE_SECONDS) == ["", ""]
+
+
+def test_on_one_machine_nobody_comes_in_by_tcp(
+    monkeypatch: pytest.MonkeyPatch, store: HashStore, strangers: list[socket.socket]
+) -> None:
+    families, greet = [], handshake.Meeting._greet
+
+    def seen(self: handshake.Meeting, sock: socket.socket, found: Any) -> None:
+        families.append(sock.family)
+        greet(self, sock, found)
+
+    monkeypatch.setattr(handshake.Meeting, "_greet", seen)
+    assert meet(store, [None] * 2, ["a", "b"], PATIENCE_SECONDS) == ["", ""]
+    assert families == [socket.AF_UNIX]
+
+
+def test_a_greeting_has_one_deadline_however_it_drips() -> None:
+    one, other = socket.socketpair()
+
+    def drip() -> None:
+        for _ in range(handshake.HELLO.size):
+            other.sendall(b"t")
+            time.sleep(0.02)
+
+    dripping = threading.Thread(target=drip)
+    with one, other:
+        dripping.start()
+        with pytest.raises(TimeoutError):
+            handshake._exactly(one, handshake.HELLO.size, time.monotonic() + 0.2)
+        dripping.join()
+
+
+def test_an_entry_of_somebody_else_is_refused(store: HashStore) -> None:
+    store.set("worker/0", "not ours")
+    with pytest.raises(RpcError, match="is none of ours"):
+        directory.gather(store, 1, time.monotonic() + PATIENCE_SECONDS, PATIENCE_SECONDS)

@@ -1,0 +1,302 @@
+"""RRefs: what they refer to is there as long as anybody holds one, and gone when nobody does, on all workers."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import pickle
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from trystate.impl.rpc import (
+    FrameRefused,
+    Limits,
+    NotAllowed,
+    Options,
+    PeerLost,
+    RemoteError,
+    RpcError,
+    RpcTimeout,
+    RRef,
+    RRefGone,
+)
+from trystate.impl.rpc import references as tables
+from trystate.impl.rpc.invocations import Invocations
+from trystate.impl.rpc.references import Fork, Happened, References
+from trystate.property_tests.support.rpc import functions as f
+from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, WORLD, eventually, world
+
+A, B, C = range(3)
+NOTHING = {"owned": 0, "held": 0, "passed": 0}
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[list[Invocations]]:
+    with world(3) as calls:
+        yield calls
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "three" in request.fixturenames:
+        f.KEPT.clear()
+        assert all_gone(), [calls.references.counts() for calls in WORLD]
+
+
+def all_gone() -> bool:
+    looks = itertools.count()
+
+    def look() -> bool:
+        if next(looks) == 5:
+            gc.collect()  # what the exceptions that a test expects hold in cycles
+        return all(calls.references.counts() == NOTHING for calls in WORLD)
+
+    return eventually(look)
+
+
+def own(calls: Invocations, value: Any) -> RRef[Any]:
+    owned = calls.references.own()
+    owned.set(value)
+    return RRef._of(owned, calls)
+
+
+def test_a_value_stays_where_it_is_made_and_its_methods_run_there(three: list[Invocations]) -> None:
+    rref = three[A].remote(B, f.Counter, (5,), None, None)
+    assert (rref.owner_name(), rref.owner().id, rref.is_owner()) == ("B", B, False)
+    assert rref.rpc_sync().add() == 6 and rref.rpc_async().add(4).wait() == 10
+    assert rref.remote().add(2).to_here() == 12 and rref.confirmed_by_owner()
+    assert rref.rpc_sync().scaled(torch.ones(2)).tolist() == [12, 12]
+    with pytest.raises(NotAllowed, match="begin with '_'"):
+        rref.rpc_sync()._secret()
+    with pytest.raises(RpcError, match=r"local_value\(\) is the owner's, worker 'B'"):
+        rref.local_value()
+    with pytest.raises(NotAllowed, match=r"Counter is not sent: give Options\(allowed="):
+        rref.to_here()
+    assert eventually(lambda: three[A].references.counts() == {"owned": 0, "held": 1, "passed": 0})
+    assert eventually(lambda: three[B].references.counts()["owned"] == 1)  # that of `remote().add` is gone
+
+
+def test_a_worker_refers_to_itself(three: list[Invocations]) -> None:
+    rref = three[A].remote(A, f.Counter, (5,), None, None)
+    assert rref.is_owner() and rref.local_value().add() == 6 and rref.to_here() is rref.local_value()
+    assert rref.rpc_sync().add() == 7
+    assert three[B].sync(A, f.use, (own(three[B], f.Counter(1)), 2), None, None) == 3
+
+
+def test_what_fails_to_be_made_raises_where_it_is_fetched(three: list[Invocations]) -> None:
+    for to in (A, B):
+        rref = three[A].remote(to, f.raise_value, ("no value",), None, None)
+        with pytest.raises(ValueError, match="no value"):
+            rref.to_here()
+    with pytest.raises(ValueError, match="no value"):
+        three[A].remote(B, f.raise_value, ("no value",), None, None).rpc_sync().add()
+
+
+def test_waiting_for_a_value_ends_at_the_timeout(three: list[Invocations]) -> None:
+    f.GATE.clear()
+    try:
+        for to in (A, B):
+            rref = three[A].remote(to, f.wait_for_gate, (), None, None)
+            with pytest.raises(RpcTimeout):
+                rref.to_here(0.05)
+    finally:
+        f.GATE.set()
+
+
+def test_a_third_worker_holds_it_when_the_first_has_let_go(three: list[Invocations]) -> None:
+    rref = three[A].remote(B, f.Counter, (1,), None, None)
+    three[A].sync(C, f.keep, (C, rref), None, None)
+    three[A].sync(B, f.keep, (B, rref), None, None)
+    del rref
+    assert eventually(lambda: three[A].references.counts() == NOTHING)
+    (kept,), (home,) = f.KEPT[C], f.KEPT[B]
+    assert home.is_owner() and home.local_value().add() == 2 and kept.rpc_sync().add() == 3
+    three[C].sync(A, f.keep, (A, kept), None, None)
+    f.KEPT[C].clear()
+    del kept
+    assert f.KEPT[A][0].rpc_sync().add() == 4
+
+
+def test_an_rref_in_a_result_and_in_an_answer_that_is_too_late(three: list[Invocations]) -> None:
+    rref = three[A].remote(B, f.Counter, (1,), None, None)
+    assert three[A].sync(C, f.given_back, ([rref, rref],), None, None)[1].rpc_sync().add() == 2
+    f.GATE.clear()
+    with pytest.raises(RpcTimeout):
+        three[A].sync(C, f.given_back_at_gate, (rref,), None, 0.05)
+    f.GATE.set()
+
+
+def test_an_argument_that_is_refused_leaves_no_count_behind(three: list[Invocations]) -> None:
+    mine = own(three[A], f.Counter(1))
+    for arguments in ((mine, f.OddError), (f.OddError, mine)):
+        for how in (three[A].sync, three[A].begin, three[A].remote):
+            for to in (A, B):
+                with pytest.raises(NotAllowed):
+                    how(to, f.both, (arguments,), None, None)
+    with pytest.raises(RemoteError):
+        three[A].sync(B, "math:no_such_function", (mine,), None, None)
+    with pytest.raises(NotAllowed):
+        three[A].sync(B, f.both, ([mine, torch.ones(1, device="meta")],), None, None)
+
+
+def test_nobody_pickles_an_rref_past_the_counts(three: list[Invocations]) -> None:
+    with pytest.raises(RpcError, match="nobody would count it"):
+        pickle.dumps(own(three[A], 1))
+
+
+def test_what_is_gone_is_said_to_be_gone(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LATE_SECONDS", 0.02)
+    gone = three[A].remote(B, f.add, (1, 2), None, None).id
+    three[A].remote(B, f.add, (1, 2), None, None).to_here()
+    assert eventually(lambda: gone not in three[B].references._known)
+    with pytest.raises(RRefGone, match="does not have the value"):
+        three[A].sync(B, ":fetch", gone, None, None)
+
+
+def test_a_lost_worker_holds_nothing_any_more() -> None:
+    with world(3, Options(timeout=PATIENCE_SECONDS, arena_bytes=0)) as calls:
+        mine = own(calls[A], f.Counter(1))
+        calls[A].sync(C, f.keep, (C, mine), None, None)
+        theirs = calls[A].remote(C, f.Counter, (1,), None, None)
+        assert calls[A].references.counts()["owned"] == 1  # C has it in KEPT
+        calls[C].agent._connections[A].close("a fault")
+        assert eventually(lambda: calls[A].references.counts()["owned"] == 0)
+        with pytest.raises(PeerLost):
+            theirs.rpc_sync().add()
+        f.KEPT.clear()
+
+
+STEP = st.tuples(
+    st.sampled_from(["make", "pass", "drop", "use"]), st.integers(0, 2), st.integers(0, 2), st.integers(0, 9)
+)
+
+
+def run(steps: list[tuple[str, int, int, int]]) -> None:
+    """Each worker's RRefs stand in KEPT; calls go to and fro between any two, and not only between holder and owner."""
+    calls = WORLD
+    for what, at, to, which in steps:
+        held = f.KEPT.setdefault(at, [])
+        if what == "make":
+            held.append(calls[at].remote(to, f.Counter, (which,), None, None))
+        elif held and what == "pass":
+            calls[at].sync(to, f.keep, (to, held[which % len(held)]), None, None)
+        elif held and what == "drop":
+            del held[which % len(held)]
+        elif held:
+            assert held[which % len(held)].rpc_sync().add(1) > 0
+    for rrefs in f.KEPT.values():
+        assert all(rref.rpc_sync().add(1) > 0 for rref in rrefs)
+    f.KEPT.clear()
+
+
+@given(st.lists(STEP, max_size=25))
+def test_counts_come_to_zero_whatever_way_rrefs_took(
+    three: list[Invocations], steps: list[tuple[str, int, int, int]]
+) -> None:
+    run(steps)
+    assert all_gone(), [calls.references.counts() for calls in three]
+
+
+MISTAKES = ["", "the end of a fork is not told", "what is passed on is not kept", "a new fork is not told"]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_in_counting_are_seen(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an owner that hears late of the third worker's fork."""
+    tell, fork = References._tell, References.fork
+
+    told = threading.Event()
+
+    def late(self: References, to: int, what: Happened, *rest: Any) -> None:
+        if what == Happened.FORKED:
+            threading.Thread(target=lambda: told.wait(PATIENCE_SECONDS) and tell(self, to, what, *rest)).start()
+        else:
+            tell(self, to, what, *rest)
+
+    def not_kept(self: References, ref: Any, to: int) -> Fork:
+        made = fork(self, ref, to)
+        self._passed.pop(made.fork, None)
+        return made
+
+    monkeypatch.setattr(References, "_tell", late)
+    if mistake == MISTAKES[1]:
+        monkeypatch.setattr(References, "dropped", lambda *_: None)
+    elif mistake == MISTAKES[2]:
+        monkeypatch.setattr(References, "fork", not_kept)
+    elif mistake == MISTAKES[3]:
+        monkeypatch.setattr(References, "join", lambda self, fork, peer: self.hold(fork))
+    with world(3, Options(timeout=PATIENCE_SECONDS, arena_bytes=0)) as calls:
+        try:
+            assert passed_on_and_counted(calls, told, 0.5 if mistake else PATIENCE_SECONDS) == (not mistake)
+        finally:
+            told.set()
+
+
+def passed_on_and_counted(calls: list[Invocations], told: threading.Event, seconds: float) -> bool:
+    """Whether C can use what A made on B, passed on and let go of, and nothing is left when C has let go too.
+
+    B hears of C's fork when A's is over, or is kept for it.
+    """
+    f.KEPT.clear()
+    rref = calls[A].remote(B, f.Counter, (1,), None, None)
+    calls[A].sync(C, f.keep, (C, rref), None, None)
+    assert eventually(rref.confirmed_by_owner)
+    del rref
+    assert eventually(lambda: not calls[B].references.counts()["owned"] or calls[A].references.counts()["passed"])
+    told.set()
+    try:
+        used = f.KEPT[C][0].rpc_sync().add()
+    except RRefGone:
+        return False
+    finally:
+        f.KEPT.clear()
+    return used == 2 and eventually(lambda: all(each.references.counts() == NOTHING for each in calls), seconds)
+
+
+def test_a_notice_that_a_limit_has_stopped_is_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "AGAIN_SECONDS", 0.01)
+    f.GATE.clear()
+    with world(2, Options(timeout=PATIENCE_SECONDS, limits=Limits(unanswered=2), arena_bytes=0)) as two:
+        try:
+            rref = two[A].remote(B, f.Counter, (1,), None, None)
+            assert eventually(lambda: not two[A].agent.busy[0])
+            futures = [two[A].begin(B, f.wait_for_gate, (), None, None) for _ in range(2)]
+            del rref
+            assert eventually(lambda: two[A].references._untold) and two[B].references.counts()["owned"] == 1
+        finally:
+            f.GATE.set()
+        assert all(future.wait() for future in futures) and all_gone()
+
+
+def test_a_reference_may_come_before_what_makes_its_value(three: list[Invocations]) -> None:
+    """By another worker: nothing orders what two connections bring."""
+    here, reference = three[B].references, (A, 1 << 40)
+    place = here.owned(reference)
+    assert not place.made.done()
+    assert here.created(Fork(reference, (A, 1 << 41), B), A) is place
+    with pytest.raises(FrameRefused):
+        here.created(Fork(reference, (A, 1 << 42), B), A)
+    place.set(5)
+    assert here.owned(reference).get() == 5
+    here.withdraw([Fork(reference, (A, 1 << 41), B)])
+
+
+def test_a_reference_to_what_is_never_made_says_so(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LATE_SECONDS", 0.02)
+    here = three[B].references
+    gone = three[A].remote(B, f.add, (1, 2), None, None).id
+    three[A].remote(B, f.add, (1, 2), None, None).to_here()
+    assert eventually(lambda: gone not in here._known)
+    place = here.owned(gone)  # what A has had made since came already
+    assert eventually(place.made.done)
+    with pytest.raises(RRefGone, match="keep an RRef to it"):
+        place.get()
+    del place
+    with pytest.raises(RRefGone):
+        here.owned((B, 1 << 40))  # its own

@@ -1,0 +1,279 @@
+"""What a restricted worker takes, and what nobody makes it run; names, exceptions on the wire, deadlines."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copy
+import datetime
+import importlib
+import os
+import pickle
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from trystate.impl.rpc import (
+    FunctionSet,
+    NotAllowed,
+    Options,
+    Pickles,
+    RemoteError,
+    RpcTimeout,
+    async_execution,
+    faults,
+)
+from trystate.impl.rpc.deadlines import Deadlines
+from trystate.impl.rpc.functions import find, name_of
+from trystate.impl.rpc.serialise import Serialiser
+from trystate.property_tests.support.rpc import functions as f
+from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, eventually
+
+
+class NoReferences:
+    def is_reference(self, value: object) -> bool:
+        return False
+
+
+class Evil:
+    """Runs what it names when it is unpickled."""
+
+    def __init__(self, *what: Any) -> None:
+        self.what = what
+
+    def __reduce__(self) -> Any:
+        return self.what
+
+
+ANY = (FunctionSet.ANY,)
+STRICT = Serialiser(Options(allowed=(f.Counter,)), NoReferences())
+LOOSE = Serialiser(Options(pickles=Pickles.ANY), NoReferences())
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=9)
+    | st.binary(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3) | st.tuples(inner)
+    ),
+    max_leaves=8,
+)
+
+
+def there_and_back(serialiser: Serialiser, value: object) -> Any:
+    data, tensors, references = serialiser.packed(value)
+    return serialiser.unpacked(data, tensors, references)
+
+
+@given(PLAIN)
+def test_plain_data_is_taken(value: object) -> None:
+    assert there_and_back(STRICT, value) == value
+
+
+def test_what_plain_data_is() -> None:
+    values = [
+        collections.OrderedDict(a=1), collections.deque([1], 3), collections.Counter("aab"), torch.float16,
+        collections.defaultdict(list, {1: [2]}), torch.Size([1, 2]), torch.device("cpu"), torch.strided, 1j, {2, 3},
+        datetime.timedelta(seconds=3), datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), bytearray(b"x"), slice(3),
+    ]  # fmt: skip
+    for value in values:
+        assert there_and_back(STRICT, [value, value]) == [value, value]
+    assert there_and_back(STRICT, f.Counter(4)).count == 4
+
+
+def test_a_tensor_is_beside_the_pickle() -> None:
+    tensor = torch.randn(1000)
+    data, tensors, _ = STRICT.packed([tensor, {"again": tensor}])
+    assert len(data) < 100 and len(tensors) == 1 and tensors[0] is tensor
+
+
+@pytest.mark.parametrize("value", [f.OddError, f.OddError(1, other=2), range(3), Evil(f.OddError, ())])
+def test_what_is_restricted_is_refused_at_both_ends(value: object) -> None:
+    with pytest.raises(NotAllowed, match=r"is not sent: give Options\(allowed="):
+        STRICT.packed([value])
+    data, tensors, references = LOOSE.packed([value])
+    with pytest.raises(NotAllowed, match=r"is not taken: give Options\(allowed="):
+        STRICT.unpacked(data, tensors, references)
+
+
+def test_functions_go_by_name_where_they_could_be_called() -> None:
+    functions = [torch.add, torch.Tensor.add, f.sleep, f.Counter.add]
+    assert there_and_back(STRICT, functions) == functions
+    for refused in (lambda: 1, f.Counter().add):
+        with pytest.raises(NotAllowed):
+            STRICT.packed([refused])
+    elsewhere = Serialiser(Options(modules=("torch",)), NoReferences())
+    with pytest.raises(NotAllowed, match="may not be called here"):
+        elsewhere.unpacked(*STRICT.packed([os.getcwd]))
+    for function in (os.system, f.sleep):  # a pickle's own way of naming it
+        with pytest.raises(NotAllowed, match=r"is not taken: give Options\(allowed="):
+            STRICT.unpacked(*LOOSE.packed([function]))
+
+
+def test_nothing_is_run_and_no_memory_is_reserved() -> None:
+    done: list[int] = []
+    for evil in (
+        Evil(done.append, (1,)),
+        Evil(bytes, (1 << 50,)),
+        Evil(set, (range(1 << 50),)),
+        Evil(eval, ("1",)),
+        Evil(getattr, (1, "real")),
+    ):
+        with pytest.raises(NotAllowed):
+            STRICT.unpacked(pickle.dumps(evil), [], [])
+    assert not done
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_do_harm(data: bytes) -> None:
+    with contextlib.suppress(NotAllowed):
+        STRICT.unpacked(data, [torch.ones(1)], [])
+
+
+def test_no_tensor_that_did_not_come() -> None:
+    data, _, _ = STRICT.packed([torch.ones(1), torch.ones(1)])
+    for tensors in ([torch.ones(1)], [None, None]):
+        with pytest.raises(NotAllowed, match=r"number \d of"):
+            STRICT.unpacked(data, tensors, [])
+
+
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(NotAllowed, match="too deeply"):
+        STRICT.packed(value)
+    while value:  # by hand: to forget it in one go recurses too
+        value = value[0]
+
+
+# Names.
+
+
+def test_a_name_leads_back_to_its_function() -> None:
+    functions = (
+        torch.add, torch.nn.functional.relu, torch.nn.functional.linear, torch.Tensor.add, f.add, torch.nn.Linear,
+        f.Counter.add, os.path.join, torch.linalg.inv, torch.mm,
+    )  # fmt: skip
+    for function in functions:
+        assert find(name_of(function), ANY, 1000) == function
+
+
+def test_modules_restrict_what_may_be_called() -> None:
+    assert find("os.path:join", ("os.path", "torch"), 100) is os.path.join
+    for name in ("os:system", "torchx:add", "ospath:join"):
+        with pytest.raises(NotAllowed, match="may not be called here"):
+            find(name, ("os.path", "torch"), 100)
+    assert find("posixpath:join", ("os.path",), 100) is os.path.join  # its other name
+    for function in (torch.add, torch.Tensor.add, torch.linalg.inv, torch.nn.functional.relu, torch.load):
+        assert find(name_of(function), ("torch",), 100) == function
+    for name in ("os:no_such", "no_such_module:f", "", ":", "os:", "os:name", "os:path.__name__"):
+        with pytest.raises(NotAllowed):
+            find(name, ANY, 100)
+
+
+def test_what_a_module_has_imported_is_not_its_own() -> None:
+    here = f.__name__
+    assert find(f"{here}:Counter.add", (here,), 100) is f.Counter.add
+    for path in ("os.system", "torch.load", "Future", "Counter.add.__globals__.get", "GATE.set", "Counter.__new__"):
+        with pytest.raises(NotAllowed):
+            find(f"{here}:{path}", (here,), 100)
+    with pytest.raises(NotAllowed, match="'os' is a module of its own"):
+        find(f"{here}:os.system", ANY, 100)
+
+
+def test_a_function_is_found_while_its_module_is_being_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "import threading\ngoes_on = threading.Event()\ngoes_on.wait(30)\ndef late(): pass\n"
+    (tmp_path / "slowly_imported.py").write_text(text)
+    imports = threading.Thread(target=importlib.import_module, args=("slowly_imported",))
+    imports.start()
+    while not (module := sys.modules.get("slowly_imported")) or not hasattr(module, "goes_on"):
+        time.sleep(0.01)
+    threading.Timer(0.1, module.goes_on.set).start()
+    assert find("slowly_imported:late", ANY, 100) is module.late
+    imports.join()
+
+
+def test_async_execution_wants_a_future() -> None:
+    class Both:
+        @staticmethod
+        @async_execution
+        def inside() -> int:
+            return 1
+
+        @async_execution
+        @staticmethod
+        def outside() -> int:
+            return 1
+
+    for function in (async_execution(f.process), Both.inside, Both.outside):
+        with pytest.raises(NotAllowed, match=r"return a torch.futures.Future"):
+            function()
+
+
+# Exceptions.
+
+
+def test_an_error_can_be_copied_pickled_and_raised_again() -> None:
+    error = faults.decoded(faults.encoded(f.OddError(1, other=2), "w1"), "w1")
+    assert isinstance(error, f.OddError) and isinstance(error, RemoteError)
+    for again in (copy.copy(error), pickle.loads(pickle.dumps(error)), faults.fresh(error)):
+        assert type(again) is type(error) and str(again) == str(error) and again.workers == ("w1",)
+    assert faults.fresh(RpcTimeout("text")).args == ("text",)
+
+
+@pytest.mark.parametrize(
+    "original", ["", ":", "builtins:SystemExit", "builtins:int", "no_such:Error", "os:system", "builtins:Exception"]
+)
+def test_only_exceptions_are_raised(original: str) -> None:
+    error = faults.made(original, "text", "", ("w",))
+    assert type(error) is RemoteError and "text" in str(error)
+
+
+@given(st.binary(max_size=50) | st.text(max_size=50).map(str.encode) | st.just(b'{"original": 3}'))
+@example(b"[" * 100_000)
+@example(b'{"original": "", "text": "", "traceback": "", "workers": []}')
+def test_an_unreadable_error_is_an_error_all_the_same(data: bytes) -> None:
+    assert type(faults.decoded(data, "w7")) is RemoteError
+    assert "w7" in str(faults.decoded(data, "w7"))
+
+
+def test_an_error_whose_text_fails_is_told() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert "its text cannot be had" in str(faults.decoded(faults.encoded(Mute(), "w"), "w"))
+
+
+# Deadlines.
+
+
+def test_deadlines_expire_in_order_and_only_if_somebody_waits() -> None:
+    over: set[int] = {2}
+    expired: list[int] = []
+    deadlines = Deadlines("test", over.__contains__, expired.append)
+    now = time.monotonic()
+    for number, seconds in ((3, 0.06), (1, 0.02), (2, 0.04), (4, 1000.0)):
+        deadlines.add(number, now + seconds)
+    assert eventually(lambda: expired == [1, 3])
+    over |= set(range(5, 10_000))
+    for number in range(5, 10_000):
+        deadlines.add(number, now + 1000.0)
+    assert len(deadlines._heap) < 3000, "what nobody waits for is sorted out"
+    thread = deadlines._thread
+    deadlines.close()
+    assert thread is not None
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()

@@ -1,0 +1,119 @@
+"""Swarms of simulated nodes: every property on every run, the same run for the same seed, broken ones caught.
+
+2,000 seeds; 200,000 under HYPOTHESIS_PROFILE=nightly. A failure prints the smallest run that fails in the same way,
+and the command that shows it again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from trystate.impl.rendezvous.engine import Engine
+from trystate.model.agent.vocabulary import Ending
+from trystate.property_tests.adapters.simulator.__main__ import told
+from trystate.property_tests.adapters.simulator.monitors import Event
+from trystate.property_tests.adapters.simulator.schedule import KINDS, STOPS, Fault, draw
+from trystate.property_tests.adapters.simulator.swarm import World, run, shrink, sweep
+from trystate.property_tests.support.simulator.mutants import MUTANTS, caught
+
+SEEDS = 200_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 600
+SAMPLE = range(40)
+
+
+def test_every_property_holds_on_every_seed() -> None:
+    for one in sweep(range(SEEDS)):
+        assert not one.fails, "\n".join(told(shrink(one), None))
+
+
+def test_a_seed_decides_everything() -> None:
+    first, second = (run(draw(7)) for _ in range(2))
+    assert [*map(str, first.log)] == [*map(str, second.log)]
+    assert [*map(str, first.log)] != [*map(str, run(draw(8)).log)]
+
+
+def test_the_seeds_do_what_they_are_for() -> None:
+    """Rounds of many sizes, every fault, and everything that a node can do in them."""
+    schedules = [draw(seed) for seed in range(200)]
+    assert {len(s.hosts) for s in schedules} == set(range(3, 10))
+    assert {f.kind for s in schedules for f in s.faults} == {*KINDS, *STOPS}
+    said = [str(event) for seed in SAMPLE for event in run(draw(seed)).log]
+    for words in ("returns: round 3", "complete", "waiting", "spare", "expected", "died", "left", "has succeeded",
+                  "ends with success", "ends with a failure", "SettingsError", "TimeoutError", "ClosedError",
+                  "KEEP_ALIVE was lost", "has a watchdog that kills its workers"):  # fmt: skip
+        assert any(words in line for line in said), words
+
+
+def test_jobs_of_every_kind_end_in_every_way() -> None:
+    """What agents do at the end of a job, and what restarts of it are spent for."""
+    ends: Counter[Ending] = Counter()
+    spent = 0
+    for seed in range(150):
+        world = World(draw(seed), Engine)
+        world.play()
+        ends.update(process.ending for process in world.monitors.processes.values())
+        states = [event.state for event in world.monitors.log if event.state is not None]
+        spent += sum(after.spent > before.spent for before, after in pairwise(states))
+    assert all(ends[how] for how in (Ending.SUCCEEDED, Ending.FAILED, Ending.SIGNALLED, Ending.KILLED, Ending.CLOSED,
+                                     Ending.TIMED_OUT))  # fmt: skip
+    assert spent > 20
+
+
+@cache
+def broken(name: str) -> str:
+    """What a mutant violates first."""
+    found = caught(MUTANTS[name])
+    return found.fails if found is not None else ""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_engine_or_agent_is_caught(name: str) -> None:
+    assert broken(name)
+
+
+def test_every_property_of_the_agent_is_violated_by_something_broken() -> None:
+    properties = (
+        "restarts_are_limited", "losses_spend", "coming_spends_nothing", "restarts_left_are_used", "one_verdict",
+        "success_is_everybodys", "closing_says_why", "the_verdict_is_final", "a_restart_is_a_new_round",
+        "the_waiting_are_answered", "the_verdict_reaches_everybody", "signals_are_obeyed", "outages_are_survived",
+        "everybody_ends",
+    )  # fmt: skip
+    assert set(properties) <= {broken(name) for name in MUTANTS}
+    assert caught(MUTANTS["goes on without a lease"], on="one_group_in_the_job")
+    assert caught(MUTANTS["closes when it is late"], on="closing_is_earned")
+
+
+def test_members_that_do_not_agree_are_caught_as_such() -> None:
+    assert broken("every member is rank 0") == "agree_on_world"
+    assert broken("every member is the master") == "agree_on_master"
+
+
+def test_a_failing_run_is_made_small_and_says_how_to_see_it_again() -> None:
+    with MUTANTS["expels without replacing the round"]():
+        failed = run(draw(4))
+        small = shrink(failed)
+        assert small.fails == failed.fails
+        quorum = small.schedule.hosts[0].settings.min_nodes
+        assert len(small.schedule.hosts) == quorum + 1 and len(small.schedule.faults) == 1
+        assert all(run(s).fails != failed.fails for s in small.schedule.smaller())
+    lines = told(small, 9)
+    assert (
+        lines[-1]
+        == f"again: python -m trystate.property_tests.adapters.simulator --seed {failed.schedule.seed} --nodes 9"
+    )
+    assert lines[-2].startswith("violated: what_returned_stays_written")
+    assert any("crash" in line for line in lines)
+
+
+def test_a_fault_less_is_the_same_run_until_then() -> None:
+    schedule = replace(draw(11), faults=(Fault(5.0, "crash", 0, 1.0),))
+    calm = replace(schedule, faults=())
+
+    def early(log: list[Event]) -> list[str]:
+        return [str(event) for event in log if event.at < 5.0]
+
+    assert early(run(schedule).log) == early(run(calm).log)

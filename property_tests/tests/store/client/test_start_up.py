@@ -1,0 +1,190 @@
+"""How the client starts: secrets, and masters with their workers."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from trystate.impl.store import (
+    ConnectionLost,
+    Limits,
+    NotSupported,
+    SecretRefused,
+    StoreTimeout,
+    TCPStore,
+    TCPStoreServer,
+    codec,
+    embedding,
+)
+from trystate.impl.store.wire import blob
+from trystate.model.errors import UsageError
+from trystate.model.store.vocabulary import Status
+from trystate.property_tests.support.store_client.common import (
+    AGREED,
+    GREETED,
+    HOST,
+    SHORT,
+    peer,
+    receive_exactly,
+    until,
+    within,
+)
+from trystate.property_tests.support.store_client.servers import Served
+
+# Secrets.
+
+
+def test_a_secret_is_proved_both_ways(shared: dict[str, Served]) -> None:
+    with TCPStoreServer(secret=b"s3cret") as guarded:
+        with TCPStore(HOST, guarded.port, secret=b"s3cret", timeout=timedelta(seconds=5)) as store:
+            store.set("a", "1")
+            with store.clone() as clone:
+                assert clone.get("a") == b"1"
+        for secret, why in ((None, "wants a secret"), (b"other", "secret")):
+            with pytest.raises(SecretRefused, match=why):
+                TCPStore(HOST, guarded.port, secret=secret, timeout=timedelta(seconds=5))
+    for served in shared.values():
+        with pytest.raises(SecretRefused, match="leave the secret out"):
+            TCPStore(HOST, served.port, secret=b"s3cret", timeout=timedelta(seconds=5))
+
+
+def test_a_server_that_cannot_prove_the_secret_is_refused() -> None:
+    def impostor(connection: socket.socket) -> None:
+        receive_exactly(connection, len(codec.GREETING))
+        connection.sendall(GREETED)
+        receive_exactly(connection, len(codec.HELLO))
+        connection.sendall(AGREED[:1] + b"\1" + AGREED[2:])
+        connection.recv(1000)
+        connection.sendall(b"\0" + blob(bytes(32)))
+        connection.recv(1000)
+
+    with peer(impostor) as port, pytest.raises(SecretRefused, match="does not know the secret"):
+        TCPStore(HOST, port, secret=b"s3cret", timeout=timedelta(seconds=5))
+
+
+def greeting_with(answer: bytes, heard: list[bytes]) -> Callable[[socket.socket], None]:
+    """A server that answers so to HELLO, and hears what is said to that."""
+
+    def serve(connection: socket.socket) -> None:
+        receive_exactly(connection, len(codec.GREETING))
+        connection.sendall(GREETED)
+        receive_exactly(connection, len(codec.HELLO))
+        connection.sendall(answer)
+        heard.append(connection.recv(1000))
+
+    return serve
+
+
+def test_a_server_of_another_version_is_not_taken_for_one_with_another_secret() -> None:
+    answer = bytes([Status.REFUSED]) + blob(b"version 1 of the extensions; this server has 2: install one")
+    with peer(greeting_with(answer, [])) as port, pytest.raises(NotSupported, match="this server has 2"):
+        TCPStore(HOST, port, timeout=timedelta(seconds=5))
+
+
+@pytest.mark.parametrize("size", [0, 5, 33, 1 << 29])
+def test_nothing_is_proved_to_a_challenge_of_another_length(size: int) -> None:
+    heard: list[bytes] = []
+    answer = struct.pack("<BBQ", 0, 1, size) + bytes(min(size, 100)) + bytes(24)
+    with peer(greeting_with(answer, heard)) as port:
+        with within(0), pytest.raises(ConnectionLost, match=str(size)):
+            TCPStore(HOST, port, secret=b"s3cret", timeout=timedelta(seconds=5))
+        until(lambda: bool(heard))
+    assert heard == [b""]
+
+
+# Masters and workers.
+
+
+def test_a_master_waits_for_its_workers() -> None:
+    with TCPStore(HOST, 0, 1, True) as alone, ThreadPoolExecutor() as threads:
+        port = alone.port
+        assert alone.check([])
+        workers = [threads.submit(TCPStore, HOST, port, 3) for _ in range(2)]
+        for each in workers:
+            each.result(5).close()
+
+
+def test_a_master_gets_all_workers_of_both_makes() -> None:
+    listener = socket.create_server((HOST, 0))
+    port = listener.getsockname()[1]
+    code = f"from torch.distributed import TCPStore; TCPStore({HOST!r}, {port}, 3)"
+    with ThreadPoolExecutor() as threads, subprocess.Popen([sys.executable, "-c", code]) as torchs:
+        worker = threads.submit(TCPStore, HOST, port, 3, timeout=timedelta(seconds=30))
+        with TCPStore(HOST, port, 3, True, timedelta(seconds=30), master_listen_fd=listener.detach()) as master:
+            assert master.port == port
+            worker.result(30).close()
+            torchs.wait(30)
+    assert torchs.returncode == 0
+
+
+def test_a_master_says_how_many_workers_came() -> None:
+    with within(5), pytest.raises(StoreTimeout, match=r"after 5 seconds waiting for clients\. 1/3 clients joined"):
+        TCPStore(HOST, 0, 3, True, timedelta(seconds=5))  # its server's process starts in that time, too
+
+
+def test_a_failed_master_leaves_no_server_behind() -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(StoreTimeout):
+        TCPStore(HOST, port, 2, True, timedelta(seconds=5))
+    with pytest.raises(ConnectionLost):
+        TCPStore(HOST, port, timeout=SHORT)
+
+
+def test_masters_of_one_process_share_a_port_if_told() -> None:
+    with TCPStore(HOST, 0, is_master=True, multi_tenant=True) as first:
+        with TCPStore(HOST, first.port, is_master=True, multi_tenant=True) as second:
+            second.set("a", "1")
+        assert first.get("a") == b"1"
+        with pytest.raises(UsageError, match=str(first.port)):
+            TCPStore(HOST, first.port, is_master=True)
+
+
+@pytest.mark.parametrize(("wish", "said"), [
+    ({"bind_host": "0.0.0.0"},             r"127\.0\.0\.1, not on 0\.0\.0\.0"),
+    ({"limits": Limits(value_bytes=1024)}, r"value_bytes=8388608.* not .*value_bytes=1024"),
+    ({"secret": b"s3cret"},                r"no secret, and a secret"),
+])  # fmt: skip
+def test_masters_that_want_different_servers_do_not_share_one(wish: dict[str, Any], said: str) -> None:
+    with TCPStore(HOST, 0, is_master=True, multi_tenant=True) as first:
+        with pytest.raises(UsageError, match=said) as raised:
+            TCPStore(HOST, first.port, is_master=True, multi_tenant=True, **wish)
+        assert "s3cret" not in str(raised.value)
+        first.set("a", "1")
+
+
+def test_a_master_that_names_no_address_shares_a_server_of_all() -> None:
+    terms = Limits(value_bytes=1024)
+    with (
+        TCPStore(HOST, 0, is_master=True, multi_tenant=True, bind_host="0.0.0.0", limits=terms) as first,
+        TCPStore("localhost", first.port, is_master=True, multi_tenant=True) as second,
+    ):
+        assert second.value_bytes == first.value_bytes == 1024
+
+
+@pytest.mark.parametrize("shared_port", [False, True])
+def test_the_timeout_covers_the_start_of_the_masters_server(monkeypatch: pytest.MonkeyPatch, shared_port: bool) -> None:
+    monkeypatch.setattr(embedding, "ENTRY", "import time; time.sleep(20)")
+    with ThreadPoolExecutor() as threads:
+        starting = [
+            threads.submit(TCPStore, HOST, 0, 1, True, timedelta(seconds=0.5), multi_tenant=shared_port)
+            for _ in range(2)
+        ]
+        with within(0.5):
+            for each in starting:
+                with pytest.raises(StoreTimeout, match=r"after 0\.5 s"):
+                    each.result(10)
+
+
+def test_a_master_with_a_timeout_of_zero_looks_once() -> None:
+    with TCPStore(HOST, 0, 1, True, timedelta(0)) as alone:
+        assert alone.check([])
+    with within(0.5), pytest.raises(StoreTimeout, match="1/2 clients joined"):
+        TCPStore(HOST, 0, 2, True, timedelta(0))

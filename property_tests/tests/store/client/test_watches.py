@@ -1,0 +1,190 @@
+"""The client's watches: every change once and in order, and a word when one may be missed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from trystate.impl.store import ConnectionLost, StoreTimeout, TCPStore
+from trystate.property_tests.adapters.torch_store.server import freeze
+from trystate.property_tests.support.store_client.common import HOST, until, within
+from trystate.property_tests.support.store_client.servers import Served, frozen, kill, serving
+
+
+def test_every_change_is_told_once_and_in_order(ours: TCPStore, key: str) -> None:
+    told: list[tuple[bytes | None, bytes | None]] = []
+    watch = ours.watch_key(key, lambda event: told.append((event.old, event.new)))
+
+    def count() -> None:
+        for _ in range(300):
+            ours.add(key, 1)
+
+    with ThreadPoolExecutor() as threads:
+        for each in [threads.submit(count) for _ in range(3)]:
+            each.result(20)
+    until(lambda: len(told) >= 900)
+    numbers = [None, *(str(i).encode() for i in range(1, 901))]
+    assert told == list(pairwise(numbers))
+    watch.cancel()
+    ours.add(key, 1)
+    time.sleep(0.05)
+    assert len(told) == 900 and not watch.lost
+
+
+def test_a_callback_may_use_the_store_watch_and_cancel(ours: TCPStore, key: str) -> None:
+    seen: list[str] = []
+
+    def second(event: Any) -> None:
+        seen.append(f"second {event.kind.name}")
+
+    def first(event: Any) -> None:
+        seen.append(f"first {ours.get(key).decode()}")
+        watch.cancel()
+        ours.watch_key(key, second)
+        seen.append("done")
+
+    watch = ours.watch_key(key, first)
+    ours.set(key, "1")
+    until(lambda: "done" in seen)
+    ours.set(key, "2")
+    ours.append(key, "2")
+    ours.delete_key(key)
+    until(lambda: len(seen) == 5)
+    assert seen == ["first 1", "done", "second UPDATED", "second APPENDED", "second DELETED"]
+
+
+def teller(told: list[int], number: int) -> Callable[[Any], None]:
+    return lambda event: told.append(number)
+
+
+def test_cancelling_one_watch_of_a_key_leaves_the_others(ours: TCPStore, key: str) -> None:
+    told: list[int] = []
+    watches = [ours.watch_key(key, teller(told, i)) for i in range(3)]
+    watches[1].cancel()
+    watches[1].cancel()
+    ours.set(key, "1")
+    until(lambda: len(told) == 2)
+    assert sorted(told) == [0, 2]
+
+
+def test_a_callback_that_raises_is_logged_and_the_watch_goes_on(
+    ours: TCPStore, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[bytes] = []
+
+    def fail_first(event: Any) -> None:
+        told.append(event.new)
+        if len(told) == 1:
+            raise RuntimeError("a mistake of the callback's")
+
+    ours.watch_key(key, fail_first)
+    ours.set(key, "1")
+    ours.set(key, "2")
+    until(lambda: len(told) == 2)
+    assert "a mistake of the callback's" in caplog.text
+
+
+@pytest.mark.parametrize("end", ["killed", "frozen"])
+def test_a_watch_is_told_that_its_server_is_lost(end: str) -> None:
+    told: list[Any] = []
+    with serving("ours") as server, TCPStore(HOST, server.port, timeout=timedelta(seconds=0.6)) as store:
+        watch = store.watch_key("a", told.append, told.append)
+        store.set("a", "1")
+        until(lambda: len(told) == 1)
+        if end == "killed":
+            kill(server)
+        else:
+            freeze(server.pid)
+        until(lambda: watch.lost)
+        until(lambda: len(told) == 2)
+    assert isinstance(told[1], ConnectionLost)
+
+
+def test_a_pause_that_is_longer_than_the_stores_timeout_is_no_loss(shared: dict[str, Served]) -> None:
+    told: list[Any] = []
+    server = shared["ours"]
+    with TCPStore(HOST, server.port, timeout=timedelta(seconds=0.1)) as store:
+        watch = store.watch_key("paused", told.append, told.append)
+        with frozen(server):
+            time.sleep(0.4)
+        until(lambda: bool(store.check([])))
+        store.set("paused", "1")
+        until(lambda: len(told) == 1)
+        assert not watch.lost
+
+
+def test_a_watch_that_times_out_leaves_the_others(shared: dict[str, Served], key: str) -> None:
+    """Its own key is one of theirs, or not; the answers that come too late belong to no later request."""
+    told: list[tuple[str, bytes]] = []
+    server = shared["ours"]
+
+    def hear(event: Any) -> None:
+        told.append((event.key, event.new))
+
+    with TCPStore(HOST, server.port) as store, TCPStore(HOST, server.port) as writer:
+        watches = [store.watch_key(f"{key}-{n}", hear) for n in range(2)]
+        store.set_timeout(timedelta(seconds=0.2))
+        with frozen(server):
+            for late in (f"{key}-0", f"{key}-late"):
+                with within(0.2), pytest.raises(StoreTimeout, match=rf"watch_key\('{late}'\): no answer within 0\.2 s"):
+                    store.watch_key(late, hear)
+        store.set_timeout(timedelta(seconds=20))
+        writer.set(f"{key}-late", "of no watch")
+        watches.append(store.watch_key(f"{key}-2", hear))
+        for n in range(3):
+            writer.set(f"{key}-{n}", str(n))
+        until(lambda: len(told) >= 3)
+        store.watch_key(f"{key}-late", hear)
+        writer.set(f"{key}-late", "of a later one")
+        until(lambda: len(told) >= 4)
+        assert told == [*((f"{key}-{n}", str(n).encode()) for n in range(3)), (f"{key}-late", b"of a later one")]
+        assert not any(watch.lost for watch in watches)
+
+
+def test_no_callback_runs_after_close_returned(shared: dict[str, Served], key: str) -> None:
+    told: list[Any] = []
+
+    def slow(event: Any) -> None:
+        time.sleep(0.05)
+        told.append(event)
+
+    with TCPStore(HOST, shared["ours"].port) as store, TCPStore(HOST, shared["ours"].port) as other:
+        watch = store.watch_key(key, slow, told.append)
+        for _ in range(10):
+            other.add(key, 1)
+        until(lambda: bool(told))
+        store.close()
+        count = len(told)
+        time.sleep(0.3)
+        assert len(told) == count < 10
+        assert watch.cancelled
+
+
+def test_a_callback_may_close_its_store(shared: dict[str, Served], key: str) -> None:
+    closed: list[bool] = []
+    # Written by another one: its own write could find it closed before the answer is there.
+    with TCPStore(HOST, shared["ours"].port) as store, TCPStore(HOST, shared["ours"].port) as writer:
+
+        def close(event: Any) -> None:
+            store.close()
+            closed.append(True)
+
+        store.watch_key(key, close)
+        writer.set(key, "1")
+        with within(0):
+            until(lambda: bool(closed))
+
+
+def test_an_idle_watch_is_not_taken_for_lost(shared: dict[str, Served]) -> None:
+    told: list[Any] = []
+    with TCPStore(HOST, shared["ours"].port, timeout=timedelta(seconds=0.2)) as store:
+        watch = store.watch_key("idle", told.append, told.append)
+        time.sleep(1.0)
+        store.set("idle", "1")
+        until(lambda: len(told) == 1)
+        assert not watch.lost

@@ -1,0 +1,468 @@
+"""What a store's server bounds: who breaks a limit is closed or refused, with a reason, and nobody else is hurt."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import fields, replace
+
+import pytest
+from trystate.impl.store.limits import Limits
+from trystate.impl.store.service import Service
+from trystate.impl.store.wire import COUNTER_KEY, MAGIC, PROBE_KEY, U32, U64, blob, blobs, counted
+from trystate.model.errors import UsageError
+from trystate.model.store.vocabulary import Connection, Extension, Query, Status
+from trystate.property_tests.support.stores.rooms import (
+    KEY,
+    OK,
+    OTHER,
+    STOP,
+    VALIDATE,
+    Peer,
+    Room,
+    add,
+    delete,
+    extended,
+    get,
+    held,
+    i64,
+    length,
+    plain,
+    pop,
+    push,
+    set_,
+    wait,
+)
+
+SMALL = Limits(key_bytes=64, value_bytes=1024, keys_in_request=8, frame_bytes=4096, unsent_bytes=1 << 14)
+HUGE = U64.pack(1 << 62)
+
+
+def multi_set(count: int, size: int) -> bytes:
+    pairs = blobs(each for n in range(count) for each in (b"/%d" % n, bytes(size)))
+    return plain(Query.MULTI_SET, U64.pack(count), pairs)
+
+
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "a key": (plain(Query.GET, U64.pack(65)), "raise key_bytes"),
+    "a whole key": (plain(Query.GET, blob(bytes(65))), "raise key_bytes"),
+    "a huge key": (plain(Query.ADD, HUGE), "raise key_bytes"),
+    "a value": (plain(Query.SET, blob(KEY), U64.pack(1025)), "raise value_bytes"),
+    "a whole value": (set_(KEY, bytes(1025)), "raise value_bytes"),
+    "a value of another": (extended(Extension.SET, blob(KEY), HUGE), "raise value_bytes"),
+    "a key alone in a list": (plain(Query.WAIT, counted([bytes(65)])), "raise key_bytes or value_bytes"),
+    "a key that is checked": (plain(Query.CHECK, counted([bytes(65)])), "raise key_bytes or value_bytes"),
+    "a key of an extended get": (extended(Extension.GET, i64(0), counted([bytes(65)])), "key_bytes or value_bytes"),
+    "a list": (plain(Query.CHECK, U64.pack(9)), "raise keys_in_request"),
+    "a huge list": (plain(Query.MULTI_SET, HUGE), "raise keys_in_request"),
+    "a key in a list": (plain(Query.WAIT, U64.pack(2), blob(KEY), U64.pack(65)), "raise key_bytes or value_bytes"),
+    "a value in a list": (plain(Query.MULTI_SET, U64.pack(1), blob(KEY), HUGE), "raise key_bytes or value_bytes"),
+    "a frame": (multi_set(8, 600), "raise frame_bytes"),
+    "an appended value": (plain(Query.APPEND, blob(KEY), blob(bytes(600))) * 2, "raise value_bytes"),
+}
+
+
+@pytest.mark.parametrize(("broken", "remedy"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("step", [None, 1])
+def test_who_breaks_a_limit_is_closed_and_told_why_in_the_log_and_nobody_else(
+    broken: bytes, remedy: str, step: int | None
+) -> None:
+    room = Room(SMALL)
+    peer, other = room.peer(), room.peer()
+    other(set_(OTHER, b"v"))
+    for n in range(0, len(broken), step or len(broken)):
+        peer(broken[n : n + (step or len(broken))])
+    assert peer.closed
+    (line,) = room.log
+    assert line.startswith("peer0: closed: ") and line.endswith(remedy)
+    assert (other(get(OTHER)), other.closed) == (blob(b"v"), False)
+    assert held(room.service) == {"sessions": 1}
+
+
+def test_what_is_exactly_at_a_limit_is_served() -> None:
+    room = Room(SMALL)
+    peer, key = room.peer(), b"k" * 64
+    peer(set_(key, bytes(1024)) + multi_set(8, 300))
+    answer = peer(plain(Query.MULTI_GET, counted([key] * 2 + [b"/0"] * 6)))
+    assert answer == blobs([bytes(1024)] * 2 + [bytes(300)] * 6)
+    assert room.log == []
+
+
+FULL: list[tuple[Limits, bytes, bytes]] = [
+    (Limits(keys_total=2), set_(KEY, b"") + set_(OTHER, b""), extended(Extension.SET, blob(b"/3"), blob(b""))),
+    (Limits(keys_total=2), set_(KEY, b"") + set_(OTHER, b""), extended(Extension.ADD, blob(b"/3"), i64(1))),
+    (Limits(keys_total=2), set_(KEY, b""), extended(Extension.MULTI_SET, U64.pack(2), blobs([b"/3", b"", b"/4", b""]))),
+    (Limits(keys_total=1), push(KEY, b""), extended(Extension.QUEUE_PUSH, blob(b"/3"), blob(b""))),
+    (Limits(queue_items=1), push(KEY, b""), extended(Extension.QUEUE_PUSH, blob(KEY), blob(b""))),
+    (Limits(bytes_total=10), set_(KEY, b"123"), extended(Extension.SET, blob(KEY), blob(b"1234567"))),
+    (Limits(bytes_total=10), set_(KEY, b"123"), extended(Extension.APPEND, blob(KEY), blob(b"1234"))),
+    (Limits(bytes_total=10), push(KEY, b"123"), extended(Extension.QUEUE_PUSH, blob(KEY), blob(b"1234"))),
+    (Limits(watches_per_connection=1), b"", b"".join(extended(Extension.WATCH, blob(k)) for k in (KEY, OTHER))),
+    (Limits(waited_keys_total=1), b"", extended(Extension.WAIT, i64(-1), counted([KEY, OTHER]))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("limits", "before", "beyond"), FULL)
+def test_an_extension_beyond_a_total_is_refused_and_changes_nothing(
+    limits: Limits, before: bytes, beyond: bytes
+) -> None:
+    room = Room(limits)
+    peer, contents = room.peer(), room.service.contents
+    peer(before)
+
+    def seen() -> tuple[object, ...]:
+        return dict(contents.values), {k: list(q) for k, q in contents.queues.items()}, contents.bytes_held
+
+    old = seen()
+    answer = peer(beyond)
+    answer = answer.removeprefix(OK) if beyond[0] == Extension.WATCH else answer
+    assert answer[0] == Status.TOO_LARGE
+    assert b"raise " in answer
+    assert seen() == old
+    assert not peer.closed
+    assert peer(plain(Query.PING, U32.pack(7))) == U32.pack(7)
+
+
+def test_torchs_client_beyond_a_total_is_closed_as_it_could_not_be_told() -> None:
+    room = Room(Limits(keys_total=1))
+    peer = room.peer()
+    peer(set_(KEY, b"") + set_(OTHER, b""))
+    assert peer.closed
+    assert "raise keys_total" in room.log[0]
+
+
+def test_a_queue_takes_elements_though_there_may_be_no_more_queues() -> None:
+    peer = Room(Limits(keys_total=1)).peer()
+    assert peer(extended(Extension.QUEUE_PUSH, blob(KEY), blob(b"")) * 2) == OK + i64(1) + OK + i64(2)
+
+
+def test_to_set_nothing_is_possible_though_more_came_back_than_there_may_be() -> None:
+    room = Room(Limits(bytes_total=20))
+    popper, actor, _ = room.trio()
+    actor(push(KEY, bytes(9)))
+    popper(wait(KEY))
+    actor(set_(OTHER, bytes(10)))
+    popper.leave()
+    assert room.service.contents.bytes_held > 20
+    assert actor(extended(Extension.MULTI_SET, U64.pack(0))) == OK
+
+
+def test_bytes_are_counted_back_when_they_go() -> None:
+    room = Room()
+    peer = room.peer()
+    peer(set_(KEY, b"12345") + set_(KEY, b"1") + plain(Query.APPEND, blob(KEY), blob(b"23")) + multi_set(3, 7))
+    peer(push(OTHER, b"abc") * 2 + pop(OTHER) + pop(OTHER))
+    contents = room.service.contents
+    assert contents.bytes_held == sum(len(key) + len(value) for key, value in contents.values.items()) == 34
+    peer(delete(KEY) + delete(b"/0") + delete(b"/1") + delete(b"/2"))
+    assert (contents.bytes_held, contents.items_held) == (0, 0)
+
+
+def test_one_connection_too_many_is_refused() -> None:
+    room = Room(Limits(connections=2))
+    first, second = room.peer(), room.peer()
+    assert room.service.connected("late", room.now) is None
+    assert "late: refused" in room.log[0] and "raise connections" in room.log[0]
+    first.leave()
+    assert not second.closed
+    room.peer()
+
+
+@pytest.mark.parametrize("first", [b"", VALIDATE[:3]])
+def test_a_connection_that_never_validates_is_closed_in_time(first: bytes) -> None:
+    room = Room(Limits(handshake_seconds=5.0))
+    silent, other = room.peer(validated=False), room.peer()
+    silent(first)
+    room.pass_time(4.9)
+    assert not silent.closed
+    room.pass_time(0.2)
+    assert (silent.closed, other.closed) == (True, False)
+    assert held(room.service) == {"sessions": 1}
+
+
+def test_a_half_sent_request_lives_while_more_of_it_comes_and_no_longer() -> None:
+    room = Room(Limits(half_sent_seconds=10.0))
+    slow, idle = room.peer(), room.peer()
+    for byte in set_(KEY, b"value"):
+        slow(bytes((byte,)))
+        room.pass_time(9.0)
+    assert slow(get(KEY)) == blob(b"value")
+    slow(set_(KEY, b"value")[:-1])
+    room.pass_time(10.1)
+    assert (slow.closed, idle.closed) == (True, False)
+    assert "half_sent_seconds" in room.log[0]
+    assert held(room.service) == {"sessions": 1}
+    assert room.service.next_deadline is None
+
+
+def test_when_all_half_sent_requests_are_too_much_the_largest_goes() -> None:
+    room = Room(Limits(half_sent_bytes_total=10_000))
+    small, large, last = room.trio()
+    part = plain(Query.SET, blob(KEY), U64.pack(9_000))
+    small(part + bytes(1000))
+    large(part + bytes(8000))
+    assert not large.closed
+    last(part + bytes(2000))
+    assert [peer.closed for peer in (small, large, last)] == [False, True, False]
+    assert small(bytes(8000) + get(KEY)) == blob(bytes(9000))
+
+
+def test_a_peer_that_reads_nothing_is_closed_before_its_replies_are_gathered() -> None:
+    room = Room(Limits(unsent_bytes=1 << 20))
+    peer, other = room.peer(), room.peer()
+    other(set_(KEY, bytes(1 << 18)))
+    room.service.received(peer.session, get(KEY) * 1000, room.now)
+    assert (peer.closed, peer.session.abort, peer.session.outgoing) == (True, True, [])
+    assert peer() == b""
+    reader = room.peer()
+    for _ in range(100):
+        assert len(reader(get(KEY))) == 8 + (1 << 18)
+    assert not reader.closed
+
+
+def test_when_all_unread_replies_are_too_much_who_has_most_goes() -> None:
+    room = Room(Limits(unsent_bytes_total=10_000))
+    some, most, _ = room.trio()
+    room.service.unsent(some.session, 3_000)
+    room.service.unsent(most.session, 6_000)
+    room.service.unsent(some.session, 4_001)
+    assert (some.closed, most.closed, most.session.abort) == (False, True, True)
+    room.service.unsent(most.session, 6_000)
+    assert held(room.service) == {"sessions": 2, "unsent": 4_001}
+    some.leave()
+    assert held(room.service) == {"sessions": 1}
+
+
+def test_one_reply_may_be_larger_than_what_may_be_unread_beside_it() -> None:
+    room = Room(Limits(unsent_bytes=20_000))
+    reader, greedy, _ = room.trio()
+    reader(set_(KEY, bytes(30_000)))
+    for _ in range(3):
+        assert reader(get(KEY)) == blob(bytes(30_000))
+        assert reader(extended(Extension.GET, i64(0), counted([KEY]))) == OK + blob(bytes(30_000))
+    greedy(get(KEY) * 2)
+    assert (reader.closed, greedy.closed) == (False, True)
+    assert "30008 bytes of replies that it did not read > 20000" in room.log[0]
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+def test_a_reply_larger_than_any_frame_is_refused_with_the_remedy(blocked: bool) -> None:
+    room = Room(SMALL)
+    ours, torchs, actor = room.trio()
+    keys = [b"/%d" % n for n in range(5)]
+    values = [set_(key, bytes(1000)) for key in keys]
+    many = extended(Extension.GET, i64(-1), counted(keys))
+    refused = bytes((Status.TOO_LARGE,)) + blob(b"an answer of 5040 bytes > 4096: ask in several, or raise frame_bytes")
+    if blocked:
+        assert ours(many) == b""
+        assert actor(b"".join(values)) == b""
+        assert ours() == refused
+    else:
+        actor(b"".join(values))
+        assert ours(many) == refused
+    assert ours(extended(Extension.GET, i64(0), counted(keys[:3]))) == OK + blobs([bytes(1000)] * 3)
+    torchs(plain(Query.MULTI_GET, counted(keys)))
+    assert [peer.closed for peer in (ours, torchs, actor)] == [False, True, False]
+    assert room.log == ["peer1: closed: an answer of 5040 bytes > 4096: ask in several, or raise frame_bytes"]
+
+
+def test_a_log_that_fails_keeps_nobody_connected() -> None:
+    def fail(line: str) -> None:
+        raise BrokenPipeError(line)
+
+    service = Service(limits=Limits(handshake_seconds=5.0), random_bytes=bytes, log=fail)
+    silent = [service.connected(name, 0.0) for name in ("a", "b")]
+    service.tick(5.0)
+    assert [session and session.closing for session in silent] == [True, True]
+    assert (held(service), service.next_deadline) == ({}, None)
+
+
+@pytest.mark.parametrize(("total", "kept"), [(20_000, bytes(9_000)), (9_500, b"")])
+def test_what_waits_keep_of_large_values_is_bounded_in_all(total: int, kept: bytes) -> None:
+    room = Room(Limits(kept_bytes_total=total))
+    first, second, actor = room.trio()
+    actor(set_(KEY, bytes(9_000)))
+    assert first(wait(KEY)) + second(wait(KEY)) == STOP * 2
+    actor(delete(KEY))
+    assert first(get(KEY)) + second(get(KEY)) == blob(bytes(9_000)) + blob(kept)
+    assert held(room.service) == {"sessions": 3}
+
+
+def test_a_watcher_that_reads_too_slowly_is_closed_in_the_middle_of_nothing() -> None:
+    room = Room(Limits(unsent_bytes=12_000))
+    watcher, actor, other = room.trio()
+    for peer in (watcher, other):
+        peer(extended(Extension.WATCH, blob(KEY)))
+    actor(set_(KEY, bytes(5_000)))
+    assert len(other()) > 5_000
+    watcher()
+    for size in (5_000, 6_000, 7_000):
+        room.service.received(actor.session, set_(KEY, bytes(size)), room.now)
+    assert (watcher.closed, other.closed, actor.closed) == (True, True, False)
+    assert actor(get(KEY)) == blob(bytes(7_000))
+    assert held(room.service) == {"sessions": 1}
+
+
+def test_the_counter_of_workers_changes_only_by_one() -> None:
+    spoilers = [
+        set_(COUNTER_KEY, b"9"),
+        delete(COUNTER_KEY),
+        push(COUNTER_KEY, b"9"),
+        plain(Query.APPEND, blob(COUNTER_KEY), blob(b"9")),
+        plain(Query.COMPARE_SET, blob(COUNTER_KEY), blob(b"1"), blob(b"9")),
+        plain(Query.MULTI_SET, U64.pack(2), blobs([KEY, b"1", COUNTER_KEY, b"9"])),
+        add(COUNTER_KEY, 2),
+        add(COUNTER_KEY, -2),
+        add(COUNTER_KEY, -1),
+    ]
+    room = Room()
+    worker = room.peer()
+    assert worker(add(COUNTER_KEY, 1) + add(COUNTER_KEY, 0)) == i64(1) + i64(1)
+    for n, spoiler in enumerate(spoilers):
+        peer = room.peer()
+        peer(spoiler)
+        assert peer.closed
+        assert len(room.log) == n + 1
+    assert worker(wait(COUNTER_KEY) + get(COUNTER_KEY)) == STOP + blob(b"1")
+    assert worker(plain(Query.GETNUMKEYS)) == i64(1)
+
+
+@pytest.mark.parametrize("delta", [2, -2, -1, 1 << 40])
+def test_our_client_is_told_that_the_counter_of_workers_changes_only_by_one(delta: int) -> None:
+    room = Room()
+    peer = room.peer()
+    answer = peer(extended(Extension.ADD, blob(COUNTER_KEY), i64(delta)))
+    assert answer[0] == Status.REFUSED
+    assert b"nobody may change it but by adding 1" in answer
+    assert not peer.closed
+    assert peer(extended(Extension.ADD, blob(COUNTER_KEY), i64(1))) == OK + i64(1)
+    assert peer(extended(Extension.ADD, blob(COUNTER_KEY), i64(0))) == OK + i64(1)
+
+
+NOT_COUNTERS = [
+    b"",
+    b"abc",
+    b" 12",
+    b"12abc",
+    b"+1",
+    b"1_0",
+    b"-",
+    b"1.0",
+    b"9" * 5000,
+    b"0" * 5000,
+    str(1 << 63).encode(),
+]
+
+
+@pytest.mark.parametrize("value", NOT_COUNTERS)
+def test_add_to_what_is_no_counter_changes_nothing(value: bytes) -> None:
+    room = Room()
+    ours, torchs = room.peer(), room.peer()
+    ours(set_(KEY, value))
+    answer = ours(extended(Extension.ADD, blob(KEY), i64(1)))
+    assert answer[0] == Status.NOT_A_NUMBER and not ours.closed
+    assert torchs(add(KEY, 1)) == b"" and torchs.closed
+    assert ours(get(KEY)) == blob(value)
+
+
+@pytest.mark.parametrize(("value", "delta"), [((1 << 63) - 1, 1), (-(1 << 63), -1)])
+def test_a_sum_beyond_int64_changes_nothing(value: int, delta: int) -> None:
+    room = Room()
+    ours, torchs = room.peer(), room.peer()
+    assert ours(add(KEY, value)) == i64(value)
+    assert ours(extended(Extension.ADD, blob(KEY), i64(delta)))[0] == Status.OVERFLOW
+    assert torchs(add(KEY, delta)) == b"" and torchs.closed
+    assert ours(get(KEY)) == blob(b"%d" % value)
+
+
+def test_a_limit_that_bounds_nothing_is_an_error() -> None:
+    for field in fields(Limits):
+        with pytest.raises(UsageError, match=field.name):
+            replace(Limits(), **{field.name: 0})
+    with pytest.raises(UsageError, match="frame_bytes is 100"):
+        Limits(frame_bytes=100)
+
+
+# ---- the secret
+
+SECRET = b"correct horse battery staple"
+HELLO = extended(Extension.HELLO, U32.pack(1))
+MINE = b"m" * 32
+
+
+def digest(secret: bytes, *parts: bytes) -> bytes:
+    return hmac.digest(secret, b"".join(parts), hashlib.sha256)
+
+
+def nonce_of(peer: Peer) -> bytes:
+    answer = peer(HELLO)
+    assert answer[:2] + answer[2:10] == b"\x00\x01" + U64.pack(32)
+    return answer[10:42]
+
+
+def prove(secret: bytes, nonce: bytes) -> bytes:
+    return extended(Extension.PROVE, blob(MINE), blob(digest(secret, b"trystate client", nonce, MINE)))
+
+
+def test_hello_tells_the_limits_whether_a_secret_is_asked_and_which_store_it_is() -> None:
+    room = Room(SMALL)
+    for nonce in (b"\x02", b"\x03"):
+        terms = b"\x00\x00" + blob(nonce * 32) + U64.pack(64) + U64.pack(1024) + U64.pack(8)
+        assert room.peer()(HELLO) == terms + blob(b"\x01" * 16)
+
+
+def test_who_knows_the_secret_is_let_in_and_the_server_proves_that_it_knows_it_too() -> None:
+    room = Room(secret=SECRET)
+    peer = room.peer()
+    assert peer(plain(Query.PING, U32.pack(7)) + plain(Query.CHECK, counted([PROBE_KEY]))) == U32.pack(7) + b"\x00"
+    nonce = nonce_of(peer)
+    assert peer(prove(SECRET, nonce)) == OK + blob(digest(SECRET, b"trystate server", MINE, nonce))
+    assert peer(set_(KEY, b"v") + get(KEY)) == blob(b"v")
+    assert held(room.service) == {"sessions": 1}
+
+
+def test_a_wrong_or_replayed_proof_is_refused_and_closed() -> None:
+    room = Room(secret=SECRET)
+    wrong, eager, listener = room.trio()
+    assert wrong(prove(b"guess", nonce_of(wrong)))[0] == Status.REFUSED
+    assert wrong.closed
+    assert eager(prove(SECRET, b""))[0] == Status.REFUSED
+    assert eager.closed
+    overheard = prove(SECRET, nonce_of(listener))
+    assert listener(overheard)[0] == Status.OK
+    thief = room.peer()
+    nonce_of(thief)
+    assert thief(overheard)[0] == Status.REFUSED
+    assert thief.closed
+    assert SECRET.decode() not in "".join(room.log)
+
+
+@pytest.mark.parametrize(
+    "request_", [set_(KEY, b"v"), get(KEY), length(KEY), HELLO + get(KEY), plain(Query.CHECK, counted([KEY]))]
+)
+def test_without_the_proof_nothing_is_served(request_: bytes) -> None:
+    room = Room(secret=SECRET)
+    torchs = room.peer()
+    torchs(request_)
+    assert torchs.closed
+    assert "has not proved that it knows the secret" in room.log[0]
+    assert room.service.contents.values == {}
+
+
+def test_without_the_proof_only_little_may_be_sent_and_not_for_long() -> None:
+    room = Room(Limits(handshake_seconds=5.0), secret=SECRET)
+    large, slow, _ = room.trio()
+    large(plain(Query.CHECK, U64.pack(2)))
+    assert large.closed
+    slow(HELLO)
+    room.pass_time(5.1)
+    assert slow.closed
+
+
+def test_a_server_of_another_version_or_without_a_secret_says_so() -> None:
+    peer = Room().peer()
+    assert peer(extended(Extension.HELLO, U32.pack(2)))[0] == Status.REFUSED
+    assert peer(prove(SECRET, bytes(32)))[0] == Status.REFUSED
+    assert peer(VALIDATE + get(KEY)) == blob(b"")
+    peer(plain(Query.VALIDATE, U32.pack(MAGIC + 1)))
+    assert peer.session.state is Connection.CLOSING

@@ -1,0 +1,247 @@
+"""The systems of frames and of start-ups: what each edition violates, and that each property can be violated.
+
+Every property is asked of a server of ours that is wrong in one place: a property that nothing violates says nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from trystate.model.language import Expr, SymbolicState, System, all_, environment, transition
+from trystate.model.store.frames import Frames
+from trystate.model.store.startup import StartUps
+from trystate.model.store.vocabulary import Connection, Edition, Fragment, StartUp
+from trystate.property_tests.support.pinned import (
+    Asked,
+    assert_all_happens,
+    assert_as_pinned,
+    assert_engines_agree,
+    bare,
+    claims,
+    report,
+    violated,
+)
+from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+
+S = SymbolicState
+C, F, U = Connection, Fragment, StartUp
+SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
+HANGS, RETURNED = "requests_are_served", "what_returned_has_happened"
+PIECES, STRANGER = "requests_are_whole nothing_is_undone", "only_the_validated_are_served"
+WRONGED, LEFT = "who_keeps_the_rules_stays", "nothing_is_left_of_the_closed"
+EARLY, MISCOUNTED = "started_means_enough_are_counted", "only_the_start_up_counts"
+NEVER, ENDLESS = "enough_counted_means_started", "the_constructor_ends deadlock_freedom"
+FOUR = ("crash", "freeze", "overwrite", "stop")
+EVERY = ("again", *FOUR)
+# fmt: off
+ASKED = (
+    Asked(Frames, SEED, "connection=1", 15, STRANGER),
+    Asked(Frames, SEED, "connection=2", 187, f"{STRANGER} {HANGS} {RETURNED}", ("stop",)),
+    Asked(Frames, TORCH, "connection=1", 358, f"requests_are_whole {STRANGER} {WRONGED} {LEFT}"),
+    Asked(Frames, TORCH, "connection=2", 27712, f"{PIECES} {STRANGER} {WRONGED} {LEFT}"),
+    Asked(Frames, TORCH, "connection=2", 29400, f"{PIECES} {STRANGER} {WRONGED} {LEFT} {RETURNED}", ("stop",)),
+    Asked(Frames, TRYSTATE, "connection=1", 43, "", ("stop",)),
+    Asked(Frames, TRYSTATE, "connection=2", 1158),
+    Asked(Frames, TRYSTATE, "connection=3", 28189, "", ("stop",)),
+    Asked(StartUps, SEED, "client=2", 18, EARLY),
+    Asked(StartUps, SEED, "client=3", 1357, f"{EARLY} {MISCOUNTED} {ENDLESS}", FOUR),
+    Asked(StartUps, TORCH, "client=2", 19),
+    Asked(StartUps, TORCH, "client=3", 621, "", ("again", "crash", "stop")),
+    Asked(StartUps, TORCH, "client=2", 36, ENDLESS, ("freeze",)),
+    Asked(StartUps, TORCH, "client=2", 52, f"{EARLY} {MISCOUNTED} {NEVER}", ("overwrite",)),
+    Asked(StartUps, TRYSTATE, "client=2", 421, "", EVERY),
+    Asked(StartUps, TRYSTATE, "client=3", 172, "", ("again",)),
+    Asked(StartUps, TRYSTATE, "client=4", 14653, "", EVERY),
+)
+# fmt: on
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_an_edition_violates_exactly_what_is_known(asked: Asked) -> None:
+    assert_as_pinned(asked)
+
+
+@pytest.mark.parametrize(("system", "edition"), dict.fromkeys((a.system, a.edition) for a in ASKED))
+def test_every_step_is_taken_and_every_claimed_move_is_made(system: type[System], edition: Edition) -> None:
+    assert_all_happens(a for a in ASKED if (a.system, a.edition) == (system, edition))
+
+
+def test_what_the_oldest_edition_does_not_have_is_not_asked_of_it() -> None:
+    absent = {p.name for p in Frames(edition=TORCH).properties} - {p.name for p in Frames(edition=SEED).properties}
+    assert absent == {"both_keys_are_written", "requests_are_whole", "nothing_is_undone"}
+
+
+SMALL = tuple(a for a in ASKED if "=1" in a.sizes or a.sizes == "client=2")
+
+
+@pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
+@pytest.mark.parametrize("asked", SMALL, ids=str)
+def test_the_engines_agree(asked: Asked, engine: str) -> None:
+    assert_engines_agree(asked, engine)
+
+
+# ---- frames
+
+
+class WritesWhatItHas(Frames):
+    """The server carries out a SET of which it has the beginning."""
+
+    @environment(each="connection")
+    def set_begins(self, s: S, connection: Expr) -> None:
+        """Writes at once."""
+        Frames.set_begins.body(self, s, connection)
+        self.write(s, connection)
+
+
+class ServesTwice(Frames):
+    """A request that was carried out stays in the server."""
+
+    @transition(each="connection")
+    def serve(self, s: S, connection: Expr) -> None:
+        """Serves, and forgets that it has."""
+        Frames.serve.body(self, s, connection)
+        s.asked[connection] = True
+
+
+class ServesStrangers(Frames):
+    """Who does not begin with VALIDATE is let in."""
+
+    @environment(each="connection", editions=[TRYSTATE])
+    def stranger_is_refused(self, s: S, connection: Expr) -> None:
+        """Is let in."""
+        s.when(s.at[connection] == C.CONNECTING)
+        s.at[connection] = C.READY
+
+
+class WantsValidateWhole(Frames):
+    """A VALIDATE in two packets is refused."""
+
+    @environment(each="connection", editions=[TRYSTATE])
+    def begin_to_validate(self, s: S, connection: Expr) -> None:
+        """Refuses the first of them."""
+        s.when(s.at[connection] == C.CONNECTING)
+        self.close(s, connection, F.VALIDATE)
+
+
+class ForgetsNothing(Frames):
+    """What came of an unfinished request is kept."""
+
+    def forget(self, s: S, connection: Expr) -> None:
+        pass
+
+
+class AnswersFirst(Frames):
+    """The server answers a SET when it arrives, and carries it out later."""
+
+    @environment(each="connection")
+    def ask(self, s: S, connection: Expr) -> None:
+        """Is answered at once."""
+        Frames.ask.body(self, s, connection)
+        s.returned[connection] = True
+
+
+class ReadsToTheEnd(Frames):
+    """The server reads one request to its end before it looks at another."""
+
+    def is_free(self, s: S) -> Any:
+        return all_(held == F.NOTHING for held in s.held)
+
+
+class NeverCleansUp(Frames):
+    """The server does not see that a connection has ended."""
+
+    clean_up = None  # type: ignore[assignment]
+
+
+# ---- start-ups
+
+
+class CountsToAll(StartUps):
+    """The server counts a worker that looks as if all had come."""
+
+    @transition(each="client")
+    def count_in(self, s: S, client: Expr) -> None:
+        """Counts too many."""
+        StartUps.count_in.body(self, s, client)
+        s.counter = self.world()
+
+
+class TakesAnyNumber(StartUps):
+    """The server lets anybody write init/."""
+
+    def overwrite(self, s: S, number: int) -> None:
+        s.counter = number
+
+
+class NeverTellsTheMaster(StartUps):
+    """The server leaves the master's request unread."""
+
+    see_all = replace(StartUps.see_all, fair=False)
+
+
+class ReadsWithoutEnd(StartUps):
+    """Our client waits for ever to be counted."""
+
+    counting_times_out = None  # type: ignore[assignment]
+
+
+class LosesTheNewcomer(StartUps):
+    """Who comes again is not connected."""
+
+    @transition(each="client")
+    def connect(self, s: S, client: Expr) -> None:
+        """Connects who has never counted itself in."""
+        StartUps.connect.body(self, s, client)
+        s.when(~s.counted[client])
+
+
+class StartsAtOnce(StartUps):
+    """The master's constructor does not wait."""
+
+    @transition(each="client")
+    def see_all(self, s: S, client: Expr) -> None:
+        """Sees all who are not there."""
+        s.when(s.phase[client] == U.WAITING)
+        s.phase[client] = U.STARTED
+
+
+# fmt: off
+MISTAKES = (
+    ("requests_are_whole", WritesWhatItHas, "connection=1", ()),
+    ("nothing_is_undone", WritesWhatItHas, "connection=2", ()),
+    ("nothing_is_undone", ServesTwice, "connection=2", ()),
+    ("only_the_validated_are_served", ServesStrangers, "connection=1", ()),
+    ("who_keeps_the_rules_stays", WantsValidateWhole, "connection=1", ()),
+    ("nothing_is_left_of_the_closed", ForgetsNothing, "connection=1", ()),
+    ("what_returned_has_happened", AnswersFirst, "connection=1", ("stop",)),
+    ("requests_are_served", ReadsToTheEnd, "connection=2", ()),
+    ("deadlock_freedom", NeverCleansUp, "connection=1", ()),
+    ("started_means_enough_are_counted", CountsToAll, "client=3", ()),
+    ("started_means_enough_are_counted", TakesAnyNumber, "client=2", ("overwrite",)),
+    ("started_means_enough_are_counted", StartsAtOnce, "client=2", ()),
+    ("only_the_start_up_counts", CountsToAll, "client=3", ()),
+    ("only_the_start_up_counts", TakesAnyNumber, "client=2", ("overwrite",)),
+    ("enough_counted_means_started", NeverTellsTheMaster, "client=2", ()),
+    ("enough_counted_means_started", TakesAnyNumber, "client=2", ("overwrite",)),
+    ("the_constructor_ends", ReadsWithoutEnd, "client=2", ("freeze",)),
+    ("the_constructor_ends", LosesTheNewcomer, "client=2", ("again",)),
+    ("deadlock_freedom", ReadsWithoutEnd, "client=2", ("freeze",)),
+)
+# fmt: on
+
+
+@pytest.mark.parametrize(("name", "cls", "sizes", "faults"), MISTAKES, ids=lambda x: getattr(x, "__name__", None))
+def test_a_mistake_in_our_server_violates_the_property(
+    name: str, cls: type[System], sizes: str, faults: tuple[str, ...]
+) -> None:
+    right = Asked(cls.__bases__[0], TRYSTATE, sizes, 0, "", faults)
+    wrong = Asked(bare(cls), TRYSTATE, sizes, 0, "", faults)
+    assert not violated(report(right))
+    assert name in violated(report(wrong))
+
+
+@pytest.mark.parametrize("system", [Frames, StartUps])
+def test_every_property_is_violated_by_a_mistake(system: type[System]) -> None:
+    assert claims(system(edition=TRYSTATE)) == {name for name, cls, _, _ in MISTAKES if issubclass(cls, system)}

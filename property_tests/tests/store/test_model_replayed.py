@@ -1,0 +1,432 @@
+"""The stores' models and real servers agree, step by step: ours in this process and over TCP, and torch's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+from trystate.impl.store import barriers, contents, quick, requests, service, waiting
+from trystate.impl.store.limits import Limits
+from trystate.impl.store.wire import blob
+from trystate.model.errors import UsageError
+from trystate.model.store.barriers import Barriers
+from trystate.model.store.frames import Frames
+from trystate.model.store.queues import Queues
+from trystate.model.store.registers import Registers
+from trystate.model.store.vocabulary import Change, Connection, Edition, Extension, Query, Status
+from trystate.model.store.waits import Waits
+from trystate.model.store.watches import Watches
+from trystate.property_tests.adapters.our_store.barriers import BarriersSubject
+from trystate.property_tests.adapters.our_store.conformance import CHECKS, Case
+from trystate.property_tests.adapters.our_store.lines import InProcess, OverTcp
+from trystate.property_tests.adapters.our_store.queues import QueuesSubject
+from trystate.property_tests.adapters.our_store.registers import RegistersSubject
+from trystate.property_tests.adapters.our_store.watches import LIMITS
+from trystate.property_tests.adapters.our_store.wire import VALIDATE, request, wait
+from trystate.property_tests.adapters.torch_store.server import TorchServer
+from trystate.property_tests.harness.checks import Check
+from trystate.property_tests.harness.paths import replay_every_edge
+from trystate.property_tests.harness.stateful import state_machine
+from trystate.property_tests.support.marks import by_verify
+
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+EDGES = {
+    "frames on our service": 4584, "barriers on our service": 7049, "watches on our service": 11186,
+    "waits on our service": 83404, "queues on our service": 20466,
+    "registers on our service": 20763, "registers on our server": 240,
+    "registers on torch's server": 1442,
+    "frames on our server": 74, "barriers on our server": 1900, "watches on our server": 300,
+    "waits on our server": 5228, "queues on our server": 1988,
+    "frames on torch's server": 738, "barriers on torch's server": 2443, "waits on torch's server": 12358,
+    "queues on torch's server": 1921,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def torch_lines() -> Iterator[OverTcp]:
+    with TorchServer() as server, OverTcp(server.port) as lines:
+        yield lines
+
+
+@by_verify
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_a_server_takes_every_edge_of_its_models(check: Check) -> None:
+    outcome = check.run(lambda _: None)
+    assert not outcome.disagreements
+    assert outcome.compared == EDGES[check.name]
+
+
+def run_at_random(case: Case, server: Any) -> None:
+    system = case.build()
+    machine = state_machine(system, lambda: case.subject(system, server), refusals=False)
+    run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=40, deadline=None))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(Barriers, TORCH, {"client": 3, "world": 3, "rounds": 2}, ("drop", "timeout", "write")),
+        Case(Frames, TORCH),
+        Case(Queues, TORCH, {"client": 3}, ("drop",)),
+        Case(Registers, TORCH, {"client": 3}, ("drop",)),
+        Case(Waits, TORCH, {}, ("drop", "half_frame")),
+    ],
+    ids=str,
+)
+def test_torch_and_its_larger_models_agree_on_random_runs(case: Case, torch_lines: OverTcp) -> None:
+    run_at_random(case, torch_lines)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(Barriers, TRYSTATE, {"client": 4, "world": 3, "rounds": 2}, ("delete", "drop", "timeout"), extended=True),
+        Case(Queues, TRYSTATE, {"client": 3, "element": 3}, ("dawdle", "drop")),
+        Case(Queues, TRYSTATE, {"client": 3, "element": 3, "torch_clients": 3}, ("drop",)),
+        Case(Registers, TRYSTATE, {"client": 3}, ("drop",)),
+        Case(Waits, TRYSTATE, {"client": 3, "value": 2}, ("drop", "half_frame")),
+        Case(Waits, TRYSTATE, {"client": 3, "value": 2, "torch_clients": 2}, ("drop", "half_frame")),
+        Case(Watches, TRYSTATE, {"client": 3}, ("again", "cancel", "drop", "leave", "newcomer", "slow", "wait")),
+    ],
+    ids=str,
+)
+def test_our_service_and_its_larger_models_agree_on_random_runs(case: Case) -> None:
+    run_at_random(case, InProcess(LIMITS))
+
+
+# ---- the replay tells one server from another
+
+TELLING = (
+    Case(Barriers, TRYSTATE, {"client": 2, "rounds": 2}),
+    Case(Frames, TRYSTATE, {"connection": 1}),
+    Case(Queues, TRYSTATE, {"client": 1, "torch_clients": 1}),
+    Case(Registers, TRYSTATE, {"client": 1, "value": 1}),
+    Case(Waits, TRYSTATE, {"client": 1}),
+)
+
+
+@pytest.mark.parametrize("case", TELLING, ids=str)
+def test_torch_is_not_taken_for_ours(case: Case, torch_lines: OverTcp) -> None:
+    system = case.build()
+    assert replay_every_edge(system, case.subject(system, torch_lines), stop_after=1).disagreements
+
+
+@pytest.mark.parametrize("case", TELLING, ids=str)
+def test_ours_is_not_taken_for_torchs(case: Case) -> None:
+    system = dataclasses.replace(case, edition=TORCH).build()
+    assert replay_every_edge(system, case.subject(system, InProcess()), stop_after=1).disagreements
+
+
+def test_what_a_request_of_torchs_cannot_say_is_not_replayed() -> None:
+    system = Barriers(edition=TRYSTATE, faults=("drop",))
+    with pytest.raises(UsageError, match="extended=True"):
+        BarriersSubject(system, InProcess())
+
+
+def test_reservations_of_several_are_not_ended_by_time() -> None:
+    system = Queues(edition=TRYSTATE, torch_clients=2, faults=("dawdle",))
+    with pytest.raises(UsageError, match="one client of torch's"):
+        QueuesSubject(system, InProcess())
+
+
+def test_registers_are_replayed_with_two_keys() -> None:
+    system = Registers(edition=TRYSTATE, key=3)
+    with pytest.raises(UsageError, match="room for two keys: leave key=2"):
+        RegistersSubject(system, InProcess())
+
+
+def test_a_reservation_ends_at_the_deadline_that_the_service_names() -> None:
+    for tenths in range(1, 100):  # of which some have a deadline that is rounded up
+        server = InProcess()
+        server.now = tenths / 10
+        line = server.connect()
+        line.send(VALIDATE + request(Query.QUEUE_PUSH, blob(b"/q"), blob(b"1")) + wait(b"/q"))
+        assert server.service.tables()["reservations"] == 1
+        assert server.service.next_deadline is not None
+        server.service.tick(server.service.next_deadline)
+        assert server.service.tables()["reservations"] == 0
+
+
+# ---- a service with one fault is found out
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def replace(patch: pytest.MonkeyPatch, query: Query | Extension, handler: Callable[..., None]) -> None:
+    """A request is carried out in this way, and never in the shorter one."""
+    patch.setitem(service.HANDLERS, query, handler)
+    patch.setitem(quick.QUICK, query, quick.left)
+
+
+def everybody_is_ready(patch: pytest.MonkeyPatch) -> None:
+    """Who has not validated may do everything."""
+    patch.setitem(service.PERMITTED, Connection.CONNECTING, service.PERMITTED[Connection.READY])
+    patch.setattr(service, "STRANGER", Limits())
+
+
+def half_a_set_counts(patch: pytest.MonkeyPatch) -> None:
+    """Half a request of a connection that closes is carried out."""
+    forget = service.Service._forget_session
+
+    def careless(self: Any, session: Any) -> None:
+        if session.frame is not None and session.frame.operation == Query.SET:
+            self.contents.set(b"/first", b"2")
+        forget(self, session)
+
+    patch.setattr(service.Service, "_forget_session", careless)
+
+
+def multi_set_forgets_the_second(patch: pytest.MonkeyPatch) -> None:
+    """Only the first pair of a MULTI_SET is written."""
+    handler = service.HANDLERS[Query.MULTI_SET]
+    replace(patch, Query.MULTI_SET, lambda s, session, pairs: handler(s, session, pairs[:2]))
+
+
+def waits_count_down(patch: pytest.MonkeyPatch) -> None:
+    """A key that is deleted again has counted."""
+    patch.setattr(waiting.Waiting, "vanished", lambda self, key: None)
+
+
+def nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
+    """The value that satisfied a wait is forgotten before the GET that follows."""
+    handler = service.HANDLERS[Query.GET]
+
+    def forgetful(self: Any, session: Any, key: bytes) -> None:
+        session.kept = None
+        handler(self, session, key)
+
+    replace(patch, Query.GET, forgetful)
+
+
+def cancelled_waits_stay(patch: pytest.MonkeyPatch) -> None:
+    """A CANCEL_WAIT is answered, and the wait stays registered."""
+
+    def cancel(self: Any, session: Any) -> None:
+        self.unblock(session)
+        self.send(session, b"\x01")
+
+    replace(patch, Query.CANCEL_WAIT, cancel)
+
+
+def the_expired_stay(patch: pytest.MonkeyPatch) -> None:
+    """Whose time is over is told nothing, and waits on."""
+    patch.setattr(service.Service, "tick", lambda self, now: None)
+
+
+def barriers_stay_open(patch: pytest.MonkeyPatch) -> None:
+    """The last arrival still counts after the barrier has opened."""
+    arrive = barriers.Barriers.arrive
+
+    def careless(self: Any, arrival: Any, world_size: int) -> None:
+        arrive(self, arrival, world_size)
+        if arrival.key not in self.table:
+            again = self.table[arrival.key] = barriers.Barrier(world_size)
+            again.arrivals[object()] = arrival  # type: ignore[index]
+
+    patch.setattr(barriers.Barriers, "arrive", careless)
+
+
+def the_late_stay_in(patch: pytest.MonkeyPatch) -> None:
+    """An arrival whose time is over is told so, and still counts."""
+    patch.setattr(barriers.Barriers, "withdraw", lambda self, arrival: None)
+
+
+def who_comes_again_counts_twice(patch: pytest.MonkeyPatch) -> None:
+    """An arrival is known by its connection only."""
+    handler = service.HANDLERS[Extension.BARRIER]
+    numbers = iter(range(1 << 32))
+
+    def blind(self: Any, session: Any, milliseconds: int, key: bytes, world: int, seat: bytes) -> None:
+        handler(self, session, milliseconds, key, world, next(numbers).to_bytes(len(seat), "big"))
+
+    replace(patch, Extension.BARRIER, blind)
+
+
+def late_barriers_leave_a_key(patch: pytest.MonkeyPatch) -> None:
+    """A barrier that was not in time has set the key with its name."""
+    withdraw = service.Service.withdraw
+
+    def careless(self: Any, session: Any) -> None:
+        arrival = session.blocked
+        withdraw(self, session)
+        self.contents.set(arrival.key, b"1")
+
+    patch.setattr(service.Service, "withdraw", careless)
+
+
+def keys_open_barriers(patch: pytest.MonkeyPatch) -> None:
+    """Who sets a key releases those that wait at the barrier of that name."""
+    handler = service.HANDLERS[Query.SET]
+
+    def loud(self: Any, session: Any, key: bytes, value: bytes) -> None:
+        handler(self, session, key, value)
+        if (barrier := self.barriers.table.pop(key, None)) is not None:
+            for arrival in barrier.arrivals.values():
+                arrival.released()
+
+    replace(patch, Query.SET, loud)
+
+
+def reservations_are_lost(patch: pytest.MonkeyPatch) -> None:
+    """An element that was reserved does not come back."""
+    patch.setattr(contents.Contents, "put_back", lambda self, key, serial, element: None)
+
+
+def reservations_go_to_the_end(patch: pytest.MonkeyPatch) -> None:
+    """An element that was reserved comes back behind all others."""
+    patch.setattr(contents.Contents, "put_back", lambda self, key, serial, element: self.push(key, element))
+
+
+def nothing_is_reserved(patch: pytest.MonkeyPatch) -> None:
+    """A wait for a queue is answered, and the element stays for whoever comes first."""
+    patch.setattr(service.Service, "reserve", lambda self, session, key: None)
+
+
+def the_last_is_first(patch: pytest.MonkeyPatch) -> None:
+    """Who came last in the line is served first."""
+    begin = waiting.Waiting.begin
+
+    def push_in(self: Any, wait: Any) -> None:
+        begin(self, wait)
+        for key in wait.keys:
+            line = self.waits[key]
+            others = [each for each in line if each is not wait]
+            line.clear()
+            line.update(dict.fromkeys([wait, *others]))
+
+    patch.setattr(waiting.Waiting, "begin", push_in)
+
+
+def events_overtake(patch: pytest.MonkeyPatch) -> None:
+    """An event is sent behind the one that comes after it."""
+    tell = service.Service._tell
+    late: list[Any] = []
+
+    def slowly(self: Any, *event: Any) -> None:
+        tell(self, *event)
+        for each in late:
+            if each[0] in self.sessions:
+                tell(self, *each)
+        late[:] = [] if late else [event]
+
+    patch.setattr(service.Service, "_tell", slowly)
+
+
+def appending_is_updating(patch: pytest.MonkeyPatch) -> None:
+    """An event does not say that the value was appended to."""
+    patch.setattr(contents, "APPENDED", Change.UPDATED)
+
+
+def unwatching_does_nothing(patch: pytest.MonkeyPatch) -> None:
+    """An UNWATCH is answered, and the events go on."""
+    answer = bytes([Status.OK])
+    replace(patch, Extension.UNWATCH, lambda s, session, key: s.send(session, answer))
+
+
+def watchers_are_left_behind(patch: pytest.MonkeyPatch) -> None:
+    """A connection that ends stays in the table of watchers."""
+    forget = service.Service._forget_session
+
+    def careless(self: Any, session: Any) -> None:
+        session.watches.clear()
+        forget(self, session)
+
+    patch.setattr(service.Service, "_forget_session", careless)
+
+
+def the_slow_are_waited_for(patch: pytest.MonkeyPatch) -> None:
+    """What a peer does not read is kept without bound."""
+    patch.setattr(service.Service, "_overflowed", lambda self, session: False)
+
+
+def failing_compare_sets_wake(patch: pytest.MonkeyPatch) -> None:
+    """A compare_set that stores nothing wakes who waits for the key."""
+    compare_set = contents.Contents.compare_set
+
+    def loud(self: Any, key: bytes, expected: bytes, desired: bytes) -> bytes:
+        answer = compare_set(self, key, expected, desired)
+        for crowd in list(self.waiting.waits.get(key, ())):
+            crowd.missing.discard(key)
+            self.waiting._satisfy(crowd)
+        return answer
+
+    patch.setattr(contents.Contents, "compare_set", loud)
+
+
+def compare_sets_always_store(patch: pytest.MonkeyPatch) -> None:
+    """A compare_set that expects another value stores too, and is answered as if it had not."""
+    compare_set = contents.Contents.compare_set
+
+    def careless(self: Any, key: bytes, expected: bytes, desired: bytes) -> bytes:
+        answer = compare_set(self, key, expected, desired)
+        self.set(key, desired)
+        return answer
+
+    patch.setattr(contents.Contents, "compare_set", careless)
+
+
+def compare_sets_say_they_stored(patch: pytest.MonkeyPatch) -> None:
+    """A compare_set that stores nothing is answered with the desired value."""
+    compare_set = contents.Contents.compare_set
+
+    def boastful(self: Any, key: bytes, expected: bytes, desired: bytes) -> bytes:
+        compare_set(self, key, expected, desired)
+        return desired
+
+    patch.setattr(contents.Contents, "compare_set", boastful)
+
+
+def pops_wait_for_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A QUEUE_POP takes the first of the queue, whatever is reserved for its sender."""
+
+    def greedy(self: Any, session: Any, key: bytes) -> None:
+        if session.kept is not None:
+            self.forget(session)
+        requests.queue_pop(self, session, key)
+
+    replace(patch, Query.QUEUE_POP, greedy)
+
+
+FRAMES = Case(Frames, TRYSTATE)
+BARRIERS = Case(Barriers, TRYSTATE, {"client": 2, "rounds": 2}, ("drop", "timeout"), extended=True)
+WRITTEN = Case(Barriers, TRYSTATE, {"client": 2}, ("timeout", "write"), extended=True)
+WATCHES = Case(Watches, TRYSTATE, {"client": 1, "key": 1, "writes": 2}, ("cancel", "wait"))
+WAITERS = Case(Watches, TRYSTATE, {"key": 1, "writes": 1}, ("wait",))
+SLOW = Case(Watches, TRYSTATE, {"client": 1, "key": 1}, ("drop", "slow"))
+WAITS = Case(Waits, TRYSTATE, {"client": 1})
+OUR_WAITS = Case(Waits, TRYSTATE, {"client": 1, "key": 1, "torch_clients": 0})
+QUEUES = Case(Queues, TRYSTATE, {"client": 1}, ("dawdle", "drop"))
+REGISTERS = Case(Registers, TRYSTATE, {"client": 1})
+LINE = Case(Queues, TRYSTATE, {"element": 1, "both": 0})
+TAKERS = Case(Queues, TRYSTATE, {"torch_clients": 2, "element": 1, "both": 0})
+FAULTS: tuple[tuple[Break, Case], ...] = (
+    (everybody_is_ready, FRAMES), (half_a_set_counts, FRAMES), (multi_set_forgets_the_second, FRAMES),
+    (barriers_stay_open, BARRIERS), (the_late_stay_in, BARRIERS), (who_comes_again_counts_twice, BARRIERS),
+    (late_barriers_leave_a_key, WRITTEN), (keys_open_barriers, WRITTEN),
+    (waits_count_down, WAITS), (nothing_is_kept, WAITS), (cancelled_waits_stay, WAITS), (the_expired_stay, OUR_WAITS),
+    (cancelled_waits_stay, QUEUES), (reservations_are_lost, QUEUES), (reservations_go_to_the_end, QUEUES),
+    (nothing_is_reserved, LINE), (the_last_is_first, LINE), (pops_wait_for_nothing, TAKERS),
+    (compare_sets_always_store, REGISTERS), (compare_sets_say_they_stored, REGISTERS),
+    (multi_set_forgets_the_second, REGISTERS),
+    (events_overtake, WATCHES), (appending_is_updating, WATCHES), (unwatching_does_nothing, WATCHES),
+    (failing_compare_sets_wake, WAITERS), (failing_compare_sets_wake, WAITS),
+    (watchers_are_left_behind, SLOW), (the_slow_are_waited_for, SLOW),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "case"), FAULTS, ids=[f"{f.__name__}-{c.system.__name__}" for f, c in FAULTS])
+def test_a_faulty_service_is_found_out(monkeypatch: pytest.MonkeyPatch, fault: Break, case: Case) -> None:
+    fault(monkeypatch)
+    system = case.build()
+    found = replay_every_edge(system, case.subject(system, InProcess(LIMITS)), stop_after=1).disagreements
+    assert found
+
+
+def test_a_limit_that_is_one_message_off_is_found_out() -> None:
+    system = SLOW.build()
+    larger = Limits(unsent_bytes=LIMITS.unsent_bytes + (1 << 20))
+    assert replay_every_edge(system, SLOW.subject(system, InProcess(larger)), stop_after=1).disagreements

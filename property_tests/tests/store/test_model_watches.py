@@ -1,0 +1,453 @@
+"""Watches and barriers: what each edition violates and why, pinned; and every property catches a planted mistake.
+
+Rule: a mistake is one change of the edition TRYSTATE, which violates nothing as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from trystate.model import UsageError
+from trystate.model.checker.check import check
+from trystate.model.checker.verdicts import Report
+from trystate.model.language import Expr, SymbolicState, System, all_
+from trystate.model.language.transitions import Rule
+from trystate.model.store.barriers import Barriers, Reply
+from trystate.model.store.vocabulary import Edition
+from trystate.model.store.watches import Watches
+from trystate.model.store.watching import EVENTS, Message, Request
+from trystate.property_tests.support.pinned import Asked, assert_all_happens, assert_as_pinned, claims, report, violated
+from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
+from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+
+S = SymbolicState
+SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
+SMALL, WATCHES = "client=2 key=1 writes=2", "client=2 key=1 writes=3"
+TWO_KEYS, LARGE = "client=2 key=2 writes=2", "client=2 key=2 writes=3"
+PAIR, TWICE = "client=2 world=2 rounds=1", "client=2 world=2 rounds=2"
+TRIO, TRIO_TWICE = "client=3 world=3 rounds=1", "client=3 world=3 rounds=2"
+NEARLY_ALL = ("again", "cancel", "drop", "leave", "newcomer", "slow")
+ALL_WATCH_FAULTS = (*NEARLY_ALL, "wait")
+ALL_BARRIER_FAULTS = ("delete", "drop", "timeout", "write")
+TWICE_TOLD = "once_and_in_order callbacks_skip_nothing"
+LEFT, CLOSED = "nothing_is_left_behind", "nobody_is_closed_for_another"
+STRANGERS = f"{TWICE_TOLD} no_event_for_a_stranger {LEFT} {CLOSED}"
+NEVER = "watch_key_returns deadlock_freedom"
+KEY, COUNTED = "keys_stay_untouched", "nobody_passes_before_all_are_in keys_stay_untouched"
+FAILED = "failures_change_nothing"
+# fmt: off
+ASKED = (
+    Asked(Watches, SEED, SMALL, 453),
+    Asked(Watches, SEED, TWO_KEYS, 2442),
+    Asked(Watches, SEED, WATCHES, 12400, STRANGERS, ("leave", "newcomer")),
+    Asked(Watches, SEED, TWO_KEYS, 27536, f"{STRANGERS} only_what_is_watched", ("leave", "newcomer")),
+    Asked(Watches, SEED, WATCHES, 14631, f"{NEVER} the_lost_are_told {LEFT} {CLOSED}", ("drop",)),
+    Asked(Watches, SEED, WATCHES, 4700, "waiters_are_woken", ("wait",)),
+    Asked(Watches, SEED, WATCHES, 4255, "watch_key_returns changes_are_answered", ("slow",)),
+    Asked(Watches, SEED, WATCHES, 6461, TWICE_TOLD, ("again",)),
+    Asked(Watches, SEED, WATCHES, 2435, NEVER, ("preempted",)),
+    Asked(Watches, TRYSTATE, SMALL, 699),
+    Asked(Watches, TRYSTATE, "client=3 key=1 writes=3", 79079),
+    Asked(Watches, TRYSTATE, LARGE, 102234, "", ("drop",)),
+    Asked(Watches, TRYSTATE, LARGE, 74916, "", ("slow", "newcomer")),
+    Asked(Watches, TRYSTATE, TWO_KEYS, 33848, "", ("cancel", "leave", "newcomer")),
+    Asked(Watches, TRYSTATE, WATCHES, 290941, "", ("cancel", "drop", "slow")),
+    Asked(Watches, TRYSTATE, WATCHES, 146834, "", ("again", "drop", "newcomer")),
+    Asked(Watches, TRYSTATE, WATCHES, 29874, "", ("slow", "wait")),
+    Asked(Watches, TRYSTATE, SMALL, 545355, "", NEARLY_ALL),
+    Asked(Barriers, TORCH, PAIR, 12, KEY),
+    Asked(Barriers, TORCH, TWICE, 33, COUNTED),
+    Asked(Barriers, TORCH, TRIO_TWICE, 151, COUNTED),
+    Asked(Barriers, TORCH, PAIR, 73, f"{COUNTED} {FAILED} the_released_return", ("timeout",)),
+    Asked(Barriers, TORCH, TRIO, 268, f"{COUNTED} {FAILED} the_released_return", ("timeout",)),
+    Asked(Barriers, TORCH, TRIO, 233, f"{COUNTED} {FAILED}", ("drop",)),
+    Asked(Barriers, TORCH, PAIR, 40, f"{COUNTED} only_arrivals_release", ("write",)),
+    Asked(Barriers, TORCH, PAIR, 33, f"{KEY} a_full_barrier_opens enough_are_released deadlock_freedom", ("delete",)),
+    Asked(Barriers, TRYSTATE, PAIR, 12),
+    Asked(Barriers, TRYSTATE, "client=3 world=2 rounds=1", 281, "", ("drop",)),
+    Asked(Barriers, TRYSTATE, TRIO_TWICE, 1873, "", ("drop", "timeout")),
+    Asked(Barriers, TRYSTATE, "client=3 world=2 rounds=2", 21995, "", ALL_BARRIER_FAULTS),
+    Asked(Barriers, TRYSTATE, "client=4 world=3 rounds=2", 142795, "", ALL_BARRIER_FAULTS),
+)
+# fmt: on
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_an_edition_violates_what_is_known_of_it_and_no_more(asked: Asked) -> None:
+    assert_as_pinned(asked)
+
+
+@pytest.mark.parametrize(("system", "edition"), dict.fromkeys((a.system, a.edition) for a in ASKED))
+def test_every_step_is_taken_and_every_claimed_move_is_made(system: type[System], edition: Edition) -> None:
+    assert_all_happens(a for a in ASKED if (a.system, a.edition) == (system, edition))
+
+
+@cache
+def interpreted(asked: Asked) -> Report:
+    return check(asked.build(), engine="interpret")
+
+
+@pytest.mark.parametrize("engine", AVAILABLE)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Asked(Watches, SEED, "client=2 key=1 writes=1", 0, "", ("leave", "newcomer")),
+        Asked(Watches, TRYSTATE, "client=2 key=1 writes=1", 0, "", ("slow",)),
+        Asked(Barriers, TORCH, PAIR, 0, "", ALL_BARRIER_FAULTS),
+        Asked(Barriers, TRYSTATE, PAIR, 0, "", ALL_BARRIER_FAULTS),
+    ],
+    ids=str,
+)
+def test_the_engines_agree(engine: str, asked: Asked) -> None:
+    system, expected = asked.build(), interpreted(asked)
+    found = check(system, engine=engine)
+    assert found.exploration.distinct == expected.exploration.distinct
+    assert {v.property.name: v.status for v in found.verdicts} == {v.property.name: v.status for v in expected.verdicts}
+    for verdict in found.violated:
+        run = verdict.run
+        if run is None:
+            continue
+        if run.loop is None:
+            assert_is_a_run(system, run.path)
+        else:
+            assert_is_a_fair_lasso(system, run)
+            assert refutes(system, run, verdict.property)
+
+
+def test_an_edition_without_the_request_is_refused() -> None:
+    with pytest.raises(UsageError, match="no edition 'TORCH': it has SEED, TRYSTATE"):
+        Watches(edition="TORCH")
+    with pytest.raises(UsageError, match="no edition 'SEED': it has TORCH, TRYSTATE"):
+        Barriers(edition="SEED")
+
+
+# ---- planted mistakes
+
+
+def then(rule: Rule, change: Callable[..., None]) -> Rule:
+    """The same step, and one thing more."""
+
+    def body(self: Any, s: S, *indices: Expr) -> None:
+        """The step, changed."""
+        rule.body(self, s, *indices)
+        change(self, s, *indices)
+
+    return replace(rule, body=body)
+
+
+def instead(rule: Rule, change: Callable[..., None]) -> Rule:
+    """Another step in its place."""
+    change.__doc__ = "Another step."
+    return replace(rule, body=change)
+
+
+class AcknowledgesOnly(Watches):
+    """Acknowledges a watch without entering it into the table."""
+
+    def _unlist(self, s: S, client: Expr, key: Expr) -> None:
+        s.listed[client, key] = 0
+
+    register = then(Watches.register, _unlist)
+
+
+class DeletesQuietly(Watches):
+    """Tells nobody of a deletion."""
+
+    def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
+        if kind is not Message.DELETED:
+            super().announce(s, key, kind, old, new)
+
+
+class TellsTwice(Watches):
+    """Sends an event twice where there is room."""
+
+    def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
+        before = s.fork()
+        super().announce(s, key, kind, old, new)
+        for j in s.client:
+            room = (before.listed[j, key] > 0) & before.messages[j].is_empty
+            s.messages[j].push(when=room, kind=kind, key=1, old=old, new=new)
+
+
+class Compacts(Watches):
+    """Empties a full queue of CREATED and DELETED, instead of giving the watcher up."""
+
+    def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
+        for j in s.client:
+            (_, first), (_, second) = s.messages[j]
+            both = (first.kind == Message.CREATED) & (second.kind == Message.DELETED)
+            s.messages[j].clear(when=s.messages[j].is_full & both)
+        super().announce(s, key, kind, old, new)
+
+
+class TellsOfTheLatest(Watches):
+    """Calls the callback with the last event that has come, and drops those before."""
+
+    def tells(self, s: S, client: Expr) -> None:
+        last = s.fork().messages[client]
+        s.messages[client].pop(when=last.is_full & last.read(1, "kind").isin(EVENTS))
+        super().tells(s, client)
+
+
+class TellsNoOldValue(Watches):
+    """Leaves the old value of an event out."""
+
+    def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
+        super().announce(s, key, kind, 0, new)
+
+
+class CallsEverythingAnUpdate(Watches):
+    """Says UPDATED where a key comes to be."""
+
+    def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
+        super().announce(s, key, Message.UPDATED, old, new)
+
+
+class TellsOfAllKeys(Watches):
+    """Sends the events of one key to the watchers of all."""
+
+    def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
+        for j in s.client:
+            for k in range(self.sizes["key"]):
+                s.messages[j].push(
+                    when=(s.listed[j, k] > 0) & ~s.messages[j].is_full, kind=kind, key=1, old=old, new=new
+                )
+
+
+class KeepsEntries(Watches):
+    """Leaves a closed connection in the table, as torch 1.9 did."""
+
+    def _end(self, s: S, client: Expr) -> None:
+        before = s.fork()
+        Watches.notice_end.body(self, s, client)
+        for k in s.key:
+            s.listed[client, k] = before.listed[client, k]
+
+    notice_end = instead(Watches.notice_end, _end)
+
+
+class GoesOnAfterCancelling(Watches):
+    """Acknowledges that a watch is over, and keeps it."""
+
+    def _list(self, s: S, client: Expr, key: Expr) -> None:
+        s.listed[client, key] = 1
+
+    unregister = then(Watches.unregister, _list)
+
+
+class WakesForSetOnly(Watches):
+    """Wakes waiters for a set, not for an append."""
+
+    def put(self, s: S, client: Expr, key: Expr, verb: Message, *, wakes: bool = True) -> None:
+        super().put(s, client, key, verb, wakes=verb is not Message.APPENDED)
+
+
+class ClosesTheWriter(Watches):
+    """Where a watcher is too slow it is the writer whose connection is closed as well."""
+
+    def put(self, s: S, client: Expr, key: Expr, verb: Message, *, wakes: bool = True) -> None:
+        before = s.fork()
+        super().put(s, client, key, verb, wakes=wakes)
+        s.shut[client] = ~self.all_fit(before, key)
+
+    def all_fit(self, s: S, key: Expr) -> Any:
+        return all_(self.fits(s, j, key) for j in s.client)
+
+
+class AnswersNothing(Watches):
+    """Registers a watch, and does not say so."""
+
+    def answers(self, s: S, client: Expr, key: Expr, request: Request, answer: Message) -> Any:
+        full = super().answers(s, client, key, request, answer)
+        s.messages[client].clear(when=answer is Message.REGISTERED)
+        return full
+
+
+class ReadsWhenFull(Watches):
+    """Lets events lie until there is no room for more."""
+
+    def _wait(self, s: S, client: Expr) -> None:
+        s.when(s.messages[client].is_full)
+        Watches.run_callback.body(self, s, client)
+
+    run_callback = instead(Watches.run_callback, _wait)
+
+
+class LosesSilently(Watches):
+    """Finds its connection closed, and tells nobody."""
+
+    def _silent(self, s: S, client: Expr) -> None:
+        before = s.fork()
+        Watches.notice_loss.body(self, s, client)
+        s.watcher[client] = before.watcher[client]
+
+    notice_loss = instead(Watches.notice_loss, _silent)
+
+
+class WaitsForReaders(Watches):
+    """Serves a change only when every watcher has room, as torch 1.9 did."""
+
+    def takes(self, s: S, client: Expr, key: Expr) -> None:
+        self._fit(s, client, key)
+        super().takes(s, client, key)
+
+    def _fit(self, s: S, client: Expr, key: Expr) -> None:
+        s.when(all_(self.fits(s, j, key) for j in s.client))
+
+    change_nothing = then(Watches.change_nothing, _fit)
+
+
+class CountsConnections(Barriers):
+    """Counts connections instead of clients."""
+
+    def moves(self, s: S, client: Expr) -> None:
+        pass
+
+    def arrived(self, s: S) -> Any:
+        return s.waiting.count() + s.held.count()
+
+
+class OpensTooEarly(Barriers):
+    """Takes one client too few for all."""
+
+    def arrived(self, s: S) -> Any:
+        return super().arrived(s) + 1
+
+
+class OpensTooLate(Barriers):
+    """Waits for one client more than there has to be."""
+
+    def arrived(self, s: S) -> Any:
+        return super().arrived(s) - 1
+
+
+class ReleasesTheLast(Barriers):
+    """Answers only the client that arrives last."""
+
+    def release(self, s: S, opens: Any, newcomer: Expr | None = None) -> None:
+        if newcomer is not None:
+            self.answer(s, newcomer, Reply.STOP, opens)
+            s.waiting[newcomer] = s.waiting[newcomer] & ~opens
+
+
+class KeepsTheAnswered(Barriers):
+    """Leaves whom it has answered in the table."""
+
+    def release(self, s: S, opens: Any, newcomer: Expr | None = None) -> None:
+        before = s.fork()
+        super().release(s, opens, newcomer)
+        for j in s.client:
+            s.waiting[j] = before.waiting[j]
+
+
+class LivesInAKey(Barriers):
+    """Has a key of its own in the store."""
+
+    def _write(self, s: S, client: Expr) -> None:
+        s.key = 1
+
+    count_in = then(Barriers.count_in, _write)
+
+
+class TimeoutWrites(Barriers):
+    """Leaves a key when a barrier was not in time."""
+
+    def _write(self, s: S, client: Expr) -> None:
+        s.key = 1
+
+    run_out_of_time = then(Barriers.run_out_of_time, _write)
+
+
+class OpensForAKey(Barriers):
+    """Releases who waits when somebody sets the key."""
+
+    def _open(self, s: S) -> None:
+        self.release(s, True)
+
+    write_key = then(Barriers.write_key, _open)
+
+
+class CountsTheLate(Barriers):
+    """Tells a client that it was not in time, and counts it all the same."""
+
+    def _late(self, s: S, client: Expr) -> None:
+        s.when(s.waiting[client], s.replies[client].is_empty)
+        self.answer(s, client, Reply.TIMED_OUT)
+
+    run_out_of_time = instead(Barriers.run_out_of_time, _late)
+
+
+class KeepsTheBroken(Barriers):
+    """Keeps the arrival of a connection that it knows to be broken."""
+
+    def _end(self, s: S, client: Expr) -> None:
+        s.when(s.lost[client])
+        s.lost[client] = False
+
+    notice_end = instead(Barriers.notice_end, _end)
+
+
+class SwallowsTimeouts(Barriers):
+    """Never reads that it was not in time."""
+
+    raise_timeout = None  # type: ignore[assignment]  # a step that is dropped
+
+
+# fmt: off
+MISTAKES: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
+    (AcknowledgesOnly, SMALL, (), "returned_means_registered"),
+    (DeletesQuietly, SMALL, (), "every_change_is_on_its_way"),
+    (TellsTwice, SMALL, (), "once_and_in_order"),
+    (Compacts, WATCHES, (), "once_and_in_order"),
+    (TellsOfTheLatest, SMALL, (), "callbacks_skip_nothing"),
+    (TellsNoOldValue, SMALL, (), "once_and_in_order"),
+    (TellsNoOldValue, SMALL, (), "kinds_fit_the_values"),
+    (CallsEverythingAnUpdate, SMALL, (), "kinds_fit_the_values"),
+    (TellsOfAllKeys, TWO_KEYS, (), "only_what_is_watched"),
+    (KeepsEntries, SMALL, ("leave", "newcomer"), "no_event_for_a_stranger"),
+    (KeepsEntries, SMALL, ("drop",), "nothing_is_left_behind"),
+    (GoesOnAfterCancelling, SMALL, ("cancel",), "nothing_after_cancelling"),
+    (WakesForSetOnly, SMALL, ("wait",), "waiters_are_woken"),
+    (ClosesTheWriter, WATCHES, (), "nobody_is_closed_for_another"),
+    (AnswersNothing, SMALL, (), "watch_key_returns"),
+    (AnswersNothing, SMALL, (), "deadlock_freedom"),
+    (ReadsWhenFull, SMALL, (), "events_reach_the_callback"),
+    (LosesSilently, SMALL, ("drop",), "the_lost_are_told"),
+    (WaitsForReaders, WATCHES, ("slow",), "changes_are_answered"),
+    (CountsConnections, PAIR, ("drop",), "nobody_passes_before_all_are_in"),
+    (OpensTooEarly, PAIR, (), "nobody_passes_before_all_are_in"),
+    (OpensTooLate, TRIO, (), "a_full_barrier_opens"),
+    (OpensTooLate, TRIO, (), "enough_are_released"),
+    (ReleasesTheLast, PAIR, (), "all_go_together"),
+    (KeepsTheAnswered, TWICE, (), "released_once"),
+    (LivesInAKey, PAIR, (), "keys_stay_untouched"),
+    (TimeoutWrites, PAIR, ("timeout",), "keys_stay_untouched"),
+    (OpensForAKey, PAIR, ("write",), "only_arrivals_release"),
+    (CountsTheLate, PAIR, ("timeout",), "the_released_return"),
+    (CountsTheLate, PAIR, ("timeout",), "failures_change_nothing"),
+    (KeepsTheBroken, PAIR, ("drop",), "failures_change_nothing"),
+    (KeepsTheBroken, PAIR, ("drop",), "nothing_is_left_behind"),
+    (SwallowsTimeouts, PAIR, ("timeout",), "timeouts_are_told"),
+    (SwallowsTimeouts, PAIR, ("timeout",), "deadlock_freedom"),
+)
+# fmt: on
+
+
+@pytest.mark.parametrize(
+    ("system", "sizes", "faults", "caught"), MISTAKES, ids=[f"{m[0].__name__}-{m[3]}" for m in MISTAKES]
+)
+def test_a_mistake_is_caught_by_the_property_that_is_about_it(
+    system: type[System], sizes: str, faults: tuple[str, ...], caught: str
+) -> None:
+    assert not violated(report(Asked(system.__bases__[0], TRYSTATE, sizes, 0, "", faults)))
+    assert caught in violated(report(Asked(system, TRYSTATE, sizes, 0, "", faults)))
+
+
+@pytest.mark.parametrize(("system", "faults"), [(Watches, ALL_WATCH_FAULTS), (Barriers, ALL_BARRIER_FAULTS)])
+def test_every_property_is_violated_by_a_mistake(system: type[System], faults: tuple[str, ...]) -> None:
+    asked = claims(system(edition=TRYSTATE, faults=faults))
+    assert asked == {caught for mistaken, _, _, caught in MISTAKES if issubclass(mistaken, system)}

@@ -1,0 +1,200 @@
+"""The URLs of a rendezvous: torch's grammar, what each scheme yields, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous as torch_rendezvous
+from trystate.impl import rendezvous
+from trystate.impl.rendezvous.url import HANDLERS, env_rendezvous
+from trystate.impl.store import FileStore, PrefixStore, TCPStore
+from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreClosed, StoreTimeout
+from trystate.impl.store.server import TCPStoreServer
+from trystate.model.errors import UsageError
+from trystate.property_tests.support.rendezvous.jobs import free_port
+
+VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE")
+SOON = timedelta(seconds=10)
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with TCPStoreServer() as server:
+        yield server.port
+
+
+def meet(url: str, *given: Any, **more: Any) -> tuple[Any, int, int]:
+    """What torch gets of a URL."""
+    found: tuple[Any, int, int] = next(torch_rendezvous(url, *given, timeout=SOON, **more))
+    return found
+
+
+@contextlib.contextmanager
+def met(*urls: str, given: Sequence[tuple[int, int]] = ()) -> Iterator[list[tuple[Any, int, int]]]:
+    """What the ranks of a group get, each from its URL or, all from one, with what is `given` beside it."""
+    calls: list[tuple[Any, ...]] = [(urls[0], *each) for each in given] or [(url,) for url in urls]
+    with contextlib.ExitStack() as stores, ThreadPoolExecutor(len(calls)) as threads:
+        triplets = [each.result() for each in [threads.submit(meet, *call) for call in calls]]
+        for store, _, _ in triplets:
+            stores.enter_context(store)
+        yield triplets
+
+
+def test_registering_again_does_nothing() -> None:
+    rendezvous.register()
+    rendezvous.register()
+    assert set(HANDLERS) == {"trystate-env", "trystate-file", "trystate-tcp"}
+
+
+def test_the_schemes_are_registered_only_by_who_asks() -> None:
+    program = (
+        "from torch.distributed.rendezvous import _rendezvous_handlers as known\n"
+        "from trystate.impl import rendezvous\n"
+        "print(sorted(known)); rendezvous.register(); print(sorted(known))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == [
+        "['env', 'file', 'tcp']",
+        "['env', 'file', 'tcp', 'trystate-env', 'trystate-file', 'trystate-tcp']",
+    ]
+
+
+def test_a_tcp_url_yields_our_store_with_the_rank_and_world_size_of_its_query(port: int) -> None:
+    urls = [f"trystate-tcp://127.0.0.1:{port}?rank={rank}&world_size=2&hosted=0" for rank in (1, 0)]
+    with met(*urls) as ((store, rank, world_size), _):
+        assert isinstance(store, PrefixStore)
+        assert (rank, world_size, store.timeout) == (1, 2, SOON)
+        assert isinstance(store.underlying_store, TCPStore)
+        assert (store.underlying_store.port, store.underlying_store.timeout) == (port, SOON)
+
+
+def test_rank_and_world_size_may_be_given_beside_the_url(port: int) -> None:
+    with met(f"trystate-tcp://127.0.0.1:{port}?hosted=0", given=[(rank, 3) for rank in range(3)]) as group:
+        assert [(rank, world_size) for _, rank, world_size in group] == [(0, 3), (1, 3), (2, 3)]
+
+
+def test_rank_0_brings_the_server_along() -> None:
+    with met(f"trystate-tcp://127.0.0.1:{free_port()}", given=[(0, 2), (1, 2)]) as ((first, _, _), (second, _, _)):
+        first.set("k", "v")
+        assert second.get("k") == b"v"
+
+
+def test_without_a_server_the_others_wait_for_rank_0_no_longer_than_their_timeout() -> None:
+    url = "trystate-tcp://127.0.0.1:9?rank=1&world_size=2"
+    with pytest.raises(dist.DistError):
+        next(torch_rendezvous(url, timeout=timedelta(milliseconds=300)))
+
+
+def test_the_environment_says_what_the_query_does_not(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in zip(VARIABLES, ("127.0.0.1", str(port), "0", "2", "True"), strict=True):
+        monkeypatch.setenv(name, value)
+    with met("trystate-env://", "trystate-env://?rank=1") as group:
+        assert [(rank, world_size, store.underlying_store.port) for store, rank, world_size in group] == [
+            (0, 2, port), (1, 2, port),
+        ]  # fmt: skip
+
+
+def test_with_an_agents_store_rank_0_is_a_client_too(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    with met(f"trystate-tcp://127.0.0.1:{port}?rank=0&world_size=1") as ((store, _, _),):
+        assert store.underlying_store.port == port  # as a server it would have found its port taken
+
+
+def test_a_prefix_keeps_groups_on_one_server_apart(port: int) -> None:
+    def url(prefix: str) -> str:
+        return f"trystate-tcp://127.0.0.1:{port}?rank=0&world_size=1&hosted=0&prefix={prefix}"
+
+    with met(url("one")) as ((one, _, _),), met(url("two")) as ((two, _, _),):
+        one.set("k", "v")
+        assert one.check(["k"])
+        assert not two.check(["k"])
+        assert one.underlying_store.prefix == "one"
+    with pytest.raises(StoreClosed):  # nobody else has it
+        one.underlying_store.underlying_store.check(["k"])
+
+
+def test_a_file_url_yields_a_file_store(tmp_path: Path) -> None:
+    with met(f"trystate-file://{tmp_path}/store?rank=0&world_size=1") as ((store, rank, world_size),):
+        assert isinstance(store.underlying_store, FileStore)
+        assert (rank, world_size, store.timeout) == (0, 1, SOON)
+        assert (tmp_path / "store").exists()
+
+
+def test_a_secret_in_a_file_is_proved_to_the_server(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"0123456789abcdef0123456789abcdef\n")
+    secret.chmod(0o600)
+    with TCPStoreServer(secret=secret.read_bytes().strip()) as server:
+        url = f"trystate-tcp://127.0.0.1:{server.port}?rank=0&world_size=1&hosted=0&secret_file={secret}"
+        with met(url) as ((store, _, _),):
+            store.set("k", "v")
+            assert store.get("k") == b"v"
+
+
+def test_a_url_is_good_for_one_rendezvous(port: int) -> None:
+    handler = torch_rendezvous(f"trystate-tcp://127.0.0.1:{port}?rank=0&world_size=1&hosted=0", timeout=SOON)
+    with next(handler)[0], pytest.raises(NotSupported, match="good for one rendezvous"):
+        next(handler)
+
+
+@pytest.mark.parametrize(
+    ("url", "texts"),
+    [
+        ("trystate-tcp://127.0.0.1?rank=0&world_size=1", ("has no port", "HOST:PORT")),
+        ("trystate-tcp://127.0.0.1:99999?rank=0&world_size=1", ("out of range", "65535")),
+        ("trystate-tcp://127.0.0.1:x?rank=0&world_size=1", ("'x'", "65535")),
+        ("trystate-tcp://:29500?rank=0&world_size=1", ("has no host",)),
+        ("trystate-tcp://[::1:29500?rank=0&world_size=1", ("not a URL",)),
+        ("trystate-tcp://h:1?world_size=1", ("rank is missing", "init_process_group(rank=...)", "?rank=...")),
+        ("trystate-tcp://h:1?rank=0", ("world_size is missing",)),
+        ("trystate-tcp://h:1?rank=2&world_size=2", ("rank=2", "0 to 1")),
+        ("trystate-tcp://h:1?rank=-1&world_size=2", ("rank=-1", "0 to 1")),
+        ("trystate-tcp://h:1?rank=one&world_size=2", ("rank='one'", "whole number")),
+        ("trystate-tcp://h:1?rank=0&world_size=0", ("world_size=0",)),
+        ("trystate-tcp://h:1?rank=0&rank=1&world_size=2", ("twice",)),
+        ("trystate-tcp://h:1?rank=0&world_size=2&worldsize=3", ("worldsize", "known are", "hosted")),
+        ("trystate-tcp://h:1?rank=0&world_size=2&hosted=maybe", ("hosted='maybe'", "runs already")),
+        ("trystate-tcp://h:1?rank=0&world_size=2&secret_file=/no/such", ("secret_file='/no/such'", "No such file")),
+        ("trystate-tcp://h:1?rank=0&world_size=2&secret_file=/dev/null", ("secret_file=", "is empty")),
+        ("trystate-file://shared/job?rank=0&world_size=1", ("no absolute path", "three slashes")),
+        ("trystate-tcp://h:1/job?rank=0&world_size=1", ("'job' in it means nothing", "trystate-tcp://HOST:PORT")),
+        ("trystate-env://h:1?rank=0&world_size=1", ("'h:1' in it means nothing", "all else in the query")),
+        ("trystate-file:///tmp/job#2?rank=0&world_size=1", ("'2?rank=0&world_size=1' in it means nothing",)),
+        ("trystate-file:///tmp/job?rank=0", ("world_size is missing",)),
+        ("trystate-file:///tmp/job?rank=0&world_size=1&hosted=0", ("hosted", "known are prefix, rank, world_size")),
+    ],
+)
+def test_a_wrong_url_is_refused_with_what_is_wrong_and_the_remedy(url: str, texts: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        next(HANDLERS[url.partition(":")[0]](url))
+    assert isinstance(raised.value, UsageError | ValueError)
+    assert [text for text in (url, *texts) if text not in str(raised.value)] == []
+
+
+def test_each_missing_variable_is_named_with_its_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("WORLD_SIZE", "1"), ("RANK", "0"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "port")):
+        with pytest.raises(InvalidArgument, match=f"variable {name} is not set; set it to .*torchrun"):
+            next(env_rendezvous("trystate-env://"))
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidArgument, match=r"MASTER_PORT='port' is not a whole number; give 0 to 65535"):
+        next(env_rendezvous("trystate-env://"))
+
+
+def test_a_rank_0_alone_gives_up_in_time() -> None:
+    with pytest.raises(StoreTimeout):
+        next(torch_rendezvous("trystate-tcp://127.0.0.1:0?rank=0&world_size=2", timeout=timedelta(milliseconds=300)))
