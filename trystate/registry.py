@@ -9,7 +9,7 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from trystate.model.agent import Agents
 from trystate.model.autograd.backward import Backward
@@ -121,24 +121,18 @@ def _imported(name: str) -> type[System]:
     return found
 
 
-def _declared(cls: type[System]) -> Iterator[tuple[str, object]]:
-    """What a class and its bases declare, each name once, as it is overridden."""
-    for name in dir(cls):
-        yield name, getattr(cls, name)
-
-
 def machine_names(cls: type[System]) -> list[str]:
-    return [name for name, value in _declared(cls) if isinstance(value, View)]
+    return [name for name, value in sorted(cls.all_declarations().items()) if isinstance(value, View)]
 
 
 def fault_bounds(cls: type[System]) -> dict[str, int]:
     """The faults that can be switched on, and how often each may then happen."""
-    rules = [value for _, value in _declared(cls) if isinstance(value, Rule) and value.fault]
+    rules = [value for value in cls.all_declarations().values() if isinstance(value, Rule) and value.fault]
     return {rule.fault: rule.bound for rule in sorted(rules, key=lambda rule: rule.fault)}
 
 
 def size_names(cls: type[System]) -> list[str]:
-    return [name for name, value in _declared(cls) if isinstance(value, Index | Constant)]
+    return [name for name, value in sorted(cls.all_declarations().items()) if isinstance(value, Index | Constant)]
 
 
 def edition_names(cls: type[System]) -> list[str]:

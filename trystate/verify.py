@@ -71,7 +71,7 @@ def _asked_for(args: argparse.Namespace) -> Iterator[Job]:
 
 def _describes(run: Run, system: System) -> bool:
     """Is this system the run's very own?"""
-    if (run.system, run.edition, set(run.faults)) != (type(system), system.edition, set(system.faults)):
+    if (run.system, run.edition, set(run.faults)) != (system.family, system.edition, set(system.faults)):
         return False
     built = run.build()
     return (built.sizes, built.faults, built.max_faults) == (system.sizes, system.faults, system.max_faults)

@@ -81,14 +81,14 @@ def adopt(system: System, runs: Iterable[Run]) -> Run:
     findings: dict[str, tuple[str, ...]] = {}
     idle: set[str] = set()
     for run in runs:
-        if run.system is not type(system) or run.edition is not system.edition:
+        if run.system is not system.family or run.edition is not system.edition:
             continue
         idle |= set(run.idle)
         if set(run.faults) <= set(system.faults):
             for name, found in run.findings.items():
                 findings[name] = tuple(dict.fromkeys((*findings.get(name, ()), *found)))
     return Run(
-        type(system), system.sizes, system.edition, tuple(system.faults), findings, tuple(sorted(idle)),
+        system.family, system.sizes, system.edition, tuple(system.faults), findings, tuple(sorted(idle)),
         system.max_faults,
     )  # fmt: skip
 

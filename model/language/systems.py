@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ..errors import UsageError
 from . import source
@@ -35,12 +35,24 @@ def terminal(body: Callable[..., Any]) -> Terminal:
     return Terminal(body)
 
 
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The class that a user names, the one edition that a class is of, and the classes of the editions."""
+
+    named: type[System]
+    edition: enum.Enum | None
+    classes: dict[enum.Enum, type[System]]
+
+
 class System:
     """Base class of systems: declare fields, transitions, machines and properties in the class body.
 
     Build one with the sizes of its indices and values of its constants (`Rendezvous(node=3, min_nodes=2)`),
     an `edition`, and the `faults` to switch on: names, or a mapping from name to bound. With `max_faults` the kinds
     have no bounds of their own: at most so many of them happen in a run, of any kinds.
+
+    A class that declares `Edition` has what its editions share. Each edition may have a class of its own,
+    `class Torch(Rendezvous, edition=Edition.TORCH)`; `Rendezvous(edition="torch")` then builds that class.
 
     Raises:
         UsageError: an argument is not one of the system's.
@@ -49,17 +61,61 @@ class System:
 
     title: ClassVar[str] = ""
     Edition: ClassVar[Iterable[enum.Enum] | None] = None  # an enum, or those of its members that the system has
+    __family__: ClassVar[Family]
+
+    def __init_subclass__(cls, *, edition: enum.Enum | None = None, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        above: Family | None = getattr(cls, "__family__", None)
+        classes = above.classes if above is not None else {}
+        own = {**classes} if "Edition" in vars(cls) else classes
+        cls.__family__ = Family(cls, above.edition if above is not None else None, own)
+        if edition is not None:
+            if cls.Edition is None or edition not in tuple(cls.Edition):
+                source.refuse(f"{cls.__name__}: {edition} is not an edition of the system")
+            named = next(base for base in cls.__mro__ if "Edition" in vars(base))
+            cls.__family__ = Family(named, edition, own)
+            own[edition] = cls
+
+    def __new__(cls, *, edition: Any = None, **_: Any) -> Self:
+        _check_names(_class_body(cls))
+        return object.__new__(cls.for_edition(edition))
+
+    @classmethod
+    def for_edition(cls, edition: Any = None) -> type[Self]:
+        """The class of an edition (a member, or its name in any case), by default of the first.
+
+        Raises:
+            UsageError: the system has no such edition.
+        """
+        known, found = cls.__family__, cls._edition(edition)
+        own, its = known.classes.get(known.edition or found), known.classes.get(found)
+        if its is None or own is None or issubclass(cls, its):
+            return cls
+        if not issubclass(its, own):
+            raise UsageError(f"{cls.__name__} is of the edition {known.edition}: leave edition={edition!r} out")
+        return its if issubclass(its, cls) else _joined(cls, its)
+
+    @classmethod
+    def declarations(cls) -> dict[str, Any]:
+        """What the class and its bases declare, in order, the later ones winning."""
+        return _class_body(cls)
+
+    @classmethod
+    def all_declarations(cls) -> dict[str, Any]:
+        """What the class and those of its editions declare."""
+        theirs = {k: v for each in cls.__family__.classes.values() for k, v in each.declarations().items()}
+        return {**theirs, **cls.declarations()}
 
     def __init__(
         self, *, edition: Any = None, faults: Iterable[str] | Mapping[str, int] = (), max_faults: int | None = None,
         **sizes: int,
     ) -> None:  # fmt: skip
-        self.name = type(self).__name__
-        body = _class_body(type(self))
-        _check_names(body)
+        self.family = self.__family__.named
+        self.name = self.family.__name__
+        body = self.declarations()
         self.sizes = self._sizes(body, sizes)
         self.edition = self._edition(edition)
-        self.faults = self._faults(body, faults, max_faults)
+        self.faults = self._faults(faults, max_faults)
         self.max_faults = max_faults
         self.index_sorts: dict[str, Sort] = {
             k: index_sort(k, self.sizes[k]) for k, v in body.items() if isinstance(v, Index)
@@ -102,22 +158,22 @@ class System:
                 setattr(self, name, size)
         return sizes
 
-    def _edition(self, edition: Any) -> Any:
-        if self.Edition is None:
+    @classmethod
+    def _edition(cls, edition: Any) -> Any:
+        name = cls.__family__.named.__name__
+        if cls.Edition is None:
             if edition is not None:
-                raise UsageError(f"{self.name} has no editions: leave edition={edition!r} out")
+                raise UsageError(f"{name} has no editions: leave edition={edition!r} out")
             return None
         if edition is None:
-            return next(iter(self.Edition))
-        for member in self.Edition:
+            return cls.__family__.edition or next(iter(cls.Edition))
+        for member in cls.Edition:
             if edition is member or str(edition).upper() == member.name:
                 return member
-        raise UsageError(f"{self.name} has no edition {edition!r}: it has {', '.join(e.name for e in self.Edition)}")
+        raise UsageError(f"{name} has no edition {edition!r}: it has {', '.join(e.name for e in cls.Edition)}")
 
-    def _faults(
-        self, body: dict[str, Any], faults: Iterable[str] | Mapping[str, int], together: int | None
-    ) -> dict[str, int]:
-        known = {v.fault: v.bound for v in body.values() if isinstance(v, Rule) and v.fault}
+    def _faults(self, faults: Iterable[str] | Mapping[str, int], together: int | None) -> dict[str, int]:
+        known = {v.fault: v.bound for v in self.all_declarations().values() if isinstance(v, Rule) and v.fault}
         if together is not None:
             self._check_together(faults, together)
             known = dict.fromkeys(known, together)
@@ -158,8 +214,9 @@ class System:
         """Whatever a declaration names must exist."""
         names = {k for k, v in body.items() if isinstance(v, Claim) and v.form is Form.SOMETIMES}
         enums = {m.states for m in self.machines.values()}
-        # A subclass may drop a transition; what it inherits may still name it.
-        inherited = [item for base in type(self).__mro__ for item in vars(base).items()]
+        # A subclass may drop a transition, and another edition may lack it; what it inherits may still name it.
+        bases = dict.fromkeys(base for cls in (type(self), *self.__family__.classes.values()) for base in cls.__mro__)
+        inherited = [item for base in bases for item in vars(base).items()]
         rules = {k: v for k, v in inherited if isinstance(v, Rule)}
         faults = {v.fault for _, v in inherited if isinstance(v, Rule) and v.fault}
         for name, claim in body.items():
@@ -274,8 +331,15 @@ def _known(name: str, claim: Claim, what: str, given: Iterable[str], known: Iter
 
 
 def _class_body(cls: type) -> dict[str, Any]:
-    """All declarations of a class and its bases, in order, the later ones winning."""
-    body: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        body.update(vars(base))
-    return body
+    return {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+
+
+def _join(cls: Any, its: type[System]) -> Any:
+    """A class that changes every edition of a system, with the class of one of them below it."""
+    joined: Any = type(cls.__name__, (cls, its), {"__doc__": cls.__doc__})
+    joined.__family__ = replace(joined.__family__, named=cls, edition=its.__family__.edition)
+    return joined
+
+
+_joined: Callable[[Any, Any], Any] = cache(_join)
+System.__init_subclass__()

@@ -9,6 +9,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import gaps
@@ -82,6 +83,13 @@ def assert_engines_agree(asked: Asked, engine: str) -> None:
 
 def bare(cls: type[System]) -> type[System]:
     """The system without its machines and their claims, so that a wrong step violates a property or nothing."""
-    body = {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
-    rules = {name: replace(value, arcs=()) for name, value in body.items() if isinstance(value, Rule)}
-    return type(cls.__name__, (cls,), {**rules, **{k: None for k, v in body.items() if isinstance(v, View)}})
+
+    class Bare(cls):  # type: ignore[valid-type, misc]
+        @classmethod
+        def declarations(cls) -> dict[str, Any]:
+            body = super().declarations()
+            rules = {name: replace(value, arcs=()) for name, value in body.items() if isinstance(value, Rule)}
+            return {**body, **rules, **{k: None for k, v in body.items() if isinstance(v, View)}}
+
+    Bare.__name__ = cls.__name__
+    return Bare

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import pytest
@@ -211,6 +212,68 @@ def test_a_field_is_a_variable_only_of_the_editions_that_it_names() -> None:
 
     old, new = (set(Editions(edition=e).slots) - set(Full(edition=e).slots) for e in Edition)
     assert (old, new) == ({"dry", "temper"}, {"depth", "temper"})
+
+
+class Varied(Base):
+    """Each edition has a class of its own."""
+
+    Edition = Edition
+
+    def rise(self) -> int:
+        return 1
+
+    @transition()
+    def climb(self, s: Any) -> None:
+        """Higher."""
+        s.when(s.level == 0)
+        s.level = self.rise()
+
+
+class Old(Varied, edition=Edition.OLD):
+    """Falls again."""
+
+    @fault("fall")
+    def fall(self, s: Any) -> None:
+        """Back to the ground."""
+        s.level = 0
+
+
+class New(Varied, edition=Edition.NEW):
+    """Climbs by two."""
+
+    def rise(self) -> int:
+        return 2
+
+
+def test_an_edition_is_built_as_its_class_and_keeps_the_name_of_its_family() -> None:
+    assert [type(Varied(edition=e)) for e in (None, "new", Edition.OLD)] == [Old, New, Old]
+    old, new = Varied(faults=["fall"]), New()
+    assert [t.name for t in old.transitions] == ["climb", "fall"] and [t.name for t in new.transitions] == ["climb"]
+    assert (old.label, new.label) == ("Varied(node=2, top=3) OLD with fall", "Varied(node=2, top=3) NEW")
+    assert new.family is Varied and new.faults == {} and Varied(edition="new", faults=["fall"]).faults == {"fall": 1}
+
+
+def test_a_class_of_an_unknown_edition_is_an_error() -> None:
+    assert "Bad: Other.ONE is not an edition of the system" in refusal(
+        lambda: type("Bad", (Varied,), {}, edition=Other.ONE)
+    )
+
+
+def test_a_subclass_of_the_family_changes_every_edition_and_one_of_an_edition_only_that() -> None:
+    class Higher(Varied):
+        def rise(self) -> int:
+            return super().rise() + 1
+
+    class Highest(New):
+        def rise(self) -> int:
+            return super().rise() + 1
+
+    for edition, last in ((Edition.OLD, 2), (Edition.NEW, 3)):
+        built = Higher(edition=edition)
+        assert isinstance(built, Varied.for_edition(edition)) and built.name == "Higher" and built.rise() == last
+    assert Highest().rise() == 3 and Highest().edition is Edition.NEW and copy(Highest()).rise() == 3
+    with pytest.raises(UsageError, match=r"Highest is of the edition Edition.NEW: leave edition='old' out"):
+        Highest(edition="old")
 
 
 def test_a_step_that_uses_a_field_of_another_edition_is_an_error() -> None:
