@@ -7,7 +7,8 @@ from itertools import product
 from typing import Any
 
 from ..errors import DeclarationError, LimitReached, UsageError
-from ..language.expressions import TRUE, Expr, and_, const, not_, or_
+from ..language.expressions import FALSE, TRUE, Expr, and_, const, differing, not_, or_
+from ..language.fields import placeholder
 from ..language.machines import Machine
 from ..language.properties import Form, Property
 from ..language.systems import System
@@ -104,24 +105,28 @@ def watches(kernel: Kernel) -> Iterator[Watch]:
                 yield from _claims(kernel, machine, i)
 
 
-def _members(machine: Machine, instance: Instance) -> Iterator[tuple[Expr | None, str]]:
+def _claims(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[Watch]:
+    t = i.transition
+    for who, of in _members(kernel, machine, i):
+        yield Watch(f"unclaimed {machine.name} {i.number}", machine.unclaimed(t, who, of), i.binding, i)
+        for a in machine.arcs(t, of):
+            key = f"claim {machine.name} {t.name} {a.of if machine.params else 'self'} {a.source.name} {a.dest.name}"
+            yield Watch(key, machine.moved(t, a.source, a.dest, who), i.binding, i, path=False)
+
+
+def _members(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[tuple[Expr | None, str]]:
     """Whose machine a step may move: (index, or None for a machine without one; "self" or "others")."""
     if not machine.params:
         yield None, "self"
         return
     sort = machine.params[0].sort
-    own = {k for p, k in instance.binding.items() if p.sort is sort}
-    for k in range(sort.size):
+    own = {k for p, k in i.binding.items() if p.sort is sort}
+    other = placeholder(0, sort)
+    asked = [machine.moved(i.transition, a.source, a.dest, other) for a in machine.arcs(i.transition, "others")]
+    tree = or_(machine.unclaimed(i.transition, other, "others"), *asked)
+    others = {k for (k,) in differing(kernel.bound(tree, i.binding), FALSE, (other,))}
+    for k in sorted(own | others):
         yield const(k, sort), "self" if k in own else "others"
-
-
-def _claims(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[Watch]:
-    t = i.transition
-    for who, of in _members(machine, i):
-        yield Watch(f"unclaimed {machine.name} {i.number}", machine.unclaimed(t, who, of), i.binding, i)
-        for a in machine.arcs(t, of):
-            key = f"claim {machine.name} {t.name} {a.of if machine.params else 'self'} {a.source.name} {a.dest.name}"
-            yield Watch(key, machine.moved(t, a.source, a.dest, who), i.binding, i, path=False)
 
 
 def _fields_read(expr: Expr) -> frozenset[str]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
-from ..language.expressions import Expr, and_, const, equal, lift, not_, or_, read, substitute
+from ..language.expressions import Expr, and_, const, differing, equal, lift, not_, or_, read, substitute
 from ..language.fields import Cell, is_placeholder
-from ..language.quantifiers import expand
+from ..language.quantifiers import Unrolling, expand
 from ..language.state import Write
 from ..language.systems import State, System
 from ..language.transitions import Kind, Transition
@@ -131,7 +131,7 @@ class Kernel:
                 instances.append(Instance(len(instances), t, indices))
         self.instances = tuple(instances)
         self.frozen = self._frozen()
-        self._memo: dict[Expr, Expr] = {}
+        self._unrolling = Unrolling()
         self._effects: dict[int, dict[int, Expr]] = {}
         self._bound: dict[tuple[tuple[int, int], ...], tuple[dict[Expr, Expr], dict[Expr, Expr]]] = {}
         constants = {self.cell_read(*self.cells[k].key): const(v, self.cells[k].sort) for k, v in self.frozen.items()}
@@ -151,12 +151,16 @@ class Kernel:
             if cell.slot.name not in written and len(cell.slot.initial) == 1
         }
 
-    def closed(self, expr: Expr, binding: Binding) -> Expr:
-        """The tree with its parameters put in and its quantifiers unrolled: reads of cells, no variables."""
+    def bound(self, expr: Expr, binding: Binding) -> Expr:
+        """The tree with its parameters put in."""
         key = tuple(sorted((var.serial, value) for var, value in binding.items()))
         if key not in self._bound:
             self._bound[key] = ({var: const(value, var.sort) for var, value in binding.items()}, {})
-        tree = expand(substitute(expr, *self._bound[key]), self._memo)
+        return substitute(expr, *self._bound[key])
+
+    def closed(self, expr: Expr, binding: Binding) -> Expr:
+        """The tree with its parameters put in and its quantifiers unrolled: reads of cells, no variables."""
+        tree = expand(self.bound(expr, binding), self._unrolling)
         return substitute(tree, self._constants, self._constant_memo) if self._constants else tree
 
     def guard(self, instance: Instance) -> Expr:
@@ -174,7 +178,7 @@ class Kernel:
         for name, body in instance.transition.effects.items():
             slot = self.system.slots[name]
             places = slot.placeholders()
-            for indices in product(*(range(d.size) for d in slot.dims)):
+            for indices in differing(self.bound(body, instance.binding), slot.identity(), places):
                 value = self.closed(body, {**instance.binding, **dict(zip(places, indices, strict=True))})
                 if value is not self.cell_read(name, indices):
                     out[self.position[name, indices]] = value

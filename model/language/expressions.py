@@ -22,7 +22,7 @@ from __future__ import annotations
 import enum
 import itertools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from . import source
@@ -234,13 +234,16 @@ def not_(value: Any) -> Expr:
 
 def and_(*values: Any) -> Expr:
     parts: dict[Expr, None] = {}
+    denied: set[Expr] = set()
     for value in values:
         expr = _boolean(value, "&")
         for part in expr.args if expr.op == "and" else (expr,):
-            if part is FALSE or not_(part) in parts:
+            if part is FALSE or part in denied or (part.op == "not" and part.args[0] in parts):
                 return FALSE
             if part is not TRUE:
                 parts[part] = None
+                if part.op == "not":
+                    denied.add(part.args[0])
     if len(parts) < 2:
         return next(iter(parts), TRUE)
     return Expr("and", tuple(parts), BOOL)
@@ -353,4 +356,44 @@ def _substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr], v
             same = all(x is y for x, y in zip(args, expr.args, strict=True))
             found = expr if same else rebuild(expr, args)
         memo[expr] = found
+    return found
+
+
+def differing(tree: Expr, same: Expr, places: Sequence[Expr]) -> Iterator[tuple[int, ...]]:
+    """The indices, in order, at which `tree` may differ from `same`; both are trees over the variables `places`.
+
+    A step writes few members, and names them: its effect compares the place with the index of each, and folds to
+    `same` where no comparison holds. Only the named members are then looked at, so that closing the steps of N
+    members takes time in proportion to N. A tree that differs elsewhere too, such as that of a loop, yields all.
+    """
+    if not places:
+        if tree is not same:
+            yield ()
+        return
+    place, *others = places
+    named = compared(tree, place)
+    elsewhere = substitute(tree, {equal(place, member): FALSE for member in named})
+    if next(differing(elsewhere, same, others), None) is None:
+        members = sorted(member.args[0] for member in named)
+    else:
+        members = list(range(place.sort.size))
+    for member in members:
+        at = {place: const(member, place.sort)}
+        for rest in differing(substitute(tree, at), substitute(same, at), others):
+            yield (member, *rest)
+
+
+def compared(tree: Expr, place: Expr) -> set[Expr]:
+    """The constants that the variable `place` is compared with."""
+    found: set[Expr] = set()
+    seen: set[Expr] = set()
+    todo = [tree]
+    while todo:
+        here = todo.pop()
+        if here in seen or place not in here.free:
+            continue
+        seen.add(here)
+        if here.op == "eq" and here.args[0] is place and here.args[1].op == "const":
+            found.add(here.args[1])
+        todo += [x for x in here.args if isinstance(x, Expr)]
     return found

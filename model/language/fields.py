@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import source
-from .expressions import Expr, lift, read
+from .expressions import Expr, lift, read, variable
 from .sorts import BOOL, Sort, enum_sort, int_sort
 
 Bound = int | str  # a number, or the name of a constant or an index of the system
@@ -92,8 +92,13 @@ def constant(default: int, doc: str = "") -> Any:
     return Constant(default, doc)
 
 
+def placeholder(position: int, sort: Sort) -> Expr:
+    """The variable that stands for any member, at this position of the indices of a field."""
+    return variable(f"@{position}", sort)
+
+
 def is_placeholder(expr: Expr) -> bool:
-    """One of the variables of `Slot.placeholders`?"""
+    """Is it one that `placeholder` makes?"""
     return expr.op == "var" and expr.args[0].startswith("@")
 
 
@@ -110,9 +115,7 @@ class Slot:
 
     def placeholders(self) -> tuple[Expr, ...]:
         """The variables that stand for the indices in the body of an effect."""
-        from .expressions import variable
-
-        return tuple(variable(f"@{k}", dim) for k, dim in enumerate(self.dims))
+        return tuple(placeholder(k, dim) for k, dim in enumerate(self.dims))
 
     def identity(self) -> Expr:
         """The body that leaves the field as it is."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import QUANTIFIERS, Expr, and_, equal, lift, not_, or_, read, rebuild, substitute, variable
+from .expressions import QUANTIFIERS, Expr, and_, equal, lift, not_, or_, read, rebuild, substitute
+from .fields import placeholder
 from .quantifiers import close, loop_variable, opened
 from .sorts import enum_sort
 from .state import SymbolicState, parameters
@@ -119,7 +120,7 @@ def apply_effects(expr: Expr, t: Transition, memo: dict[Expr, Expr]) -> Expr:
         if slot_body is None:
             found = read(expr.args[0], indices, expr.sort)
         else:
-            places = (variable(f"@{k}", i.sort) for k, i in enumerate(indices))
+            places = (placeholder(k, i.sort) for k, i in enumerate(indices))
             found = substitute(slot_body, dict(zip(places, indices, strict=True)))
     elif expr.op in ("const", "var"):
         found = expr

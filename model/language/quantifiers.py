@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any
 
 from . import source
 from .expressions import (
+    FALSE,
     QUANTIFIERS,
     Expr,
     as_int,
     bind,
     bound,
+    compared,
     const,
+    equal,
     lift,
     not_,
     or_,
     rebuild,
+    substitute,
     variable,
 )
 from .sorts import Sort
@@ -53,6 +58,9 @@ class IndexSet:
 def loop_variable(sort: Sort) -> Expr:
     """A member that stands for each, unlike any other."""
     return variable(f"{sort.name}#{next(_fresh)}", sort)
+
+
+_each = cache(loop_variable)  # one for each sort: equal bodies of two quantifiers are then one tree
 
 
 def is_loop_variable(expr: Expr) -> bool:
@@ -132,22 +140,53 @@ def count(values: Iterable[Any]) -> Expr:
     return _bound("count", values)
 
 
-def expand(expr: Expr, memo: dict[Expr, Expr]) -> Expr:
+class Unrolling:
+    """What `expand` has done so far; to be shared by the trees of one system."""
+
+    def __init__(self) -> None:
+        self.trees: dict[Expr, Expr] = {}
+        self.members: dict[Expr, list[Expr]] = {}  # body over `_each` -> what it is for each member
+
+
+def expand(expr: Expr, done: Unrolling | None = None) -> Expr:
     """Unroll every quantifier, so that only reads with constant indices remain; names are dropped."""
-    found = memo.get(expr)
+    if done is None:
+        done = Unrolling()
+    found = done.trees.get(expr)
     if found is not None:
         return found
     if expr.op in QUANTIFIERS:
-        sort: Sort = expr.args[0]
-        each = [expand(opened(expr, const(i, sort)), memo) for i in range(sort.size)]
+        each = _unrolled(expr, done)
         found = or_(*each) if expr.op == "any" else sum((as_int(x) for x in each[1:]), as_int(each[0]))
     elif expr.op == "named":
-        found = expand(expr.args[1], memo)
+        found = expand(expr.args[1], done)
     elif expr.op in ("const", "var"):
         found = expr
     else:
-        found = rebuild(expr, tuple(expand(x, memo) if isinstance(x, Expr) else x for x in expr.args))
-    memo[expr] = found
+        found = rebuild(expr, tuple(expand(x, done) if isinstance(x, Expr) else x for x in expr.args))
+    done.trees[expr] = found
+    return found
+
+
+def _unrolled(quantifier: Expr, done: Unrolling) -> list[Expr]:
+    """The body of a quantifier for each member.
+
+    A property of a step of one member names that member in the body; for all others the body is the same whichever
+    member takes the step. So what it is for those is computed once, and not for each member that takes the step.
+    """
+    sort: Sort = quantifier.args[0]
+    index = _each(sort)
+    body = opened(quantifier, index)
+    named = compared(body, index)
+    elsewhere = substitute(body, {equal(index, member): FALSE for member in named})
+    found = done.members.get(elsewhere)
+    if found is None:
+        found = [expand(substitute(elsewhere, {index: const(i, sort)}), done) for i in range(sort.size)]
+        done.members[elsewhere] = found
+    if named:
+        found = list(found)
+        for member in named:
+            found[member.args[0]] = expand(substitute(body, {index: member}), done)
     return found
 
 

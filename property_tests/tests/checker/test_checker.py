@@ -7,7 +7,7 @@ import importlib.util
 from typing import Any
 
 import pytest
-from trystate.model.checker.check import ENGINES, check
+from trystate.model.checker.check import ENGINES, check, watches
 from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.verdicts import Report, Status, Verdict
 from trystate.model.errors import DeclarationError
@@ -32,6 +32,7 @@ from trystate.model.language import (
 )
 from trystate.property_tests.support.lines import blamed
 from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
+from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 every_engine = pytest.mark.parametrize("engine", AVAILABLE)
@@ -410,3 +411,11 @@ def test_a_guard_that_keeps_the_range_is_enough(engine: str) -> None:
 def test_a_report_finds_a_verdict_by_its_name() -> None:
     report: Report = check(Stairs(), engine="interpret")
     assert report.verdict("low").property.doc == "Not so: two steps lead higher."
+
+
+def test_each_further_member_adds_the_same_number_of_watches_and_effects() -> None:
+    def size(members: int) -> int:
+        kernel = Kernel(TwoPhaseCommit(rm=members))
+        return len(list(watches(kernel))) + sum(len(kernel.effects(i)) for i in kernel.instances)
+
+    assert size(41) - size(40) == size(5) - size(4)

@@ -25,6 +25,14 @@ def test_all_tools_count_the_same_states(tmp_path: Path) -> None:
         assert re.search(rf"^\| {tool} +\| 8,541 ", rendezvous, re.M)
 
 
+@pytest.mark.skipif(not CHECKER.is_file(), reason="needs a clone: a wheel holds no benchmarks")
+def test_systems_of_two_sizes_are_built(tmp_path: Path) -> None:
+    argv = [sys.executable, str(CHECKER.parent / "build.py"), "--members", "2", "4", "--rounds", "1"]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["members", "2", "4"]
+
+
 # The parts of each; the first of each in CI, since they take processes and time.
 PARTS = {
     "store": ("operations", "start", "crowds", "checks", "growth"),

@@ -33,7 +33,18 @@ from trystate.model.language import (
     or_,
     ord_,
 )
-from trystate.model.language.expressions import FALSE, TRUE, const, lift, rebuild, substitute, variable
+from trystate.model.language.expressions import (
+    FALSE,
+    TRUE,
+    const,
+    differing,
+    lift,
+    read,
+    rebuild,
+    substitute,
+    variable,
+)
+from trystate.model.language.fields import placeholder
 from trystate.model.language.quantifiers import expand
 from trystate.model.language.sorts import index_sort
 from trystate.property_tests.support.lines import blamed
@@ -234,7 +245,7 @@ def test_quantifiers_bind_every_index_of_their_generator() -> None:
     assert tree.free == frozenset()
     assert holds(tree, knows_0_1=1)
     assert not holds(tree, knows_0_0=1)
-    unrolled = expand(tree, {})
+    unrolled = expand(tree)
     assert unrolled is (S.knows[0, 1] | S.knows[1, 0])
 
 
@@ -249,16 +260,16 @@ def test_a_quantifier_leaves_the_indices_of_the_outer_one_free() -> None:
 def test_nested_quantifiers_over_one_index_do_not_capture_each_other() -> None:
     everyone_is_known = all_(any_(S.knows[k, j] for k in S.node) for j in S.node)
     expected = (S.knows[0, 0] | S.knows[1, 0]) & (S.knows[0, 1] | S.knows[1, 1])
-    assert expand(everyone_is_known, {}) is expected
+    assert expand(everyone_is_known) is expected
 
 
 def test_counting_unrolls_to_a_sum() -> None:
-    assert expand(S.seen.count(), {}) is as_int(S.seen[0]) + as_int(S.seen[1])
-    assert expand(S.load.count(0, 2), {}) is as_int(S.load[0].isin((0, 2))) + as_int(S.load[1].isin((0, 2)))
+    assert expand(S.seen.count()) is as_int(S.seen[0]) + as_int(S.seen[1])
+    assert expand(S.load.count(0, 2)) is as_int(S.load[0].isin((0, 2))) + as_int(S.load[1].isin((0, 2)))
 
 
 def test_counting_counts_members_even_where_the_condition_ignores_them() -> None:
-    assert expand(count(S.lamp for _ in S.node), {}) is as_int(S.lamp) + as_int(S.lamp)
+    assert expand(count(S.lamp for _ in S.node)) is as_int(S.lamp) + as_int(S.lamp)
     for j in S.node:
         inner = count(S.seen[j] for _ in S.node)
         assert inner.free == {j}
@@ -286,7 +297,7 @@ def test_substitution_shares_what_it_does_not_change() -> None:
 
 
 def test_names_are_dropped_when_unrolled() -> None:
-    assert expand(named("late", S.level > 1) & S.lamp, {}) is ((S.level > 1) & S.lamp)
+    assert expand(named("late", S.level > 1) & S.lamp) is ((S.level > 1) & S.lamp)
 
 
 # ---- meaning, against the same in Python
@@ -399,7 +410,7 @@ conditions = st.recursive(
 @given(conditions)
 def test_a_condition_means_what_the_same_python_means(both: Both) -> None:
     event(both.expr.op)
-    unrolled = expand(both.expr, {})
+    unrolled = expand(both.expr)
     for state in STATES[::7]:
         expected = bool(both.python(state))
         assert INTERPRETER.holds(both.expr, state) is expected
@@ -417,3 +428,16 @@ def test_a_number_means_what_the_same_python_means_and_keeps_its_bounds(both: Bo
 @given(conditions)
 def test_text_is_made_of_every_tree(both: Both) -> None:
     assert str(both.expr).strip()
+
+
+def test_only_the_members_that_a_tree_names_are_looked_at() -> None:
+    a, b = placeholder(0, NODE), placeholder(1, NODE)
+    one, other = const(1, NODE), const(0, NODE)
+    kept = read("seen", (a,), TRUE.sort)
+    assert list(differing(kept, kept, (a,))) == []
+    assert list(differing(or_(a == one, kept), kept, (a,))) == [(1,)]
+    assert list(differing(not_(kept), kept, (a,))) == [(0,), (1,)]
+    pair = read("knows", (a, b), TRUE.sort)
+    assert list(differing(or_(and_(a == one, b == other), pair), pair, (a, b))) == [(1, 0)]
+    assert list(differing(or_(b == other, pair), pair, (a, b))) == [(0, 0), (1, 0)]
+    assert list(differing(or_(a == one, pair), pair, (a, b))) == [(1, 0), (1, 1)]

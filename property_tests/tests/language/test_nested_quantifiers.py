@@ -79,14 +79,14 @@ class Folded(Tiny):
 def test_the_diagonal_of_pairs_that_a_loop_wrote_is_the_condition_written_directly() -> None:
     expected = any_(any_(S.hot[m] & (ord_(m) < ord_(i)) for m in S.node) for i in S.node)
     assert Folded().transition("look").effects["on"] is expected
-    assert expand(expected, {}) is S.hot[0]
+    assert expand(expected) is S.hot[0]
 
 
 def test_a_value_with_a_quantifier_is_put_below_another_without_capture() -> None:
     tree = all_(S.cut[j] | S.on for j in S.node)
     for value in (any_(S.hot[j] for j in S.node), any_(any_(S.saw[j, k] for k in S.node) for j in S.node)):
-        expected = (S.cut[0] | expand(value, {})) & (S.cut[1] | expand(value, {}))
-        assert expand(substitute(tree, {S.on: value}), {}) is expected
+        expected = (S.cut[0] | expand(value)) & (S.cut[1] | expand(value))
+        assert expand(substitute(tree, {S.on: value})) is expected
 
 
 def test_a_value_with_an_open_loop_is_put_below_a_quantifier_without_capture() -> None:
@@ -112,7 +112,7 @@ def test_quantifiers_nest_as_deep_as_one_likes(depth: int) -> None:
     letters = [show.split(":")[0] for show in str(tree).split("∃ ")[1:]]
     assert len(set(letters)) == depth
     assert letters[-9:] == ["j2", "q", "p", "o", "n", "m", "l", "k", "j"][-depth:]
-    assert expand(nest(3, ()), {}) is expand(any_(S.saw[j, k] for j in S.node for k in S.node), {})
+    assert expand(nest(3, ())) is expand(any_(S.saw[j, k] for j in S.node for k in S.node))
 
 
 def test_an_index_is_printed_by_a_name_unlike_those_around_it() -> None:
