@@ -27,8 +27,9 @@ from trystate.impl.rendezvous.backends import Backend
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.store_backend import StoreBackend
-from trystate.impl.store import TCPStore
 from trystate.model.errors import TrystateError
+
+from trystate.store import TCPStore
 
 LIMIT_SECONDS = 30  # what has not happened then is said not to have happened
 POLL_SECONDS = 0.1  # between two looks of an agent

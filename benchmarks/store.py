@@ -49,7 +49,7 @@ def torch_client(server: Server) -> Any:
 
 
 def our_client(server: Server) -> Any:
-    from trystate.impl.store import TCPStore
+    from trystate.store import TCPStore
 
     return TCPStore(LOOPBACK, server.port, is_master=False, wait_for_workers=False, timeout=TIMEOUT)
 

@@ -1,6 +1,7 @@
 """trystate.diagrams: state charts, decision tables and runs, drawn from the model alone."""
 
 from .chart import state_chart_dot
+from .exchange import Arrow, Note, exchange_dot
 from .generate import Run, generate, stale
 from .history import history_dot, history_mermaid, history_text
 from .markdown import decision_table_markdown, state_chart_markdown, transitions_markdown
@@ -11,7 +12,7 @@ from .sequence import sequence_dot
 from .table import decision_table_dot
 
 __all__ = [
-    "Run", "decision_table_dot", "decision_table_markdown", "generate", "history_dot", "history_mermaid",
-    "history_text", "render", "renderer_name", "sequence_dot", "sequence_mermaid", "sequence_text", "stale",
-    "state_chart_dot", "state_chart_markdown", "state_chart_mermaid", "transitions_markdown",
+    "Arrow", "Note", "Run", "decision_table_dot", "decision_table_markdown", "exchange_dot", "generate", "history_dot",
+    "history_mermaid", "history_text", "render", "renderer_name", "sequence_dot", "sequence_mermaid", "sequence_text",
+    "stale", "state_chart_dot", "state_chart_markdown", "state_chart_mermaid", "transitions_markdown",
 ]  # fmt: skip

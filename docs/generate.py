@@ -34,10 +34,10 @@ from trystate.model.rendezvous.differences import seed_differences
 from trystate.model.store.reference import Operation, Refusal
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores import shortest
-from trystate.property_tests.harness.stores import Deviation
 
 from trystate import registry
 from trystate.results import natural
+from trystate.testing import Deviation
 
 HERE = Path(__file__).parent
 SUITE = HERE.parent / "property_tests" / "harness" / "stores"

@@ -9,7 +9,8 @@ import tempfile
 
 import torch
 import torch.multiprocessing as processes
-from trystate.impl import autograd, rpc
+
+from trystate import autograd, rpc
 
 WORLD = 2
 

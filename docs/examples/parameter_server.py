@@ -14,7 +14,8 @@ from functools import cache
 import torch
 import torch.multiprocessing as processes
 from torch import Tensor, nn
-from trystate.impl import autograd, rpc
+
+from trystate import autograd, rpc
 
 TRAINERS = 2
 

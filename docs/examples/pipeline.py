@@ -13,7 +13,8 @@ import tempfile
 import torch
 import torch.multiprocessing as processes
 from torch import Tensor, nn
-from trystate.impl import autograd, rpc
+
+from trystate import autograd, rpc
 
 MICRO_BATCHES = 4
 _stage: list[nn.Module] = []  # of this process

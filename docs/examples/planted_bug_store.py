@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import torch.distributed as dist
-from trystate.property_tests.harness.stores import Deviation, StoreConformance
+
+from trystate.testing import Deviation, StoreConformance
 
 INT64 = range(-(1 << 63), 1 << 63)
 

@@ -1,4 +1,1 @@
-"""The elastic agent: it starts the workers of a node, watches them and the rendezvous, and ends as the whole job does.
-
-`trystate run` is it on the command line; a program uses `launch`, or `ElasticAgent` as torch's `LocalElasticAgent`.
-"""
+"""The elastic agent: it runs the workers of one node, and ends as the whole job does."""

@@ -40,7 +40,7 @@ class RecvRpc(Function):
         context, peer = ctx.origin
         raise ContextError(
             f"a tensor that came from worker {peer} in context {context} has no local history: "
-            "call trystate.impl.autograd.backward(context_id, roots) inside that context"
+            "call trystate.autograd.backward(context_id, roots) inside that context"
         )
 
 

@@ -35,9 +35,12 @@ from torch.distributed.constants import default_pg_timeout
 from torch.distributed.rendezvous import register_rendezvous_handler
 from trystate.model.errors import UsageError
 
-from .. import store as stores
+from ..store import base
 from ..store.errors import InvalidArgument, NotSupported
+from ..store.file import FileStore
+from ..store.prefix import PrefixStore
 from ..store.secret import read_secret
+from ..store.tcp import TCPStore
 from .generations import Make, meet
 
 Triplet = tuple[Store, int, int]
@@ -89,10 +92,10 @@ def file_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any)
         given.refuse("the URL has no absolute path", "write three slashes: trystate-file:///shared/job-17")
     rank, world_size = given.rank_and_world_size({})
 
-    def make(within: timedelta) -> stores.Store:
+    def make(within: timedelta) -> base.Store:
         # As if of one user: the last one to leave deletes it. It is of no use later, and the next group may be of
         # another size.
-        return stores.FileStore(given.parts.path, min(world_size, 1), within)
+        return FileStore(given.parts.path, min(world_size, 1), within)
 
     yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
 
@@ -104,8 +107,8 @@ def _client_or_server(given: _Given, host: str, port: int, rank: int) -> Make:
         given.refuse(f"hosted={hosted!r}", "1: rank 0 brings the server along; 0: it runs already")
     secret = given.secret()
 
-    def make(within: timedelta) -> stores.Store:
-        return stores.TCPStore(
+    def make(within: timedelta) -> base.Store:
+        return TCPStore(
             host,
             port,
             is_master=rank == 0 and hosted == "1" and not _agents(port),
@@ -123,16 +126,16 @@ def _agents(port: int) -> bool:
     return os.environ.get(AGENT_STORE) == str(True) and os.environ.get("MASTER_PORT", str(port)) == str(port)
 
 
-def _met(given: _Given, make: Make, rank: int, world_size: int, timeout: timedelta) -> stores.Store:
+def _met(given: _Given, make: Make, rank: int, world_size: int, timeout: timedelta) -> base.Store:
     """The store of a group whose ranks are all there; a group of DYNAMIC size has the server's own keys."""
 
-    def begun(within: timedelta) -> stores.Store:
+    def begun(within: timedelta) -> base.Store:
         return given.below_prefix(make(within))
 
     return begun(timeout) if world_size == DYNAMIC else meet(begun, rank, world_size, timeout)
 
 
-def _handed_over(given: _Given, store: stores.Store, rank: int, world_size: int) -> Iterator[Triplet]:
+def _handed_over(given: _Given, store: base.Store, rank: int, world_size: int) -> Iterator[Triplet]:
     """Yield a store that ends with the group that torch makes of it.
 
     `init_process_group` wraps it in C++, which does not say when it lets go; torch's Python keeps that wrapper as long
@@ -234,9 +237,9 @@ class _Given:
         except UsageError as error:
             self.refuse(f"secret_file={path!r}", str(error))
 
-    def below_prefix(self, store: stores.Store) -> stores.Store:
+    def below_prefix(self, store: base.Store) -> base.Store:
         prefix = self.query.get("prefix")
-        return store if prefix is None else stores.PrefixStore.owning(prefix, store)
+        return store if prefix is None else PrefixStore.owning(prefix, store)
 
 
 def _parse(url: str) -> ParseResult:

@@ -13,7 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from trystate.impl import store as ours
+from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store.tcp import TCPStore
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Contents, Operation, Refusal, Result
 
@@ -133,11 +134,11 @@ def _stores() -> Iterator[Mapping[str, Callable[[], Any]]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         libuv = stack.enter_context(TorchServer())
-        server = stack.enter_context(ours.TCPStoreServer())
+        server = stack.enter_context(TCPStoreServer())
         yield {
             "torch's TCPStore, libuv": lambda: emptied(torch_client(libuv.port)),
             "torch's HashStore": c10d.HashStore,
             "torch's FileStore": lambda: c10d.FileStore(tempfile.mktemp(dir=folder), 1),
-            "our client on libuv": lambda: emptied(stack.enter_context(ours.TCPStore("127.0.0.1", libuv.port))),
+            "our client on libuv": lambda: emptied(stack.enter_context(TCPStore("127.0.0.1", libuv.port))),
             "torch's client on our server": lambda: emptied(torch_client(server.port)),
         }

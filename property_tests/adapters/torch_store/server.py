@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
-from trystate.impl.store import TCPStoreServer
+from trystate.impl.store.server import TCPStoreServer
 
 from ..replays import ScheduleError
 from .isolated import Child, silence
@@ -145,4 +145,4 @@ class OurServer(Server):
 class OurServerAndClients(OurServer):
     """Our server, and our clients."""
 
-    library = "trystate.impl.store"
+    library = "trystate.store"

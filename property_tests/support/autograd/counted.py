@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from trystate.impl import autograd
 from trystate.impl.autograd.observer import Event
 from trystate.impl.autograd.part import Begin, LocalPass
 from trystate.impl.autograd.records import Send
 from trystate.impl.autograd.work import Edge, Node
 from trystate.model.autograd import graphs as model
 from trystate.model.autograd.vocabulary import Mode, NodeKind
+
+from trystate import autograd
 
 from .modelled import waits
 from .programs import Program

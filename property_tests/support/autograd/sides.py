@@ -67,5 +67,5 @@ class Side:
 
 
 TORCH = Side("torch", "torch.distributed.rpc", "torch.distributed.autograd", "torch.distributed.optim")
-OURS = Side("ours", "trystate.impl.rpc", "trystate.impl.autograd", "trystate.impl.autograd")
+OURS = Side("ours", "trystate.rpc", "trystate.autograd", "trystate.autograd")
 SIDES = {side.name: side for side in (TORCH, OURS)}

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from trystate.impl import autograd, rpc
 from trystate.impl.autograd import api
+
+from trystate import autograd, rpc
 
 from .operations import LAYOUTS
 from .sides import worker

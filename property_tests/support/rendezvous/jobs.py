@@ -21,7 +21,8 @@ from typing import Any, Self
 
 from trystate.impl.rendezvous.encoding import decode
 from trystate.impl.rendezvous.store_backend import StoreBackend
-from trystate.impl.store import TCPStore
+
+from trystate.store import TCPStore
 
 from ...adapters.forked import Program
 

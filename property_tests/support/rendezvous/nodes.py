@@ -21,7 +21,8 @@ from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.rendezvous.torch_backend import TorchBackend
-from trystate.impl.store import FileStore, HashStore, PrefixStore, TCPStore, TCPStoreServer
+
+from trystate.store import FileStore, HashStore, PrefixStore, TCPStore, TCPStoreServer
 
 TorchStores: Any = dist  # torch's stub knows none of them
 SECONDS = 20.0

@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 from torch.futures import Future
-from trystate.impl import rpc
+
+from trystate import rpc
 
 from .worlds import PATIENCE_SECONDS, WORLD
 

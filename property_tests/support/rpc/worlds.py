@@ -15,13 +15,14 @@ from multiprocessing.connection import Connection as Line
 from pathlib import Path
 from typing import Any
 
-from trystate.impl import rpc
 from trystate.impl.rpc.agent import Agent
 from trystate.impl.rpc.arena import Arena, Window
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.invocations import Invocations
 from trystate.impl.rpc.options import Options
-from trystate.impl.store import FileStore
+
+from trystate import rpc
+from trystate.store import FileStore
 
 from ...adapters.torch_store.isolated import Child, Silence
 

@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from trystate.impl.store import ConnectionLost, FileStore, OutcomeUnknown, QueueEmpty, StoreTimeout, TCPStore
+from trystate.store import ConnectionLost, FileStore, OutcomeUnknown, QueueEmpty, StoreTimeout, TCPStore
 
 from .orders import NOTHING, Seen
 

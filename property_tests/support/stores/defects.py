@@ -19,7 +19,7 @@ from ...adapters.torch_store.server import HOST, OurServer, OurServerAndClients,
 from ...harness.stores.handles import Call
 
 SOON_S = 0.5  # much more than an operation takes, much less than what a defect costs
-OURS, TORCH = "trystate.impl.store", "torch.distributed"
+OURS, TORCH = "trystate.store", "torch.distributed"
 
 
 def expected(why: str, *also: type[BaseException]) -> pytest.MarkDecorator:

@@ -30,7 +30,7 @@ def main(told: str) -> None:
     `dies`: whose rank, in which group, when ("waiting" for the others, "working" in the group, or so many seconds after
     it came), and whether it is this process.
     """
-    from trystate.impl import rendezvous
+    from trystate import rendezvous
 
     rendezvous.register()
     torch.set_num_threads(1)
@@ -59,7 +59,7 @@ def main(told: str) -> None:
 
 def meet(url: str, rank: int, world_size: int) -> None:
     """Come to the group that meets at a URL, and say the prefix of its keys."""
-    from trystate.impl import rendezvous
+    from trystate import rendezvous
 
     rendezvous.register()
     store, _, _ = next(come_together(url, rank, world_size, timeout=timedelta(seconds=60)))

@@ -29,7 +29,7 @@ def main(told: str) -> None:
     torch.set_num_threads(1)
     job: dict[str, Any] = json.loads(told)
     if job.get("register", True):
-        from trystate.impl import rendezvous
+        from trystate import rendezvous
 
         rendezvous.register()
     with contextlib.ExitStack() as stack:
@@ -58,7 +58,7 @@ def _meeting(job: dict[str, Any], stack: contextlib.ExitStack) -> dict[str, Any]
 def _store(job: dict[str, Any], stack: contextlib.ExitStack) -> Store:
     if job["make"] == "torch":
         return TorchTCPStore("127.0.0.1", job["port"], is_master=False, wait_for_workers=False, timeout=PATIENCE)
-    from trystate.impl import store
+    from trystate import store
 
     if job["make"] == "file":
         return stack.enter_context(store.FileStore(job["path"], job["world_size"], timeout=PATIENCE))

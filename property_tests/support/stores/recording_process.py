@@ -30,7 +30,7 @@ def open_client(make: Make, host: str, port: int) -> Store:
     """A client of torch's make, or of this package's."""
     if make == "torch":
         return TorchTCPStore(host, port, is_master=False, wait_for_workers=False, timeout=CONNECT)
-    from trystate.impl.store import TCPStore
+    from trystate.store import TCPStore
 
     return TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=CONNECT)
 

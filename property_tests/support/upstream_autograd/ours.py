@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from trystate.impl import autograd as our_autograd
-from trystate.impl import rpc as our_rpc
 from trystate.impl.autograd import api
+
+from trystate import autograd as our_autograd
+from trystate import rpc as our_rpc
 
 
 def rpc() -> Any:

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.functional import embedding
-from trystate.impl import autograd, rpc
 from trystate.property_tests.support.autograd.operations import applied
+
+from trystate import autograd, rpc
 
 INDICES = torch.tensor([1, 2, 2, 0])
 ROW = 3

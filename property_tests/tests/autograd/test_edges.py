@@ -26,10 +26,11 @@ from trystate.property_tests.adapters.our_autograd.conformance import (
     examples,
 )
 from trystate.property_tests.adapters.our_autograd.edges import Numbers, PassSteps
-from trystate.property_tests.harness import state_machine
 from trystate.property_tests.harness.paths import replay_every_edge
 from trystate.property_tests.support.autograd import mutants
 from trystate.property_tests.support.marks import by_verify
+
+from trystate.testing import state_machine
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 OURS = (Edition.TRYSTATE, Edition.SMART)

@@ -13,12 +13,13 @@ import pytest
 pytest.importorskip("torch", reason="it is about torch's autograd")
 
 import torch
-from trystate.impl import autograd, rpc
 from trystate.impl.autograd import optimizer
 from trystate.impl.autograd.api import driver
 from trystate.impl.autograd.borrowing import borrowed
 from trystate.impl.rpc.flags import Flag
 from trystate.model.autograd.vocabulary import Part
+
+from trystate import autograd, rpc
 
 SECONDS = 30.0  # on a busy machine
 

@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 import trystate
 
 
@@ -16,7 +14,7 @@ def test_importing_the_package_loads_no_engine_and_no_heavy_package() -> None:
     program = (
         "import sys, trystate, trystate.model; "
         f"print([m for m in {heavy!r} if m in sys.modules]); "
-        "import trystate.model.rendezvous; trystate.System; "
+        "import trystate.model.rendezvous; trystate.language.System; "
         f"print([m for m in {heavy[:6]!r} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -51,11 +49,3 @@ def test_a_terminal_that_knows_only_ascii_and_a_reader_who_leaves_are_no_errors(
         assert left.stdout is not None and left.stderr is not None
         left.stdout.close()
         assert left.stderr.read() == b""
-
-
-def test_every_public_name_can_be_had_and_the_unknown_is_refused() -> None:
-    assert sorted(trystate.__all__) == sorted(trystate._HOME)
-    for name in trystate.__all__:
-        assert getattr(trystate, name).__name__ == name
-    with pytest.raises(AttributeError, match="has no attribute 'chek'"):
-        _ = trystate.chek

@@ -16,7 +16,8 @@ from trystate.model.language import Expr, SymbolicState, System, always, flag, i
 from trystate.model.rendezvous.holder import Holders
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
 from trystate.property_tests.adapters.torch_rendezvous.simulation import NOW
-from trystate.property_tests.harness import Disagreement, Refused, Subject, state_machine
+
+from trystate.testing import Disagreement, Refused, Subject, state_machine
 
 
 class Lock(System):

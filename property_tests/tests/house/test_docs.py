@@ -166,7 +166,7 @@ def fenced(language: str, body: str, above: str = "") -> str:
         (fenced("console", "$ echo one two\none ...\n$ true"), 1),
         (fenced("console", "$ echo one \\\n  two\none two"), 1),
         (fenced("console", "$ touch a") + fenced("bash", "test -f a"), 2),
-        (fenced("python", "import trystate\nassert trystate.System"), 1),
+        (fenced("python", "import trystate\nassert trystate.check.Status"), 1),
         (fenced("console", "$ trystate --version\ntrystate ..."), 1),
         (fenced("bash", "exit 1", "<!-- not run: it would fail -->"), 0),
         ("- A list:\n\n  ```bash\n  cat <<X\n  y\n  X\n  ```\n", 1),

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from trystate.impl.rendezvous.handler import DEPART_SECONDS
-from trystate.impl.store import TCPStore, TCPStoreServer
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.support.rendezvous.nodes import agreed, end, handler, together, until
 from trystate.property_tests.support.store_client.servers import Served, frozen, serving
+
+from trystate.store import TCPStore, TCPStoreServer
 
 SLACK_SECONDS = 3.5  # of a busy machine; a departure that waited for the store took 4
 SLOW = {"keep_alive_interval": 5}  # the settings of `end`: a lease of 12.5 s outlasts a pause of a busy machine

@@ -24,9 +24,10 @@ from trystate.impl.rendezvous.errors import (
 from trystate.impl.rendezvous.holder import StateHolder
 from trystate.impl.rendezvous.news import WAIT_SECONDS
 from trystate.impl.rendezvous.store_backend import StoreBackend
-from trystate.impl.store import HashStore, TCPStore, TCPStoreServer
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, participant, state, until
+
+from trystate.store import HashStore, TCPStore, TCPStoreServer
 
 KEY = "trystate/job/state"
 

@@ -14,10 +14,11 @@ from trystate.impl.rendezvous.endpoint import DEFAULT_PORT, Endpoint, is_here, m
 from trystate.impl.rendezvous.errors import RendezvousConnectionError, RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
-from trystate.impl.store import TCPStoreServer
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate.property_tests.support.rendezvous.nodes import agreed, together
+
+from trystate.store import TCPStoreServer
 
 
 def endpoint(where: str, **config: Any) -> Endpoint:

@@ -21,11 +21,12 @@ from trystate.model.rendezvous.vocabulary import Action, Membership
 from trystate.property_tests.adapters.simulator.conformance import CHECKS, TWO, replay, system
 from trystate.property_tests.adapters.simulator.edges import EngineSteps, engine
 from trystate.property_tests.adapters.simulator.following import follow, follow_seeds, pair
-from trystate.property_tests.harness import state_machine
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
 from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.simulator.mutants import MUTANTS
+
+from trystate.testing import state_machine
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 FAULTS = ("worker_failure", "crash", "restart", "stall", "outage", "partition", "join_timeout", "job_end",

@@ -16,7 +16,6 @@ from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.events import Recorder
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.store_backend import StoreBackend
-from trystate.impl.store import HashStore
 from trystate.property_tests.support.rendezvous.nodes import (
     Broken,
     agreed,
@@ -27,6 +26,8 @@ from trystate.property_tests.support.rendezvous.nodes import (
     together,
     until,
 )
+
+from trystate.store import HashStore
 
 
 def lines(caplog: Any) -> list[dict[str, Any]]:

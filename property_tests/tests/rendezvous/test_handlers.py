@@ -23,9 +23,10 @@ from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.state import Settings
 from trystate.impl.rendezvous.store_backend import StoreBackend
-from trystate.impl.store import HashStore, TCPStore, TCPStoreServer
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import agreed, handler, handlers, together, until
+
+from trystate.store import HashStore, TCPStore, TCPStoreServer
 
 WINDOW = 3 * nodes.QUICK["keep_alive_interval"]
 

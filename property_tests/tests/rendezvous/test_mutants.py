@@ -12,11 +12,12 @@ import pytest
 from trystate.impl.rendezvous import bootstrap, driver, handler, holder, news, options, store_backend
 from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.errors import RendezvousError
-from trystate.impl.store import HashStore
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.tests.agent import test_defects as test_agent_defects
 from trystate.property_tests.tests.rendezvous import test_defects as test_rendezvous_defects
 from trystate.property_tests.tests.rendezvous import test_driver, test_handlers, test_options, test_store_backend
+
+from trystate.store import HashStore
 
 Test = Callable[[], object]
 

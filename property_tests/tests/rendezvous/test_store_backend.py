@@ -13,9 +13,10 @@ from trystate.impl.rendezvous import store_backend
 from trystate.impl.rendezvous.backends import Backend
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.rendezvous.store_backend import OPERATION_SECONDS, StoreBackend, connection
-from trystate.impl.store import HashStore, TCPStore, TCPStoreServer
 from trystate.impl.store.errors import StoreClosed
 from trystate.property_tests.support.rendezvous import nodes
+
+from trystate.store import HashStore, TCPStore, TCPStoreServer
 
 
 @pytest.fixture(params=nodes.BACKENDS)

@@ -32,8 +32,9 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from trystate.impl.rendezvous.errors import RendezvousClosedError, RendezvousConnectionError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
-from trystate.impl.store import HashStore, TCPStore, TCPStoreServer
 from trystate.property_tests.support.rendezvous.nodes import agreed, handler, handlers, together, until
+
+from trystate.store import HashStore, TCPStore, TCPStoreServer
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.futures import Future, collect_all
-from trystate.impl import rpc
-from trystate.impl.rpc import NotAllowed, RemoteError
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import WORLD, world
+
+from trystate import rpc
+from trystate.rpc import NotAllowed, RemoteError
 
 
 def begun(me: int, tensor: Tensor) -> Future[Tensor]:

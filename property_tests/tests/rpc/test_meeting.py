@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from trystate.impl.rpc import Options, RpcError, directory, handshake
 from trystate.impl.rpc import calls as api
-from trystate.impl.store import HashStore
+from trystate.impl.rpc import directory, handshake
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS
+
+from trystate.rpc import Options, RpcError
+from trystate.store import HashStore
 
 
 @pytest.fixture

@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.rpc import BackendType, TensorPipeRpcBackendOptions
-from trystate.impl import rpc
 from trystate.impl.autograd.optimizer import DistributedOptimizer
-from trystate.impl.rpc import AgentClosed, Options, RpcError, RpcTimeout, handshake
-from trystate.impl.store import FileStore, HashStore
+from trystate.impl.rpc import handshake
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, Worker, eventually, processes
+
+from trystate import rpc
+from trystate.rpc import AgentClosed, Options, RpcError, RpcTimeout
+from trystate.store import FileStore, HashStore
 
 # What the workers do, in their processes.
 

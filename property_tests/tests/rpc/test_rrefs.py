@@ -13,7 +13,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trystate.impl.rpc import (
+from trystate.impl.rpc import references as tables
+from trystate.impl.rpc.invocations import Invocations
+from trystate.impl.rpc.references import Fork, Happened, References
+from trystate.property_tests.support.rpc import functions as f
+from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, WORLD, eventually, world
+
+from trystate.rpc import (
     FrameRefused,
     Limits,
     NotAllowed,
@@ -25,11 +31,6 @@ from trystate.impl.rpc import (
     RRef,
     RRefGone,
 )
-from trystate.impl.rpc import references as tables
-from trystate.impl.rpc.invocations import Invocations
-from trystate.impl.rpc.references import Fork, Happened, References
-from trystate.property_tests.support.rpc import functions as f
-from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, WORLD, eventually, world
 
 A, B, C = range(3)
 NOTHING = {"owned": 0, "held": 0, "passed": 0}

@@ -19,21 +19,14 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from trystate.impl.rpc import (
-    FunctionSet,
-    NotAllowed,
-    Options,
-    Pickles,
-    RemoteError,
-    RpcTimeout,
-    async_execution,
-    faults,
-)
+from trystate.impl.rpc import faults
 from trystate.impl.rpc.deadlines import Deadlines
 from trystate.impl.rpc.functions import find, name_of
 from trystate.impl.rpc.serialise import Serialiser
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, eventually
+
+from trystate.rpc import FunctionSet, NotAllowed, Options, Pickles, RemoteError, RpcTimeout, async_execution
 
 
 class NoReferences:

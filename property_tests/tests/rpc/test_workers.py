@@ -13,7 +13,18 @@ from typing import Any
 
 import pytest
 import torch
-from trystate.impl.rpc import (
+from trystate.impl.rpc import arena, invocations
+from trystate.impl.rpc.agent import Answer
+from trystate.impl.rpc.connection import Connection
+from trystate.impl.rpc.deadlines import Deadlines
+from trystate.impl.rpc.ending import all_done
+from trystate.impl.rpc.flags import Flag
+from trystate.impl.rpc.invocations import Invocations, RpcFuture
+from trystate.model.errors import UsageError
+from trystate.property_tests.support.rpc import functions as f
+from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, eventually, world
+
+from trystate.rpc import (
     LimitExceeded,
     Limits,
     NotAllowed,
@@ -23,19 +34,8 @@ from trystate.impl.rpc import (
     RemoteError,
     RpcError,
     RpcTimeout,
-    arena,
-    invocations,
 )
-from trystate.impl.rpc.agent import Answer
-from trystate.impl.rpc.connection import Connection
-from trystate.impl.rpc.deadlines import Deadlines
-from trystate.impl.rpc.ending import all_done
-from trystate.impl.rpc.flags import Flag
-from trystate.impl.rpc.invocations import Invocations, RpcFuture
-from trystate.impl.store import HashStore
-from trystate.model.errors import UsageError
-from trystate.property_tests.support.rpc import functions as f
-from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, eventually, world
+from trystate.store import HashStore
 
 A, B, C = range(3)
 ECHO = 64  # a kind of our own

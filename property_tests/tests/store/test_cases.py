@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from trystate.impl.store import HashStore
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores.cases import CHECKS, compare
 from trystate.property_tests.support.marks import by_verify
+
+from trystate.store import HashStore
 
 COMPARED = {
     "store operations: torch's client and server": 396,

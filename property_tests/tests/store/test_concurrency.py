@@ -20,7 +20,6 @@ import pytest
 from torch._C._distributed_c10d import Store
 from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 from trystate.diagrams import history_dot, history_text, render
-from trystate.impl.store import TCPStore
 from trystate.impl.store.server import TCPStoreServer
 from trystate.model.histories import Broken, Call, judge
 from trystate.model.store import reference as ref
@@ -39,6 +38,8 @@ from trystate.property_tests.support.stores.recording import (
     with_a_last_one_that_goes_on,
 )
 from trystate.property_tests.support.stores.recording_process import open_client, record_processes
+
+from trystate.store import TCPStore
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SEEDS = range(50 if NIGHTLY else 3)

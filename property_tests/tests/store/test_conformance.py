@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.impl import store as ours
 from trystate.property_tests.adapters.stores.servers import emptied, torch_client
-from trystate.property_tests.harness import stores
 from trystate.property_tests.harness.stores.handles import c10d
 from trystate.property_tests.support.stores.defects import (
     OurServer,
@@ -23,10 +21,13 @@ from trystate.property_tests.support.stores.defects import (
     servers,
 )
 
+from trystate import store as ours
+from trystate import testing
+
 __all__ = ["servers"]  # the fixture
 
 
-class _OnServer(stores.StoreConformance):
+class _OnServer(testing.StoreConformance):
     """A client on one of the servers; the connections of one test serve the next."""
 
     serve: type[Server] = TorchServer
@@ -37,24 +38,24 @@ class _OnServer(stores.StoreConformance):
 
 
 class TestTorchsClientOnLibuv(_OnServer):
-    deviations = stores.TORCH_LIBUV
+    deviations = testing.TORCH_LIBUV
 
     def make_store(self) -> Any:
         return emptied(torch_client(self.port, libuv=self.serve is not TorchLegacyServer))
 
 
 class TestTorchsClientOnLegacy(TestTorchsClientOnLibuv):
-    deviations = stores.TORCH_LEGACY
+    deviations = testing.TORCH_LEGACY
     serve = TorchLegacyServer
 
 
 class TestTorchsClientOnOurServer(TestTorchsClientOnLibuv):
-    deviations = stores.TORCHS_ON_OURS
+    deviations = testing.TORCHS_ON_OURS
     serve = OurServer
 
 
 class TestTorchsPrefixOverLibuv(TestTorchsClientOnLibuv):
-    deviations = stores.torch_prefix(stores.TORCH_LIBUV)
+    deviations = testing.torch_prefix(testing.TORCH_LIBUV)
 
     def make_store(self) -> Any:
         under = emptied(torch_client(self.port), "P/")
@@ -68,21 +69,21 @@ def with_neighbour(under: Any) -> Any:
     return under
 
 
-class TestTorchsHashStore(stores.StoreConformance):
-    deviations = stores.TORCH_HASH
+class TestTorchsHashStore(testing.StoreConformance):
+    deviations = testing.TORCH_HASH
 
     def make_store(self) -> Any:
         return c10d.HashStore()
 
 
-class TestTorchsPrefixOverHashStore(stores.StoreConformance):
-    deviations = stores.torch_prefix(stores.TORCH_HASH)
+class TestTorchsPrefixOverHashStore(testing.StoreConformance):
+    deviations = testing.torch_prefix(testing.TORCH_HASH)
 
     def make_store(self) -> Any:
         return c10d.PrefixStore("P", with_neighbour(c10d.HashStore()))
 
 
-class _InFile(stores.StoreConformance):
+class _InFile(testing.StoreConformance):
     """A store in a new file each time."""
 
     @pytest.fixture(autouse=True)
@@ -94,14 +95,14 @@ class _InFile(stores.StoreConformance):
 
 
 class TestTorchsFileStore(_InFile):
-    deviations = stores.TORCH_FILE
+    deviations = testing.TORCH_FILE
 
     def make_store(self) -> Any:
         return c10d.FileStore(self.new_path(), 1)
 
 
 class TestTorchsPrefixOverFileStore(_InFile):
-    deviations = stores.torch_prefix(stores.TORCH_FILE)
+    deviations = testing.torch_prefix(testing.TORCH_FILE)
 
     def make_store(self) -> Any:
         return c10d.PrefixStore("P", with_neighbour(c10d.FileStore(self.new_path(), 1)))
@@ -115,16 +116,16 @@ class TestOurClientOnOurServer(_OnServer):
 
 
 class TestOurClientOnLibuv(TestOurClientOnOurServer):
-    deviations = stores.OURS_ON_LIBUV
+    deviations = testing.OURS_ON_LIBUV
     serve = TorchServer
 
 
 class TestOurClientOnLegacy(TestOurClientOnOurServer):
-    deviations = stores.OURS_ON_LEGACY
+    deviations = testing.OURS_ON_LEGACY
     serve = TorchLegacyServer
 
 
-class TestOurHashStore(stores.StoreConformance):
+class TestOurHashStore(testing.StoreConformance):
     def make_store(self) -> Any:
         return ours.HashStore()
 
@@ -142,7 +143,7 @@ class TestOurPrefixOverOurServer(_OnServer):
         return ours.PrefixStore("P", with_neighbour(under))
 
 
-class TestOurPrefixOverHashStore(stores.StoreConformance):
+class TestOurPrefixOverHashStore(testing.StoreConformance):
     def make_store(self) -> Any:
         return ours.PrefixStore("P", with_neighbour(ours.HashStore()))
 

@@ -20,12 +20,12 @@ from trystate.model.store.reference import Contents, Operation
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores.servers import emptied, torch_client
 from trystate.property_tests.adapters.torch_store.server import TorchServer
-from trystate.property_tests.harness import Disagreement
-from trystate.property_tests.harness.stores import TORCH_FILE, TORCH_HASH, TORCH_LIBUV, Deviation, StoreConformance
 from trystate.property_tests.harness.stores.deviations import rows_above
 from trystate.property_tests.harness.stores.handles import c10d
 from trystate.property_tests.harness.stores.operations import AMOUNTS, VALUES
 from trystate.property_tests.harness.stores.sequences import shortest_failure
+
+from trystate.testing import TORCH_FILE, TORCH_HASH, TORCH_LIBUV, Deviation, Disagreement, StoreConformance
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "planted_bug_store.py"
 

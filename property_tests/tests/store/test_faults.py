@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.impl.store import OutcomeUnknown, TCPStore, TCPStoreServer
 from trystate.impl.store.contents import Contents
 from trystate.impl.store.quick import QUICK, left
 from trystate.impl.store.service import Service
@@ -28,6 +27,8 @@ from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.stores.attacked import CONNECT, Diary, diaries, process, read, work
 from trystate.property_tests.support.stores.cutting import CuttingProxy
 from trystate.property_tests.support.stores.orders import Seen, unexplained
+
+from trystate.store import OutcomeUnknown, TCPStore, TCPStoreServer
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SECONDS = 60.0 if NIGHTLY else 2.5  # of one run

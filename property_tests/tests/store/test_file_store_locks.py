@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.impl.store import StoreTimeout
 from trystate.impl.store.file import FileStore
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.store_client.common import until
 from trystate.property_tests.support.stores.defects import Connection
 from trystate.property_tests.tests.store.test_file_store import AMPLE, SHORT
+
+from trystate.store import StoreTimeout
 
 CLOSE_SECONDS = 0.5  # as docs/stores.md says
 FLOCK = {"x86_64": 73, "aarch64": 32}  # the system call's number

@@ -25,15 +25,17 @@ import torch
 import torch.distributed
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from trystate.impl import rendezvous
 from trystate.impl.rendezvous import generations
-from trystate.impl.store import ConnectionLost, FileStore, HashStore, PrefixStore, StoreTimeout, TCPStore, base
+from trystate.impl.store import base
 from trystate.impl.store.server import TCPStoreServer
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate.property_tests.support.store_client.common import until
 from trystate.property_tests.support.stores import group_again
+
+from trystate import rendezvous
+from trystate.store import ConnectionLost, FileStore, HashStore, PrefixStore, StoreTimeout, TCPStore
 
 dist: Any = torch.distributed  # its stubs leave most of it out
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"

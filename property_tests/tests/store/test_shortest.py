@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trystate.property_tests.adapters.stores.shortest import MEETINGS, SHORTEST, STORES, shown
-from trystate.property_tests.harness.stores import Deviation
+
+from trystate.testing import Deviation
 
 
 def test_each_difference_in_what_an_operation_comes_to_is_shown_by_a_sequence() -> None:

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous as torch_rendezvous
-from trystate.impl import rendezvous
 from trystate.impl.rendezvous.url import HANDLERS, env_rendezvous
-from trystate.impl.store import FileStore, PrefixStore, TCPStore
 from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreClosed, StoreTimeout
 from trystate.impl.store.server import TCPStoreServer
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.rendezvous.jobs import free_port
+
+from trystate import rendezvous
+from trystate.store import FileStore, PrefixStore, TCPStore
 
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE")
 SOON = timedelta(seconds=10)
@@ -64,7 +65,7 @@ def test_registering_again_does_nothing() -> None:
 def test_the_schemes_are_registered_only_by_who_asks() -> None:
     program = (
         "from torch.distributed.rendezvous import _rendezvous_handlers as known\n"
-        "from trystate.impl import rendezvous\n"
+        "from trystate import rendezvous\n"
         "print(sorted(known)); rendezvous.register(); print(sorted(known))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from trystate.impl.store import TCPStore
 from trystate.property_tests.support.store_client.common import AMPLE, HOST
 from trystate.property_tests.support.store_client.servers import KINDS, Served, serving
+
+from trystate.store import TCPStore
 
 
 @pytest.fixture(scope="session")

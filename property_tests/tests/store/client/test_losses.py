@@ -14,20 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import DistNetworkError
-from trystate.impl.store import (
-    ConnectionLost,
-    OutcomeUnknown,
-    StoreClosed,
-    StoreTimeout,
-    TCPStore,
-    TCPStoreServer,
-    client,
-    codec,
-)
+from trystate.impl.store import client, codec
 from trystate.impl.store.line import Address, Line
 from trystate.impl.store.wire import blob
 from trystate.property_tests.support.store_client.common import HOST, OPERATIONS, SHORT, greet, peer, within
 from trystate.property_tests.support.store_client.servers import KINDS, Served, frozen, kill, serving
+
+from trystate.store import ConnectionLost, OutcomeUnknown, StoreClosed, StoreTimeout, TCPStore, TCPStoreServer
 
 # Loss.
 

@@ -17,7 +17,10 @@ import pytest
 from torch._C._distributed_c10d import PrefixStore as TorchPrefixStore
 from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 from torch.distributed import DistStoreError
-from trystate.impl.store import (
+from trystate.property_tests.support.store_client.common import AMPLE, HOST, LACKS, OPERATIONS, SHORT, within
+from trystate.property_tests.support.store_client.servers import Served
+
+from trystate.store import (
     CounterOverflow,
     InvalidArgument,
     InvalidType,
@@ -31,8 +34,6 @@ from trystate.impl.store import (
     TCPStoreServer,
     WrongWorld,
 )
-from trystate.property_tests.support.store_client.common import AMPLE, HOST, LACKS, OPERATIONS, SHORT, within
-from trystate.property_tests.support.store_client.servers import Served
 
 
 @pytest.mark.parametrize(("kind", "name"), LACKS)

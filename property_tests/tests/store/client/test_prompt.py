@@ -19,12 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
-from trystate.impl.store import InvalidArgument, OutcomeUnknown, StoreClosed, StoreTimeout, TCPStore, prompt
+from trystate.impl.store import prompt
 from trystate.impl.store.base import Store
 from trystate.impl.store.client import IDLE_LINES_MAX
 from trystate.impl.store.line import Line
 from trystate.property_tests.support.store_client.common import HOST, OPERATIONS, SHORT, greet, peer, until, within
 from trystate.property_tests.support.store_client.servers import Served, frozen
+
+from trystate.store import InvalidArgument, OutcomeUnknown, StoreClosed, StoreTimeout, TCPStore
 
 MISUSED: list[Any] = [None, 1.5, b"bytes", "\ud800", "k" * 9000, 1 << 63, bytearray(b"v")]
 KEYS = st.sampled_from(["", "a", "b", "\u00e9", "/", "init/"]) | st.sampled_from(MISUSED)

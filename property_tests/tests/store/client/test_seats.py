@@ -11,12 +11,13 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
 import pytest
-from trystate.impl.store import OutcomeUnknown, TCPStore
 from trystate.impl.store.client import Client
 from trystate.impl.store.seats import LEFT_MAX, Seats
 from trystate.impl.store.wire import SEAT_BYTES
 from trystate.model.store.vocabulary import Extension
 from trystate.property_tests.support.store_client.common import HOST, peer
+
+from trystate.store import OutcomeUnknown, TCPStore
 
 
 def left(seats: Seats, name: bytes) -> bytes:

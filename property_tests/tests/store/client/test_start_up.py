@@ -12,17 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from trystate.impl.store import (
-    ConnectionLost,
-    Limits,
-    NotSupported,
-    SecretRefused,
-    StoreTimeout,
-    TCPStore,
-    TCPStoreServer,
-    codec,
-    embedding,
-)
+from trystate.impl.store import codec, embedding
 from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
 from trystate.model.store.vocabulary import Status
@@ -37,6 +27,8 @@ from trystate.property_tests.support.store_client.common import (
     within,
 )
 from trystate.property_tests.support.store_client.servers import Served
+
+from trystate.store import ConnectionLost, Limits, NotSupported, SecretRefused, StoreTimeout, TCPStore, TCPStoreServer
 
 # Secrets.
 

@@ -13,14 +13,7 @@ from typing import Any
 
 import pytest
 from torch.distributed import DistStoreError, PrefixStore  # type: ignore[attr-defined]
-from trystate.impl.store import (
-    InvalidArgument,
-    OutcomeUnknown,
-    StoreTimeout,
-    TCPStore,
-    codec,
-    line,
-)
+from trystate.impl.store import codec, line
 from trystate.model.store.vocabulary import Query
 from trystate.property_tests.support.store_client.common import (
     AMPLE,
@@ -34,6 +27,8 @@ from trystate.property_tests.support.store_client.common import (
     within,
 )
 from trystate.property_tests.support.store_client.servers import Served, frozen
+
+from trystate.store import InvalidArgument, OutcomeUnknown, StoreTimeout, TCPStore
 
 
 def test_every_operation_keeps_its_timeout_while_the_server_is_frozen(server: Served) -> None:

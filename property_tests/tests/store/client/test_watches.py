@@ -10,10 +10,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from trystate.impl.store import ConnectionLost, StoreTimeout, TCPStore
 from trystate.property_tests.adapters.torch_store.server import freeze
 from trystate.property_tests.support.store_client.common import HOST, until, within
 from trystate.property_tests.support.store_client.servers import Served, frozen, kill, serving
+
+from trystate.store import ConnectionLost, StoreTimeout, TCPStore
 
 
 def test_every_change_is_told_once_and_in_order(ours: TCPStore, key: str) -> None:

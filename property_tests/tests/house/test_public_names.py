@@ -1,0 +1,65 @@
+"""The modules that users import: they load nothing, have every name that they list, and no other.
+
+`mypy --strict` reads this file too: it reports a `type: ignore` that hides no error, so that each misspelt name below
+must be an error in a user's program.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import trystate
+
+MODULES = [f"trystate.{name}" for name in trystate.__all__ if name.islower() and not name.startswith("_")]
+
+if TYPE_CHECKING:
+    MISSPELT = (
+        trystate.TryStateError,  # type: ignore[attr-defined]
+        trystate.agent.lunch,  # type: ignore[attr-defined]
+        trystate.autograd.bakward,  # type: ignore[attr-defined]
+        trystate.check.chek,  # type: ignore[attr-defined]
+        trystate.diagrams.rendr,  # type: ignore[attr-defined]
+        trystate.language.transision,  # type: ignore[attr-defined]
+        trystate.rendezvous.registr,  # type: ignore[attr-defined]
+        trystate.rpc.rpc_snc,  # type: ignore[attr-defined]
+        trystate.store.TCPStroe,  # type: ignore[attr-defined]
+        trystate.systems.Rendevous,  # type: ignore[attr-defined]
+        trystate.testing.state_mashine,  # type: ignore[attr-defined]
+    )
+
+
+def printed(program: str) -> str:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_importing_a_public_module_loads_no_heavy_package() -> None:
+    heavy = ("torch", "numpy", "dd", "rich", "transitions", "hypothesis", "pytest")
+    for name in MODULES:
+        program = f"import sys, {name}; print([m for m in {heavy!r} if m in sys.modules])"
+        assert (name, printed(program)) == (name, "[]\n")
+
+
+def test_a_server_starts_and_a_system_is_checked_without_torch() -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from trystate.check import check\n"
+        "from trystate.store import TCPStoreServer\n"
+        "from trystate.systems import Ids\n"
+        "with TCPStoreServer() as server: print(server.port > 0, check(Ids()).exploration.complete)"
+    )
+    assert printed(program) == "True True\n"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_name_can_be_had_and_another_is_refused(name: str) -> None:
+    module = sys.modules[name] if name in sys.modules else getattr(trystate, name.partition(".")[2])
+    assert module.__doc__
+    assert {*module.__all__} <= {*dir(module)}
+    assert [n for n in module.__all__ if getattr(module, n, None) is None] == []
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
+        _ = module.no_such_name

@@ -1,0 +1,45 @@
+"""Distributed autograd over `trystate.rpc`: contexts, FAST and SMART backward passes, an optimizer.
+
+    from trystate import autograd, rpc
+
+    with autograd.context() as context_id:
+        loss = rpc.rpc_sync("worker1", torch.add, args=(a, b)).sum()
+        autograd.backward(context_id, [loss])
+        gradients = autograd.get_gradients(context_id)
+
+`docs/autograd.md` says what each mode promises.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trystate.impl.autograd import messages
+    from trystate.impl.autograd.api import backward, context, get_gradients, observe
+    from trystate.impl.autograd.errors import (
+        AutogradError,
+        ContextError,
+        ContextReleasedError,
+        FreedError,
+        GraphFreedError,
+        IdsExhaustedError,
+        PassError,
+        PassPeerLostError,
+        PassRunningError,
+        PassTimeoutError,
+        StalePassError,
+        UnusedSendError,
+    )
+    from trystate.impl.autograd.observer import Event
+    from trystate.impl.autograd.optimizer import DistributedOptimizer
+else:
+    from .lazy import lazily
+
+    __getattr__, __dir__ = lazily(__name__)
+
+__all__ = [
+    "AutogradError", "ContextError", "ContextReleasedError", "DistributedOptimizer", "Event", "FreedError",
+    "GraphFreedError", "IdsExhaustedError", "PassError", "PassPeerLostError", "PassRunningError", "PassTimeoutError",
+    "StalePassError", "UnusedSendError", "backward", "context", "get_gradients", "messages", "observe",
+]  # fmt: skip

@@ -1,0 +1,69 @@
+"""What a system is declared with: fields, transitions, machines, decision tables, properties.
+
+`docs/language.md` shows it by example; `trystate.check` decides what holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trystate.model.language import (
+        Arc,
+        Atom,
+        Audit,
+        Cell,
+        DecisionTable,
+        Expr,
+        Form,
+        Kind,
+        Machine,
+        Property,
+        Row,
+        Slot,
+        Sort,
+        State,
+        SymbolicState,
+        System,
+        Transition,
+        all_,
+        always,
+        and_,
+        any_,
+        arc,
+        as_int,
+        choice,
+        constant,
+        count,
+        environment,
+        fault,
+        flag,
+        implies,
+        index,
+        integer,
+        ite,
+        leads_to,
+        machine,
+        may,
+        named,
+        not_,
+        or_,
+        ord_,
+        row,
+        sequence,
+        sometimes,
+        step,
+        terminal,
+        transition,
+    )
+else:
+    from .lazy import lazily
+
+    __getattr__, __dir__ = lazily(__name__)
+
+__all__ = [
+    "Arc", "Atom", "Audit", "Cell", "DecisionTable", "Expr", "Form", "Kind", "Machine", "Property", "Row", "Slot",
+    "Sort", "State", "SymbolicState", "System", "Transition", "all_", "always", "and_", "any_", "arc", "as_int",
+    "choice", "constant", "count", "environment", "fault", "flag", "implies", "index", "integer", "ite", "leads_to",
+    "machine", "may", "named", "not_", "or_", "ord_", "row", "sequence", "sometimes", "step", "terminal", "transition",
+]  # fmt: skip

@@ -1,0 +1,52 @@
+"""Public modules that load nothing: a name is imported from where it lives when it is first used.
+
+A public module imports its names below `if TYPE_CHECKING:`. A type checker reads them there, so that a misspelt name is
+an error; `lazily` reads them there when a name is first asked for. Each name is written twice, in its import and in
+`__all__`: ruff fails where one of the two is missing. (`lazy_loader` reads a stub file in the same way, but only for
+names that live below the package that offers them.)
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.util import resolve_name
+from types import ModuleType
+from typing import Any
+
+
+def lazily(name: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` for the module called `name`, which imports its public names for type checkers."""
+    module = sys.modules[name]
+
+    def get(attribute: str) -> Any:
+        if attribute not in module.__all__:
+            names = ", ".join(module.__all__)
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}: it has {names}")
+        home = _homes(module)[attribute]
+        if home == name:  # a module of this package: `from . import attribute` would ask here again
+            return importlib.import_module(f"{home}.{attribute}")
+        value = getattr(__import__(home, fromlist=[attribute]), attribute)
+        setattr(module, attribute, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(module), *module.__all__})
+
+    return get, names
+
+
+@cache
+def _homes(module: ModuleType) -> dict[str, str]:
+    """The module that each name of a public module is imported from, read in its source."""
+    import ast  # takes 2 ms: a program that only imports the module does not pay for it
+
+    spec: Any = module.__spec__
+    imports = [n for n in ast.walk(ast.parse(spec.loader.get_source(spec.name))) if isinstance(n, ast.ImportFrom)]
+    return {
+        alias.asname or alias.name: resolve_name("." * node.level + (node.module or ""), spec.parent)
+        for node in imports
+        for alias in node.names
+    }

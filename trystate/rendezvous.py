@@ -1,0 +1,39 @@
+"""The rendezvous: how the members of a group find each other, by a URL or as the nodes of an elastic job.
+
+`register()` teaches torch the schemes `trystate-env://`, `trystate-tcp://` and `trystate-file://`:
+
+    import torch.distributed as dist
+    from trystate import rendezvous
+
+    rendezvous.register()
+    dist.init_process_group("gloo", init_method="trystate-tcp://10.0.0.1:29500", rank=rank, world_size=4)
+
+`torchrun --rdzv-backend=trystate` needs no program at all: `docs/deploy.md`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trystate.impl.rendezvous.errors import (
+        Interrupted,
+        NotNeeded,
+        RendezvousClosedError,
+        RendezvousConnectionError,
+        RendezvousError,
+        RendezvousSettingsError,
+        RendezvousStateError,
+        RendezvousTimeoutError,
+    )
+    from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+    from trystate.impl.rendezvous.url import register
+else:
+    from .lazy import lazily
+
+    __getattr__, __dir__ = lazily(__name__)
+
+__all__ = [
+    "DynamicRendezvousHandler", "Interrupted", "NotNeeded", "RendezvousClosedError", "RendezvousConnectionError",
+    "RendezvousError", "RendezvousSettingsError", "RendezvousStateError", "RendezvousTimeoutError", "register",
+]  # fmt: skip

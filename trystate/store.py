@@ -1,0 +1,51 @@
+"""The stores: a server and a client of `TCPStore`'s protocol, and stores in memory, in a file and below a prefix.
+
+    from trystate.store import TCPStore, TCPStoreServer
+
+    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
+        store.set("greeting", "hello")
+
+`docs/stores.md` says how they are used and deployed. The server needs no torch; the stores derive from torch's `Store`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trystate.impl.store.base import Event, Store, Watch
+    from trystate.impl.store.errors import (
+        ConnectionLost,
+        CounterOverflow,
+        FileLost,
+        FileRefused,
+        InvalidArgument,
+        InvalidType,
+        LimitExceeded,
+        NotANumber,
+        NotSupported,
+        OutcomeUnknown,
+        QueueEmpty,
+        SecretRefused,
+        StoreClosed,
+        StoreError,
+        StoreTimeout,
+        WrongWorld,
+    )
+    from trystate.impl.store.file import FileStore
+    from trystate.impl.store.hash import HashStore
+    from trystate.impl.store.limits import Limits
+    from trystate.impl.store.prefix import PrefixStore
+    from trystate.impl.store.server import TCPStoreServer
+    from trystate.impl.store.tcp import TCPStore
+else:
+    from .lazy import lazily
+
+    __getattr__, __dir__ = lazily(__name__)
+
+__all__ = [
+    "ConnectionLost", "CounterOverflow", "Event", "FileLost", "FileRefused", "FileStore", "HashStore",
+    "InvalidArgument", "InvalidType", "LimitExceeded", "Limits", "NotANumber", "NotSupported", "OutcomeUnknown",
+    "PrefixStore", "QueueEmpty", "SecretRefused", "Store", "StoreClosed", "StoreError", "StoreTimeout", "TCPStore",
+    "TCPStoreServer", "Watch", "WrongWorld",
+]  # fmt: skip

@@ -1,0 +1,37 @@
+"""The protocols of PyTorch as systems: to check them, to draw them, to drive an implementation of your own by them.
+
+    from trystate.systems import Rendezvous
+
+    system = Rendezvous(edition=Rendezvous.Edition.TRYSTATE, node=2, min_nodes=2, max_nodes=2)
+
+`trystate verify --help` names them for the command line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trystate.model.agent import Agents
+    from trystate.model.autograd.backward import Backward
+    from trystate.model.autograd.cleanup import Contexts
+    from trystate.model.autograd.ids import Ids
+    from trystate.model.autograd.tombstones import Tombstones
+    from trystate.model.rendezvous.claims import Rendezvous
+    from trystate.model.rendezvous.holder import Holders
+    from trystate.model.store.barriers import Barriers
+    from trystate.model.store.frames import Frames
+    from trystate.model.store.queues import Queues
+    from trystate.model.store.registers import Registers
+    from trystate.model.store.startup import StartUps
+    from trystate.model.store.waits import Waits
+    from trystate.model.store.watches import Watches
+else:
+    from .lazy import lazily
+
+    __getattr__, __dir__ = lazily(__name__)
+
+__all__ = [
+    "Agents", "Backward", "Barriers", "Contexts", "Frames", "Holders", "Ids", "Queues", "Registers", "Rendezvous",
+    "StartUps", "Tombstones", "Waits", "Watches",
+]  # fmt: skip

@@ -1,0 +1,51 @@
+"""Test an implementation of your own: against a system, or as a store.
+
+`state_machine` and `replay_every_edge` drive a `Subject` beside a system (`docs/conformance.md`). `StoreConformance` is
+a suite of pytest for any `torch.distributed.Store` (`docs/store-conformance.md`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trystate.property_tests.adapters.torch_store.scenarios import SCHEDULES
+    from trystate.property_tests.harness.paths import Replayed, replay_every_edge
+    from trystate.property_tests.harness.stateful import state_machine
+    from trystate.property_tests.harness.stores.conformance import StoreConformance
+    from trystate.property_tests.harness.stores.deviations import (
+        OURS_ON_LEGACY,
+        OURS_ON_LIBUV,
+        TORCH_FILE,
+        TORCH_HASH,
+        TORCH_LEGACY,
+        TORCH_LIBUV,
+        TORCHS_ON_OURS,
+        Deviation,
+        torch_prefix,
+    )
+    from trystate.property_tests.harness.subjects import Disagreement, Refused, Subject
+else:
+    from .lazy import lazily
+
+    __getattr__, __dir__ = lazily(__name__)
+
+__all__ = [
+    "OURS_ON_LEGACY",
+    "OURS_ON_LIBUV",
+    "SCHEDULES",
+    "TORCHS_ON_OURS",
+    "TORCH_FILE",
+    "TORCH_HASH",
+    "TORCH_LEGACY",
+    "TORCH_LIBUV",
+    "Deviation",
+    "Disagreement",
+    "Refused",
+    "Replayed",
+    "StoreConformance",
+    "Subject",
+    "replay_every_edge",
+    "state_machine",
+    "torch_prefix",
+]  # fmt: skip
