@@ -1,4 +1,4 @@
-"""trystate.diagrams: state charts, decision tables and runs, drawn from the model alone."""
+"""State charts, decision tables and runs, drawn from the model alone."""
 
 from .chart import state_chart_dot
 from .exchange import Arrow, Note, exchange_dot

@@ -21,6 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import api
 from trystate.model.autograd import vocabulary as autograd
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.cleanup import Contexts
@@ -332,6 +333,7 @@ PAGES: dict[str, Callable[[list[Checked]], str]] = {
 
 
 PARTS: dict[str, dict[str, Callable[[list[Checked]], str]]] = {
+    "api.md": {"names": lambda _: api.names()},
     "autograd.md": {"counts": counts, "passes": passes, "contexts": contexts},
 }
 

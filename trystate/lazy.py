@@ -25,7 +25,7 @@ def lazily(name: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
         if attribute not in module.__all__:
             names = ", ".join(module.__all__)
             raise AttributeError(f"module {name!r} has no attribute {attribute!r}: it has {names}")
-        home = _homes(module)[attribute]
+        home = homes(module)[attribute]
         if home == name:  # a module of this package: `from . import attribute` would ask here again
             return importlib.import_module(f"{home}.{attribute}")
         value = getattr(__import__(home, fromlist=[attribute]), attribute)
@@ -39,7 +39,7 @@ def lazily(name: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
 
 
 @cache
-def _homes(module: ModuleType) -> dict[str, str]:
+def homes(module: ModuleType) -> dict[str, str]:
     """The module that each name of a public module is imported from, read in its source."""
     import ast  # takes 2 ms: a program that only imports the module does not pay for it
 

@@ -28,7 +28,7 @@ def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
     report: Search = quiet,
 ) -> Report:  # fmt: skip
-    """`trystate.model.checker.check.check`, which see, within the memory of this machine unless `limits` are given."""
+    """Decide every property of a system, within the memory that this machine has left unless `limits` are given."""
     return checker.check(system, engine=engine, symmetry=symmetry, limits=limits or machine_limits(), report=report)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.impl.rpc import functions
-    from trystate.impl.rpc.agent import Agent, Answer, Interceptor, WorkerInfo
+    from trystate.impl.rpc.agent import Agent, WorkerInfo
     from trystate.impl.rpc.allowed import FunctionSet
     from trystate.impl.rpc.calls import current_agent, get_worker_info, init_rpc, remote, rpc_async, rpc_sync, shutdown
     from trystate.impl.rpc.errors import (
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         RpcTimeout,
         RRefGone,
     )
-    from trystate.impl.rpc.flags import Flag
     from trystate.impl.rpc.functions import async_execution
     from trystate.impl.rpc.limits import Limits
     from trystate.impl.rpc.options import Options, Pickles
@@ -40,7 +39,7 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Agent", "AgentClosed", "Answer", "Flag", "FrameRefused", "FunctionSet", "Interceptor", "LimitExceeded", "Limits",
+    "Agent", "AgentClosed", "FrameRefused", "FunctionSet", "LimitExceeded", "Limits",
     "NotAllowed", "Options", "PeerLost", "Pickles", "RRef", "RRefGone", "RemoteError", "RpcError", "RpcTimeout",
     "WorkerInfo", "async_execution", "current_agent", "functions", "get_worker_info", "init_rpc", "remote", "rpc_async",
     "rpc_sync", "shutdown",

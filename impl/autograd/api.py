@@ -167,7 +167,7 @@ def get_gradients(context_id: int) -> dict[Tensor, Tensor]:
 
 
 def observe(observer: Observer | None) -> None:
-    """Have `observer(event)` called, on this worker, for everything that happens in passes; see observer.py.
+    """Have `observer(event)` called, on this worker, for everything that happens in passes: see `Event`.
 
     It is called while the protocol's lock is held: it must be quick, and call nothing of this package.
     """

@@ -11,6 +11,8 @@ from .kernel import Exploration, Lasso, Path
 
 
 class Status(enum.Enum):
+    """What a search found out about a property."""
+
     HOLDS = "holds"
     VIOLATED = "violated"
     NOT_DECIDED = "not decided"

@@ -226,6 +226,7 @@ def subtract(a: Expr, b: Expr) -> Expr:
 
 
 def not_(value: Any) -> Expr:
+    """True where the condition does not hold; `~` writes the same."""
     a = _boolean(value, "~")
     if a.op == "const":
         return FALSE if a.args[0] else TRUE
@@ -233,6 +234,7 @@ def not_(value: Any) -> Expr:
 
 
 def and_(*values: Any) -> Expr:
+    """True where all conditions hold; `&` writes the same of two."""
     parts: dict[Expr, None] = {}
     denied: set[Expr] = set()
     for value in values:
@@ -250,10 +252,12 @@ def and_(*values: Any) -> Expr:
 
 
 def or_(*values: Any) -> Expr:
+    """True where at least one condition holds; `|` writes the same of two."""
     return not_(and_(*(not_(_boolean(value, "|")) for value in values)))
 
 
 def implies(premise: Any, conclusion: Any) -> Expr:
+    """True where the premise does not hold, and where the conclusion does."""
     return or_(not_(premise), conclusion)
 
 

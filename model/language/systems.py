@@ -21,6 +21,7 @@ from .state import SymbolicState
 from .transitions import Rule, Transition, trace
 
 State = tuple[int, ...]
+"""A state of a system: a number for each of its cells, in their order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,12 +206,12 @@ _THEIR_SERVER = frozenset({
 OURS_ON_LIBUV = _READS_WITH_STOLL | _THEIR_SERVER | {
     D.GET_OF_A_QUEUE_IS_EMPTY, D.WAIT_FORGETS_QUEUES,
 }  # fmt: skip
-"""trystate.impl.store.TCPStore on torch's server, libuv."""
+"""trystate.store.TCPStore on torch's server, libuv."""
 
 OURS_ON_LEGACY = _READS_WITH_STOLL | _THEIR_SERVER | {
     D.LACKS_QUEUES, D.COMPARE_SET_WAKES_NOBODY, D.EMPTY_VALUES_ARE_SLOW,
 }  # fmt: skip
-"""trystate.impl.store.TCPStore on torch's server, use_libuv=False."""
+"""trystate.store.TCPStore on torch's server, use_libuv=False."""
 
 TORCHS_ON_OURS = frozenset({
     D.ADD_IS_REFUSED_BY_CLOSING, D.LOST_FOR_GOOD, D.GET_OF_A_QUEUE_IS_EMPTY, D.POP_TAKES_A_VALUE_FOR_AN_ITEM,

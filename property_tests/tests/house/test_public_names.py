@@ -6,14 +6,17 @@ must be an error in a user's program.
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import trystate
 
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 MODULES = [f"trystate.{name}" for name in trystate.__all__ if name.islower() and not name.startswith("_")]
 
 if TYPE_CHECKING:
@@ -63,3 +66,11 @@ def test_every_public_name_can_be_had_and_another_is_refused(name: str) -> None:
     assert [n for n in module.__all__ if getattr(module, n, None) is None] == []
     with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
         _ = module.no_such_name
+
+
+@pytest.mark.skipif(not DOCS.is_dir(), reason="needs a clone: a wheel holds packages only")
+def test_the_public_names_their_arguments_and_sentences_are_those_of_the_committed_list() -> None:
+    """After a change that is meant: `python docs/api.py`. What docs/api.md promises says which changes may be meant."""
+    committed = (DOCS / "api.md").read_text(encoding="utf-8")
+    now = runpy.run_path(str(DOCS / "api.py"))["page"](committed)
+    assert now.splitlines() == committed.splitlines(), "run python docs/api.py, and look at what changes in docs/api.md"

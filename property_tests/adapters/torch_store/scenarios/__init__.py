@@ -77,3 +77,4 @@ _CATALOGUE = Catalogue.of(_ROWS)
 SCENARIOS = _CATALOGUE.scenarios
 CONTROLS = _CATALOGUE.controls
 SCHEDULES = {name: run for _, name, run, _ in _ROWS}
+"""The sequence of bytes that shows each finding of the stores: a function that plays it to any server."""
