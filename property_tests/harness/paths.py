@@ -16,7 +16,8 @@ from trystate.model.checker.kernel import Instance, Kernel, Limits
 from trystate.model.errors import LimitReached
 from trystate.model.language import State, System
 
-from .subjects import Disagreement, Refused, Subject, difference
+from .side_by_side import SideBySide
+from .subjects import Disagreement, Subject
 
 # How many states are searched for an untaken edge ahead before a walk ends. For two state holders (14,364
 # edges), 100, 1,000 and 10,000 give 5.1, 4.7 and 4.8 steps per edge. No walks at all could do with less than
@@ -178,15 +179,15 @@ class _Replay:
     def __init__(self, system: System, subject: Subject, refusals: bool, repeats: bool) -> None:
         self.explored = explore_graph(system)
         self.cover = _Cover(self.explored)
-        self.system, self.subject, self.refusals, self._repeats = system, subject, refusals, repeats
-        self.interpreter = Interpreter(system)
+        interpreter = Interpreter(system)
+        self.both = SideBySide(interpreter, subject)
+        self.refusals, self._repeats = refusals, repeats
         self.steps = self.refused = 0
         self._state = cache(self.explored.state)
         self._careful = False  # look after each step, and each refused one, not after all of a state's
-        self._instances = self.interpreter.kernel.instances
+        self._instances = interpreter.kernel.instances
         self._compared: set[tuple[int, int, int]] = set()  # as _last
         self._tried: set[int] = set()  # the states in which every refusal has been tried
-        self._trail: list[str] = []
         self._last: tuple[int, int, int] | None = None  # the state before the last step, its number, the state after
 
     def follow(self, walk: Walk) -> None:
@@ -195,13 +196,13 @@ class _Replay:
         Raises:
             Disagreement: the subject did something else than the model.
         """
-        self._trail, self._last = [], None
+        self._last = None
         here = walk.start
-        self.subject.reset()
+        self.both.reset()
         self._arrive(here)
         for left, number, after in zip(range(len(walk.steps))[::-1], walk.steps, walk.states, strict=True):
             self._last = (here, number, after)
-            self._take(self._instances[number])
+            self.both.take(self._instances[number])
             if self._repeats or self._careful or not left or self._last not in self._compared:
                 self._arrive(after)
                 self._compared.add(self._last)
@@ -223,42 +224,19 @@ class _Replay:
             self._careful = False
         return str(found)
 
-    def _take(self, instance: Instance) -> None:
-        self._trail.append(instance.label)
-        try:
-            self.subject.perform(instance.transition.name, instance.indices)
-        except Refused as why:
-            raise Disagreement(f"the model allows, the subject refuses ({why}): {self._said()}") from None
-
     def _arrive(self, number: int) -> None:
         state = self._state(number)
-        self._compare(state, "")
+        self.both.compare(state)
         if not self.refusals or number in self._tried:
             return
-        refused = [self._try(i, state) for i in self._instances if self._forbids(i, state)]
+        refused = [self._refuse(instance, state) for instance in self.both.forbidden(state)]
         if refused:
-            self._compare(state, f"; then refused {' '.join(refused)}")
+            self.both.compare(state, refused=" ".join(refused))
         self._tried.add(number)
 
-    def _forbids(self, instance: Instance, state: State) -> bool:
-        name = instance.transition.name
-        return self.subject.can_refuse(name) and not self.interpreter.allowed(instance, state)
-
-    def _try(self, instance: Instance, state: State) -> str:
-        """A step that the model forbids is refused, and changes nothing."""
-        try:
-            self.subject.perform(instance.transition.name, instance.indices)
-        except Refused:
-            self.refused += 1
-            if self._careful:
-                self._compare(state, f"; then refused {instance.label}")
-            return instance.label
-        raise Disagreement(f"the model forbids {instance.label}, the subject does it, after: {self._said()}")
-
-    def _compare(self, state: State, then: str) -> None:
-        text = difference(self.system, state, self.subject.observe())
-        if text:
-            raise Disagreement(f"{text}; after: {self._said()}{then}")
-
-    def _said(self) -> str:
-        return " ".join(self._trail) or "the initial state"
+    def _refuse(self, instance: Instance, state: State) -> str:
+        self.both.refuse(instance)
+        self.refused += 1
+        if self._careful:
+            self.both.compare(state, refused=instance.label)
+        return instance.label

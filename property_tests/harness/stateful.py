@@ -27,7 +27,8 @@ from trystate.model.checker.kernel import Instance
 from trystate.model.errors import UsageError
 from trystate.model.language import Expr, Form, State, System
 
-from .subjects import Disagreement, Refused, Subject, difference
+from .side_by_side import SideBySide
+from .subjects import Disagreement, Subject
 
 STATES_KEPT = 1 << 16  # whose steps are remembered between runs: finding them takes longer than taking one
 
@@ -67,7 +68,7 @@ def state_machine(
     # Twice the rule that takes a step: a run is there to get on, and only now and then to be refused.
     rules = (_take_rule(), _take_rule(), _refuse_rule(), _rest_rule())
     body |= {f"_rule_{k}": one for k, one in enumerate(rules)}
-    return type(f"{system.name}StateMachine", (_SideBySide,), body)
+    return type(f"{system.name}StateMachine", (_Machine,), body)
 
 
 def _invariant(system: System, name: str) -> tuple[str, Expr]:
@@ -84,7 +85,7 @@ def _invariant(system: System, name: str) -> tuple[str, Expr]:
 
 
 def _take_rule() -> Any:
-    def step(self: _SideBySide, take: str) -> None:
+    def step(self: _Machine, take: str) -> None:
         """Take a step of the model whose guard holds."""
         self._take(take)
 
@@ -93,22 +94,22 @@ def _take_rule() -> Any:
 
 
 def _refuse_rule() -> Any:
-    def step(self: _SideBySide, refuse: str) -> None:
+    def step(self: _Machine, refuse: str) -> None:
         """Try a step that the model forbids."""
-        self._try(refuse)
+        self._refuse(refuse)
 
     drawn = st.runner().flatmap(lambda self: st.sampled_from(list(self._forbidden)))
     return precondition(lambda self: bool(self._forbidden))(rule(refuse=drawn)(step))
 
 
 def _rest_rule() -> Any:
-    def step(self: _SideBySide) -> None:
+    def step(self: _Machine) -> None:
         """Nothing can happen any more, and hypothesis wants a rule that can."""
 
     return precondition(lambda self: not self._choices and not self._forbidden)(rule()(step))
 
 
-class _SideBySide(RuleBasedStateMachine):
+class _Machine(RuleBasedStateMachine):
     """The model's state and a subject; its subclasses say of what."""
 
     _system: ClassVar[System]
@@ -128,13 +129,13 @@ class _SideBySide(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._stack = ExitStack()
-        self._subject: Any = self._make_subject()
-        if isinstance(self._subject, AbstractContextManager):
-            self._subject = self._stack.enter_context(self._subject)
-        self._trail: list[str] = []
+        subject: Any = self._make_subject()
+        if isinstance(subject, AbstractContextManager):
+            subject = self._stack.enter_context(subject)
+        self._both = SideBySide(self._interpreter, subject)
         self._visits: Counter[State] = Counter()
         try:
-            self._subject.reset()
+            self._both.reset()
             self._arrive(self._system.initial_states[0])
         except BaseException:
             self._stack.close()
@@ -145,45 +146,23 @@ class _SideBySide(RuleBasedStateMachine):
 
     def _take(self, label: str) -> None:
         instance, after = self._possible[label]
-        self._trail.append(label)
-        try:
-            self._subject.perform(instance.transition.name, instance.indices)
-        except Refused as why:
-            raise Disagreement(f"the model allows, the subject refuses ({why}): {self._said()}") from None
+        self._both.take(instance)
         self._arrive(after)
 
-    def _try(self, label: str) -> None:
-        instance = self._forbidden[label]
-        try:
-            self._subject.perform(instance.transition.name, instance.indices)
-        except Refused:
-            self._compare(f"; then refused {label}")
-            return
-        raise Disagreement(f"the model forbids {label}, the subject does it, after: {self._said()}")
+    def _refuse(self, label: str) -> None:
+        self._both.refuse(self._forbidden[label])
+        self._both.compare(self._state, refused=label)
 
     def _arrive(self, state: State) -> None:
         """Compare, and see what is possible here."""
         self._state = state
         self._visits[state] += 1
-        self._compare("")
+        self._both.compare(state)
         for name, expr in self._invariants:
             if not self._interpreter.holds(expr, state):
-                raise Disagreement(f"{name} does not hold; after: {self._said()}")
+                raise Disagreement(f"{name} does not hold; after: {self._both.steps_taken}")
         steps = self._steps(state)
         self._possible = {i.label: (i, after) for i, after in steps}
-        instances = self._interpreter.kernel.instances if self._refusals else ()
-        self._forbidden = {i.label: i for i in instances if self._forbids(i, state)}
+        self._forbidden = {i.label: i for i in self._both.forbidden(state)} if self._refusals else {}
         least = min((self._visits[after] for _, after in steps), default=0)
         self._choices = [i.label for i, after in steps if not self._steer or self._visits[after] == least]
-
-    def _forbids(self, instance: Instance, state: State) -> bool:
-        can_refuse = self._subject.can_refuse(instance.transition.name)
-        return can_refuse and not self._interpreter.allowed(instance, state)
-
-    def _compare(self, then: str) -> None:
-        text = difference(self._system, self._state, self._subject.observe())
-        if text:
-            raise Disagreement(f"{text}; after: {self._said()}{then}")
-
-    def _said(self) -> str:
-        return " ".join(self._trail) or "the initial state"

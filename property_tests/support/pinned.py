@@ -61,7 +61,7 @@ def assert_as_pinned(asked: Asked) -> None:
 
 
 def claims(system: System) -> set[str]:
-    """The properties that a mistake could violate."""
+    """The properties that a mutant could violate."""
     return {p.name for p in system.properties if p.form is not Form.SOMETIMES} | {"deadlock_freedom"}
 
 

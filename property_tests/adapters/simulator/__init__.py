@@ -7,10 +7,10 @@
 
 `progress` says how far a sweep is. `moments` is the clock and its tasks, `store` what the nodes share and how their
 messages fare, `schedule` what goes wrong and when, `nodes` the agents, `monitors` the properties of the model on a run,
-`swarm` runs and shrinks, `mutants` is broken on purpose; `edges` takes the steps of the model one by one, `following`
+`swarm` runs and shrinks; `edges` takes the steps of the model one by one, `following`
 looks for a run in the model, and `conformance` does both for `trystate verify`.
 
 Real handlers run there as well, ours and torch's own: `surroundings` puts simulated `threads` and `servers` in the
 place of the world that their modules know, `agents` is torch's agent around one, `outcomes` what agents are promised,
-`handlers` runs and shrinks, `torchs` makes torch's, `broken_handlers` is broken on purpose.
+`handlers` runs and shrinks, `torchs` makes torch's.
 """

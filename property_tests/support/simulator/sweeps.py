@@ -7,7 +7,7 @@ import os
 import sys
 
 from ...adapters.simulator.__main__ import main
-from .mutants import MUTANTS
+from .engine_mutants import MUTANTS
 
 
 def begin(*argv: str) -> None:

@@ -1,4 +1,4 @@
-"""Quantifiers that bind by name, as the language had them once: a mistake to plant, which tests have to notice.
+"""Quantifiers that bind by name, as the language had them once: a mutant to plant, which tests have to notice.
 
 The name says how many quantifiers are nested in the body. Folding may take some of these away later: the quantifier
 keeps its name, the next one around it gets the same, and the inner one captures what the outer one binds.

@@ -36,11 +36,11 @@ class Report:
 
 
 def run(
-    names: Iterable[str], side: Side, seconds: float = LATE_SECONDS, defect: substitution.Defect | None = None
+    names: Iterable[str], side: Side, seconds: float = LATE_SECONDS, mutant: substitution.Mutant | None = None
 ) -> Iterator[Report]:
     """Run tests ("Class.test_name") on one side, in this order; each may take `seconds`.
 
-    `defect`, a function of a module, is planted in each process.
+    `mutant`, a function of a module, is planted in each process.
     """
     preload = [substitution.UTILITIES, substitution.DISTRIBUTED]
     with tempfile.TemporaryDirectory() as folder, World(WORKERS, preload) as world:
@@ -48,7 +48,7 @@ def run(
             began = time.monotonic()
             if not world.runs:
                 place = tempfile.mkdtemp(dir=folder)
-                world.do(substitution.enter, WORKERS, side, place, defect, seconds=LATE_SECONDS)
+                world.do(substitution.enter, WORKERS, side, place, mutant, seconds=LATE_SECONDS)
             said = world.tell(substitution.run_one, WORKERS, name, seconds=seconds)
             trouble = [f"worker {k}: {each}" for k, each in enumerate(said) if isinstance(each, Failed | Silence)]
             if trouble or any(said):

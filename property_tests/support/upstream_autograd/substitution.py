@@ -25,7 +25,7 @@ MODULES = (f"{PACKAGE}.dist_autograd_test", f"{PACKAGE}.dist_optimizer_test", f"
 RECV = "torch::distributed::autograd::RecvRpcBackward"
 OUR_RECV = "RecvRpcBackward"
 Test = Callable[..., object]
-Defect = Callable[[Any], None]  # done to what the tests take for torch.distributed.autograd
+Mutant = Callable[[Any], None]  # done to what the tests take for torch.distributed.autograd
 
 
 def marked(test: Test | None = None, clean_shutdown: bool = True, **_: object) -> Any:
@@ -48,11 +48,11 @@ def suites() -> dict[str, type]:
     return {name: each for name, each in found.items() if any(t.startswith("test_") for t in vars(each))}
 
 
-def substitute(side: Side, defect: Defect | None) -> None:
+def substitute(side: Side, mutant: Mutant | None) -> None:
     rpc, autograd = (ours.rpc(), ours.autograd()) if side.is_ours else (side.rpc, side.autograd)
     replaced = {"rpc": rpc, "dist_autograd": autograd, "RRef": rpc.RRef, "DistributedOptimizer": side.optimizer}
-    if defect:
-        defect(autograd)
+    if mutant:
+        mutant(autograd)
     for module in [*modules(), importlib.import_module(UTILITIES)]:
         for name in replaced.keys() & vars(module).keys():
             setattr(module, name, replaced[name])
@@ -95,11 +95,11 @@ def case(name: str, rank: int, size: int) -> Any:
 _side: list[Side] = []  # that this process runs tests on
 
 
-def enter(rank: int, size: int, side: Side, folder: str, defect: Defect | None) -> None:
+def enter(rank: int, size: int, side: Side, folder: str, mutant: Mutant | None) -> None:
     """Make this process a worker of a world that runs tests on a side; once for each process."""
     torch.set_num_threads(1)
     _side.append(side)
-    substitute(side, defect)
+    substitute(side, mutant)
     dist.init_process_group("gloo", f"file://{folder}/group", rank=rank, world_size=size)
     side.start(rank, size, folder)
 

@@ -1,4 +1,4 @@
-"""The agent decides as this table says, in every view; and every small mistake in it is noticed."""
+"""The agent decides as this table says, in every view; and every mutant of it is noticed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trystate.impl.agent import core
 from trystate.impl.agent.core import Order, View, ending, may_finish
 from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.state import Closed
-from trystate.property_tests.support.mutations import mutants
+from trystate.property_tests.support.mutants import mutants
 
 TABLE = """
              CURRENT   NEWCOMERS   REPLACED   EXPELLED   LAPSED    CLOSED
@@ -80,7 +80,7 @@ MUTANTS += list(mutants(may_finish, ("Standing.CURRENT", "Standing.LAPSED")))
 
 
 @pytest.mark.parametrize(("said", "function"), MUTANTS, ids=[said for said, _ in MUTANTS])
-def test_every_mistake_is_noticed(said: str, function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mutant_is_noticed(said: str, function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, said.partition(":")[0], function)
     with contextlib.suppress(AttributeError):  # it looks at what is not there
         assert wrong()

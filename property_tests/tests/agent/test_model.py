@@ -1,6 +1,6 @@
 """The elastic agent: what each edition violates, and which repair of ours keeps which property.
 
-Each of our repairs is undone once: what breaks then is exactly what it is there for.
+Each ablation undoes one of our repairs: what breaks then is exactly what it is there for.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def test_every_finding_is_shown_by_a_run_of_torchs_edition() -> None:
     assert set(FINDINGS) <= shown
 
 
-# ---- our repairs, undone one by one
+# ---- ablations: our repairs, undone one by one
 
 
 class LeavingCloses(Agents):
@@ -313,7 +313,7 @@ class SucceedsAfterTheEnd(Agents):
 
 
 # fmt: off
-MISTAKES = (
+ABLATIONS = (
     (LeavingCloses, LONELY, ("signal",), "closing_says_why restarts_left_are_used"),
     (WaitsInTheBarrier, PAIR, ("worker_failure",), "deadlock_freedom everybody_ends joins_end"),
     (EndsTheBarrierByTime, PAIR, ("worker_failure",), "one_verdict success_is_everybodys"),
@@ -342,8 +342,8 @@ MISTAKES = (
 # fmt: on
 
 
-@pytest.mark.parametrize(("cls", "sizes", "faults", "broken"), MISTAKES, ids=lambda x: getattr(x, "__name__", None))
-def test_a_repair_undone_breaks_what_it_is_there_for(
+@pytest.mark.parametrize(("cls", "sizes", "faults", "broken"), ABLATIONS, ids=lambda x: getattr(x, "__name__", None))
+def test_an_ablation_breaks_what_the_repair_is_there_for(
     cls: type[System], sizes: str, faults: tuple[str, ...], broken: str
 ) -> None:
     right = Asked(Agents, TRYSTATE, sizes, 0, "", faults)
@@ -352,9 +352,9 @@ def test_a_repair_undone_breaks_what_it_is_there_for(
     assert violated(report(wrong)) == set(broken.split())
 
 
-def test_every_property_is_broken_by_a_mistake() -> None:
+def test_every_property_is_broken_by_an_ablation() -> None:
     asked = claims(Agents(edition=TRYSTATE, faults=ALL))
-    assert asked == {name for *_, broken in MISTAKES for name in broken.split()}
+    assert asked == {name for *_, broken in ABLATIONS for name in broken.split()}
 
 
 # ---- what the documents say

@@ -297,7 +297,7 @@ class ShipsWithoutMarks(Backward):
 
 
 # fmt: off
-MISTAKES = (
+ABLATIONS = (
     (RunsOnTheFirstInput, TRYSTATE, "shared", 1, (), "gradients_are_right nodes_run_on_whole_gradients"),
     (CountsFromTheRoot, TRYSTATE, "shared", 1, (),
      "a_part_is_done_when_all_has_run gradients_are_right inputs_are_counted nodes_run_on_whole_gradients"),
@@ -353,9 +353,9 @@ def asked(cls: type[System], edition: Edition, graph: str, attempts: int, faults
 
 
 @pytest.mark.parametrize(
-    ("cls", "edition", "graph", "attempts", "faults", "broken"), MISTAKES, ids=lambda x: getattr(x, "__name__", None)
+    ("cls", "edition", "graph", "attempts", "faults", "broken"), ABLATIONS, ids=lambda x: getattr(x, "__name__", None)
 )
-def test_a_repair_undone_breaks_what_it_is_there_for(
+def test_an_ablation_breaks_what_the_repair_is_there_for(
     cls: type[System], edition: Edition, graph: str, attempts: int, faults: tuple[str, ...], broken: str
 ) -> None:
     right = violated(report(asked(RIGHT, edition, graph, attempts, faults)))
@@ -364,8 +364,8 @@ def test_a_repair_undone_breaks_what_it_is_there_for(
     assert wrong - right == set(broken.split())
 
 
-def test_every_property_is_broken_by_a_mistake() -> None:
+def test_every_property_is_broken_by_an_ablation() -> None:
     ours = set[str]()
     for edition in OURS:
         ours |= claims(Backward(edition=edition, faults=["late", "leave"]))
-    assert ours == {name for *_, broken in MISTAKES for name in broken.split()}
+    assert ours == {name for *_, broken in ABLATIONS for name in broken.split()}

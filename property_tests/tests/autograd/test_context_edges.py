@@ -281,7 +281,7 @@ class KeepsSigned(Ids):
 
 # fmt: off
 CRASH, STONES, IDS = contexts(3, 2, 0, "crash"), Slice(TombstonesModel), Slice(IdsModel)
-MISTAKES: tuple[tuple[type[Any], Slice], ...] = (
+MUTANTS: tuple[tuple[type[Any], Slice], ...] = (
     (ForgetsThatItIsOver, contexts(2, 2, 1)), (TakesCallsOfTheLost, contexts(3, 2, 0, "creator_crash")),
     (RemembersWhatItHad, contexts(2, 2, 1)), (PassesNothingOn, contexts(3, 2, 1)), (AnswersAtOnce, contexts(3, 2, 1)),
     (AnswersOnlyTheFirst, contexts(3, 3, 1)), (TellsNobodyElse, CRASH), (TellsOnlyWhomItKnows, CRASH),
@@ -295,8 +295,8 @@ MISTAKES: tuple[tuple[type[Any], Slice], ...] = (
 # fmt: on
 
 
-@pytest.mark.parametrize(("broken", "one"), MISTAKES, ids=lambda x: getattr(x, "__name__", ""))
-def test_a_mistake_is_a_disagreement(broken: Any, one: Slice) -> None:
+@pytest.mark.parametrize(("broken", "one"), MUTANTS, ids=lambda x: getattr(x, "__name__", ""))
+def test_a_mutant_is_a_disagreement(broken: Any, one: Slice) -> None:
     def build(*args: int) -> Any:
         if issubclass(broken, Ids):
             return broken(*args)

@@ -1,6 +1,6 @@
 """Contexts, their ids, and what is remembered of them: what each edition violates, and what each repair is there for.
 
-Each of our repairs is undone once: what breaks then is exactly what it is there for.
+Each ablation undoes one of our repairs: what breaks then is exactly what it is there for.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_every_finding_is_shown_but_what_is_no_matter_of_states() -> None:
     assert {*FINDINGS} - shown == {"second-pass-asserts", "zeros-shipped", "hooks-not-called"}
 
 
-# ---- our repairs, undone one by one
+# ---- ablations: our repairs, undone one by one
 
 
 class RemembersNothing(Contexts):
@@ -238,7 +238,7 @@ class SaysNothing(Ids):
 
 
 # fmt: off
-MISTAKES: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
+ABLATIONS: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
     (RemembersNothing, THREE, (), BACK),
     (AnswersRecreate, TWO, (), BACK),
     (RemembersWhatItHad, TWO, (), STAYS),
@@ -265,8 +265,8 @@ MISTAKES: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
 # fmt: on
 
 
-@pytest.mark.parametrize(("cls", "sizes", "faults", "broken"), MISTAKES, ids=lambda x: getattr(x, "__name__", None))
-def test_a_repair_undone_breaks_what_it_is_there_for(
+@pytest.mark.parametrize(("cls", "sizes", "faults", "broken"), ABLATIONS, ids=lambda x: getattr(x, "__name__", None))
+def test_an_ablation_breaks_what_the_repair_is_there_for(
     cls: type[System], sizes: str, faults: tuple[str, ...], broken: str
 ) -> None:
     right = Asked(cls.__base__, TRYSTATE, sizes, 0, "", faults)  # type: ignore[arg-type]
@@ -276,6 +276,6 @@ def test_a_repair_undone_breaks_what_it_is_there_for(
 
 
 @pytest.mark.parametrize("system", [Contexts, Tombstones, Ids])
-def test_every_property_is_broken_by_a_mistake(system: type[System]) -> None:
-    broken = {name for cls, *_, names in MISTAKES if issubclass(cls, system) for name in names.split()}
+def test_every_property_is_broken_by_an_ablation(system: type[System]) -> None:
+    broken = {name for cls, *_, names in ABLATIONS if issubclass(cls, system) for name in names.split()}
     assert broken == claims(system(edition=TRYSTATE))

@@ -27,7 +27,7 @@ from trystate.property_tests.adapters.our_autograd.conformance import (
 )
 from trystate.property_tests.adapters.our_autograd.edges import Numbers, PassSteps
 from trystate.property_tests.harness.paths import replay_every_edge
-from trystate.property_tests.support.autograd import mutants
+from trystate.property_tests.support.autograd import part_mutants as mutants
 from trystate.property_tests.support.marks import by_verify
 
 from trystate.testing import state_machine
@@ -119,7 +119,7 @@ SMART_ONLY = (mutants.MarksOnce, mutants.WaitsForAll)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
-def test_a_mistake_in_a_part_is_a_disagreement(part: type[LocalPass]) -> None:
+def test_a_mutant_of_a_part_is_a_disagreement(part: type[LocalPass]) -> None:
     edition = Edition.SMART if part in SMART_ONLY else Edition.TRYSTATE
     assert notices(mutants.having(part), edition)
 

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 
 pytest.importorskip("torch.distributed.rpc")
 
-from trystate.property_tests.support.autograd import defects
+from trystate.property_tests.support.autograd import process_mutants
 from trystate.property_tests.support.autograd.building import Options, programs, random_features, random_program
 from trystate.property_tests.support.autograd.graphs import graph
 from trystate.property_tests.support.autograd.operations import Feature
@@ -62,7 +62,7 @@ def check(each: Program, found: Outcome | Failed, name: object) -> None:
 
 
 def test_torch_is_right(runs: Runs) -> None:
-    """So that the programs are fair; but for three of its defects: zeros where nothing is, hooks that are not called,
+    """So that the programs are fair; but for three of its mutants: zeros where nothing is, hooks that are not called,
     gradients that are views of one tensor."""
     each = [program(seed, without=frozenset({Feature.UNDEFINED})) for seed in SEEDS[::2]]
     for seed, (one, found) in enumerate(zip(each, runs.run(each, "torch"), strict=True)):
@@ -97,15 +97,15 @@ def test_fast_fails_if_and_only_if_a_result_is_unused(runs: Runs) -> None:
             check(one, found, seed)
 
 
-@pytest.mark.parametrize("defect", defects.PROGRAMS)
-def test_defects_are_noticed(runs: Runs, defect: str) -> None:
-    each = [program(seed, *defects.PROGRAMS[defect]) for seed in range(60)]
-    runs.everywhere(defects.plant, defect)
+@pytest.mark.parametrize("mutant", process_mutants.PROGRAMS)
+def test_mutants_are_noticed(runs: Runs, mutant: str) -> None:
+    each = [program(seed, *process_mutants.PROGRAMS[mutant]) for seed in range(60)]
+    runs.everywhere(process_mutants.plant, mutant)
     try:
         found = ((one, left) for k in range(0, 60, 5) for one, left in some(runs, each[k : k + 5]))
         assert any(isinstance(left, Failed) or differences(one, local(one), left) for one, left in found)
     finally:
-        runs.everywhere(defects.mend)
+        runs.everywhere(process_mutants.mend)
 
 
 def some(runs: Runs, each: list[Program]) -> Iterator[tuple[Program, Outcome | Failed]]:

@@ -1,6 +1,6 @@
 """Backward passes under random schedules and faults, on the runtime's containers and parts: see autograd/simulated.py.
 
-What must hold are the model's properties, asked of real code. Mistakes are planted, and each is found.
+What must hold are the model's properties, asked of real code. Each mutant is found.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from trystate.model.autograd.vocabulary import Mode
 from trystate.property_tests.adapters.our_autograd.simulated import Faults
 from trystate.property_tests.support.autograd.building import Options, random_program
 from trystate.property_tests.support.autograd.graphs import Graph, Kind, Node, graph
-from trystate.property_tests.support.autograd.mutants import MISTAKES
 from trystate.property_tests.support.autograd.operations import Feature
+from trystate.property_tests.support.autograd.part_mutants import MUTANTS
 from trystate.property_tests.support.autograd.simulated_counts import World
 
 SEEDS = 20_000 if settings.get_current_profile_name() == "nightly" else 250
@@ -139,8 +139,8 @@ def test_a_pass_ends_and_counts_every_path_once_whatever_happens(seed: int, mode
     follow(seed, mode, faults)
 
 
-@pytest.mark.parametrize("wrong", MISTAKES, ids=lambda wrong: wrong.__name__)
-def test_a_mistake_is_found(wrong: type[Container]) -> None:
+@pytest.mark.parametrize("wrong", MUTANTS, ids=lambda wrong: wrong.__name__)
+def test_a_mutant_is_found(wrong: type[Container]) -> None:
     for seed, mode in product(range(400), Mode):
         for faults in (Faults(), FAULTS[seed // 2 % len(FAULTS)]):
             try:

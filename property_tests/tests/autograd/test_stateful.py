@@ -1,7 +1,7 @@
 """Random programs on the model too, and step by step: outcomes, gradients and dependency counts are equal on all sides.
 
 Sides are the model, the runtime under schedules of a simulator, worker processes of ours and of torch, plain autograd.
-Many more under HYPOTHESIS_PROFILE=nightly. Mistakes are planted on each, and are found.
+Many more under HYPOTHESIS_PROFILE=nightly. Mutants of each are found.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from trystate.impl.autograd.part import LocalPass
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.passes import PAIRS_MAX, Outcome
 from trystate.model.autograd.vocabulary import Mode
-from trystate.property_tests.support.autograd import counted, defects
+from trystate.property_tests.support.autograd import counted, process_mutants
 from trystate.property_tests.support.autograd.building import Options, random_features, random_program
 from trystate.property_tests.support.autograd.compared import Case, compare_counts
 from trystate.property_tests.support.autograd.counted import CountingWorkers, by_pass, kinds
 from trystate.property_tests.support.autograd.graphs import Graph, Kind, graph
 from trystate.property_tests.support.autograd.modelled import Upset, totalled
-from trystate.property_tests.support.autograd.mutants import (
+from trystate.property_tests.support.autograd.operations import Feature
+from trystate.property_tests.support.autograd.outcomes import Outcome as Left
+from trystate.property_tests.support.autograd.part_mutants import (
     AnswersAtOnce,
     IgnoresFailures,
     KeepsGradients,
@@ -39,8 +41,6 @@ from trystate.property_tests.support.autograd.mutants import (
     WaitsForAll,
     having,
 )
-from trystate.property_tests.support.autograd.operations import Feature
-from trystate.property_tests.support.autograd.outcomes import Outcome as Left
 from trystate.property_tests.support.autograd.programs import Program
 from trystate.property_tests.support.autograd.running import Runs, in_processes
 from trystate.property_tests.support.autograd.stateful import machine
@@ -52,7 +52,7 @@ GRAPHS = range(10_000 if NIGHTLY else 60)
 PROGRAMS = range(1_000 if NIGHTLY else 25)
 RUNS = 1_000 if NIGHTLY else 25
 STEPS = 40
-WAITING = ("deaf", "untold")  # the defects that only the end of a wait shows
+WAITING = ("deaf", "untold")  # the mutants that only the end of a wait shows
 WORKERS = 3
 BOTH = ("ours", "torch")
 SHAPES = [Feature.SEVERAL_RESULTS, Feature.SEVERAL_ROOTS, Feature.SEVERAL_PASSES, Feature.SELF_CALLS, Feature.REMOTE]
@@ -113,7 +113,7 @@ class NoticesNothing(LocalPass):
 
 
 @pytest.mark.parametrize("wrong", [NoticesNothing, TakesTwice, IgnoresFailures, KeepsGradients, AnswersAtOnce])
-def test_a_mistake_in_the_runtime_is_no_longer_the_model(wrong: type[LocalPass]) -> None:
+def test_a_mutant_in_the_runtime_is_no_longer_the_model(wrong: type[LocalPass]) -> None:
     assert any(case(number).differences(having(wrong)) for number in CASES)
 
 
@@ -124,7 +124,7 @@ class FeedsOnce(Backward):
         return 1
 
 
-def test_a_mistake_in_the_model_is_no_longer_the_runtime() -> None:
+def test_a_mutant_in_the_model_is_no_longer_the_runtime() -> None:
     assert any(case(number, FeedsOnce).differences() for number in CASES)
 
 
@@ -184,18 +184,18 @@ def test_each_step_makes_the_same_on_all_sides(runs: Runs) -> None:
 
 
 def test_counting_from_all_sends_is_noticed(runs: Runs) -> None:
-    runs.everywhere(defects.plant, "everything")
+    runs.everywhere(process_mutants.plant, "everything")
     try:
         assert counts(runs, Mode.SMART, range(20))
     finally:
-        runs.everywhere(defects.mend)
+        runs.everywhere(process_mutants.mend)
 
 
-@pytest.mark.parametrize("defect", defects.STEPS)
-def test_defects_are_noticed(runs: Runs, defect: str) -> None:
-    runs.everywhere(defects.plant, defect)
+@pytest.mark.parametrize("mutant", process_mutants.STEPS)
+def test_mutants_are_noticed(runs: Runs, mutant: str) -> None:
+    runs.everywhere(process_mutants.plant, mutant)
     try:
         with pytest.raises((AssertionError, RuntimeError, Flaky)):  # Flaky: it depends on time as well
-            follow(runs, ("ours",), 200, seconds=0.3 if defect in WAITING else 30.0, phases=[Phase.generate])
+            follow(runs, ("ours",), 200, seconds=0.3 if mutant in WAITING else 30.0, phases=[Phase.generate])
     finally:
-        runs.everywhere(defects.mend)
+        runs.everywhere(process_mutants.mend)

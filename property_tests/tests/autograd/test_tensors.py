@@ -1,7 +1,7 @@
 """Gradients of random programs: the runtime's engine under random schedules, plain autograd and the block engine.
 
 The runtime's containers, counts and engine run here on real tensors, without processes; see autograd/simulated.py and,
-for the second implementation, autograd/blocks.py. Mistakes in the running of nodes are planted, and found.
+for the second implementation, autograd/blocks.py. Mutants of the running of nodes are found.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_the_block_engine_gives_the_gradients_of_plain_autograd() -> None:
     assert compared > PROGRAMS // 3
 
 
-# Mistakes, planted one by one.
+# Mutants, one by one.
 
 
 def runs_what_waits(self: Work, tolerates: Callable[[Any], bool]) -> Any:
@@ -178,7 +178,7 @@ def frees_always(self: TorchGraph, starts: Any, leaves: Any, retain: bool) -> An
 real_rest, real_run, real_region = Work.rest, TorchGraph.run, TorchGraph.run_region
 real_take, real_own, real_around, real_ship = Accumulator.take, Accumulator._own, Hooks.around, LocalPass.ship
 F = Feature
-MISTAKES = [  # each with the features of the programs that are to find it, if not any will do
+MUTANTS = [  # each with the features of the programs that are to find it, if not any will do
     (Work, "rest", runs_what_waits),
     (TorchGraph, "run", no_hooks),
     (TorchGraph, "tolerates", hooks_on_parts, F.CLAMPS, F.BROADCAST),
@@ -198,9 +198,9 @@ MISTAKES = [  # each with the features of the programs that are to find it, if n
 ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda each: each[2].__name__)
-def test_a_mistake_is_found(mistake: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    home, name, wrong, *features = mistake
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each[2].__name__)
+def test_a_mutant_is_found(mutant: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    home, name, wrong, *features = mutant
     monkeypatch.setattr(home, name, wrong)
     for seed in range(1_000):
         try:

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("expecttest", reason="torch's test modules need it")
 
 from trystate.property_tests.support.autograd.sides import OURS, TORCH
-from trystate.property_tests.support.upstream_autograd import defects
+from trystate.property_tests.support.upstream_autograd import mutants
 from trystate.property_tests.support.upstream_autograd.catalogue import names, reason
 from trystate.property_tests.support.upstream_autograd.running import run
-from trystate.property_tests.support.upstream_autograd.substitution import Defect
+from trystate.property_tests.support.upstream_autograd.substitution import Mutant
 from trystate.property_tests.support.upstream_autograd.table import table
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
@@ -59,13 +59,13 @@ def test_page_lists_every_test() -> None:
 
 
 @pytest.mark.parametrize(
-    ("defect", "name"),
+    ("mutant", "name"),
     [
-        (defects.doubled, "backward_simple"),
-        (defects.kept, "context_cleanup_no_tensors"),
-        (defects.silent, "backward_python_udf_error"),
+        (mutants.doubled, "backward_simple"),
+        (mutants.kept, "context_cleanup_no_tensors"),
+        (mutants.silent, "backward_python_udf_error"),
     ],
 )
-def test_defects_are_noticed(defect: Defect, name: str) -> None:
-    (report,) = run([_D + "test_" + name], OURS, defect=defect)
+def test_mutants_are_noticed(mutant: Mutant, name: str) -> None:
+    (report,) = run([_D + "test_" + name], OURS, mutant=mutant)
     assert "AssertionError" in report.trouble

@@ -22,7 +22,7 @@ from trystate.model.checker.plain import PlainEngine
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import System, always, integer, ite, sometimes, transition
-from trystate.property_tests.support.mutations import Mistake
+from trystate.property_tests.support.mutants import Mutant
 from trystate.property_tests.support.systems.random_systems import Declaration, system
 from trystate.property_tests.support.systems.wide_systems import Leap, Starts, TooWide, Totals, wide_declarations
 from trystate.property_tests.tests.checker import test_random_systems as random_systems
@@ -291,20 +291,20 @@ def instead(name: str, wrong: Callable[..., Any]) -> Callable[[pytest.MonkeyPatc
     return lambda patch: patch.setattr(vectorise, name, wrong)
 
 
-MISTAKES: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
+MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "no interval is looked at": ("explicit", instead("fits_int64", lambda low, high: True)),
     "int64 is taken for unsigned": ("explicit", instead("fits_int64", lambda low, high: high < 1 << 64)),
     "what is stored loses its upper bits": ("explicit", instead("offset", narrowed)),
     "a carry is lost": (
         "symbolic",
-        Mistake("", bdd_trees.Trees, "_add", "max(len(a), len(b)) + 1", "max(len(a), len(b))").plant,
+        Mutant("", bdd_trees.Trees, "_add", "max(len(a), len(b)) + 1", "max(len(a), len(b))").plant,
     ),
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_random_systems_on_wide_ranges_find_a_planted_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, plant = MISTAKES[name]
+@pytest.mark.parametrize("name", MUTANTS)
+def test_random_systems_on_wide_ranges_find_a_mutant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, plant = MUTANTS[name]
     plant(monkeypatch)
 
     @given(wide_declarations())

@@ -142,8 +142,8 @@ def test_a_right_subject_passes_and_each_run_closes_its_own() -> None:
     assert Adapter.open == 0
 
 
-# bug -> what is said of it, and how many steps the shortest run to it has
-PLANTED = {
+# mutant -> what is said of it, and how many steps the shortest run to it has
+MUTANTS = {
     "anybody": (r"the model forbids release\((.)\), the subject does it, after: .*", 1),
     "reentrant": (r"the model forbids acquire\((.)\), the subject does it, after: acquire\(\1\)", 2),
     "forgetful": (r"taken: model 1, subject 0; after: acquire\(.\); then refused release\(.\)", 2),
@@ -152,10 +152,10 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_is_found_and_shrunk_to_a_short_run(bug: str) -> None:
-    pattern, shortest = PLANTED[bug]
-    said, steps = failure(lambda: Adapter(bug))
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_found_and_shrunk_to_a_short_run(mutant: str) -> None:
+    pattern, shortest = MUTANTS[mutant]
+    said, steps = failure(lambda: Adapter(mutant))
     assert re.fullmatch(pattern, said)
     assert len(steps) <= shortest + 1  # what shrinking cannot do is to go another way
 

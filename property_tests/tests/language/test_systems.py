@@ -33,35 +33,7 @@ from trystate.model.language import (
     transition,
 )
 from trystate.property_tests.support.lines import blamed
-
-
-class Mood(enum.Enum):
-    CALM = "calm"
-    CROSS = "cross"
-    GONE = "gone"
-
-
-class Other(enum.Enum):
-    ONE = "one"
-    TWO = "two"
-
-
-class Base(System):
-    """Fields of every kind, for one bad line each."""
-
-    node = index(2)
-    top = constant(3)
-
-    mood = choice(Mood)
-    level = integer(0, "top")
-    seen = flag(per="node")
-    knows = flag(per=("node", "node"))
-
-
-def refusal(declare: Callable[[], object]) -> str:
-    with pytest.raises(DeclarationError) as error:
-        declare()
-    return str(error.value)
+from trystate.property_tests.support.systems.declarations import Base, Mood, Other, refusal
 
 
 def declare(**body: Any) -> str:

@@ -322,7 +322,7 @@ def report_of(cls: type[Rendezvous], faults: str, together: int, max_nodes: int 
 
 
 @pytest.mark.parametrize("undone", REPAIRS, ids=lambda u: f"{u.cls.__name__} {u.size} {u.faults}".strip())
-def test_without_a_repair_a_property_fails_that_holds_with_it(undone: Undone) -> None:
+def test_an_ablation_violates_a_property_that_holds_with_the_repair(undone: Undone) -> None:
     assert violated(undone.report(Rendezvous)) == set()
     found = undone.report(undone.cls)
     assert violated(found) == set(undone.violated.split())

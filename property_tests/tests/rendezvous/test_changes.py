@@ -16,7 +16,7 @@ from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.state import REASON_LENGTH_MAX, Participant, Settings, State
 from trystate.model.rendezvous.vocabulary import Membership
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings, tokens
-from trystate.property_tests.support.mutations import mutants
+from trystate.property_tests.support.mutants import mutants
 
 NODES = 6
 OUTSIDE, PARTICIPANT, EXPECTED = Membership.OUTSIDE, Membership.PARTICIPANT, Membership.EXPECTED
@@ -218,7 +218,7 @@ def test_no_sequence_of_changes_breaks_a_promise(data: st.DataObject) -> None:
             state = change.after
 
 
-# ---- the same, many times, without shrinking: every change happens, and every mistake is noticed
+# ---- the same, many times, without shrinking: every change happens, and every mutant is noticed
 
 # So that runs are long.
 WEIGHTS = {"mark_closed": 0.1, "withdraw": 0.3, "expel": 0.3, "mark_done": 3.0, "replace_round late": 0.2}
@@ -262,7 +262,7 @@ FUNCTIONS = (
 )  # fmt: skip
 
 
-def test_every_mistake_in_a_change_is_noticed() -> None:
+def test_every_mutant_of_a_change_is_noticed() -> None:
     walks(150)
     survivors, tried = [], 0
     for function in FUNCTIONS:

@@ -14,7 +14,7 @@ import pytest
 from trystate.impl.rendezvous.handler import DEPART_SECONDS
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.support.rendezvous.nodes import agreed, end, handler, together, until
-from trystate.property_tests.support.store_client.servers import Served, frozen, serving
+from trystate.property_tests.support.stores.client.servers import Served, frozen, serving
 
 from trystate.store import TCPStore, TCPStoreServer
 

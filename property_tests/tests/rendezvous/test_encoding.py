@@ -18,7 +18,7 @@ from trystate.impl.rendezvous.encoding import FIELDS, NUMBER_MAX, STATE_BYTES_MA
 from trystate.impl.rendezvous.errors import RendezvousStateError
 from trystate.impl.rendezvous.state import LISTS, Closed, Node, Participant, Settings, State
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
-from trystate.property_tests.support.mutations import mutants
+from trystate.property_tests.support.mutants import mutants
 
 TEXTS = st.text(max_size=12) | st.sampled_from(["", "\ud800", "\udcff", '"\\', "\x00", "x" * TEXT_LENGTH_MAX])
 NUMBERS = st.integers(0, 9) | st.sampled_from([NUMBER_MAX - 1, NUMBER_MAX])

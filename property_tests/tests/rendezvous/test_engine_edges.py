@@ -24,7 +24,7 @@ from trystate.property_tests.adapters.simulator.following import follow, follow_
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
 from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.pinned import violated
-from trystate.property_tests.support.simulator.mutants import MUTANTS
+from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
 
 from trystate.testing import state_machine
 
@@ -117,7 +117,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_mistake_is_a_disagreement(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutant_is_a_disagreement(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (owner, attribute, value), size, faults = BROKEN[name]
     monkeypatch.setattr(owner, attribute, value)
     assert disagreements(size, *faults).disagreements

@@ -1,4 +1,4 @@
-"""Every claim here can fail: a runtime with one mistake in it, and the test that must notice."""
+"""Every claim here can fail: one mutant of the runtime, and the test that must notice."""
 
 from __future__ import annotations
 
@@ -169,15 +169,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mistake_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    owner, attribute, mistake, test = MUTANTS[name]
-    monkeypatch.setattr(owner, attribute, mistake)
+def test_a_mutant_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    owner, attribute, mutant, test = MUTANTS[name]
+    monkeypatch.setattr(owner, attribute, mutant)
     with pytest.raises((Exception, pytest.fail.Exception)) as noticed:
         test()
     monkeypatch.undo()
-    assert not isinstance(noticed.value, AttributeError | NameError | TypeError), "the mistake itself is out of date"
+    assert not isinstance(noticed.value, AttributeError | NameError | TypeError), "the mutant itself is out of date"
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_without_the_mistake_there_is_nothing_to_notice(name: str) -> None:
+def test_without_the_mutant_there_is_nothing_to_notice(name: str) -> None:
     MUTANTS[name][3]()

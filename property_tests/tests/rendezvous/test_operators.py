@@ -1,4 +1,4 @@
-"""Our operators decide as the tables do, in every context; a mistake in either is noticed."""
+"""Our operators decide as the tables do, in every context; a mutant in either is noticed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trystate.property_tests.adapters.our_rendezvous.operators import (
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed
 from trystate.property_tests.support.marks import by_verify
-from trystate.property_tests.support.mutations import mutants
+from trystate.property_tests.support.mutants import mutants
 
 from trystate import verify
 
@@ -108,7 +108,7 @@ def test_who_has_other_settings_is_refused_in_every_context_and_whatever_a_list_
             assert operators.join(view) is Action.ERROR_SETTINGS
 
 
-# ---- a mistake in a table
+# ---- a mutant in a table
 
 
 @cache
@@ -155,7 +155,7 @@ def test_two_swapped_rows_whose_order_matters_are_noticed() -> None:
             assert notices(name, tuple(rows)), (name, one, other)
 
 
-# ---- a mistake in an operator
+# ---- a mutant in an operator
 
 MUTATED: dict[Any, str] = {operators._join_in_time: "join", **{operator: name for name, operator in OURS.items()}}
 PROPERTIES = (View.membership, View.agrees)
@@ -188,7 +188,7 @@ def survives(*names: str) -> bool:
         return False
 
 
-def test_every_mistake_in_an_operator_is_noticed() -> None:
+def test_every_mutant_of_an_operator_is_noticed() -> None:
     assert survives(*OURS)
     survivors: set[str] = set()
     tried = 0
@@ -202,7 +202,7 @@ def test_every_mistake_in_an_operator_is_noticed() -> None:
     assert tried > 100
 
 
-def test_every_mistake_in_what_an_operator_sees_is_noticed() -> None:
+def test_every_mutant_of_what_an_operator_sees_is_noticed() -> None:
     survivors: set[str] = set()
     for what in PROPERTIES:
         assert isinstance(what, property) and what.fget is not None

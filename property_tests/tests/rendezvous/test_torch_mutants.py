@@ -1,6 +1,6 @@
-"""A check that cannot fail is worth nothing: every planted mistake, in torch or in the model, is caught.
+"""A check that cannot fail is worth nothing: every mutant, in torch or in the model, is caught.
 
-Each case names the mistake and what has to catch it; nothing else may.
+Each case names the mutant and what has to catch it; nothing else may.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from trystate.property_tests.adapters.torch_rendezvous import simulation as sim
 from trystate.property_tests.adapters.torch_rendezvous.contexts import TORCH_OPERATORS, Observed, compare, observe
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
 from trystate.property_tests.harness.paths import replay_every_edge
-from trystate.property_tests.support.mutations import Mistake
+from trystate.property_tests.support.mutants import Mutant
 
 TABLES = OPERATORS[Edition.TORCH]
 
 
-def named(mistakes: tuple[Mistake, ...]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("mistake", mistakes, ids=lambda m: m.name)
+def named(mutants: tuple[Mutant, ...]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("mutant", mutants, ids=lambda m: m.name)
 
 
 # ---- torch's operators, by the contexts
@@ -40,40 +40,40 @@ JOIN, EXIT, CLOSE, BEAT = (
     for cls in (dr._RendezvousJoinOp, dr._RendezvousExitOp, dr._RendezvousCloseOp, dr._RendezvousKeepAliveOp)
 )
 # fmt: off
-OPERATOR_MISTAKES = (
-    Mistake("join ignores closed", *JOIN, "if state.closed:", "if False:"),
-    Mistake("join of a closed spare is an error", *JOIN, "raise RendezvousGracefulExitError(msg)",
+OPERATOR_MUTANTS = (
+    Mutant("join ignores closed", *JOIN, "if state.closed:", "if False:"),
+    Mutant("join of a closed spare is an error", *JOIN, "raise RendezvousGracefulExitError(msg)",
             "return _Action.ERROR_CLOSED"),
-    Mistake("join wants more than a quorum", *JOIN, ">= ctx.settings.min_nodes", "> ctx.settings.min_nodes"),
-    Mistake("join completes an overfull round", *JOIN, "<= ctx.settings.max_nodes", "<= 99"),
-    Mistake("join takes nothing back", *JOIN, "rollback_period = 5", "rollback_period = -1"),
-    Mistake("join has less time to take back", *JOIN, "now <= deadline + rollback_period",
+    Mutant("join wants more than a quorum", *JOIN, ">= ctx.settings.min_nodes", "> ctx.settings.min_nodes"),
+    Mutant("join completes an overfull round", *JOIN, "<= ctx.settings.max_nodes", "<= 99"),
+    Mutant("join takes nothing back", *JOIN, "rollback_period = 5", "rollback_period = -1"),
+    Mutant("join has less time to take back", *JOIN, "now <= deadline + rollback_period",
             "now < deadline + rollback_period"),
-    Mistake("join is late too early", *JOIN, "now > deadline:", "now >= deadline:"),
-    Mistake("join waits instead of standing by", *JOIN, "return _Action.ADD_TO_REDUNDANCY_LIST",
+    Mutant("join is late too early", *JOIN, "now > deadline:", "now >= deadline:"),
+    Mutant("join waits instead of standing by", *JOIN, "return _Action.ADD_TO_REDUNDANCY_LIST",
             "return _Action.ADD_TO_WAIT_LIST"),
-    Mistake("join stands by twice", *JOIN, "and ctx.node not in state.wait_list", ""),
-    Mistake("join keeps a spare of an overfull round", *JOIN, "len(state.participants) == ctx.settings.max_nodes",
+    Mutant("join stands by twice", *JOIN, "and ctx.node not in state.wait_list", ""),
+    Mutant("join keeps a spare of an overfull round", *JOIN, "len(state.participants) == ctx.settings.max_nodes",
             "len(state.participants) >= ctx.settings.max_nodes"),
-    Mistake("join ends the last call too early", *JOIN, "state.deadline < datetime", "state.deadline <= datetime"),
-    Mistake("join finishes as an outsider", *JOIN, "if state.complete and is_participant:", "if state.complete:"),
-    Mistake("exit ignores its deadline", *EXIT, "if time.monotonic() > deadline:", "if False:"),
-    Mistake("exit does not look at who takes part", *EXIT, "if ctx.node in ctx.state.participants:", "if True:"),
-    Mistake("close closes twice", *CLOSE, "if ctx.state.closed:", "if False:"),
-    Mistake("close is late too early", *CLOSE, "> deadline", ">= deadline"),
-    Mistake("keep-alive ignores its deadline", *BEAT, "if time.monotonic() > deadline:", "if False:"),
-    Mistake("a heartbeat is due too late", dr, "_should_keep_alive", "last_heartbeat <= ", "last_heartbeat < "),
-    Mistake("a heartbeat is due where there is none", dr, "_should_keep_alive", "return False", "return True"),
+    Mutant("join ends the last call too early", *JOIN, "state.deadline < datetime", "state.deadline <= datetime"),
+    Mutant("join finishes as an outsider", *JOIN, "if state.complete and is_participant:", "if state.complete:"),
+    Mutant("exit ignores its deadline", *EXIT, "if time.monotonic() > deadline:", "if False:"),
+    Mutant("exit does not look at who takes part", *EXIT, "if ctx.node in ctx.state.participants:", "if True:"),
+    Mutant("close closes twice", *CLOSE, "if ctx.state.closed:", "if False:"),
+    Mutant("close is late too early", *CLOSE, "> deadline", ">= deadline"),
+    Mutant("keep-alive ignores its deadline", *BEAT, "if time.monotonic() > deadline:", "if False:"),
+    Mutant("a heartbeat is due too late", dr, "_should_keep_alive", "last_heartbeat <= ", "last_heartbeat < "),
+    Mutant("a heartbeat is due where there is none", dr, "_should_keep_alive", "return False", "return True"),
 )
 # fmt: on
 
 
-@named(OPERATOR_MISTAKES)
-def test_a_mistake_in_an_operator_is_caught_by_the_contexts(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    mistake.plant(monkeypatch)
+@named(OPERATOR_MUTANTS)
+def test_a_mutant_of_an_operator_is_caught_by_the_contexts(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant.plant(monkeypatch)
     operators = dict(TORCH_OPERATORS)
-    if mistake.owner is not dr:
-        operators = {name: op for name, op in operators.items() if isinstance(op, mistake.owner)}
+    if mutant.owner is not dr:
+        operators = {name: op for name, op in operators.items() if isinstance(op, mutant.owner)}
     seen = observe(TABLES, operators, settings=((1, 1), (2, 3)))
     assert any(compare(TABLES[name], seen[name]).disagreements for name in operators)
 
@@ -82,37 +82,37 @@ def test_a_mistake_in_an_operator_is_caught_by_the_contexts(mistake: Mistake, mo
 
 EXECUTOR, HOLDER = dr._DistributedRendezvousOpExecutor, dr._BackendRendezvousStateHolder
 # fmt: off
-EXECUTOR_MISTAKES = (
-    Mistake("ranks in reverse", EXECUTOR, "_mark_rendezvous_complete", "sorted(state.participants)",
+EXECUTOR_MUTANTS = (
+    Mutant("ranks in reverse", EXECUTOR, "_mark_rendezvous_complete", "sorted(state.participants)",
             "sorted(state.participants, reverse=True)"),
-    Mistake("completing keeps the deadline", EXECUTOR, "_mark_rendezvous_complete", "state.deadline = None", "pass"),
-    Mistake("a full round is not completed", EXECUTOR, "_add_to_participants", "self._mark_rendezvous_complete()",
+    Mutant("completing keeps the deadline", EXECUTOR, "_mark_rendezvous_complete", "state.deadline = None", "pass"),
+    Mutant("a full round is not completed", EXECUTOR, "_add_to_participants", "self._mark_rendezvous_complete()",
             "pass"),
-    Mistake("joining forgets the heartbeat", EXECUTOR, "_add_to_participants", "self._keep_alive()", "pass"),
-    Mistake("a beat is not written", EXECUTOR, "_keep_alive",
+    Mutant("joining forgets the heartbeat", EXECUTOR, "_add_to_participants", "self._keep_alive()", "pass"),
+    Mutant("a beat is not written", EXECUTOR, "_keep_alive",
             "self._state.last_heartbeats[self._node] = datetime.now(timezone.utc)", "pass"),
-    Mistake("a change is not marked dirty", EXECUTOR, "run", "self._state_holder.mark_dirty()", "pass"),
-    Mistake("polling does not wait", EXECUTOR, "run", "_delay(seconds=1)", "pass"),
-    Mistake("a lost write is told as won", HOLDER, "sync", "state_bits, token, has_set = set_response",
+    Mutant("a change is not marked dirty", EXECUTOR, "run", "self._state_holder.mark_dirty()", "pass"),
+    Mutant("polling does not wait", EXECUTOR, "run", "_delay(seconds=1)", "pass"),
+    Mutant("a lost write is told as won", HOLDER, "sync", "state_bits, token, has_set = set_response",
             "state_bits, token, _ = set_response; has_set = True"),
-    Mistake("a written copy stays dirty", HOLDER, "sync", "self._dirty = False", "pass"),
-    Mistake("a token is kept", HOLDER, "sync", "self._token = token", "self._token = self._token or token"),
-    Mistake("the cache is never used", HOLDER, "sync", "if self._cache_duration > 0:", "if False:"),
-    Mistake("the dead are not dropped", HOLDER, "_sanitize", "if last_heartbeat < expire_time", "if False", ("crash",)),
-    Mistake("the dead keep their heartbeat", HOLDER, "_sanitize", "del state.last_heartbeats[dead_node]", "pass",
+    Mutant("a written copy stays dirty", HOLDER, "sync", "self._dirty = False", "pass"),
+    Mutant("a token is kept", HOLDER, "sync", "self._token = token", "self._token = self._token or token"),
+    Mutant("the cache is never used", HOLDER, "sync", "if self._cache_duration > 0:", "if False:"),
+    Mutant("the dead are not dropped", HOLDER, "_sanitize", "if last_heartbeat < expire_time", "if False", ("crash",)),
+    Mutant("the dead keep their heartbeat", HOLDER, "_sanitize", "del state.last_heartbeats[dead_node]", "pass",
             ("crash",)),
-    Mistake("dropping the dead forgets the epilogue", HOLDER, "_sanitize", "if participant_removed:", "if False:",
+    Mutant("dropping the dead forgets the epilogue", HOLDER, "_sanitize", "if participant_removed:", "if False:",
             ("crash",), 1),
-    Mistake("leaving keeps the deadline", dr, "_remove_participant_epilogue", "state.deadline = None", "pass",
+    Mutant("leaving keeps the deadline", dr, "_remove_participant_epilogue", "state.deadline = None", "pass",
             ("join_timeout",), 1),
-    Mistake("an emptied round is not replaced", dr, "_remove_participant_epilogue", "state.round += 1", "pass",
+    Mutant("an emptied round is not replaced", dr, "_remove_participant_epilogue", "state.round += 1", "pass",
             ("worker_failure",)),
-    Mistake("leaving keeps the heartbeat", EXECUTOR, "_remove_from_participants",
+    Mutant("leaving keeps the heartbeat", EXECUTOR, "_remove_from_participants",
             "del state.last_heartbeats[self._node]", "pass", ("worker_failure",)),
-    Mistake("closing does nothing", EXECUTOR, "_mark_rendezvous_closed", "self._state.closed = True", "pass",
+    Mutant("closing does nothing", EXECUTOR, "_mark_rendezvous_closed", "self._state.closed = True", "pass",
             ("job_end",)),
-    Mistake("every write wins", sim.Backend, "set_state", "if (token or 0) == self.version:", "if True:"),
-    Mistake("a write keeps the version", sim.Backend, "set_state", "self.version += 1", "pass"),
+    Mutant("every write wins", sim.Backend, "set_state", "if (token or 0) == self.version:", "if True:"),
+    Mutant("a write keeps the version", sim.Backend, "set_state", "self.version += 1", "pass"),
 )
 # fmt: on
 
@@ -123,10 +123,10 @@ def edges_disagree(cls: type[Holders], min_nodes: int, faults: tuple[str, ...]) 
         return bool(replay_every_edge(system, subject, refusals=True, repeats=False, stop_after=1).disagreements)
 
 
-@named(EXECUTOR_MISTAKES)
-def test_a_mistake_in_an_executor_is_caught_by_the_edges(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    mistake.plant(monkeypatch)
-    assert edges_disagree(Holders, mistake.min_nodes, mistake.faults)
+@named(EXECUTOR_MUTANTS)
+def test_a_mutant_of_an_executor_is_caught_by_the_edges(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant.plant(monkeypatch)
+    assert edges_disagree(Holders, mutant.min_nodes, mutant.faults)
 
 
 # ---- the tables, by their audit or by the contexts
@@ -261,7 +261,7 @@ class BytesDiffer(Holders):
         return super()._same_bytes(s, node) & (s.round != s.round)
 
 
-HOLDER_MISTAKES: tuple[tuple[type[Holders], int, tuple[str, ...]], ...] = (
+HOLDER_MUTANTS: tuple[tuple[type[Holders], int, tuple[str, ...]], ...] = (
     (NoEpilogue, 1, ("crash",)),
     (KeepsTheRound, 2, ("worker_failure",)),
     (NoStamp, 2, ()),
@@ -272,8 +272,8 @@ HOLDER_MISTAKES: tuple[tuple[type[Holders], int, tuple[str, ...]], ...] = (
 )
 
 
-@pytest.mark.parametrize("case", HOLDER_MISTAKES, ids=lambda case: case[0].__name__)
-def test_a_mistake_in_the_finer_system_is_caught_by_the_edges(
+@pytest.mark.parametrize("case", HOLDER_MUTANTS, ids=lambda case: case[0].__name__)
+def test_a_mutant_in_the_finer_system_is_caught_by_the_edges(
     case: tuple[type[Holders], int, tuple[str, ...]],
 ) -> None:
     assert edges_disagree(*case)
@@ -352,7 +352,7 @@ class NobodyBeats(Rendezvous):
 
 @dataclass(frozen=True)
 class Wrong:
-    """A mistake in the coarser system, the size at which it shows, and the property that it violates there.
+    """A mutant in the coarser system, the size at which it shows, and the property that it violates there.
 
     Without a property it moves a machine in a way that the step does not claim.
     """
@@ -369,7 +369,7 @@ class Wrong:
 
 
 CLAIMS = "claims"
-RENDEZVOUS_MISTAKES = (
+RENDEZVOUS_MUTANTS = (
     Wrong(SweepsWithoutEpilogue, "2 1 2", "at_least_min", ("crash",)),
     Wrong(NoLastCall, "2 1 2", "enough_nodes_complete_a_round", ("crash",)),
     Wrong(NoLastCall, "3 2 3", "deadline_iff_last_call"),
@@ -383,8 +383,8 @@ RENDEZVOUS_MISTAKES = (
 )
 
 
-@pytest.mark.parametrize("wrong", RENDEZVOUS_MISTAKES, ids=lambda w: f"{w.cls.__name__} by {w.caught_by}")
-def test_a_mistake_in_the_coarser_system_is_caught_by_the_checker(wrong: Wrong) -> None:
+@pytest.mark.parametrize("wrong", RENDEZVOUS_MUTANTS, ids=lambda w: f"{w.cls.__name__} by {w.caught_by}")
+def test_a_mutant_in_the_coarser_system_is_caught_by_the_checker(wrong: Wrong) -> None:
     if wrong.caught_by == CLAIMS:
         assert check(wrong.build(Rendezvous)).exploration.complete
         with pytest.raises(DeclarationError, match="in a way that it does not claim"):

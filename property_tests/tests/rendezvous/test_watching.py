@@ -151,7 +151,7 @@ def lease_of(function: Callable[[Settings], float]) -> tuple[Any, str, Any]:
 
 
 OBSERVED = Observer.look
-MISTAKES: dict[str, tuple[Any, str, Any]] = {
+MUTANTS: dict[str, tuple[Any, str, Any]] = {
     "the end of an outage expels": (watching, "BLIND_INTERVALS", 1e9),
     "every look is blind": (watching, "BLIND_INTERVALS", 0.1),
     "the window is shorter": (Settings, "window", property(lambda s: s.interval * (s.attempts - 1))),
@@ -169,9 +169,9 @@ def test_many_runs_break_no_promise() -> None:
     swarm()
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(*MISTAKES[name])
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*MUTANTS[name])
     with pytest.raises(AssertionError):
         swarm()
 

@@ -204,11 +204,11 @@ def test_counts_come_to_zero_whatever_way_rrefs_took(
     assert all_gone(), [calls.references.counts() for calls in three]
 
 
-MISTAKES = ["", "the end of a fork is not told", "what is passed on is not kept", "a new fork is not told"]
+MUTANTS = ["", "the end of a fork is not told", "what is passed on is not kept", "a new fork is not told"]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_in_counting_are_seen(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutants_of_counting_are_seen(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With an owner that hears late of the third worker's fork."""
     tell, fork = References._tell, References.fork
 
@@ -226,15 +226,15 @@ def test_mistakes_in_counting_are_seen(mistake: str, monkeypatch: pytest.MonkeyP
         return made
 
     monkeypatch.setattr(References, "_tell", late)
-    if mistake == MISTAKES[1]:
+    if mutant == MUTANTS[1]:
         monkeypatch.setattr(References, "dropped", lambda *_: None)
-    elif mistake == MISTAKES[2]:
+    elif mutant == MUTANTS[2]:
         monkeypatch.setattr(References, "fork", not_kept)
-    elif mistake == MISTAKES[3]:
+    elif mutant == MUTANTS[3]:
         monkeypatch.setattr(References, "join", lambda self, fork, peer: self.hold(fork))
     with world(3, Options(timeout=PATIENCE_SECONDS, arena_bytes=0)) as calls:
         try:
-            assert passed_on_and_counted(calls, told, 0.5 if mistake else PATIENCE_SECONDS) == (not mistake)
+            assert passed_on_and_counted(calls, told, 0.5 if mutant else PATIENCE_SECONDS) == (not mutant)
         finally:
             told.set()
 

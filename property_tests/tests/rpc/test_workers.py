@@ -104,8 +104,8 @@ def test_what_a_call_was_given_is_what_arrives(three: list[Invocations]) -> None
     assert arrives_as_given(three)
 
 
-@pytest.mark.parametrize("mistake", ["what is not sent is not copied", "a slot is free before its tensor is gone"])
-def test_mistakes_with_memory_are_seen(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mutant", ["what is not sent is not copied", "a slot is free before its tensor is gone"])
+def test_mutants_of_memory_are_seen(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def not_copied(self: Connection, pieces: list[Any], sent: int) -> None:
         for piece in pieces:
             data = memoryview(piece).cast("B")
@@ -119,7 +119,7 @@ def test_mistakes_with_memory_are_seen(mistake: str, monkeypatch: pytest.MonkeyP
         self._map[slot] = 0
         return tensor
 
-    if mistake.startswith("what"):
+    if mutant.startswith("what"):
         monkeypatch.setattr(Connection, "_queue", not_copied)
     else:
         monkeypatch.setattr(arena.Window, "tensor", freed)

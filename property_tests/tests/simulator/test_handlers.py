@@ -24,7 +24,7 @@ from trystate.property_tests.adapters.simulator.__main__ import told
 from trystate.property_tests.adapters.simulator.agents import Side
 from trystate.property_tests.adapters.simulator.handlers import OURS, SIDES, crowd, run, shrink, sweep, usual
 from trystate.property_tests.adapters.simulator.torchs import TORCH
-from trystate.property_tests.support.simulator.broken_handlers import MUTANTS, caught
+from trystate.property_tests.support.simulator.handler_mutants import MUTANTS, caught
 
 SEEDS = 20_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 200
 CROWD = 1_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 64

@@ -19,7 +19,7 @@ from trystate.property_tests.adapters.simulator.__main__ import told
 from trystate.property_tests.adapters.simulator.monitors import Event
 from trystate.property_tests.adapters.simulator.schedule import KINDS, STOPS, Fault, draw
 from trystate.property_tests.adapters.simulator.swarm import World, run, shrink, sweep
-from trystate.property_tests.support.simulator.mutants import MUTANTS, caught
+from trystate.property_tests.support.simulator.engine_mutants import MUTANTS, caught
 
 SEEDS = 200_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 600
 SAMPLE = range(40)

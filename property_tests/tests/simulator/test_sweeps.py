@@ -18,7 +18,7 @@ from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.simulator import swarm
 from trystate.property_tests.adapters.simulator.__main__ import main
 from trystate.property_tests.adapters.simulator.progress import Progress
-from trystate.property_tests.support.simulator.mutants import MUTANTS
+from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
 from trystate.property_tests.support.simulator.sweeps import begin
 
 SECONDS = 60.0

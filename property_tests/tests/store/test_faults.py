@@ -1,7 +1,7 @@
 """Stores in real processes that are stopped, killed and cut off: what their clients saw is linearizable.
 
 A second judge decides (`orders`), which shares nothing with the model's. The suite is shown to fail: servers and
-clients with a planted mistake are caught. Longer under HYPOTHESIS_PROFILE=nightly. Processes are not replayed exactly:
+mutants of clients are caught. Longer under HYPOTHESIS_PROFILE=nightly. Processes are not replayed exactly:
 a failure names the seed of the operations, and the diaries of the processes are in the test's folder.
 """
 
@@ -133,7 +133,7 @@ def test_a_server_that_is_killed_takes_its_contents_with_it_and_nobody_is_told_o
     judged(tmp_path, seed)
 
 
-# ---- planted mistakes: in the server, in this process, where it can be changed; in the client
+# ---- mutants: in the server, in this process, where it can be changed; in the client
 
 
 @contextlib.contextmanager
@@ -240,7 +240,7 @@ def _of_ours(port: int, make: type[TCPStore] = TCPStore) -> Callable[[int], TCPS
     return lambda n: make("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=CONNECT)
 
 
-PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None] | None, type[TCPStore], str]] = {
+MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None] | None, type[TCPStore], str]] = {
     "a server that answers before it has done it": (late_set, TCPStore, "value"),
     "a server that loses a write with its connection": (lost_on_reconnect, TCPStore, "value"),
     "a server that pops at the wrong end": (overtaking_pop, TCPStore, "queue"),
@@ -248,11 +248,9 @@ PLANTED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None] | None, type[TCPSt
 }
 
 
-@pytest.mark.parametrize("name", [*PLANTED, "none"])
-def test_a_planted_mistake_is_caught_and_its_absence_is_not(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant, make, where = PLANTED.get(name, (None, TCPStore, ""))
+@pytest.mark.parametrize("name", [*MUTANTS, "none"])
+def test_a_mutant_is_caught_and_its_absence_is_not(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, make, where = MUTANTS.get(name, (None, TCPStore, ""))
     if plant is not None:
         plant(monkeypatch)
     with TCPStoreServer(run_in="thread", log=list[str]().append) as server:

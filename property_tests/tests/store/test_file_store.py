@@ -21,7 +21,7 @@ from trystate.impl.store.base import Event
 from trystate.impl.store.errors import FileLost, FileRefused, StoreClosed, StoreTimeout
 from trystate.impl.store.file import FileStore
 from trystate.impl.store.records import MAGIC
-from trystate.property_tests.support.store_client.common import until
+from trystate.property_tests.support.stores.client.common import until
 
 AMPLE = timedelta(seconds=30)
 SHORT = timedelta(milliseconds=50)

@@ -16,7 +16,7 @@ from trystate.impl.store.errors import StoreClosed, StoreTimeout
 from trystate.impl.store.file import FileStore
 from trystate.impl.store.replica import Replica
 from trystate.impl.store.waiting import Waiting
-from trystate.property_tests.support.store_client.common import until
+from trystate.property_tests.support.stores.client.common import until
 from trystate.property_tests.tests.store.test_file_store import AMPLE, SHORT, path, state
 
 __all__ = ["path"]  # the fixture

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from trystate.impl.store.file import FileStore
 from trystate.property_tests.adapters.torch_store.isolated import Child
-from trystate.property_tests.support.store_client.common import until
+from trystate.property_tests.support.stores.client.common import until
 from trystate.property_tests.support.stores.defects import Connection
 from trystate.property_tests.tests.store.test_file_store import AMPLE, SHORT
 

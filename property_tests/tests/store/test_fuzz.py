@@ -231,14 +231,14 @@ def _hunt(claim: Callable[..., object], *strategies: Any, examples: int = 400) -
 
 
 @pytest.mark.parametrize("plant", FOUND_BY_SIEGES, ids=lambda plant: plant.__name__[1:])
-def test_a_siege_finds_a_planted_mistake(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_siege_finds_a_mutant(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)):
         _hunt(_besiege, sieges)
 
 
 @pytest.mark.parametrize("plant", FOUND_IN_PIECES, ids=lambda plant: plant.__name__[1:])
-def test_requests_in_pieces_find_a_planted_mistake(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_in_pieces_find_a_mutant(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)):
         _hunt(_same_in_pieces, conversations, st.data())
@@ -289,7 +289,7 @@ atheris.Setup = setup
 
 
 @ATHERIS
-def test_a_fuzzer_guided_by_coverage_finds_a_planted_mistake(tmp_path: Path) -> None:
+def test_a_fuzzer_guided_by_coverage_finds_a_mutant(tmp_path: Path) -> None:
     found = _fuzzer("--seconds", "60", "--corpus", str(tmp_path), before=PLANT)
     assert found.returncode != 0
     assert "internal error" in found.stderr + found.stdout

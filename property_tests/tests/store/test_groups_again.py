@@ -31,8 +31,8 @@ from trystate.impl.store.server import TCPStoreServer
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.support.rendezvous.jobs import free_port
-from trystate.property_tests.support.store_client.common import until
 from trystate.property_tests.support.stores import group_again
+from trystate.property_tests.support.stores.client.common import until
 
 from trystate import rendezvous
 from trystate.store import ConnectionLost, FileStore, HashStore, PrefixStore, StoreTimeout, TCPStore

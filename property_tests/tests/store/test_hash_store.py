@@ -27,7 +27,7 @@ from trystate.impl.store.limits import Limits
 from trystate.impl.store.memory import LOCAL, Blocked, Memory
 from trystate.impl.store.prefix import PrefixStore
 from trystate.impl.store.tcp import TCPStore
-from trystate.property_tests.support.store_client.common import until
+from trystate.property_tests.support.stores.client.common import until
 
 AMPLE = timedelta(seconds=20)
 SHORT = timedelta(milliseconds=50)

@@ -208,7 +208,7 @@ class StartsAtOnce(StartUps):
 
 
 # fmt: off
-MISTAKES = (
+MUTANTS = (
     ("requests_are_whole", WritesWhatItHas, "connection=1", ()),
     ("nothing_is_undone", WritesWhatItHas, "connection=2", ()),
     ("nothing_is_undone", ServesTwice, "connection=2", ()),
@@ -232,8 +232,8 @@ MISTAKES = (
 # fmt: on
 
 
-@pytest.mark.parametrize(("name", "cls", "sizes", "faults"), MISTAKES, ids=lambda x: getattr(x, "__name__", None))
-def test_a_mistake_in_our_server_violates_the_property(
+@pytest.mark.parametrize(("name", "cls", "sizes", "faults"), MUTANTS, ids=lambda x: getattr(x, "__name__", None))
+def test_a_mutant_in_our_server_violates_the_property(
     name: str, cls: type[System], sizes: str, faults: tuple[str, ...]
 ) -> None:
     right = Asked(cls.__bases__[0], TRYSTATE, sizes, 0, "", faults)
@@ -243,5 +243,5 @@ def test_a_mistake_in_our_server_violates_the_property(
 
 
 @pytest.mark.parametrize("system", [Frames, StartUps])
-def test_every_property_is_violated_by_a_mistake(system: type[System]) -> None:
-    assert claims(system(edition=TRYSTATE)) == {name for name, cls, _, _ in MISTAKES if issubclass(cls, system)}
+def test_every_property_is_violated_by_a_mutant(system: type[System]) -> None:
+    assert claims(system(edition=TRYSTATE)) == {name for name, cls, _, _ in MUTANTS if issubclass(cls, system)}

@@ -131,7 +131,7 @@ class NeverAnswers(Registers):
 
 
 # fmt: off
-MISTAKES = (
+MUTANTS = (
     ("answers_are_those_of_one_moment", AnswersWithTheOldValue, "client=1 value=1", ()),
     ("answers_are_those_of_one_moment", ComparesNothing, "client=1", ()),
     ("answers_are_those_of_one_moment", TakesHalves, "client=2 value=1", ()),
@@ -150,13 +150,13 @@ MISTAKES = (
 # fmt: on
 
 
-@pytest.mark.parametrize(("name", "cls", "sizes", "faults"), MISTAKES, ids=lambda x: getattr(x, "__name__", None))
-def test_a_mistake_in_our_server_violates_the_property(
+@pytest.mark.parametrize(("name", "cls", "sizes", "faults"), MUTANTS, ids=lambda x: getattr(x, "__name__", None))
+def test_a_mutant_in_our_server_violates_the_property(
     name: str, cls: type[Registers], sizes: str, faults: tuple[str, ...]
 ) -> None:
     assert not violated(report(Asked(Registers, TRYSTATE, sizes, 0, "", faults)))
     assert name in violated(report(Asked(bare(cls), TRYSTATE, sizes, 0, "", faults)))
 
 
-def test_every_property_is_violated_by_a_mistake() -> None:
-    assert claims(Registers(edition=TRYSTATE)) == {name for name, *_ in MISTAKES}
+def test_every_property_is_violated_by_a_mutant() -> None:
+    assert claims(Registers(edition=TRYSTATE)) == {name for name, *_ in MUTANTS}

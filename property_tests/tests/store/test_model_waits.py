@@ -305,7 +305,7 @@ class NeverCancels(Queues):
 
 
 # fmt: off
-MISTAKES = (
+MUTANTS = (
     ("no_wake_up_is_lost", TellsNobody, "client=1 key=1", ()),
     ("ready_waits_return", TellsNobody, "client=1 key=1", ()),
     ("ready_waits_return", NeverTakesAWait, "client=1 key=1", ()),
@@ -340,8 +340,8 @@ MISTAKES = (
 # fmt: on
 
 
-@pytest.mark.parametrize(("name", "cls", "sizes", "faults"), MISTAKES, ids=lambda x: getattr(x, "__name__", None))
-def test_a_mistake_in_our_server_violates_the_property(
+@pytest.mark.parametrize(("name", "cls", "sizes", "faults"), MUTANTS, ids=lambda x: getattr(x, "__name__", None))
+def test_a_mutant_in_our_server_violates_the_property(
     name: str, cls: type[System], sizes: str, faults: tuple[str, ...]
 ) -> None:
     right = Asked(cls.__bases__[0], TRYSTATE, sizes, 0, "", faults)
@@ -351,9 +351,9 @@ def test_a_mistake_in_our_server_violates_the_property(
 
 
 @pytest.mark.parametrize("system", [Waits, Queues])
-def test_every_property_is_violated_by_a_mistake(system: type[System]) -> None:
+def test_every_property_is_violated_by_a_mutant(system: type[System]) -> None:
     asked = claims(system(edition=TRYSTATE, faults=("drop",)))
-    assert asked == {name for name, cls, _, _ in MISTAKES if issubclass(cls, system)}
+    assert asked == {name for name, cls, _, _ in MUTANTS if issubclass(cls, system)}
 
 
 @pytest.mark.parametrize("edition", Edition)

@@ -1,6 +1,6 @@
-"""Watches and barriers: what each edition violates and why, pinned; and every property catches a planted mistake.
+"""Watches and barriers: what each edition violates and why, pinned; and every property catches a mutant.
 
-Rule: a mistake is one change of the edition TRYSTATE, which violates nothing as it is.
+Rule: a mutant is one change of the edition TRYSTATE, which violates nothing as it is.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def test_an_edition_without_the_request_is_refused() -> None:
         Barriers(edition="SEED")
 
 
-# ---- planted mistakes
+# ---- mutants
 
 
 def then(rule: Rule, change: Callable[..., None]) -> Rule:
@@ -398,7 +398,7 @@ class SwallowsTimeouts(Barriers):
 
 
 # fmt: off
-MISTAKES: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
+MUTANTS: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
     (AcknowledgesOnly, SMALL, (), "returned_means_registered"),
     (DeletesQuietly, SMALL, (), "every_change_is_on_its_way"),
     (TellsTwice, SMALL, (), "once_and_in_order"),
@@ -438,9 +438,9 @@ MISTAKES: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("system", "sizes", "faults", "caught"), MISTAKES, ids=[f"{m[0].__name__}-{m[3]}" for m in MISTAKES]
+    ("system", "sizes", "faults", "caught"), MUTANTS, ids=[f"{m[0].__name__}-{m[3]}" for m in MUTANTS]
 )
-def test_a_mistake_is_caught_by_the_property_that_is_about_it(
+def test_a_mutant_is_caught_by_the_property_that_is_about_it(
     system: type[System], sizes: str, faults: tuple[str, ...], caught: str
 ) -> None:
     assert not violated(report(Asked(system.__bases__[0], TRYSTATE, sizes, 0, "", faults)))
@@ -448,6 +448,6 @@ def test_a_mistake_is_caught_by_the_property_that_is_about_it(
 
 
 @pytest.mark.parametrize(("system", "faults"), [(Watches, ALL_WATCH_FAULTS), (Barriers, ALL_BARRIER_FAULTS)])
-def test_every_property_is_violated_by_a_mistake(system: type[System], faults: tuple[str, ...]) -> None:
+def test_every_property_is_violated_by_a_mutant(system: type[System], faults: tuple[str, ...]) -> None:
     asked = claims(system(edition=TRYSTATE, faults=faults))
-    assert asked == {caught for mistaken, _, _, caught in MISTAKES if issubclass(mistaken, system)}
+    assert asked == {caught for mistaken, _, _, caught in MUTANTS if issubclass(mistaken, system)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from trystate.property_tests.support.store_client.common import AMPLE, HOST
-from trystate.property_tests.support.store_client.servers import KINDS, Served, serving
+from trystate.property_tests.support.stores.client.common import AMPLE, HOST
+from trystate.property_tests.support.stores.client.servers import KINDS, Served, serving
 
 from trystate.store import TCPStore
 

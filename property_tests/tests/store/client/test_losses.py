@@ -17,8 +17,8 @@ from torch.distributed import DistNetworkError
 from trystate.impl.store import client, codec
 from trystate.impl.store.line import Address, Line
 from trystate.impl.store.wire import blob
-from trystate.property_tests.support.store_client.common import HOST, OPERATIONS, SHORT, greet, peer, within
-from trystate.property_tests.support.store_client.servers import KINDS, Served, frozen, kill, serving
+from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, greet, peer, within
+from trystate.property_tests.support.stores.client.servers import KINDS, Served, frozen, kill, serving
 
 from trystate.store import ConnectionLost, OutcomeUnknown, StoreClosed, StoreTimeout, TCPStore, TCPStoreServer
 

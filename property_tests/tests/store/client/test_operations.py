@@ -17,8 +17,8 @@ import pytest
 from torch._C._distributed_c10d import PrefixStore as TorchPrefixStore
 from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 from torch.distributed import DistStoreError
-from trystate.property_tests.support.store_client.common import AMPLE, HOST, LACKS, OPERATIONS, SHORT, within
-from trystate.property_tests.support.store_client.servers import Served
+from trystate.property_tests.support.stores.client.common import AMPLE, HOST, LACKS, OPERATIONS, SHORT, within
+from trystate.property_tests.support.stores.client.servers import Served
 
 from trystate.store import (
     CounterOverflow,

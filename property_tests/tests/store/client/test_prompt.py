@@ -23,8 +23,8 @@ from trystate.impl.store import prompt
 from trystate.impl.store.base import Store
 from trystate.impl.store.client import IDLE_LINES_MAX
 from trystate.impl.store.line import Line
-from trystate.property_tests.support.store_client.common import HOST, OPERATIONS, SHORT, greet, peer, until, within
-from trystate.property_tests.support.store_client.servers import Served, frozen
+from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, greet, peer, until, within
+from trystate.property_tests.support.stores.client.servers import Served, frozen
 
 from trystate.store import InvalidArgument, OutcomeUnknown, StoreClosed, StoreTimeout, TCPStore
 

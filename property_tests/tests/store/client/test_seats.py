@@ -15,7 +15,7 @@ from trystate.impl.store.client import Client
 from trystate.impl.store.seats import LEFT_MAX, Seats
 from trystate.impl.store.wire import SEAT_BYTES
 from trystate.model.store.vocabulary import Extension
-from trystate.property_tests.support.store_client.common import HOST, peer
+from trystate.property_tests.support.stores.client.common import HOST, peer
 
 from trystate.store import OutcomeUnknown, TCPStore
 

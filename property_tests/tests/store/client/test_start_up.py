@@ -16,7 +16,7 @@ from trystate.impl.store import codec, embedding
 from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
 from trystate.model.store.vocabulary import Status
-from trystate.property_tests.support.store_client.common import (
+from trystate.property_tests.support.stores.client.common import (
     AGREED,
     GREETED,
     HOST,
@@ -26,7 +26,7 @@ from trystate.property_tests.support.store_client.common import (
     until,
     within,
 )
-from trystate.property_tests.support.store_client.servers import Served
+from trystate.property_tests.support.stores.client.servers import Served
 
 from trystate.store import ConnectionLost, Limits, NotSupported, SecretRefused, StoreTimeout, TCPStore, TCPStoreServer
 

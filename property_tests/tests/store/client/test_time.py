@@ -15,7 +15,7 @@ import pytest
 from torch.distributed import DistStoreError, PrefixStore  # type: ignore[attr-defined]
 from trystate.impl.store import codec, line
 from trystate.model.store.vocabulary import Query
-from trystate.property_tests.support.store_client.common import (
+from trystate.property_tests.support.stores.client.common import (
     AMPLE,
     HOST,
     LACKING,
@@ -26,7 +26,7 @@ from trystate.property_tests.support.store_client.common import (
     until,
     within,
 )
-from trystate.property_tests.support.store_client.servers import Served, frozen
+from trystate.property_tests.support.stores.client.servers import Served, frozen
 
 from trystate.store import InvalidArgument, OutcomeUnknown, StoreTimeout, TCPStore
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from trystate.property_tests.adapters.torch_store.server import freeze
-from trystate.property_tests.support.store_client.common import HOST, until, within
-from trystate.property_tests.support.store_client.servers import Served, frozen, kill, serving
+from trystate.property_tests.support.stores.client.common import HOST, until, within
+from trystate.property_tests.support.stores.client.servers import Served, frozen, kill, serving
 
 from trystate.store import ConnectionLost, StoreTimeout, TCPStore
 

@@ -1,4 +1,4 @@
-"""Mistakes in containers and parts, planted one by one: simulated passes, or the edges of the model, must find each."""
+"""Mutants of containers and parts, one by one: simulated passes, or the edges of the model, must find each."""
 
 from __future__ import annotations
 
@@ -211,11 +211,11 @@ def having(part: type[LocalPass]) -> type[Container]:
     return type(part.__name__, (Container,), {"part_class": part})
 
 
-# Simulated passes are to find MISTAKES; the edges of the model find PARTS but AnswersTwiceAlike, UNSEEN and NoFence.
+# Simulated passes are to find MUTANTS; the edges of the model find PARTS but AnswersTwiceAlike, UNSEEN and NoFence.
 PARTS = [
     FinishesOnArrival, AnswersAtOnce, IgnoresFailures, TakesTwice, KeepsGradients, TellsNobody, CountsOnlyItself,
     AnswersTwiceAlike, MarksOnce, WaitsForAll, NeverExpires, DropsWhatAnAnswerCarries, KeepsWhatItCannotCarry,
     KeepsForAnybody,
 ]  # fmt: skip
 UNSEEN = [EndsBeforeTheyAnswer, MissesNobody, MissesAnybody, OwesNothing, KeepsUntilItRests]
-MISTAKES = [*map(having, PARTS), NoTombstones, NoFence, CleansOnlyHere]
+MUTANTS = [*map(having, PARTS), NoTombstones, NoFence, CleansOnlyHere]

@@ -11,7 +11,7 @@ import select
 import signal
 from collections.abc import Iterator, Mapping
 
-from ...adapters.torch_store.server import START_S, OurServer, Server, TorchLegacyServer, TorchServer, freeze
+from ....adapters.torch_store.server import START_S, OurServer, Server, TorchLegacyServer, TorchServer, freeze
 
 _MAKE: Mapping[str, type[Server]] = {"ours": OurServer, "libuv": TorchServer, "legacy": TorchLegacyServer}
 KINDS = tuple(_MAKE)

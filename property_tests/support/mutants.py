@@ -1,5 +1,6 @@
-"""Every small mistake that one can make in a function: each condition, operand, comparison and choice made wrong;
-and mistakes made on purpose, one at a time.
+"""The mutants of a function: each condition, operand, comparison and choice made wrong, one at a time.
+
+`Mutant` is one that is written out.
 
 A survivor is a branch that no test looks at, or one that makes no difference; who asks says which.
 """
@@ -76,7 +77,7 @@ def _compiled(tree: ast.AST, function: Callable[..., Any]) -> Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Mistake:
+class Mutant:
     """One place in a source that is made wrong."""
 
     name: str

@@ -1,4 +1,4 @@
-"""Engines that are broken on purpose: each must be caught by the swarm, within the first `SEEDS` seeds.
+"""Mutants of engines and agents: each must be caught by the swarm, within the first `SEEDS` seeds.
 
 Rule: a mutant changes one rule, and leaves the monitors alone. What none of them catches is no monitor.
 """

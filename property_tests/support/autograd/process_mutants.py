@@ -1,4 +1,4 @@
-"""Mistakes that random programs must notice, planted in the processes that run them."""
+"""Mutants that random programs must notice, planted in the processes that run them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def untold(right: Right) -> Right:
     return lambda container, telling, peers: []
 
 
-DEFECTS: Mapping[str, tuple[type, str, Callable[[Right], Right]]] = {
+MUTANTS: Mapping[str, tuple[type, str, Callable[[Right], Right]]] = {
     "lost path": (TorchGraph, "add", lost_path),
     "freed": (TorchGraph, "run_region", freed),
     "early": (TorchGraph, "tolerates", early),
@@ -151,14 +151,14 @@ _planted: list[Any] = []
 
 
 def plant(rank: int, name: str) -> None:
-    home, method, defect = DEFECTS[name]
-    patch = mock.patch.object(home, method, defect(getattr(home, method)))
+    home, method, mutant = MUTANTS[name]
+    patch = mock.patch.object(home, method, mutant(getattr(home, method)))
     patch.start()
     _planted.append(patch)
 
 
 def mend(rank: int) -> None:
-    """And end the contexts that a defect has left."""
+    """And end the contexts that a mutant has left."""
     while _planted:
         _planted.pop().stop()
     for number in list(api.driver().container.contexts):

@@ -1,4 +1,4 @@
-"""Mistakes that torch's tests must notice, planted in the modules that they run on."""
+"""Mutants that torch's tests must notice, planted in the modules that they run on."""
 
 from __future__ import annotations
 

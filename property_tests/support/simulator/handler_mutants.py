@@ -1,4 +1,4 @@
-"""Handlers that are broken on purpose: each must be caught by the swarm, within the first `SEEDS` seeds.
+"""Mutants of handlers: each must be caught by the swarm, within the first `SEEDS` seeds.
 
 Rule: the engine is sound in all of them. What is wrong is what the handler and its driver make of it.
 """

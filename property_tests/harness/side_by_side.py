@@ -1,0 +1,74 @@
+"""A model and a subject side by side: a step is taken on the subject, and what the subject shows is compared.
+
+`.stateful` draws the steps, `.paths` takes every step of a small graph. Both say which state the model reaches;
+the texts of a disagreement are written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.kernel import Instance
+from trystate.model.language import State
+
+from .subjects import Disagreement, Refused, Subject, difference
+
+
+class SideBySide:
+    """One subject, and the steps that it has taken since its last reset."""
+
+    def __init__(self, interpreter: Interpreter, subject: Subject) -> None:
+        self.subject = subject
+        self.trail: list[str] = []
+        self._interpreter = interpreter
+
+    def reset(self) -> None:
+        self.trail = []
+        self.subject.reset()
+
+    def take(self, instance: Instance) -> None:
+        """The subject takes a step that the model allows.
+
+        Raises:
+            Disagreement: the subject refuses it.
+        """
+        self.trail.append(instance.label)
+        try:
+            self.subject.perform(instance.transition.name, instance.indices)
+        except Refused as why:
+            raise Disagreement(f"the model allows, the subject refuses ({why}): {self.steps_taken}") from None
+
+    def forbidden(self, state: State) -> Iterator[Instance]:
+        """The steps that the model forbids in this state and the subject can refuse."""
+        for instance in self._interpreter.kernel.instances:
+            can_refuse = self.subject.can_refuse(instance.transition.name)
+            if can_refuse and not self._interpreter.allowed(instance, state):
+                yield instance
+
+    def refuse(self, instance: Instance) -> None:
+        """The subject refuses a step that the model forbids.
+
+        Raises:
+            Disagreement: the subject takes it.
+        """
+        try:
+            self.subject.perform(instance.transition.name, instance.indices)
+        except Refused:
+            return
+        raise Disagreement(f"the model forbids {instance.label}, the subject does it, after: {self.steps_taken}")
+
+    def compare(self, state: State, refused: str = "") -> None:
+        """What the subject shows is the model's state, also after the steps that were refused.
+
+        Raises:
+            Disagreement: a cell differs.
+        """
+        text = difference(self._interpreter.system, state, self.subject.observe())
+        if text:
+            then = f"; then refused {refused}" if refused else ""
+            raise Disagreement(f"{text}; after: {self.steps_taken}{then}")
+
+    @property
+    def steps_taken(self) -> str:
+        return " ".join(self.trail) or "the initial state"
