@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         LimitExceeded,
         NotAllowed,
         PeerLost,
-        RemoteError,
         RpcError,
         RpcTimeout,
         RRefGone,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from trystate.impl.rpc.functions import async_execution
     from trystate.impl.rpc.limits import Limits
     from trystate.impl.rpc.options import Options, Pickles
+    from trystate.impl.rpc.remote_errors import RemoteError
     from trystate.impl.rpc.rref import RRef
 else:
     from .lazy import lazily

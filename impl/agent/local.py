@@ -28,12 +28,12 @@ from ..rendezvous.engine import Standing
 from ..rendezvous.errors import RendezvousClosedError, RendezvousConnectionError, RendezvousTimeoutError
 from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
-from . import leash
+from . import parent_death
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
-from .guarding import Watchdog
 from .processes import adopting_orphans, children, end_what_is_left, killed_when
 from .signals import Signals
+from .watchdog_client import Watchdog
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # torchrun's, if TORCHELASTIC_SIGNALS_TO_HANDLE does not say
 OPERATION_SECONDS = 5.0  # of the round's store, whose master may not go on: then whether the round does is looked at
@@ -292,11 +292,11 @@ def leashed(spec: WorkerSpec, start_method: str) -> Iterator[None]:
     """Workers that are started in here die with this process."""
     entrypoint, args = spec.entrypoint, spec.args
     if isinstance(entrypoint, str):
-        path = str(Path(leash.__file__))
+        path = str(Path(parent_death.__file__))
         spec.entrypoint = sys.executable
         spec.args = ("-I", "-S", path, str(os.getpid()), entrypoint, *args)
     elif entrypoint is not None:
-        spec.entrypoint = leash.Leashed(entrypoint, 0 if start_method == "forkserver" else os.getpid())
+        spec.entrypoint = parent_death.Leashed(entrypoint, 0 if start_method == "forkserver" else os.getpid())
     try:
         yield
     finally:

@@ -28,9 +28,9 @@ another process, in a session of its own, with nothing to wait for but its clock
 - It tells the agent before it kills: an agent that comes back to dead workers reads the reason, and takes them for a
   lost lease, and not for workers that have failed.
 
-Three things can go wrong. The agent dies: workers have a parent-death signal (`leash.py`), and the watchdog ends. The
-watchdog dies, or answers no more: the agent starts another one (`guarding.py`). A worker is stuck in the kernel: its
-SIGKILL is pending, and it does not come back to its program.
+Three things can go wrong. The agent dies: workers have a parent-death signal (`parent_death.py`), and the watchdog
+ends. The watchdog dies, or answers no more: the agent starts another one (`watchdog_client.py`). A worker is stuck in
+the kernel: its SIGKILL is pending, and it does not come back to its program.
 """
 
 from __future__ import annotations

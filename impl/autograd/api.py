@@ -15,10 +15,10 @@ from trystate.model.errors import UsageError
 from ..rpc.agent import Agent
 from ..rpc.calls import current_agent
 from ..rpc.errors import AgentClosed
+from .contexts import Context
 from .driver import Driver
 from .errors import AutogradError, ContextError
 from .observer import Observer
-from .records import Context
 
 MAX_SECONDS = 1_000_000.0
 _drivers: dict[Agent, Driver] = {}

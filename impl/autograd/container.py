@@ -14,14 +14,14 @@ from typing import Any
 from trystate.model.autograd.vocabulary import Mode
 
 from . import messages
+from .contexts import Asker, Context, Recv, Send
+from .dependencies import Edge, Node
 from .effects import Answer, Effect, Request, Watch
 from .errors import AutogradError, ContextError, ContextReleasedError, PassError, PassRunningError, StalePassError
 from .ids import Ids, count_of, worker_of
+from .local_pass import Begin, LocalPass, Observe
 from .messages import CLEAN, Clean
-from .part import Begin, LocalPass, Observe
-from .records import Asker, Context, Recv, Send
 from .tombstones import Tombstones
-from .work import Edge, Node
 
 MAX_CONTEXTS = 65_536  # that are open here at once
 

@@ -17,18 +17,18 @@ from trystate.model.autograd.vocabulary import Mode
 
 from ..rpc.agent import Agent
 from ..rpc.agent import Answer as Answered
-from ..rpc.deadlines import Deadlines
-from ..rpc.flags import Flag
+from ..rpc.deadline_timer import DeadlineTimer
+from ..rpc.events import OneShotEvent
 from ..rpc.pool import guarded
 from . import messages
 from .container import Container
+from .contexts import Asker, Context, Recv
 from .effects import Answer, Effect, Request, Run, Watch
 from .errors import PassError
+from .local_pass import Begin, LocalPass
 from .messages import BACKWARD, CANCEL, CARRIED, CLEAN, MARK, NO_MESSAGE, Done, Forward
 from .observer import Event, Observer
-from .part import Begin, LocalPass
-from .records import Asker, Context, Recv
-from .running import Runner
+from .runner import Runner
 from .torch_graph import TorchGraph, attach_recv, edge_of
 
 CANCEL_SECONDS = 5.0  # for the answers to what ends a pass or a context
@@ -43,7 +43,7 @@ class _Root:
     """The thread that is in `backward()`: it waits, and runs its part itself."""
 
     def __init__(self) -> None:
-        self.flag = Flag()  # another one after each wake
+        self.flag = OneShotEvent()  # another one after each wake
         self.is_to_run = self.is_over = False
 
 
@@ -57,7 +57,7 @@ class Driver:
         self._lock = threading.RLock()  # what a context kept is freed under it, which may run anything
         self._roots: dict[LocalPass, _Root] = {}
         self._watched: WeakValueDictionary[int, LocalPass] = WeakValueDictionary()
-        self._deadlines = Deadlines(f"autograd {agent.name}", self._is_over, self._expired)
+        self._deadlines = DeadlineTimer(f"autograd {agent.name}", self._is_over, self._expired)
         self.container = Container(agent.me, len(agent.workers))
         agent.interceptor = self
         for kind, take in (
@@ -355,7 +355,7 @@ class Driver:
                 expired, deadline = True, monotonic() + CANCEL_SECONDS
                 with self.locked() as effects:
                     effects += part.expire()
-            root.flag = Flag()  # before the looks at what it was set for: what is said from now on is heard
+            root.flag = OneShotEvent()  # before the looks at what it was set for: what is said from now on is heard
 
     def gradients(self, number: int) -> dict[Tensor, Tensor]:
         with self._lock:

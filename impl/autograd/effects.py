@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from .records import Asker
+from .contexts import Asker
 
 Gradients = Sequence[Any | None]
 

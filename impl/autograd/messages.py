@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from trystate.model.autograd.vocabulary import Failure, Mode
 
+from .dependencies import UNDEFINED
 from .errors import BY_FAILURE, AutogradError, PassError
-from .work import UNDEFINED
 
 # Kinds of requests of the agent, of those that are free: see `impl/rpc/agent.py`.
 BACKWARD, MARK, CANCEL, CLEAN = range(64, 68)

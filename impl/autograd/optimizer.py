@@ -19,7 +19,7 @@ from ..rpc.errors import RpcError
 from ..rpc.functions import find, name_of
 from ..rpc.rref import RRef
 from .api import get_gradients
-from .borrowing import borrowed
+from .borrowed_grad import borrowed
 
 # All steps on a worker, of whatever optimizers: they may have parameters in common (the seed says so).
 _steps = threading.Lock()

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from .accumulating import Accumulator, Hooks, add, hooks_of
+from .accumulate_grad import Accumulator, Hooks, add, hooks_of
+from .contexts import Recv
+from .dependencies import UNDEFINED, Edge, Node
 from .errors import ContextError, GraphFreedError
 from .ids import worker_of
-from .records import Recv
-from .work import UNDEFINED, Edge, Node
 
 # The engine itself: `torch.autograd.grad` spends as much time again on checks that hold here by construction.
 _engine_run: Any = torch.autograd.Variable._execution_engine.run_backward

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from .engine import Effect, Engine, Joined, Seen, Standing, Sync
 from .errors import Interrupted, RendezvousConnectionError, RendezvousError, RendezvousTimeoutError
-from .holder import StateHolder
 from .state import State
+from .state_holder import StateHolder
 
 T = TypeVar("T")
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.01, 0.5  # between two attempts to reach the store

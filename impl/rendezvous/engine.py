@@ -20,9 +20,9 @@ from trystate.model.rendezvous.vocabulary import Action, Membership
 from . import changes, operators
 from .decisions import Decision, decided
 from .errors import RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError
+from .observer import Lease, Observer
 from .operators import View
 from .state import Closed, Participant, Settings, State
-from .watching import Lease, Observer
 
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
 BACKOFF_ATTEMPTS = 8  # how many may succeed in the first span

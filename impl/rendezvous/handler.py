@@ -32,15 +32,15 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBa
 from trystate.model.rendezvous.vocabulary import Membership
 
 from . import bootstrap, endpoint
-from .backends import Backend
+from .backend import Backend
 from .command import UNKNOWN, Command
 from .driver import STOP_SECONDS, KeepAlive, run
 from .engine import Effect, Engine, Joined, Seen, Standing, Sync, closed_error
 from .errors import NotNeeded, RendezvousClosedError, RendezvousError, RendezvousTimeoutError
 from .events import Recorder
-from .holder import StateHolder
 from .options import Options
 from .state import Node, Participant, State
+from .state_holder import StateHolder
 from .store_backend import StoreBackend
 from .torch_backend import TorchBackend
 

@@ -18,7 +18,7 @@ from trystate.model.errors import TrystateError
 from ..store.errors import SecretRefused, StoreClosed
 from ..store.tcp import TCPStore
 from .errors import RendezvousConnectionError, RendezvousError
-from .news import News, listen, look
+from .notifier import Notifier, listen, look
 
 OPERATION_SECONDS = 5.0  # then it is begun anew, on a new connection: a state is a few kilobytes
 CONNECT_SECONDS = 2.0
@@ -33,7 +33,7 @@ class StoreBackend:
         self._origin, self._run_id = store, run_id
         self._state_key, self._news_key = f"trystate/{run_id}/state", f"trystate/{run_id}/news"
         self._lock = threading.Lock()  # of what follows, against `interrupt`
-        self._own: tuple[Any, News] | None = None  # our connection, and how to hear on it
+        self._own: tuple[Any, Notifier] | None = None  # our connection, and how to hear on it
         self._ends = 0  # how often it was ended
         self._ended = threading.Event()
 
@@ -77,7 +77,7 @@ class StoreBackend:
         self.interrupt()
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[tuple[Any, News]]:
+    def _connected(self) -> Iterator[tuple[Any, Notifier]]:
         """Our connection; what goes wrong with it is a RendezvousConnectionError, and its end."""
         try:
             yield self._own or self._connect()
@@ -90,7 +90,7 @@ class StoreBackend:
                 f"rendezvous {self._run_id!r} at {place(self._origin)}: {type(error).__name__}: {error}{remedy}"
             ) from error
 
-    def _connect(self) -> tuple[Any, News]:
+    def _connect(self) -> tuple[Any, Notifier]:
         ends = self._ends
         store = connection(self._origin)
         own = store, listen(store, self._news_key, self._ended)

@@ -15,7 +15,7 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError as TorchSt
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 
 from .errors import RendezvousConnectionError, RendezvousError, RendezvousStateError
-from .news import Looked
+from .notifier import PollingNotifier
 
 
 class TorchBackend:
@@ -28,7 +28,7 @@ class TorchBackend:
         self._data: bytes | None = None  # the bytes that go with the token
         self._token: Any = None
         self._ended = threading.Event()
-        self._news = Looked(self._ended)
+        self._news = PollingNotifier(self._ended)
 
     def read(self) -> bytes | None:
         """What is there; None: nothing. Raises RendezvousConnectionError."""

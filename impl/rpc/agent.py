@@ -18,11 +18,11 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 from trystate.model.errors import UsageError
 
-from . import faults
+from . import remote_errors
 from .connection import Connection
-from .deadlines import Deadlines
+from .deadline_timer import DeadlineTimer
 from .errors import AgentClosed, LimitExceeded, PeerLost, RpcError, RpcTimeout
-from .flags import Flag
+from .events import OneShotEvent
 from .frames import Frame, Kind, Tensors, encode
 from .inquiries import Key, lead_time
 from .options import UNSET, Options, checked_seconds
@@ -104,7 +104,7 @@ class Incoming:
 
     def fail(self, error: BaseException) -> None:
         if not self._answered:
-            self._reply(Kind.FAILED, faults.encoded(error, self._agent.name), (), b"", 0)
+            self._reply(Kind.FAILED, remote_errors.encoded(error, self._agent.name), (), b"", 0)
 
     def _reply(self, kind: Kind, body: bytes, tensors: Tensors, metadata: bytes, flags: int) -> None:
         with suppress(PeerLost):  # nobody waits for it any more
@@ -112,7 +112,7 @@ class Incoming:
         self._answered = True
 
 
-class _Outcome(Flag):
+class _Outcome(OneShotEvent):
     """The end of a request that one thread waits for."""
 
     __slots__ = ("result",)
@@ -162,7 +162,7 @@ class Agent:
         self._requests: dict[int, Request] = {}
         self.thread = _Thread()
         self.inquire: Callable[[int, Request, float], Callable[[], str]] | None = None  # shortly before a deadline
-        self._deadlines = Deadlines(f"rpc {self.name} deadlines", self._is_over, self._due)
+        self._deadlines = DeadlineTimer(f"rpc {self.name} deadlines", self._is_over, self._due)
         self.on_late: Callable[[int, Answer], None] = _forgotten  # for answers that nobody waits for any more
         self._on_lost: list[Callable[[int, str], None]] = []
         self._changed = threading.Condition()  # a connection is over
@@ -247,7 +247,7 @@ class Agent:
         """
         self.pool.later(work, refuse)
 
-    def wait(self, flag: Flag, seconds: float, peer: int | None = None) -> bool:
+    def wait(self, flag: OneShotEvent, seconds: float, peer: int | None = None) -> bool:
         """Wait until the flag is set; whether it was in time.
 
         Faster if what sets it is a frame of this `peer`: this thread then reads its connection itself.
@@ -322,7 +322,7 @@ class Agent:
             result = (
                 Answer(frame.body, frame.tensors, frame.metadata, frame.flags)
                 if kind == Kind.ANSWER
-                else faults.decoded(frame.body, self.workers[connection.peer].name)
+                else remote_errors.decoded(frame.body, self.workers[connection.peer].name)
             )
             guarded(partial(entry.done, result))
         elif kind == Kind.GOODBYE:

@@ -20,14 +20,14 @@ from torch.futures import Future
 from trystate.model.errors import UsageError
 
 from ..store.forking import let_go_after_fork
-from . import current, directory
+from . import directory, invocations
 from .agent import Agent, WorkerInfo
-from .ending import all_done
 from .errors import PeerLost, RpcError, RpcTimeout
 from .handshake import Listeners, Meeting
 from .invocations import Invocations
 from .options import Options, checked_seconds
 from .rref import RRef
+from .termination import all_done
 
 T = TypeVar("T")
 To = str | int | WorkerInfo
@@ -49,7 +49,7 @@ class _Session:
         """The connections are the parent's; with them open here too, nobody would notice its end."""
         self.agent.closed = "this process is a fork of the worker: call init_rpc() where it is to be one"
         self.agent.release()
-        current.use(None)
+        invocations.use(None)
         _state.session = None
 
 
@@ -92,8 +92,8 @@ def init_rpc(
     options, url = _told(rpc_backend_options, options)
     deadline = monotonic() + options.init_timeout
     with _state.lock:
-        if current.is_used():
-            name = current.calls().agent.name
+        if invocations.is_used():
+            name = invocations.current().agent.name
             raise UsageError(f"RPC is up already in this process, as {name!r}: call shutdown() first")
         if store is not None and init_method is not None:
             raise UsageError("both store and init_method were given: give one of them")
@@ -140,7 +140,7 @@ def _begun(
     below, host = PrefixStore("trystate/rpc", store), directory.own_host(options, store)
     agent, group = _connected(name, rank, world_size, below, host, options, deadline)
     try:
-        current.use(Invocations(agent))
+        invocations.use(Invocations(agent, RRef))
         for home, attach in EXTENSIONS:
             getattr(importlib.import_module(home), attach)(agent)
         agent.start()
@@ -187,7 +187,7 @@ def _connected(
 
 def current_agent() -> Agent:
     """The agent of this process. Raises AgentClosed if RPC is not up."""
-    return current.calls().agent
+    return invocations.current().agent
 
 
 def get_worker_info(name: str | None = None) -> WorkerInfo:
@@ -208,7 +208,7 @@ def rpc_sync(
     Raises what it raised there, as a RemoteError that is of that type too; RpcTimeout after `timeout` seconds (default:
     that of the options); PeerLost; NotAllowed for what cannot be sent; UsageError. As torch.distributed.rpc.rpc_sync.
     """
-    calls = current.calls()
+    calls = invocations.current()
     return calls.sync(calls.agent.rank_of(to), func, args or (), kwargs, timeout)  # type: ignore[no-any-return]
 
 
@@ -223,7 +223,7 @@ def rpc_async(
 
     Raises NotAllowed and UsageError at once. As torch.distributed.rpc.rpc_async.
     """
-    calls = current.calls()
+    calls = invocations.current()
     return calls.begin(calls.agent.rank_of(to), func, args or (), kwargs, timeout)
 
 
@@ -238,7 +238,7 @@ def remote(
 
     What the function raises is raised by `to_here()`. As torch.distributed.rpc.remote.
     """
-    calls = current.calls()
+    calls = invocations.current()
     return calls.remote(calls.agent.rank_of(to), func, args or (), kwargs, timeout)  # type: ignore[no-any-return]
 
 
@@ -272,7 +272,7 @@ def shutdown(graceful: bool = True, timeout: float | None = None) -> None:
 
 def _end(agent: Agent) -> None:
     agent.close(f"worker {agent.name!r} has shut down: call init_rpc() again")
-    current.use(None)
+    invocations.use(None)
 
 
 def _close(store: Any) -> None:

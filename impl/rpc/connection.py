@@ -18,7 +18,7 @@ from typing import Any
 
 from .arena import Arena, Window
 from .errors import FrameRefused, LimitExceeded, PeerLost
-from .flags import Flag
+from .events import OneShotEvent
 from .frames import Encoded, Frame, Parser
 from .limits import Limits
 from .pool import Pool
@@ -141,7 +141,7 @@ class Connection:
 
     # In.
 
-    def lead(self, flag: Flag, deadline: float) -> None:
+    def lead(self, flag: OneShotEvent, deadline: float) -> None:
         """Read here until the flag is set or the deadline is over; returns at once if another thread reads."""
         if self.lost is not None or not self._reading.acquire(blocking=False):
             return

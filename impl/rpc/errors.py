@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from trystate.model.errors import TrystateError
 
 
@@ -37,29 +35,3 @@ class NotAllowed(RpcError, TypeError):
 
 class RRefGone(RpcError, LookupError):
     """The owner of an RRef does not have it (any more)."""
-
-
-class RemoteError(RpcError):
-    """A function raised on another worker; where that can be, it is of the type that was raised there as well.
-
-    `workers`: the names of those it came through, the one where it was raised last; `original`: the qualified name of
-    its type there; `remote_traceback`: as it was printed there.
-    """
-
-    workers: tuple[str, ...] = ()
-    original: str = ""
-    remote_traceback: str = ""
-    said: str = ""  # its text there
-    text: str = ""
-
-    def __init__(self, text: str) -> None:
-        Exception.__init__(self, text)
-        self.text = text
-
-    def __str__(self) -> str:  # not that of the original type, which may show fields that were never set
-        return self.text
-
-    def __reduce__(self) -> tuple[Any, ...]:  # the class may be one that was made for it
-        from .faults import made
-
-        return made, (self.original, self.said, self.remote_traceback, self.workers)

@@ -30,7 +30,7 @@ from .arena import Arena, Window
 from .connection import Connection
 from .directory import Entry, machine
 from .errors import FrameRefused, PeerLost, RpcError, RpcTimeout
-from .flags import Bell
+from .events import EventFd
 from .options import Options
 
 MAGIC = b"trysRPC2"
@@ -78,7 +78,7 @@ class Meeting:
         self._failed = ""  # what was wrong with the last who called
         self._callers: set[socket.socket] = set()  # those who are being greeted
         self._room = threading.Semaphore(GREETINGS_MAX)
-        self._bell = Bell()  # rung when a greeting is over
+        self._bell = EventFd()  # rung when a greeting is over
 
     def connect(self, listeners: Listeners) -> dict[int, Connection]:
         """A connection to each other worker. Raises RpcTimeout, PeerLost and RpcError."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from struct import Struct
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,14 +19,15 @@ from torch._C import Future as AnyFuture  # what then() and collect_all() return
 from torch.futures import Future
 from torch.nn import Parameter
 
-from . import faults
+from . import remote_errors
 from .agent import GRACE_SECONDS, Agent, Answer, Incoming
-from .errors import AgentClosed, FrameRefused, LimitExceeded, NotAllowed, RemoteError, RpcError, RpcTimeout
-from .flags import Flag
+from .errors import AgentClosed, FrameRefused, LimitExceeded, NotAllowed, RpcError, RpcTimeout
+from .events import OneShotEvent
 from .frames import Kind
 from .functions import find, method_of, name_of
 from .inquiries import Inquiries, Key
 from .references import FORK, Fork, Held, Owned, References
+from .remote_errors import RemoteError
 from .serialise import PLAIN_CLASSES, Serialiser
 
 T = TypeVar("T")
@@ -66,16 +67,22 @@ class _Later(NamedTuple):
     maker: Key | None  # the call that sets it
 
 
+class Reference(Protocol):
+    """What a program holds of a value; `rref.RRef`."""
+
+    @classmethod
+    def _of(cls, ref: Owned | Held, calls: Invocations) -> Reference: ...
+
+
 class Invocations:
     """One worker's calls, in both directions."""
 
-    def __init__(self, agent: Agent) -> None:
-        from .rref import RRef
-
+    def __init__(self, agent: Agent, reference_type: type[Reference]) -> None:
+        """`reference_type` is RRef, which is made of these calls."""
         self.agent, self.options = agent, agent.options
         self.references = References(agent)
         self.inquiries = Inquiries(agent)
-        self._rref = RRef
+        self._reference_type = reference_type
         self._serialiser = Serialiser(agent.options, self)
         self._own = {FETCH: self._fetch, INVOKE: self._invoke}
         agent.serve(Kind.CALL, self._called)
@@ -83,7 +90,7 @@ class Invocations:
         agent.on_late = self._too_late
 
     def is_reference(self, value: object) -> bool:
-        return isinstance(value, self._rref)
+        return isinstance(value, self._reference_type)
 
     # At the caller.
 
@@ -135,7 +142,7 @@ class Invocations:
         done = partial(self._created, ref, keep, call.forks, call.metadata)
         self.agent.request(to, Kind.REMOTE, fork.packed() + call.body, call.tensors, seconds, done,
                            metadata=call.metadata, flags=call.flags, what=call.name)  # fmt: skip
-        return self._rref._of(ref, self)
+        return self._reference_type._of(ref, self)
 
     def _packed(self, to: int, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> _Packed:
         name = function if type(function) is str else name_of(function)
@@ -192,7 +199,7 @@ class Invocations:
         if end > len(body):
             raise FrameRefused(f"{count} RRefs in {len(body)} bytes")
         forks = [Fork.unpacked(body, place) for place in range(at, end, FORK.size)]
-        return [self._rref._of(self.references.join(fork, peer), self) for fork in forks], end
+        return [self._reference_type._of(self.references.join(fork, peer), self) for fork in forks], end
 
     def _created(
         self, ref: Owned | Held, keep: object, forks: list[Fork], metadata: bytes, result: Answer | BaseException
@@ -358,7 +365,7 @@ class RpcFuture(Future[Any]):
     def __init__(self, calls: Invocations, peer: int, seconds: float, keep: tuple[object, list[Fork], bytes]) -> None:
         super().__init__()
         self._calls, self._peer, self._seconds, self._keep = calls, peer, seconds, keep
-        self._flag, self._once = Flag(), threading.Lock()
+        self._flag, self._once = OneShotEvent(), threading.Lock()
         self._answer: Answer | BaseException | None = None
         self._error: Exception | None = None
 
@@ -381,13 +388,13 @@ class RpcFuture(Future[Any]):
                 self.arrived(RpcTimeout(f"there was no answer, nor word of its timeout of {self._seconds:g} s"))
             self._complete()
         if self._error is not None:
-            raise faults.fresh(self._error)
+            raise remote_errors.fresh(self._error)
         return super().wait()
 
     def value(self) -> Any:
         """The same, of a call that is over."""
         if self._error is not None:
-            raise faults.fresh(self._error)
+            raise remote_errors.fresh(self._error)
         return super().value()
 
     def _complete(self) -> None:
@@ -410,3 +417,27 @@ class RpcFuture(Future[Any]):
             raise
         else:
             self.set_result(result)
+
+
+class _Process:
+    """Of this process."""
+
+    calls: Invocations | None = None
+
+
+def current() -> Invocations:
+    """The calls of this process's worker. Raises AgentClosed before `init_rpc` and after `shutdown`."""
+    calls = _Process.calls
+    if calls is None:
+        raise AgentClosed("RPC is not up in this process: call init_rpc() first, and shutdown() last")
+    return calls
+
+
+def use(calls: Invocations | None) -> None:
+    """Set what `current` returns; None: nothing."""
+    _Process.calls = calls
+
+
+def is_used() -> bool:
+    """Whether this process is a worker."""
+    return _Process.calls is not None

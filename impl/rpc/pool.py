@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from time import monotonic
 
-from .flags import Bell
+from .events import EventFd
 
 Work = Callable[[], object]
 Numbered = tuple[int, Work, Work | None]  # a work, and what to do if it cannot be begun
@@ -42,8 +42,8 @@ class Pool:
         self._queue: deque[Numbered] = deque()
         self._numbers = itertools.count()
         self._open: set[int] = set()  # works that are not over
-        self._bell = Bell(semaphore=True)
-        self._ending = Bell()
+        self._bell = EventFd(semaphore=True)
+        self._ending = EventFd()
         self._lock = threading.Lock()
         self._free = 0  # threads that are in no work
         self._threads: set[threading.Thread] = set()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.futures import Future
 
-from . import faults
+from . import remote_errors
 from .errors import FrameRefused, LimitExceeded, RRefGone
 from .frames import Kind
 
@@ -79,13 +79,13 @@ class Owned:
         self.made.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        self._failure = faults.encoded(error, self._worker)  # without the frames that it was raised in
+        self._failure = remote_errors.encoded(error, self._worker)  # without the frames that it was raised in
         self.made.set_result(None)
 
     def get(self) -> Any:
         """The value that was made. Raises the error that there was instead."""
         if self._failure is not None:
-            raise faults.decoded(self._failure, self._worker)
+            raise remote_errors.decoded(self._failure, self._worker)
         return self._value
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from . import current, faults
+from . import invocations, remote_errors
 from .agent import WorkerInfo
 from .errors import RpcError, RpcTimeout
-from .flags import Flag
+from .events import OneShotEvent
 from .invocations import FETCH, INVOKE, Invocations
 from .references import Held, Id, Owned
 
@@ -27,7 +27,7 @@ class RRef(Generic[T]):
     _calls: Invocations
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
-        self._calls = current.calls()
+        self._calls = invocations.current()
         self._ref = self._calls.references.own()
         self._ref.set(value)
 
@@ -64,7 +64,7 @@ class RRef(Generic[T]):
         if isinstance(self._ref, Owned):
             return self._value(timeout)
         if self._ref.failed is not None:
-            raise faults.fresh(self._ref.failed)
+            raise remote_errors.fresh(self._ref.failed)
         return self._calls.sync(self._ref.owner, FETCH, self._ref.reference, None, timeout)  # type: ignore[no-any-return]
 
     def local_value(self) -> T:
@@ -78,7 +78,7 @@ class RRef(Generic[T]):
         if not self._ref.made.done():
             agent = self._calls.agent
             seconds = agent.seconds(timeout)
-            flag = Flag()
+            flag = OneShotEvent()
             self._ref.made.add_done_callback(lambda _: flag.set())
             if not agent.wait(flag, seconds):
                 raise RpcTimeout(f"there was no value for {self!r} within {seconds:g} s: see what its function does")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from trystate.impl.autograd.contexts import Asker
 from trystate.impl.autograd.effects import Answer, Effect, Request
 from trystate.impl.autograd.errors import ContextError
-from trystate.impl.autograd.records import Asker
 from trystate.model.autograd.cleanup import Contexts
 from trystate.model.autograd.contexts import CREATOR
 from trystate.model.autograd.ids import Ids as IdsModel

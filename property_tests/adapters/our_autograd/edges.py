@@ -14,14 +14,14 @@ from typing import Any
 
 from trystate.impl.autograd import messages
 from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.contexts import Asker, Context
+from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.effects import Answer, Effect, Over, Request
 from trystate.impl.autograd.errors import AutogradError, PassError, UnusedSendError
 from trystate.impl.autograd.ids import COUNTER_BITS
+from trystate.impl.autograd.local_pass import Arrived, Begin, Item, LocalPass, Marked
 from trystate.impl.autograd.messages import BACKWARD, CANCEL, MARK, Mark
-from trystate.impl.autograd.part import Arrived, Begin, Item, LocalPass, Marked
-from trystate.impl.autograd.records import Asker, Context
-from trystate.impl.autograd.running import Runner
-from trystate.impl.autograd.work import Work
+from trystate.impl.autograd.runner import Runner
 from trystate.model.autograd.graphs import Graph
 from trystate.model.autograd.passes import Call, Outcome, Passes
 from trystate.model.autograd.vocabulary import Edition, Mode, NodeKind, Part
@@ -230,7 +230,7 @@ class PassSteps:
         except AutogradError as error:
             self._do(seat, part.fail(PassError(str(error), (seat.number,))))
 
-    def _run_node(self, seat: Seat, part: LocalPass, work: Work, node: int) -> None:
+    def _run_node(self, seat: Seat, part: LocalPass, work: DependencyCounts, node: int) -> None:
         kind = self.graph.nodes[node].kind
         if kind in (K.ROOT, K.SEND):
             item = self._item(seat, node)

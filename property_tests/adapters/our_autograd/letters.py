@@ -8,8 +8,8 @@ from typing import Any
 
 from trystate.impl.autograd.effects import Effect, Hear
 from trystate.impl.autograd.errors import PassError
+from trystate.impl.autograd.local_pass import LocalPass
 from trystate.impl.autograd.messages import CANCEL, Backward, Done, Mark, unpack_outcome
-from trystate.impl.autograd.part import LocalPass
 from trystate.model.autograd.passes import Call
 
 

@@ -15,11 +15,11 @@ from typing import Any
 
 from trystate.impl.autograd import messages
 from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.contexts import Asker, Recv
 from trystate.impl.autograd.effects import Answer, Effect, Hear, Over, Request, Run, Watch
 from trystate.impl.autograd.errors import PassError
-from trystate.impl.autograd.part import Begin, LocalPass
-from trystate.impl.autograd.records import Asker, Recv
-from trystate.impl.autograd.running import Engine, Runner, Ship
+from trystate.impl.autograd.local_pass import Begin, LocalPass
+from trystate.impl.autograd.runner import Engine, Runner, Ship
 from trystate.model.autograd.vocabulary import Mode
 
 DEADLINE = 1000.0

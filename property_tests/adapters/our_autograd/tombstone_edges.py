@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.contexts import Asker
 from trystate.impl.autograd.effects import Answer, Request
 from trystate.impl.autograd.errors import ContextError, IdsExhaustedError
 from trystate.impl.autograd.ids import COUNTER_BITS, LAST_COUNT, Ids
-from trystate.impl.autograd.records import Asker
 from trystate.model.autograd.ids import Ids as IdsModel
 from trystate.model.autograd.tombstones import Tombstones
 

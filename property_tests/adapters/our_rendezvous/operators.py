@@ -78,7 +78,7 @@ def views() -> tuple[View, ...]:
         outside = state.membership(token) is Membership.OUTSIDE
         for mine in (state.settings, own) if outside else (state.settings,):
             for late, lease, due, over, silent in product(flags, flags, flags, flags, silences):
-                if lease or due:  # a lease lasts longer than an interval: see watching.py
+                if lease or due:  # a lease lasts longer than an interval: see observer.py
                     out.append(View(state, token, mine, late, lease, due, over, silent))
     return tuple(out)
 

@@ -28,9 +28,9 @@ from unittest import mock
 
 import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend as torch_backend
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as torch_rendezvous
-from trystate.impl.rendezvous import bootstrap, handler, holder
+from trystate.impl.rendezvous import bootstrap, handler, state_holder
 from trystate.impl.rendezvous.encoding import decode
-from trystate.impl.rendezvous.holder import StateHolder
+from trystate.impl.rendezvous.state_holder import StateHolder
 
 from .servers import Connected, Listener, Prefixed, Served, TorchServed
 from .threads import RUNNING, Event, Lock, Thread, current, living
@@ -93,7 +93,7 @@ WORLD: dict[Any, Any] = {
 }  # fmt: skip
 
 SOCKETS: dict[ModuleType, dict[str, Any]] = {
-    holder: {"decode": lru_cache(maxsize=64)(decode)},  # the same bytes are the same state, for all of a crowd
+    state_holder: {"decode": lru_cache(maxsize=64)(decode)},  # the same bytes are the same state, for all of a crowd
     handler: {"StateHolder": partial(StateHolder, clock=monotonic)},  # its default was bound before
     bootstrap: {"listen": Listener, "TCPStoreServer": Served, "TCPStore": Connected, "PrefixStore": Prefixed},
     torch_rendezvous: {

@@ -11,7 +11,7 @@ from typing import Any
 from trystate.impl.autograd import messages
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.errors import UnusedSendError
-from trystate.impl.autograd.part import LocalPass
+from trystate.impl.autograd.local_pass import LocalPass
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.passes import Outcome
 from trystate.model.autograd.vocabulary import Mode

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from trystate.impl.autograd.contexts import Send
+from trystate.impl.autograd.dependencies import Edge, Node
+from trystate.impl.autograd.local_pass import Begin, LocalPass
 from trystate.impl.autograd.observer import Event
-from trystate.impl.autograd.part import Begin, LocalPass
-from trystate.impl.autograd.records import Send
-from trystate.impl.autograd.work import Edge, Node
 from trystate.model.autograd import graphs as model
 from trystate.model.autograd.vocabulary import Mode, NodeKind
 

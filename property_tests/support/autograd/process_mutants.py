@@ -8,15 +8,15 @@ from typing import Any
 from unittest import mock
 
 from trystate.impl.autograd import api
-from trystate.impl.autograd.accumulating import Accumulator
+from trystate.impl.autograd.accumulate_grad import Accumulator
 from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.driver import Driver
 from trystate.impl.autograd.errors import ContextError
+from trystate.impl.autograd.local_pass import LocalPass
 from trystate.impl.autograd.messages import Backward
-from trystate.impl.autograd.part import LocalPass
-from trystate.impl.autograd.running import Runner
+from trystate.impl.autograd.runner import Runner
 from trystate.impl.autograd.torch_graph import TorchGraph
-from trystate.impl.autograd.work import Work
 from trystate.impl.rpc.invocations import FETCH, Invocations
 
 from .operations import Feature
@@ -67,7 +67,7 @@ def unsaid(right: Right) -> Right:
 def everything(right: Right) -> Right:
     """SMART counts from all sends, and not from those that take part."""
 
-    def count(runner: Any) -> Work:
+    def count(runner: Any) -> DependencyCounts:
         runner._part.counted = dict(runner._part.context.sends)
         return right(runner)  # type: ignore[no-any-return]
 

@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 from trystate.impl.autograd.container import Container
-from trystate.impl.autograd.part import Begin, LocalPass
-from trystate.impl.autograd.records import Context
-from trystate.impl.autograd.running import Engine
+from trystate.impl.autograd.contexts import Context
+from trystate.impl.autograd.local_pass import Begin, LocalPass
+from trystate.impl.autograd.runner import Engine
 from trystate.model.autograd.vocabulary import Mode
 
 from ...adapters.our_autograd.simulated import LIKELY, Faults, Workers

@@ -8,8 +8,8 @@ from random import Random
 import torch
 from torch import Tensor
 from trystate.impl.autograd import torch_graph
-from trystate.impl.autograd.part import Begin
-from trystate.impl.autograd.running import Engine
+from trystate.impl.autograd.local_pass import Begin
+from trystate.impl.autograd.runner import Engine
 from trystate.model.autograd.vocabulary import Mode
 
 from ...adapters.our_autograd.simulated import Workers

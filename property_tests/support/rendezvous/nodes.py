@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
-from trystate.impl.rendezvous.backends import Backend
+from trystate.impl.rendezvous.backend import Backend
 from trystate.impl.rendezvous.engine import Joined
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler

@@ -20,6 +20,7 @@ from trystate.impl.rpc.arena import Arena, Window
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.invocations import Invocations
 from trystate.impl.rpc.options import Options
+from trystate.impl.rpc.rref import RRef
 
 from trystate import rpc
 from trystate.store import FileStore
@@ -41,7 +42,7 @@ def world(count: int, options: Options | None = None) -> Iterator[list[Invocatio
     for agent, connections in zip(agents, links, strict=True):
         agent.connect(connections, pair(agent.me, agent.me, options))
     before = list(WORLD)
-    WORLD[:] = [Invocations(agent) for agent in agents]
+    WORLD[:] = [Invocations(agent, RRef) for agent in agents]
     for agent in agents:
         agent.start()
     try:

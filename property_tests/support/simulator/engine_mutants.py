@@ -15,7 +15,7 @@ from torch.distributed.elastic.agent.server.api import WorkerState
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order
 from trystate.impl.agent.watchdog import Watch
-from trystate.impl.rendezvous import changes, engine, operators, state, watching
+from trystate.impl.rendezvous import changes, engine, observer, operators, state
 from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Write
 from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import Closed, Participant, Settings, State
@@ -233,7 +233,7 @@ def _stamped(seen: State, token: str, now: int) -> State:
     return replace(seen, **lists)
 
 
-def _by_stamps(self: watching.Observer, settings: Settings) -> frozenset[str]:
+def _by_stamps(self: observer.Observer, settings: Settings) -> frozenset[str]:
     now = self._looked or 0.0
     old = (token for token, (beats, _) in self._beats.items() if now - beats >= settings.window)
     return frozenset(token for token in old if token != self._token)
@@ -241,7 +241,7 @@ def _by_stamps(self: watching.Observer, settings: Settings) -> frozenset[str]:
 
 @contextmanager
 def stamps() -> Iterator[type[Engine]]:
-    with mock.patch.object(watching.Observer, "silent", _by_stamps):
+    with mock.patch.object(observer.Observer, "silent", _by_stamps):
         yield Stamping
 
 
@@ -267,8 +267,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "a heartbeat that does not count": changing("keep_alive", _unbeaten),
     "a round is replaced by an empty one": patched(changes, "_replaced", _emptied),
     "versions stand still": patched(changes, "_next", _same_version),
-    "counts on while it cannot see": patched(watching, "BLIND_INTERVALS", 1e9),
-    "no lease": unwatched(patched(watching.Lease, "holds", lambda self, now: self._confirmed is not None)),
+    "counts on while it cannot see": patched(observer, "BLIND_INTERVALS", 1e9),
+    "no lease": unwatched(patched(observer.Lease, "holds", lambda self, now: self._confirmed is not None)),
     "a lease longer than the window": patched(Settings, "lease", property(lambda self: 2 * self.window)),
     "a lease that begins with the answer": lambda: _engine(Hasty),
     "lost writes are taken for won": lambda: _engine(Believing),

@@ -19,10 +19,10 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
 from trystate.impl.agent import local
-from trystate.impl.agent.guarding import Watchdog
 from trystate.impl.agent.launch import launch, parameters
 from trystate.impl.agent.local import ElasticAgent, WorkersLost
 from trystate.impl.agent.watchdog import Process
+from trystate.impl.agent.watchdog_client import Watchdog
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
 from trystate.model.errors import UsageError

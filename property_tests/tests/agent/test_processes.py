@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing import SignalException
-from trystate.impl.agent import leash, watchdog
+from trystate.impl.agent import parent_death, watchdog
 from trystate.impl.agent.exchange import Exchange, RoundOver
 from trystate.impl.agent.local import leashed
 from trystate.impl.agent.processes import end_what_is_left
@@ -27,7 +27,7 @@ from trystate.impl.agent.watchdog import Process, left_behind
 from trystate.impl.store.hash import HashStore
 from trystate.property_tests.adapters.jobs import alive, eventually
 
-LEASH = str(Path(leash.__file__))
+LEASH = str(Path(parent_death.__file__))
 
 
 @contextlib.contextmanager
@@ -74,7 +74,7 @@ def test_a_leash_passes_on_arguments_environment_and_exit_code() -> None:
 def test_a_command_that_is_not_there_is_named() -> None:
     with started(sys.executable, "-I", "-S", LEASH, str(os.getpid()), "/no/such/command") as process:
         _, said = process.communicate(timeout=10)
-        assert process.returncode == leash.COMMAND_NOT_FOUND
+        assert process.returncode == parent_death.COMMAND_NOT_FOUND
         assert said == "trystate: cannot run /no/such/command: No such file or directory\n"
 
 

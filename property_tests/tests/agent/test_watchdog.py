@@ -17,11 +17,11 @@ import pytest
 
 pytest.importorskip("torch", reason="the agent is torch's")
 
-from trystate.impl.agent import guarding, watchdog
-from trystate.impl.agent.guarding import Watchdog, WatchdogLost
+from trystate.impl.agent import watchdog, watchdog_client
 from trystate.impl.agent.processes import end_what_is_left
 from trystate.impl.agent.watchdog import LOOK_SECONDS, Process, Watch, look
-from trystate.impl.rendezvous.holder import elapsed
+from trystate.impl.agent.watchdog_client import Watchdog, WatchdogLost
+from trystate.impl.rendezvous.state_holder import elapsed
 from trystate.property_tests.adapters.jobs import BEAT, CONF, Job, alive, eventually, overtaken
 
 LEASE = 2.5 * BEAT
@@ -97,8 +97,8 @@ def guarded() -> Iterator[Watchdog]:
 AGENT = '''
 import os, signal, subprocess, sys, time
 from trystate.impl.agent import processes
-from trystate.impl.agent.guarding import Watchdog
-from trystate.impl.rendezvous.holder import elapsed
+from trystate.impl.agent.watchdog_client import Watchdog
+from trystate.impl.rendezvous.state_holder import elapsed
 later = """  # as multiprocessing's workers do
 import os, time
 if pid := os.fork():
@@ -203,8 +203,8 @@ def test_what_the_agent_says_while_the_watchdog_looks_for_workers_is_heard_befor
 def test_a_watchdog_that_is_gone_or_stands_still_is_replaced_and_knows_what_the_one_before_knew(
     number: signal.Signals, by: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(guarding, "ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr(guarding.logger, "propagate", True)
+    monkeypatch.setattr(watchdog_client, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(watchdog_client.logger, "propagate", True)
     with guarded() as dog:
         dog.guard()
         first, ends = dog.pid, elapsed() + 1.5
@@ -232,7 +232,7 @@ def state(pid: int) -> str:
 
 def test_telling_a_watchdog_that_reads_nothing_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread of the heartbeats tells it: a pipe that is full must not stop that."""
-    monkeypatch.setattr(guarding, "ANSWER_SECONDS", 1e9)
+    monkeypatch.setattr(watchdog_client, "ANSWER_SECONDS", 1e9)
     with guarded() as dog:
         first = dog.pid
         assert first is not None
@@ -283,7 +283,7 @@ time.sleep(0.7)
 os.execv({sys.executable!r}, ["python", *sys.argv[1:]])
 """)
     slow.chmod(0o755)
-    monkeypatch.setattr(guarding, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(watchdog_client, "ANSWER_SECONDS", 0.1)
     with guarded() as dog:
         dog.guard()
         monkeypatch.setattr(sys, "executable", str(slow))
@@ -330,7 +330,7 @@ def test_without_proc_there_is_no_watchdog_and_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(watchdog, "PROC", "/nowhere")
-    monkeypatch.setattr(guarding.logger, "propagate", True)
+    monkeypatch.setattr(watchdog_client.logger, "propagate", True)
     with Watchdog(set()) as dog:
         dog.renew(0.0)
         dog.guard()

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from trystate.impl.autograd.container import Container, _Telling
+from trystate.impl.autograd.contexts import Asker, Context
+from trystate.impl.autograd.dependencies import Edge
 from trystate.impl.autograd.effects import Answer, Effect
 from trystate.impl.autograd.errors import IdsExhaustedError
 from trystate.impl.autograd.ids import LAST_COUNT, Ids, worker_of
 from trystate.impl.autograd.messages import Clean
-from trystate.impl.autograd.records import Asker, Context
 from trystate.impl.autograd.tombstones import Tombstones
-from trystate.impl.autograd.work import Edge
 from trystate.model.autograd.cleanup import Contexts
 from trystate.model.autograd.ids import Ids as IdsModel
 from trystate.model.autograd.tombstones import Tombstones as TombstonesModel

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import settings
 from trystate.impl.autograd.container import Container
-from trystate.impl.autograd.part import LocalPass
-from trystate.impl.autograd.work import Work
+from trystate.impl.autograd.dependencies import DependencyCounts
+from trystate.impl.autograd.local_pass import LocalPass
 from trystate.model.autograd.examples import GRAPHS, small_graphs
 from trystate.model.autograd.fast import Fast
 from trystate.model.autograd.graphs import Graph
@@ -27,7 +27,7 @@ from trystate.property_tests.adapters.our_autograd.conformance import (
 )
 from trystate.property_tests.adapters.our_autograd.edges import Numbers, PassSteps
 from trystate.property_tests.harness.paths import replay_every_edge
-from trystate.property_tests.support.autograd import part_mutants as mutants
+from trystate.property_tests.support.autograd import local_pass_mutants as mutants
 from trystate.property_tests.support.marks import by_verify
 
 from trystate.testing import state_machine
@@ -77,7 +77,7 @@ def counted(graph: Graph, mode: Mode) -> list[int]:
     for worker in range(graph.workers):
         used = [s for s in graph.of(worker, NodeKind.SEND) if mode is Mode.FAST or graph.paths[s]]
         sources = [*graph.of(worker, NodeKind.ROOT), *used]
-        work = Work(Numbers(graph), [[(fed, 0) for fed in graph.nodes[k].feeds] for k in sources])
+        work = DependencyCounts(Numbers(graph), [[(fed, 0) for fed in graph.nodes[k].feeds] for k in sources])
         for node, count in work.counts.items():
             counts[node] = count
         for send in used:
@@ -129,11 +129,11 @@ def test_a_pass_that_begins_anew_is_a_disagreement() -> None:
 
 
 def test_a_node_that_runs_on_its_first_gradient_is_a_disagreement(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spend(self: Work, node: object, times: int = 1) -> None:
+    def spend(self: DependencyCounts, node: object, times: int = 1) -> None:
         self.counts[node] -= times
         self.ready[node] = None
 
-    monkeypatch.setattr(Work, "spend", spend)
+    monkeypatch.setattr(DependencyCounts, "spend", spend)
     assert notices(Container)
 
 

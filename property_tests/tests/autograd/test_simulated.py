@@ -18,13 +18,13 @@ pytest.importorskip("torch", reason="programs are made of tensors")
 
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.errors import PassError, UnusedSendError
-from trystate.impl.autograd.part import LocalPass
+from trystate.impl.autograd.local_pass import LocalPass
 from trystate.model.autograd.vocabulary import Mode
 from trystate.property_tests.adapters.our_autograd.simulated import Faults
 from trystate.property_tests.support.autograd.building import Options, random_program
 from trystate.property_tests.support.autograd.graphs import Graph, Kind, Node, graph
+from trystate.property_tests.support.autograd.local_pass_mutants import MUTANTS
 from trystate.property_tests.support.autograd.operations import Feature
-from trystate.property_tests.support.autograd.part_mutants import MUTANTS
 from trystate.property_tests.support.autograd.simulated_counts import World
 
 SEEDS = 20_000 if settings.get_current_profile_name() == "nightly" else 250

@@ -21,7 +21,7 @@ from hypothesis.stateful import run_state_machine_as_test
 pytest.importorskip("torch.distributed.rpc")
 
 from trystate.impl.autograd.effects import Effect
-from trystate.impl.autograd.part import LocalPass
+from trystate.impl.autograd.local_pass import LocalPass
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.passes import PAIRS_MAX, Outcome
 from trystate.model.autograd.vocabulary import Mode
@@ -30,10 +30,7 @@ from trystate.property_tests.support.autograd.building import Options, random_fe
 from trystate.property_tests.support.autograd.compared import Case, compare_counts
 from trystate.property_tests.support.autograd.counted import CountingWorkers, by_pass, kinds
 from trystate.property_tests.support.autograd.graphs import Graph, Kind, graph
-from trystate.property_tests.support.autograd.modelled import Upset, totalled
-from trystate.property_tests.support.autograd.operations import Feature
-from trystate.property_tests.support.autograd.outcomes import Outcome as Left
-from trystate.property_tests.support.autograd.part_mutants import (
+from trystate.property_tests.support.autograd.local_pass_mutants import (
     AnswersAtOnce,
     IgnoresFailures,
     KeepsGradients,
@@ -41,6 +38,9 @@ from trystate.property_tests.support.autograd.part_mutants import (
     WaitsForAll,
     having,
 )
+from trystate.property_tests.support.autograd.modelled import Upset, totalled
+from trystate.property_tests.support.autograd.operations import Feature
+from trystate.property_tests.support.autograd.outcomes import Outcome as Left
 from trystate.property_tests.support.autograd.programs import Program
 from trystate.property_tests.support.autograd.running import Runs, in_processes
 from trystate.property_tests.support.autograd.stateful import machine

@@ -18,10 +18,10 @@ pytest.importorskip("torch", reason="it is about torch's autograd")
 
 import torch
 from trystate.impl.autograd import torch_graph
-from trystate.impl.autograd.accumulating import Accumulator, Hooks, add
-from trystate.impl.autograd.part import LocalPass
+from trystate.impl.autograd.accumulate_grad import Accumulator, Hooks, add
+from trystate.impl.autograd.dependencies import UNDEFINED, DependencyCounts
+from trystate.impl.autograd.local_pass import LocalPass
 from trystate.impl.autograd.torch_graph import TorchGraph
-from trystate.impl.autograd.work import UNDEFINED, Work
 from trystate.model.autograd.vocabulary import Mode
 from trystate.property_tests.support.autograd.blocks import run_in_blocks
 from trystate.property_tests.support.autograd.building import Options, random_features, random_program
@@ -78,7 +78,7 @@ def test_the_block_engine_gives_the_gradients_of_plain_autograd() -> None:
 # Mutants, one by one.
 
 
-def runs_what_waits(self: Work, tolerates: Callable[[Any], bool]) -> Any:
+def runs_what_waits(self: DependencyCounts, tolerates: Callable[[Any], bool]) -> Any:
     """A region is run though nodes in it feed others that wait: those may run as well, on a part of their gradient."""
     singly, together, got = real_rest(self, lambda node: True)
     return [], singly + together, got
@@ -175,11 +175,11 @@ def frees_always(self: TorchGraph, starts: Any, leaves: Any, retain: bool) -> An
     return real_region(self, starts, leaves, False)
 
 
-real_rest, real_run, real_region = Work.rest, TorchGraph.run, TorchGraph.run_region
+real_rest, real_run, real_region = DependencyCounts.rest, TorchGraph.run, TorchGraph.run_region
 real_take, real_own, real_around, real_ship = Accumulator.take, Accumulator._own, Hooks.around, LocalPass.ship
 F = Feature
 MUTANTS = [  # each with the features of the programs that are to find it, if not any will do
-    (Work, "rest", runs_what_waits),
+    (DependencyCounts, "rest", runs_what_waits),
     (TorchGraph, "run", no_hooks),
     (TorchGraph, "tolerates", hooks_on_parts, F.CLAMPS, F.BROADCAST),
     (Accumulator, "take", no_after_hooks),

@@ -15,8 +15,8 @@ pytest.importorskip("torch", reason="it is about torch's autograd")
 import torch
 from trystate.impl.autograd import optimizer
 from trystate.impl.autograd.api import driver
-from trystate.impl.autograd.borrowing import borrowed
-from trystate.impl.rpc.flags import Flag
+from trystate.impl.autograd.borrowed_grad import borrowed
+from trystate.impl.rpc.events import OneShotEvent
 from trystate.model.autograd.vocabulary import Part
 
 from trystate import autograd, rpc
@@ -147,7 +147,7 @@ def test_a_gradient_that_comes_at_the_deadline_leaves_nothing(monkeypatch: pytes
     x, here, states = torch.ones(2, requires_grad=True), driver(), list[object]()
     wait, request, waits = here.agent.wait, here.agent.request, threading.Event()
 
-    def too_late(flag: Flag, seconds: float, peer: int | None = None) -> bool:
+    def too_late(flag: OneShotEvent, seconds: float, peer: int | None = None) -> bool:
         monkeypatch.setattr(here.agent, "wait", wait)
         waits.set()
         assert flag.wait(SECONDS), "the gradient comes"

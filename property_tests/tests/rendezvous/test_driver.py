@@ -21,8 +21,8 @@ from trystate.impl.rendezvous.errors import (
     RendezvousStateError,
     RendezvousTimeoutError,
 )
-from trystate.impl.rendezvous.holder import StateHolder
-from trystate.impl.rendezvous.news import WAIT_SECONDS
+from trystate.impl.rendezvous.notifier import WAIT_SECONDS
+from trystate.impl.rendezvous.state_holder import StateHolder
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.support.rendezvous.nodes import SETTINGS, Broken, Fault, participant, state, until

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.impl.rendezvous import bootstrap, driver, handler, holder, news, options, store_backend
+from trystate.impl.rendezvous import (
+    bootstrap,
+    driver,
+    handler,
+    notifier,
+    options,
+    state_holder,
+    store_backend,
+)
 from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.errors import RendezvousError
 from trystate.property_tests.support.rendezvous import nodes
@@ -71,7 +79,7 @@ def serves_the_old_store_again(self: Any, joined: Any, current: Callable[[], boo
     return info
 
 
-begin, waits = bootstrap.Meeting.begin, news.Awaited.wait
+begin, waits = bootstrap.Meeting.begin, notifier.KeyNotifier.wait
 
 MUTANTS: dict[str, tuple[Any, str, Any, Test]] = {
     "a write over nothing counts as lost to what was there": (
@@ -110,7 +118,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Test]] = {
         lambda: test_agent_defects.test_the_workers_of_a_round_never_see_what_those_before_left("trystate"),
     ),
     "time is what the wall clock shows": (
-        handler, "StateHolder", functools.partial(holder.StateHolder, clock=lambda: time.time()),
+        handler, "StateHolder", functools.partial(state_holder.StateHolder, clock=lambda: time.time()),
         lambda: test_rendezvous_defects.test_a_wall_clock_that_steps_back_stops_no_heartbeats("trystate"),
     ),
     "options may be misspelt": (
@@ -118,7 +126,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Test]] = {
         lambda: test_options.test_what_is_unknown_is_refused_with_what_was_meant("xyz", ""),
     ),
     "news is waited for that is told after the next one": (
-        news.Awaited, "wait", waits_for_the_one_after, on_a_store(lambda store: told_before(store)),
+        notifier.KeyNotifier, "wait", waits_for_the_one_after, on_a_store(lambda store: told_before(store)),
     ),
     "a wait goes on though somebody ends it": (
         store_backend.StoreBackend, "interrupt", lambda self: self._ended.set(),
@@ -135,7 +143,7 @@ class Quiet:
 
 
 def tells(store: HashStore) -> None:
-    made = holder.StateHolder(store_backend.StoreBackend(store, "job"))
+    made = state_holder.StateHolder(store_backend.StoreBackend(store, "job"))
     test_driver.test_only_a_won_write_that_has_news_tells(store, made)
     made.close()
 

@@ -11,9 +11,9 @@ import pytest
 from trystate.impl.rendezvous import operators
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.errors import RendezvousStateError
+from trystate.impl.rendezvous.observer import Lease
 from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import LISTS, Settings, State
-from trystate.impl.rendezvous.watching import Lease
 from trystate.model.language import DecisionTable, Row
 from trystate.model.rendezvous.vocabulary import Action, Membership
 from trystate.property_tests.adapters.our_rendezvous.operators import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from trystate.impl.rendezvous import store_backend
-from trystate.impl.rendezvous.backends import Backend
+from trystate.impl.rendezvous.backend import Backend
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.rendezvous.store_backend import OPERATION_SECONDS, StoreBackend, connection
 from trystate.impl.store.errors import StoreClosed

@@ -19,8 +19,8 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from trystate.impl.rpc import faults
-from trystate.impl.rpc.deadlines import Deadlines
+from trystate.impl.rpc import remote_errors
+from trystate.impl.rpc.deadline_timer import DeadlineTimer
 from trystate.impl.rpc.functions import find, name_of
 from trystate.impl.rpc.serialise import Serialiser
 from trystate.property_tests.support.rpc import functions as f
@@ -219,18 +219,18 @@ def test_async_execution_wants_a_future() -> None:
 
 
 def test_an_error_can_be_copied_pickled_and_raised_again() -> None:
-    error = faults.decoded(faults.encoded(f.OddError(1, other=2), "w1"), "w1")
+    error = remote_errors.decoded(remote_errors.encoded(f.OddError(1, other=2), "w1"), "w1")
     assert isinstance(error, f.OddError) and isinstance(error, RemoteError)
-    for again in (copy.copy(error), pickle.loads(pickle.dumps(error)), faults.fresh(error)):
+    for again in (copy.copy(error), pickle.loads(pickle.dumps(error)), remote_errors.fresh(error)):
         assert type(again) is type(error) and str(again) == str(error) and again.workers == ("w1",)
-    assert faults.fresh(RpcTimeout("text")).args == ("text",)
+    assert remote_errors.fresh(RpcTimeout("text")).args == ("text",)
 
 
 @pytest.mark.parametrize(
     "original", ["", ":", "builtins:SystemExit", "builtins:int", "no_such:Error", "os:system", "builtins:Exception"]
 )
 def test_only_exceptions_are_raised(original: str) -> None:
-    error = faults.made(original, "text", "", ("w",))
+    error = remote_errors.made(original, "text", "", ("w",))
     assert type(error) is RemoteError and "text" in str(error)
 
 
@@ -238,8 +238,8 @@ def test_only_exceptions_are_raised(original: str) -> None:
 @example(b"[" * 100_000)
 @example(b'{"original": "", "text": "", "traceback": "", "workers": []}')
 def test_an_unreadable_error_is_an_error_all_the_same(data: bytes) -> None:
-    assert type(faults.decoded(data, "w7")) is RemoteError
-    assert "w7" in str(faults.decoded(data, "w7"))
+    assert type(remote_errors.decoded(data, "w7")) is RemoteError
+    assert "w7" in str(remote_errors.decoded(data, "w7"))
 
 
 def test_an_error_whose_text_fails_is_told() -> None:
@@ -247,7 +247,7 @@ def test_an_error_whose_text_fails_is_told() -> None:
         def __str__(self) -> str:
             raise ValueError
 
-    assert "its text cannot be had" in str(faults.decoded(faults.encoded(Mute(), "w"), "w"))
+    assert "its text cannot be had" in str(remote_errors.decoded(remote_errors.encoded(Mute(), "w"), "w"))
 
 
 # Deadlines.
@@ -256,7 +256,7 @@ def test_an_error_whose_text_fails_is_told() -> None:
 def test_deadlines_expire_in_order_and_only_if_somebody_waits() -> None:
     over: set[int] = {2}
     expired: list[int] = []
-    deadlines = Deadlines("test", over.__contains__, expired.append)
+    deadlines = DeadlineTimer("test", over.__contains__, expired.append)
     now = time.monotonic()
     for number, seconds in ((3, 0.06), (1, 0.02), (2, 0.04), (4, 1000.0)):
         deadlines.add(number, now + seconds)

@@ -16,10 +16,10 @@ import torch
 from trystate.impl.rpc import arena, invocations
 from trystate.impl.rpc.agent import Answer
 from trystate.impl.rpc.connection import Connection
-from trystate.impl.rpc.deadlines import Deadlines
-from trystate.impl.rpc.ending import all_done
-from trystate.impl.rpc.flags import Flag
+from trystate.impl.rpc.deadline_timer import DeadlineTimer
+from trystate.impl.rpc.events import OneShotEvent
 from trystate.impl.rpc.invocations import Invocations, RpcFuture
+from trystate.impl.rpc.termination import all_done
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, eventually, world
@@ -249,7 +249,7 @@ def test_a_deadline_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) 
         expired.append(number)
         raise ValueError(number)
 
-    deadlines = Deadlines("deadlines", lambda number: False, fail)
+    deadlines = DeadlineTimer("deadlines", lambda number: False, fail)
     for number in range(2):
         deadlines.add(number, 0.0)
     assert eventually(lambda: len(told) == 2) and expired == [0, 1]
@@ -258,7 +258,7 @@ def test_a_deadline_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) 
 
 def test_who_waits_for_a_peer_hears_another_thread(three: list[Invocations]) -> None:
     """Though the peer is silent, and the one who waits reads its connection."""
-    flag = Flag()
+    flag = OneShotEvent()
     waits = threading.Thread(target=three[A].agent.wait, args=(flag, 1000.0, B), daemon=True)
     waits.start()
     assert eventually(three[A].agent._connections[B]._reading.locked)
@@ -280,11 +280,11 @@ def test_requests_of_other_kinds_are_handled_in_order(three: list[Invocations]) 
     three[B].agent.handle(ECHO, handler)
     found: list[Answer | BaseException] = []
     sent = [b"%d" % number * (1 if number % 5 else 50_000) for number in range(50)]  # more than the socket holds
-    flags = [Flag() for _ in sent]
+    flags = [OneShotEvent() for _ in sent]
     with not_reading(three[B].agent._connections[A]):
         for body, flag in zip(sent, flags, strict=True):
 
-            def done(result: Answer | BaseException, flag: Flag = flag) -> None:
+            def done(result: Answer | BaseException, flag: OneShotEvent = flag) -> None:
                 found.append(result)
                 flag.set()
 
@@ -414,7 +414,7 @@ def test_the_end_waits_for_what_ending_works_begin() -> None:
 
 def test_an_interrupt_where_a_frame_is_taken_reaches_who_waits_there() -> None:
     """A signal's handler raises it in the main thread, wherever that is; what the frame was to do is then not done."""
-    main, flags = threading.main_thread(), [Flag()]
+    main, flags = threading.main_thread(), [OneShotEvent()]
 
     def done(_: object) -> None:
         if threading.current_thread() is main:
@@ -432,7 +432,7 @@ def test_an_interrupt_where_a_frame_is_taken_reaches_who_waits_there() -> None:
             for _ in range(50):
                 asking.request(B, ECHO, b"", [], PATIENCE_SECONDS, done)
                 assert asking.wait(flags[-1], PATIENCE_SECONDS, B)
-                flags.append(Flag())
+                flags.append(OneShotEvent())
         assert "interrupted" in str(asking.loss(B))
         assert eventually(lambda: asked.loss(A))
 

@@ -19,12 +19,12 @@ from trystate.model.autograd.vocabulary import Mode
 from trystate.model.autograd.vocabulary import Part as State
 
 from . import messages
+from .contexts import Asker, Context, Recv, Send
+from .dependencies import UNDEFINED, DependencyCounts, Edge
 from .effects import Answer, Effect, Gradients, Over, Request, Run
 from .errors import FreedError, PassError, PassPeerLostError, PassTimeoutError, UnusedSendError
 from .ids import worker_of
 from .messages import BACKWARD, CANCEL, MARK, Backward, Done, Mark, Unused
-from .records import Asker, Context, Recv, Send
-from .work import UNDEFINED, Edge, Work
 
 SHOWN_CALLS = 10  # that an error names
 
@@ -79,7 +79,7 @@ class LocalPass:
         self.arrived: set[int] = set()
         self.shipped: dict[int, Recv] = {}
         self.gradients: dict[Any, Any] = {}  # with those of earlier passes; the context's once this one has succeeded
-        self.work: Work | None = None  # these two belong to who runs
+        self.work: DependencyCounts | None = None  # these two belong to who runs
         self.walked: set[Any] = set()
         self.running = False
         self.runner: Any = None  # the driver's

@@ -45,7 +45,7 @@ class LocalGraph(Protocol):
         """The sum; neither operand is changed."""
 
 
-class Work:
+class DependencyCounts:
     """Counts what each node waits for, from the sources on, and takes in gradients.
 
     `sources` are the edges of the roots and of all sends that a gradient is expected for. A node that they reach is in

@@ -13,7 +13,7 @@ from .pool import guarded
 SPARE = 1024  # deadlines that nobody needs any more, before they are sorted out
 
 
-class Deadlines:
+class DeadlineTimer:
     """Deadlines of requests. Most are met: an entry costs nothing more than its place in a heap."""
 
     def __init__(self, name: str, over: Callable[[int], bool], expired: Callable[[int], None]) -> None:

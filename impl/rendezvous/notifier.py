@@ -23,7 +23,7 @@ LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.001, 0.25  # between two looks: the first
 KEPT = 64  # keys of older news that are left, for those who are late
 
 
-class News(Protocol):
+class Notifier(Protocol):
     """What `Backend.wait` and `tell` come to on one kind of store; no wait begins once `ended` is set."""
 
     def wait(self, news: int, seconds: float) -> None: ...
@@ -36,21 +36,21 @@ def look(store: Any, key: str) -> bytes | None:
     return None if found == ABSENT else found
 
 
-def listen(store: Any, key: str, ended: threading.Event) -> News:
+def listen(store: Any, key: str, ended: threading.Event) -> Notifier:
     """The best that this store has."""
     base = store
     while hasattr(base, "underlying_store"):
         base = base.underlying_store
     if isinstance(base, POLLED):
-        return Looked(ended)
-    return Awaited(store, key, ended, WAIT_SECONDS if isinstance(base, Store) else SLICE_SECONDS)
+        return PollingNotifier(ended)
+    return KeyNotifier(store, key, ended, WAIT_SECONDS if isinstance(base, Store) else SLICE_SECONDS)
 
 
 # torch's FileStore polls while it waits, its TCPStore writes a warning whenever a wait ends without the key.
 POLLED = (dist.FileStore, dist.TCPStore)  # type: ignore[attr-defined]
 
 
-class Awaited:
+class KeyNotifier:
     """A store in which a key can be waited for has a key for each news: no thread and no connection beside the own."""
 
     def __init__(self, store: Any, key: str, ended: threading.Event, most: float) -> None:
@@ -75,7 +75,7 @@ class Awaited:
             self._store.delete_key(f"{self._key}/{news - KEPT}")
 
 
-class Looked:
+class PollingNotifier:
     """Elsewhere a node looks, at first often; `wait` returns before there is news, so that its caller looks."""
 
     def __init__(self, ended: threading.Event) -> None:

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .borrowing import borrowed
-from .work import UNDEFINED, Node
+from .borrowed_grad import borrowed
+from .dependencies import UNDEFINED, Node
 
 Gradients = list[Any]  # of one node, some perhaps UNDEFINED; a gradient is taken over by taking it out of the list
 Hook = Callable[..., Any]

@@ -9,12 +9,37 @@ import functools
 import json
 import sys
 import traceback
+from typing import Any
 
-from .errors import RemoteError, RpcError
+from .errors import RpcError
 
 TEXT_MAX = 1 << 14  # characters of an exception's text
 TRACE_MAX = 1 << 16  # of its traceback: the end of it
 WORKERS_MAX = 64
+
+
+class RemoteError(RpcError):
+    """A function raised on another worker; where that can be, it is of the type that was raised there as well.
+
+    `workers`: the names of those it came through, the one where it was raised last; `original`: the qualified name of
+    its type there; `remote_traceback`: as it was printed there.
+    """
+
+    workers: tuple[str, ...] = ()
+    original: str = ""
+    remote_traceback: str = ""
+    said: str = ""  # its text there
+    text: str = ""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+        self.text = text
+
+    def __str__(self) -> str:  # not that of the original type, which may show fields that were never set
+        return self.text
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the class may be one that was made for it
+        return made, (self.original, self.said, self.remote_traceback, self.workers)
 
 
 def encoded(error: BaseException, worker: str) -> bytes:

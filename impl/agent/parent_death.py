@@ -2,7 +2,7 @@
 
 Rule: standard library only, and nothing of this package: it is started before every worker, and must be quick.
 
-    python -I -S leash.py PID COMMAND ARGUMENTS...    the process PID must be the parent
+    python -I -S parent_death.py PID COMMAND ARGUMENTS...    the process PID must be the parent
 
 Linux only; elsewhere the command runs without a leash.
 """

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from .part import Begin, Item, LocalPass, Marked
-from .records import Recv
-from .work import Edge, LocalGraph, Node, Work
+from .contexts import Recv
+from .dependencies import DependencyCounts, Edge, LocalGraph, Node
+from .local_pass import Begin, Item, LocalPass, Marked
 
 Ship = Callable[[Recv, Sequence[Any | None], bool], None]  # the last: what runs next may take long
 
@@ -61,14 +61,14 @@ class Runner:
         work.give(edges, item.gradients)
         return None
 
-    def count(self) -> Work:
+    def count(self) -> DependencyCounts:
         """What each node waits for, from the roots and the sends that take part; counted once."""
         part = self._part
         if part.work is None:
             sources: list[Sequence[Edge]] = [send.edges for send in part.counted.values()]
             if part.roots is not None:
                 sources.append(part.roots.edges)
-            part.work = Work(self._engine, sources)
+            part.work = DependencyCounts(self._engine, sources)
             if part.observe is not None:
                 part.observe("counted", part, counts=dict(part.work.counts))
         return part.work
@@ -102,7 +102,7 @@ class Runner:
             else:
                 self._region(work, together, got, ship)
 
-    def _region(self, work: Work, nodes: list[Node], got: dict[Node, int], ship: Ship) -> None:
+    def _region(self, work: DependencyCounts, nodes: list[Node], got: dict[Node, int], ship: Ship) -> None:
         engine = self._engine
         starts = work.take_all(nodes)
         partly = [node for node in got if node in work.counts]

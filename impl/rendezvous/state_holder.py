@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from .backends import Backend
+from .backend import Backend
 from .encoding import decode, encode
 from .engine import Effect, Seen, Write
 from .errors import Interrupted, RendezvousConnectionError

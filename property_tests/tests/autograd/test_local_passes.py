@@ -9,6 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from trystate.impl.autograd import messages
 from trystate.impl.autograd.container import MAX_CONTEXTS, Container
+from trystate.impl.autograd.contexts import Asker, Recv
+from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.effects import Answer, Request
 from trystate.impl.autograd.errors import (
     BY_FAILURE,
@@ -22,11 +24,9 @@ from trystate.impl.autograd.errors import (
     StalePassError,
 )
 from trystate.impl.autograd.ids import LAST_COUNT, WORKERS, Ids, count_of, worker_of
+from trystate.impl.autograd.local_pass import Begin, LocalPass
 from trystate.impl.autograd.messages import Backward, Done, Mark
-from trystate.impl.autograd.part import Begin, LocalPass
-from trystate.impl.autograd.records import Asker, Recv
 from trystate.impl.autograd.tombstones import Tombstones
-from trystate.impl.autograd.work import Work
 from trystate.model.autograd.vocabulary import Failure, Mode
 
 # Ids.
@@ -183,12 +183,12 @@ class Counted:
 
 
 def test_counts_are_of_all_edges_that_sources_reach() -> None:
-    work = Work(Counted(a="bc", b="c", d="cc"), [[("a", 0)], [("d", 0)]])
+    work = DependencyCounts(Counted(a="bc", b="c", d="cc"), [[("a", 0)], [("d", 0)]])
     assert work.counts == {"a": 1, "b": 1, "c": 4, "d": 1}
 
 
 def test_what_leads_to_a_node_that_waits_runs_alone() -> None:
-    work = Work(Counted(a="bx", b="y", d="y"), [[("a", 0)], [("d", 0)]])
+    work = DependencyCounts(Counted(a="bx", b="y", d="y"), [[("a", 0)], [("d", 0)]])
     work.give([("a", 0)], [5])
     singly, together, got = work.rest(lambda node: False)
     assert (singly, together, got) == (["a", "b"], ["x"], {"b": 1, "x": 1, "y": 1})
@@ -197,7 +197,7 @@ def test_what_leads_to_a_node_that_waits_runs_alone() -> None:
 
 
 def test_a_gradient_that_nobody_counted_is_an_error() -> None:
-    work = Work(Counted(a="b"), [[("a", 0)]])
+    work = DependencyCounts(Counted(a="b"), [[("a", 0)]])
     work.give([("a", 0)], [1])
     assert work.take("a") == [1]
     with pytest.raises(AutogradError, match="no dependency was counted"):

@@ -19,7 +19,7 @@ from typing import Self
 from torch.distributed.elastic.utils.logging import get_logger
 from trystate.model.errors import TrystateError
 
-from ..rendezvous.holder import elapsed
+from ..rendezvous.state_holder import elapsed
 from . import watchdog
 from .processes import reap_adopted
 

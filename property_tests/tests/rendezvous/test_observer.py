@@ -11,9 +11,9 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from trystate.impl.rendezvous import watching
+from trystate.impl.rendezvous import observer
+from trystate.impl.rendezvous.observer import Lease, Observer
 from trystate.impl.rendezvous.state import Participant, Settings, State
-from trystate.impl.rendezvous.watching import Lease, Observer
 from trystate.property_tests.adapters.our_rendezvous.parts import participant
 
 NODES, INTERVAL = 3, 1.0
@@ -152,8 +152,8 @@ def lease_of(function: Callable[[Settings], float]) -> tuple[Any, str, Any]:
 
 OBSERVED = Observer.look
 MUTANTS: dict[str, tuple[Any, str, Any]] = {
-    "the end of an outage expels": (watching, "BLIND_INTERVALS", 1e9),
-    "every look is blind": (watching, "BLIND_INTERVALS", 0.1),
+    "the end of an outage expels": (observer, "BLIND_INTERVALS", 1e9),
+    "every look is blind": (observer, "BLIND_INTERVALS", 0.1),
     "the window is shorter": (Settings, "window", property(lambda s: s.interval * (s.attempts - 1))),
     "a heartbeat that stands still is new": (Observer, "_seen", lambda self, token, beats: (beats, self._watched)),
     "a heartbeat that moved is old": (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .work import Edge, Node
+from .dependencies import Edge, Node
 
 
 @dataclass(eq=False, slots=True)

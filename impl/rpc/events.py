@@ -7,7 +7,7 @@ import os
 import threading
 
 
-class Bell:
+class EventFd:
     """A descriptor that is readable after `ring()`."""
 
     __slots__ = ("fd",)
@@ -34,21 +34,21 @@ class Bell:
 
 
 class _Own(threading.local):
-    bell: Bell | None = None
+    bell: EventFd | None = None
 
 
 _own = _Own()
 
 
-def own_bell() -> Bell:
+def thread_event_fd() -> EventFd:
     """The calling thread's."""
     bell = _own.bell
     if bell is None:
-        bell = _own.bell = Bell()
+        bell = _own.bell = EventFd()
     return bell
 
 
-class Flag:
+class OneShotEvent:
     """Any threads may wait for it, one may listen. It may be set several times; the first counts."""
 
     __slots__ = ("_bell", "_locks", "_reader", "is_set")
@@ -56,7 +56,7 @@ class Flag:
     def __init__(self) -> None:
         self.is_set = False
         self._locks: list[threading.Lock] = []  # of those who wait
-        self._bell: Bell | None = None
+        self._bell: EventFd | None = None
         self._reader = 0
 
     def set(self) -> None:
@@ -81,8 +81,8 @@ class Flag:
                 self._locks.remove(lock)
         return self.is_set
 
-    def listen(self) -> Bell:
+    def listen(self) -> EventFd:
         """What is rung from now on when another thread than this one sets it."""
         self._reader = threading.get_ident()
-        self._bell = own_bell()
+        self._bell = thread_event_fd()
         return self._bell

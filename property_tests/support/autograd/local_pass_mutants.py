@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from trystate.impl.autograd.container import Container
+from trystate.impl.autograd.contexts import Asker
 from trystate.impl.autograd.effects import Answer, Effect, Gradients
 from trystate.impl.autograd.errors import PassError
+from trystate.impl.autograd.local_pass import Arrived, LocalPass
 from trystate.impl.autograd.messages import Done, unpack_outcome
-from trystate.impl.autograd.part import Arrived, LocalPass
-from trystate.impl.autograd.records import Asker
 from trystate.impl.autograd.tombstones import Tombstones
 
 
