@@ -10,12 +10,14 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import combinations
 from multiprocessing.connection import Connection as Line
 from pathlib import Path
 from typing import Any
 
 from trystate.impl.rpc.agent import Agent
+from trystate.impl.rpc.allowed import DEFAULT
 from trystate.impl.rpc.arena import Arena, Window
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.invocations import Invocations
@@ -34,7 +36,7 @@ WORLD: list[Invocations] = []  # the workers of this process, for functions that
 @contextmanager
 def world(count: int, options: Options | None = None) -> Iterator[list[Invocations]]:
     """Workers "A", "B", ... in this process, each connected to each."""
-    options = options or Options(timeout=PATIENCE_SECONDS, arena_bytes=1 << 22)
+    options = of_the_tests(options or Options(timeout=PATIENCE_SECONDS, arena_bytes=1 << 22))
     agents = [Agent(rank, [chr(ord("A") + rank) for rank in range(count)], options) for rank in range(count)]
     links: list[dict[int, Connection]] = [{} for _ in agents]
     for one, other in combinations(range(count), 2):
@@ -51,6 +53,11 @@ def world(count: int, options: Options | None = None) -> Iterator[list[Invocatio
         WORLD[:] = before
         for agent in agents:
             agent.close("the test is over")
+
+
+def of_the_tests(options: Options) -> Options:
+    """The same options; by default workers may call the functions of the tests, too, which are no program's."""
+    return replace(options, modules=(*DEFAULT, "trystate.property_tests")) if options.modules == DEFAULT else options
 
 
 def pair(one: int, other: int, options: Options) -> tuple[Connection, Connection]:
@@ -112,7 +119,7 @@ def processes(folder: Path, count: int) -> Iterator[list[Worker]]:
 
 
 def _work(line: Line, place: str, rank: int, count: int) -> None:
-    options = Options(timeout=PATIENCE_SECONDS, init_timeout=PATIENCE_SECONDS)
+    options = of_the_tests(Options(timeout=PATIENCE_SECONDS, init_timeout=PATIENCE_SECONDS))
     rpc.init_rpc(f"w{rank}", rank=rank, world_size=count, store=FileStore(place, count), options=options)
     line.send(("up", None))
     while True:
