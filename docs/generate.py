@@ -37,7 +37,7 @@ from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores import shortest
 
 from trystate import registry
-from trystate.results import natural
+from trystate.report.results import natural
 from trystate.testing import Deviation
 
 HERE = Path(__file__).parent
@@ -51,7 +51,7 @@ SECONDS = re.compile(r"(?<= runs in )[\d.]+(?= s: )")  # differ each time
 
 @dataclass(frozen=True)
 class Checked:
-    """A planned run, and what the report says of it, in the words of trystate/report_json.py."""
+    """A planned run, and what the report says of it, in the words of trystate/report/json.py."""
 
     run: Run
     found: dict[str, Any]

@@ -38,7 +38,9 @@ def run(argv: Sequence[str]) -> int:
         args = parser().parse_args(argv)
         out = getattr(args, "report", None) or out
         module, _, function = args.command.partition(":")
-        command: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(f"trystate.{module}"), function)
+        command: Callable[[argparse.Namespace], int] = getattr(
+            importlib.import_module(f"trystate.commands.{module}"), function
+        )
         code = int(command(args))
         sys.stdout.flush()  # here, so that a reader who is gone is noticed while it can be handled
         return code
@@ -255,10 +257,10 @@ def _doctor(p: Parser) -> None:
 COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module:function, its options)
     "verify": ("verify:verify", _verify),
     "explore": ("explore:explore", _explore),
-    "diagram": ("drawing:diagram", _diagram),
-    "table": ("tables:table", _table),
-    "replay": ("replaying:replay", _replay),
-    "store": ("serving:serve", _store),
-    "run": ("running:run", _run),
+    "diagram": ("diagram:diagram", _diagram),
+    "table": ("table:table", _table),
+    "replay": ("replay:replay", _replay),
+    "store": ("store:serve", _store),
+    "run": ("run:run", _run),
     "doctor": ("doctor:doctor", _doctor),
 }

@@ -17,7 +17,7 @@ from .torch_store.isolated import preload
 
 SECONDS = 60.0  # for whatever a program is to do: it takes a few on an idle machine
 
-preload("trystate.running", "trystate.impl.agent.launch", "torch.distributed.run")
+preload("trystate.commands.run", "trystate.impl.agent.launch", "torch.distributed.run")
 preload("torch._dynamo")  # DistributedDataParallel loads it, for two seconds
 
 

@@ -29,8 +29,8 @@ from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.jobs import Agent, eventually, square
 
 from trystate.__main__ import main
+from trystate.commands.run import configured
 from trystate.exits import Exit
-from trystate.running import configured
 
 TWO = ["--nnodes", "1:2", "--rdzv-endpoint", "h:1"]
 

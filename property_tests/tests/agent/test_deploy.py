@@ -14,7 +14,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from trystate.impl.rendezvous.command import PARTS
 from trystate.impl.rendezvous.options import KNOWN, Options
 
-from trystate.running import configured
+from trystate.commands.run import configured
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "deploy.md"
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds packages only")

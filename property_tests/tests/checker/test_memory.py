@@ -28,13 +28,14 @@ from trystate.property_tests.support.systems.wide_systems import Counters
 from trystate.property_tests.tests.checker.test_limits import Odometer
 
 import trystate
-from trystate import machine, registry, verify
+from trystate import machine, registry
 from trystate.__main__ import main
+from trystate.commands import verify
 from trystate.exits import Exit
 
 PROGRAM = """
 import contextlib, resource, sys
-import numpy, rich.console, rich.table, trystate.verify, {system}
+import numpy, rich.console, rich.table, trystate.commands.verify, {system}
 from trystate.__main__ import main
 from trystate.model.checker import bdd, explicit, symbolic
 with contextlib.suppress(trystate.UnavailableError):

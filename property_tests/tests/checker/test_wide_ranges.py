@@ -27,7 +27,7 @@ from trystate.property_tests.support.systems.random_systems import Declaration, 
 from trystate.property_tests.support.systems.wide_systems import Leap, Starts, TooWide, Totals, wide_declarations
 from trystate.property_tests.tests.checker import test_random_systems as random_systems
 
-from trystate.itf import itf_trace
+from trystate.report.itf import itf_trace
 
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 every_engine = pytest.mark.parametrize("engine", [*AVAILABLE, "auto"])

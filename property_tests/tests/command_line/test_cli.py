@@ -17,8 +17,9 @@ from trystate.property_tests.harness.checks import Check, Outcome
 from trystate.property_tests.support.systems.lock import Edition, Lock, Where
 
 import trystate
-from trystate import registry, verify
+from trystate import registry
 from trystate.__main__ import main
+from trystate.commands import verify
 from trystate.deciding import showcase
 from trystate.exits import Exit
 from trystate.manual import PAGES
@@ -468,7 +469,7 @@ def test_replay_shows_the_model_then_what_torch_did(
 
 
 def test_replay_without_torch_exits_with_3_and_the_remedy(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trystate import replaying
+    from trystate.commands import replay as replaying
 
     monkeypatch.setattr(replaying, "torch_problem", lambda: "torch is not installed: pip install it")
     code, out, err = command("replay", "two-inside")

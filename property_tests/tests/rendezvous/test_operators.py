@@ -30,7 +30,7 @@ from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed
 from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import mutants
 
-from trystate import verify
+from trystate.commands import verify
 
 CONTEXTS = 180_304
 

@@ -11,12 +11,12 @@ from trystate.model.checker.verdicts import Counterexample
 from trystate.model.errors import UsageError
 from trystate.model.language import Form, Kind, State, System
 
-from . import registry
-from .choosing import build
-from .deciding import decide
-from .exits import Exit
-from .progress import Reporter
-from .results import plural
+from .. import registry
+from ..choosing import build
+from ..deciding import decide
+from ..exits import Exit
+from ..progress import Reporter
+from ..report.results import plural
 
 HELP = """\
   NUMBER      take that step

@@ -19,7 +19,7 @@ from trystate.impl.store.listening import listen, peer_name
 from trystate.impl.store.log import Log, lines_to
 from trystate.impl.store.secret import read_secret
 
-from .exits import Exit
+from ..exits import Exit
 
 
 def serve(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as xml
 from trystate.diagrams import sequence_text
 from trystate.model.checker.expectations import Judgement
 
-from .report_json import counterexample
+from .json import counterexample
 from .results import Checked, Conformed, Gap, Results
 from .summary import explain
 

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
 
-from .exits import Exit
-from .manual import PAGES
+from ..exits import Exit
+from ..manual import PAGES
 
 BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")

@@ -17,13 +17,13 @@ from trystate.model.language import System
 from trystate.property_tests.adapters.versions import prepare_for_torch, torch_problem
 from trystate.property_tests.harness.checks import Check
 
-from . import registry
-from .choosing import build, chosen
-from .machine import machine_limits
-from .progress import Reporter
-from .report_files import write_report
-from .results import Checked, Conformed, Results, coverage_gaps
-from .summary import print_results
+from .. import registry
+from ..choosing import build, chosen
+from ..machine import machine_limits
+from ..progress import Reporter
+from ..report.files import write_report
+from ..report.results import Checked, Conformed, Results, coverage_gaps
+from ..report.summary import print_results
 
 Judge = Callable[[Verdict, Run], Judgement]
 CONFORMANCE = "conformance with torch"

@@ -14,9 +14,9 @@ from trystate.diagrams.moves import guard_parts
 from trystate.model.errors import UsageError
 from trystate.model.language import DecisionTable, System
 
-from . import registry
-from .choosing import edition
-from .exits import Exit
+from .. import registry
+from ..choosing import edition
+from ..exits import Exit
 
 _MARKS = {
     True: Text("T", style="bold cyan"),

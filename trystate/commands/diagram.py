@@ -11,10 +11,10 @@ from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.errors import UsageError
 from trystate.model.language import System
 
-from . import registry
-from .deciding import decide, showcase
-from .exits import Exit
-from .progress import Reporter
+from .. import registry
+from ..deciding import decide, showcase
+from ..exits import Exit
+from ..progress import Reporter
 
 COMMITTED = Path("diagrams/generated")
 ELSEWHERE = Path("trystate-diagrams")

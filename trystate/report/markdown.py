@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from trystate.diagrams.markdown import prose
 
-from .report_json import Files
+from .json import Files
 from .results import Checked, Conformed, Results
 from .summary import problem_lines
 

@@ -10,8 +10,8 @@ from trystate.model.checker.expectations import Judgement, Run, gaps
 from trystate.model.checker.verdicts import Report, Status, Verdict
 from trystate.property_tests.harness.checks import Outcome
 
-from . import registry
-from .exits import Exit
+from .. import registry
+from ..exits import Exit
 
 Judged = tuple[Verdict, Judgement]
 

@@ -13,11 +13,11 @@ from trystate.diagrams.style import slug
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.errors import UnavailableError, UsageError
 
-from .exits import TRACEBACK
+from ..exits import TRACEBACK
 from .itf import itf_trace
+from .json import counterexample, results_json
 from .junit import results_junit
-from .report_json import counterexample, results_json
-from .report_markdown import results_markdown
+from .markdown import results_markdown
 from .results import Checked, Results
 
 JSON, MARKDOWN = "report.json", "report.md"

@@ -12,7 +12,7 @@ from rich.text import Text
 from trystate.model.checker.expectations import Judgement
 from trystate.model.checker.verdicts import Status, Verdict
 
-from .exits import Exit
+from ..exits import Exit
 from .results import Checked, Conformed, Results, plural
 
 PLAIN_WIDTH = 200  # columns where there is no terminal to measure: a log is read by scrolling

@@ -16,8 +16,8 @@ from trystate.diagrams import renderer_name
 from trystate.model.errors import UnavailableError
 from trystate.property_tests.adapters.versions import torch_problem
 
-from .exits import Exit
-from .summary import stdout_console
+from ..exits import Exit
+from ..report.summary import stdout_console
 
 PACKAGES = ("trystate", "numpy", "transitions", "hypothesis", "rich", "torch", "greenlet", "dd", "pygraphviz", "uvloop")
 Ability = tuple[str, str, str]  # what, "yes" or "no", with what or how to get it

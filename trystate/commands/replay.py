@@ -13,11 +13,11 @@ from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.versions import prepare_for_torch, torch_problem
 
-from . import registry
-from .deciding import decide, showcase
-from .exits import Exit
-from .progress import Reporter
-from .summary import stdout_console
+from .. import registry
+from ..deciding import decide, showcase
+from ..exits import Exit
+from ..progress import Reporter
+from ..report.summary import stdout_console
 
 
 def replay(args: argparse.Namespace) -> int:
