@@ -1,5 +1,7 @@
 """State charts, decision tables and runs, drawn from the model alone."""
 
+from trystate.model.checker.story import sequence_text
+
 from .chart import state_chart_dot
 from .exchange import Arrow, Note, exchange_dot
 from .generate import Run, generate, stale
@@ -7,7 +9,6 @@ from .history import history_dot, history_mermaid, history_text
 from .markdown import decision_table_markdown, state_chart_markdown, transitions_markdown
 from .mermaid import sequence_mermaid, state_chart_mermaid
 from .rendering import render, renderer_name
-from .runs import sequence_text
 from .sequence import sequence_dot
 from .table import decision_table_dot
 

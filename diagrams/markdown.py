@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
+from trystate.model.checker.story import sequence_text
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import DecisionTable, Machine, System, Transition
 from trystate.model.language.text import definitions
 
 from .mermaid import sequence_mermaid, state_chart_mermaid
 from .moves import control_states, effect_parts, guard_parts, moves, state_doc, system_title
-from .runs import sequence_text
 from .style import slug
 
 EFFECT_MAX = 160  # characters; a longer value is left to the source

@@ -8,11 +8,11 @@ from __future__ import annotations
 import enum
 import re
 
+from trystate.model.checker.story import REPEATS, RESTS, SHARED, Step, Story, tell
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import Kind, Machine, System
 
 from .moves import Move, control_states, initial_states, moves
-from .runs import REPEATS, RESTS, SHARED, Step, Story, tell
 
 _ARROWS = {Kind.PROTOCOL: "->>", Kind.ENVIRONMENT: "-->>", Kind.FAULT: "--x"}
 _SPECIAL = re.compile(r'[#;:<>&"{}|`\\]')

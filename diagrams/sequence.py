@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trystate.model.checker.story import REPEATS, RESTS, SHARED, Change, Step, Story, tell
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import Kind, System
 
-from .runs import REPEATS, RESTS, SHARED, Change, Step, Story, tell
 from .style import FONT, HEAD, INK, LOOKS, MUTED, PAPER, clip, font, left, legend, quote, title, wrap
 
 LINE_WIDTH = 36  # characters of a change before it wraps

@@ -24,7 +24,7 @@ from trystate.model.errors import DeclarationError, LimitReached, UnavailableErr
 from .choosing import add_system_options, positive, whole
 from .exits import TRACEBACK, Exit
 from .manual import PAGES, TOP
-from .registry import DEFAULT_EDITION, SYSTEMS, TABLES
+from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 
 REPORT_DIRECTORY = Path("trystate-report")
 SYSTEM_HELP = f"{', '.join(SYSTEMS)}, one of their machines, or module:Class"
@@ -124,7 +124,15 @@ def _page(commands: argparse._SubParsersAction[Parser], word: str, name: str) ->
 
 
 def _verify(p: Parser) -> None:
-    p.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default: the plan)")
+    p.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default: the small plan)")
+    p.add_argument("--all", action="store_true", help="the whole plan: every system, edition, size and fault")
+    p.add_argument(
+        "--expect",
+        action="append",
+        default=[],
+        metavar="PROPERTY[=WHY]",
+        help="this property of the system is known to be violated; may be repeated",
+    )
     add_system_options(p)
     _search_options(p.add_argument_group("how to search"))
     group = p.add_argument_group("what to write")
@@ -142,6 +150,13 @@ def _verify(p: Parser) -> None:
 
 def _search_options(group: argparse._ArgumentGroup) -> None:
     limits = Limits()
+    group.add_argument(
+        "--jobs",
+        type=whole,
+        default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        metavar="N",
+        help="how many processes (default: the cores, %(default)s)",
+    )
     group.add_argument(
         "--engine",
         default="auto",
@@ -185,6 +200,12 @@ def _explore(p: Parser) -> None:
 
 def _diagram(p: Parser) -> None:
     p.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="a system, one of their machines, module:Class, a decision table, or a finding (default: everything)",
+    )
+    p.add_argument(
         "--check",
         action="store_true",
         help="write nothing; name the files that are out of date (exit 1)",
@@ -193,13 +214,12 @@ def _diagram(p: Parser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="where (default: diagrams/generated if it is there, else trystate-diagrams)",
+        help="where (default: trystate-diagrams; of everything diagrams/generated, if it is there)",
     )
 
 
 def _table(p: Parser) -> None:
-    names = dict.fromkeys(name for tables in TABLES.values() for name in tables)
-    p.add_argument("name", metavar="NAME", help=f"{', '.join(names)}, or a system: {', '.join(SYSTEMS)}")
+    p.add_argument("name", metavar="NAME", help=f"{', '.join(table_names())}, or a system: {SYSTEM_HELP}")
     p.add_argument(
         "--edition",
         metavar="E",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trystate.model.checker import check as checker
@@ -26,10 +26,15 @@ CGROUPS = (
 
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
-    report: Search = quiet,
+    report: Search = quiet, expect: Mapping[str, str] | None = None,
 ) -> Report:  # fmt: skip
-    """Decide every property of a system, within the memory that this machine has left unless `limits` are given."""
-    return checker.check(system, engine=engine, symmetry=symmetry, limits=limits or machine_limits(), report=report)
+    """Decide every property of a system, within the memory that this machine has left unless `limits` are given.
+
+    `expect` declares what is known to be violated, and why: property -> a few words.
+    """
+    return checker.check(
+        system, engine=engine, symmetry=symmetry, limits=limits or machine_limits(), report=report, expect=expect
+    )
 
 
 def machine_limits() -> Limits:

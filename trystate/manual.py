@@ -38,22 +38,29 @@ PAGES = {
     "verify": Page(
         summary="check the model, and compare it with torch",
         description="""\
-Without arguments: check every run of the plan exhaustively, judge each property
-by what is declared, look for transitions and moves that no run covered, and
-compare the model with the torch that is installed (skipped, and said so, if
-there is none).
+Without arguments: check the small plan, in about a minute. It has, for each
+system and edition, the smallest runs that show its known defects, or that it
+has none, and compares a sample with the torch that is installed (skipped, and
+said so, if there is none). --all checks the whole plan, compares everything,
+and looks for transitions and moves that no run covered: about ten minutes.
+
+A property holds, is violated, or is not decided: a limit was reached. A
+violation that is a known defect is named (R3), and does not fail the command;
+a new one does, and so does a known one that is not found.
 
 With a system, or any option that chooses one: check that system alone. If the
-plan has it, it is judged as there; if not, whatever the plan declares for its
-edition and any of its faults may be found, but need not be.
+plan has it, it is judged as there; if not, what the plan knows of its edition
+and any of its faults may be found, but need not be. --expect adds to that.
 
-A report with every counterexample is written to a directory.
+A report with every counterexample is written to a directory. Interrupted, the
+report has what was done until then, and says so.
 """,
         examples="""\
   trystate verify
+  trystate verify --all --jobs 4
   trystate verify rendezvous --nodes 2 --max 2 --fault crash stall
   trystate verify rendezvous --edition SEED --json run.json --junit run.xml
-  trystate verify mypackage.protocol:Mine --engine symbolic
+  trystate verify mypackage.protocol:Mine --expect it_ends="not yet"
 """,
     ),
     "explore": Page(
@@ -70,14 +77,15 @@ standard input, one a line; h lists them.
 """,
     ),
     "diagram": Page(
-        summary="draw every machine, table and counterexample",
+        summary="draw systems, tables and findings",
         description="""\
-Write the pictures (.dot, .svg) and pages (.md) of every system, decision table
-and known finding. The findings' counterexamples are searched for anew, which
-takes a while.
+Write the pictures (.dot, .svg) and pages (.md) of what is named, or of every
+system, decision table and known finding. The findings' counterexamples are
+searched for anew, which takes a while.
 """,
         examples="""\
   trystate diagram
+  trystate diagram rendezvous join R3 mypackage.protocol:Mine
   trystate diagram --check
   trystate diagram --out pictures
 """,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -12,14 +15,17 @@ from rich.text import Text
 
 from trystate.model.checker.engine import Progress
 
+LINE_SECONDS = 5.0  # between two lines, where there is no terminal
+
 
 class Reporter:
-    """Tells what is being done. `search` is what an engine reports to."""
+    """Tells what is being done. `search` is what an engine reports to. Says nothing in a process that was forked."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._status: Status | None = None
         self._doing = ""
+        self._owner = os.getpid()
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
@@ -29,6 +35,38 @@ class Reporter:
             print(what, file=sys.stderr, flush=True)
             yield
             return
+        with self._live(what):
+            yield
+
+    @contextmanager
+    def counting(self, names: Sequence[str], costs: Sequence[int]) -> Iterator[Callable[[int], None]]:
+        """Tell how many of these are done, and the time left; the block says the number of each that is done.
+
+        `costs` compare them: the time left is that of the costs left, at the rate so far.
+        """
+        count = Count(names, costs)
+        if self._console.is_terminal:
+            with self._live(count.line()):
+
+                def done(number: int) -> None:
+                    count.done(number)
+                    self._doing = count.line()
+                    self.detail("")
+
+                yield done
+            return
+        over = threading.Event()
+        thread = threading.Thread(target=_print_lines, args=(count, over), daemon=True)
+        thread.start()
+        try:
+            yield count.done
+        finally:
+            over.set()
+            thread.join()
+
+    @contextmanager
+    def _live(self, what: str) -> Iterator[None]:
+        self._doing = what
         with self._console.status(Text(what)) as self._status:
             try:
                 yield
@@ -45,5 +83,38 @@ class Reporter:
         self.detail(f"{p.engine} {p.phase}: {p.distinct:,} states, depth {p.depth}, {p.seconds:.0f} s")
 
     def detail(self, text: str) -> None:
-        if self._status is not None:
-            self._status.update(Text(f"{self._doing}: {text}"))
+        if self._status is not None and os.getpid() == self._owner:
+            self._status.update(Text(": ".join(part for part in (self._doing, text) if part)))
+
+
+class Count:
+    """How many of a list are done, and how long the others will take."""
+
+    def __init__(self, names: Sequence[str], costs: Sequence[int]) -> None:
+        self._costs = dict(enumerate(costs))
+        self._names, self._all = names, max(sum(costs), 1)
+        self._last = ""
+        self._began = time.monotonic()
+
+    def done(self, number: int) -> None:
+        """The one with this number is done."""
+        del self._costs[number]
+        self._last = self._names[number]
+
+    def line(self) -> str:
+        """`17 of 97 done, about 40 s left; the last: ...`."""
+        left, total = sum(self._costs.values()), len(self._names)
+        text = f"{total - len(self._costs)} of {total} done"
+        if self._last and left < self._all:
+            seconds = (time.monotonic() - self._began) * left / (self._all - left)
+            text += f", about {_shown(seconds)} left; the last: {self._last}"
+        return text
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _print_lines(count: Count, over: threading.Event) -> None:
+    while not over.wait(LINE_SECONDS):
+        print(count.line(), file=sys.stderr, flush=True)

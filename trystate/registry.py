@@ -73,10 +73,11 @@ def finding_named(name: str) -> Finding:
         UsageError: there is none.
     """
     known = findings()
-    labels = {label.lower(): f for f in known.values() for label in (f.number, f.name)}
-    if name.lower() not in labels:
-        raise UsageError(unknown("finding", name, labels, show=known))
-    return labels[name.lower()]
+    labels = {label: f for f in known.values() for label in (f.number, f.name)}
+    for label, found in labels.items():
+        if label.lower() == name.lower():
+            return found
+    raise UsageError(unknown("finding", name, labels, show=["those of trystate replay --list"]))
 
 
 def finding_number(label: str) -> str:
@@ -86,11 +87,12 @@ def finding_number(label: str) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str], *, show: Iterable[str] | None = None) -> str:
-    """`no system 'rendez': did you mean rendezvous? Known: ...`, in one line."""
-    names = list(known)
-    close = difflib.get_close_matches(name.lower(), {n.lower(): n for n in names}, n=1)
-    guess = f": did you mean {next(n for n in names if n.lower() == close[0])}?" if close else "."
-    return f"no {what} {name!r}{guess} Known: {', '.join(names if show is None else show) or 'none'}"
+    """`no system 'rendez': did you mean rendezvous?`; if no name is near, those of `show`, or else all."""
+    names = {each.lower(): each for each in known}
+    close = [names[each] for each in difflib.get_close_matches(name.lower(), names, n=3)]
+    if close:
+        return f"no {what} {name!r}: did you mean {' or '.join(close)}?"
+    return f"no {what} {name!r}: known are {', '.join(names.values() if show is None else show) or 'none'}"
 
 
 def system_class(name: str) -> type[System]:
@@ -99,12 +101,22 @@ def system_class(name: str) -> type[System]:
     Raises:
         UsageError: there is none.
     """
+    return system_named(name, "system", ())
+
+
+def system_named(name: str, what: str, others: Iterable[str]) -> type[System]:
+    """`system_class`, where `what` may have another name as well: one of `others`.
+
+    Raises:
+        UsageError: there is no such system.
+    """
     if ":" in name:
         return _imported(name)
     owners = {machine: cls for cls in reversed([*SYSTEMS.values()]) for machine in machine_names(cls)}
     by_name = {**owners, **SYSTEMS}
     if name not in by_name:
-        raise UsageError(f"{unknown('system', name, by_name, show=SYSTEMS)}, module:Class, or one of their machines")
+        shown = [*SYSTEMS, "their machines", "module:Class"]
+        raise UsageError(unknown(what, name, [*others, *by_name], show=shown))
     return by_name[name]
 
 
@@ -156,10 +168,15 @@ def table_named(name: str, edition: str | None) -> DecisionTable | None:
     raise UsageError(f"no table {name!r} in the edition {wanted}: give --edition {' or '.join(having)}")
 
 
+def table_names() -> list[str]:
+    """The names of the decision tables, of any edition."""
+    return list(dict.fromkeys(name for tables in TABLES.values() for name in tables))
+
+
 def titled_tables() -> dict[str, DecisionTable]:
     """Every table once, under a title of its own, which names its editions where there is more than one table."""
     titled: dict[str, DecisionTable] = {}
-    for name in dict.fromkeys(name for tables in TABLES.values() for name in tables):
+    for name in table_names():
         having = {edition: tables[name] for edition, tables in TABLES.items() if name in tables}
         for table in dict.fromkeys(having.values()):
             editions = [edition for edition, other in having.items() if other is table]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -24,17 +24,20 @@ ASKED = ("always", "sometimes", "step", "deadlock")  # first words of the keys o
 
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
-    report: ReportProgress = quiet,
+    report: ReportProgress = quiet, expect: Mapping[str, str] | None = None,
 ) -> Report:  # fmt: skip
     """Explore a system exhaustively and decide each of its properties.
+
+    `expect` declares what is known to be violated, and why: property -> a few words.
 
     Raises:
         DeclarationError: a reachable step leaves a field's range, or moves a machine where it does not
             claim to; the text names the line and the step.
-        UsageError: no such engine; or symmetry where it would not be sound.
+        UsageError: no such engine or expected property; or symmetry where it would not be sound.
         UnavailableError: the engine's package is not installed.
     """
     limits = limits or Limits()
+    _refuse_unknown(system, expect or {})
     kernel = Kernel(system)
     choice = Choice(engine, f"{engine}, as asked")
     try:
@@ -51,7 +54,14 @@ def check(
     verdicts = [_verdict(kernel, searcher, exploration, p, symmetry) for p in [*system.properties, deadlock(system)]]
     fired = {t.name for t in system.transitions for k in exploration.found if k.startswith(f"fired {t.name} ")}
     never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
-    return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), choice.reason)
+    return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), choice.reason, expect or {})
+
+
+def _refuse_unknown(system: System, expect: Mapping[str, str]) -> None:
+    known = [p.name for p in (*system.properties, deadlock(system))]
+    for name in expect:
+        if name not in known:
+            raise UsageError(f"expect has no property {name!r}: {system.name} has {', '.join(known)}")
 
 
 def make_engine(name: str, kernel: Kernel, limits: Limits, report: ReportProgress, symmetry: bool) -> Engine:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..language.properties import Form
 from ..language.systems import System
-from .verdicts import Report, Status, Verdict
+from .verdicts import Coverage, Status, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,19 @@ class Run:
     idle: tuple[str, ...] = ()
     max_faults: int | None = None
 
+    @property
+    def label(self) -> str:
+        """The system with its edition, sizes and faults, in one line, told without building it."""
+        sizes = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+        faults = f" with {', '.join(self.faults)}" if self.faults else ""
+        together = f", any {self.max_faults}" if self.max_faults is not None else ""
+        edition = f" {self.edition.name}" if self.edition is not None else ""
+        return f"{self.system.__name__}({sizes}){edition}{faults}{together}"
+
+    def expecting(self, violations: Mapping[str, tuple[str, ...]]) -> Run:
+        """The run, with more violations that are known: property -> why."""
+        return replace(self, findings={**self.findings, **violations})
+
     def build(self) -> System:
         return self.system(edition=self.edition, faults=self.faults, max_faults=self.max_faults, **self.sizes)
 
@@ -52,23 +65,29 @@ def explained(findings: Iterable[Finding], by: Mapping[str, tuple[str, ...]]) ->
 
 
 class Judgement(enum.Enum):
-    """A verdict beside what was declared."""
+    """A verdict beside what is known of the run."""
 
-    AS_DECLARED = "as declared"
-    UNDECLARED = "undeclared violation"
-    MISSING = "declared finding not found"
+    HOLDS = "holds"
+    KNOWN = "violated, known"
+    OUT_OF_REACH = "not reachable at this size"  # a `sometimes` that the size or the faults of the run exclude
+    NEW = "violated"
+    MISSING = "known violation not found"
     NOT_DECIDED = "not decided"
+
+    @property
+    def is_expected(self) -> bool:
+        return self in (Judgement.HOLDS, Judgement.KNOWN, Judgement.OUT_OF_REACH)
 
 
 def judge(verdict: Verdict, run: Run) -> Judgement:
-    """Compare one verdict of a planned run with its declaration."""
+    """Compare one verdict of a planned run with what is known of the run."""
     if verdict.status is Status.NOT_DECIDED:
         return Judgement.NOT_DECIDED
     name = verdict.property.name
-    expected = name in run.findings or (verdict.property.form is Form.SOMETIMES and name in run.idle)
+    idle = verdict.property.form is Form.SOMETIMES and name in run.idle
     if verdict.status is Status.VIOLATED:
-        return Judgement.AS_DECLARED if expected else Judgement.UNDECLARED
-    return Judgement.MISSING if expected else Judgement.AS_DECLARED
+        return Judgement.KNOWN if name in run.findings else Judgement.OUT_OF_REACH if idle else Judgement.NEW
+    return Judgement.MISSING if idle or name in run.findings else Judgement.HOLDS
 
 
 def adopt(system: System, runs: Iterable[Run]) -> Run:
@@ -96,22 +115,17 @@ def adopt(system: System, runs: Iterable[Run]) -> Run:
 def judge_adopted(verdict: Verdict, run: Run) -> Judgement:
     """Like `judge`, for a run whose size may be too small to show every known finding."""
     judgement = judge(verdict, run)
-    return Judgement.AS_DECLARED if judgement is Judgement.MISSING else judgement
+    return Judgement.HOLDS if judgement is Judgement.MISSING else judgement
 
 
-def gaps(reports: Iterable[Report]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Transitions that fired in none of the reports, and claimed moves that none of them made.
+def gaps(coverages: Iterable[Coverage]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Transitions that fired in none of the runs of a system and edition, and claimed moves that none of them made.
 
-    Reports of one system class and edition belong together; a transition counts only where it exists.
+    A transition counts only where it exists, and a move only where its transition does.
     """
-    reports = list(reports)
-    fired = {t.name for r in reports for t in r.system.transitions if t.name not in r.never_fired}
-    known = {t.name for r in reports for t in r.system.transitions}
-    unreached = [set(r.unreached) | {(t, claim) for t, claim in _absent(r, reports)} for r in reports]
-    return sorted(known - fired), sorted(set.intersection(*unreached)) if unreached else []
-
-
-def _absent(report: Report, reports: list[Report]) -> set[tuple[str, str]]:
-    """Claims of other reports whose transition this report's system does not have."""
-    own = {t.name for t in report.system.transitions}
-    return {(t, claim) for r in reports for t, claim in r.unreached if t not in own}
+    runs = list(coverages)
+    known = {t for run in runs for t in run.transitions}
+    fired = {t for run in runs for t in run.transitions if t not in run.never_fired}
+    claims = {claim for run in runs for claim in run.unreached}
+    never = {c for c in claims if all(c in run.unreached or c[0] not in run.transitions for run in runs)}
+    return sorted(known - fired), sorted(never)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..language.properties import Property
@@ -43,13 +44,25 @@ class Verdict:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Which of a system's `transitions` no reachable state enables, and which claimed moves no step makes.
+
+    `unreached` has pairs of a transition and a move in words. Both are gaps in coverage, not violations: a fault that
+    is switched off can cause them.
+    """
+
+    transitions: tuple[str, ...]
+    never_fired: tuple[str, ...] = ()
+    unreached: tuple[tuple[str, str], ...] = ()
+
+
 @dataclass(slots=True)
 class Report:
-    """The result of checking one system.
+    """The result of checking one system, which `print` shows.
 
-    `never_fired` lists transitions that no reachable state enables; `unreached` lists claimed moves that
-    no step made, as (transition, claim in words). Both are gaps in coverage, not violations: a fault that is
-    switched off can cause them.
+    What `never_fired` and `unreached` mean: see `Coverage`. `expected` has the properties that are known to be
+    violated, and why.
     """
 
     system: System
@@ -58,14 +71,47 @@ class Report:
     never_fired: list[str] = field(default_factory=list)
     unreached: list[tuple[str, str]] = field(default_factory=list)
     choice: str = ""
+    expected: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def coverage(self) -> Coverage:
+        return Coverage(tuple(t.name for t in self.system.transitions), tuple(self.never_fired), tuple(self.unreached))
 
     def verdict(self, name: str) -> Verdict:
         return next(v for v in self.verdicts if v.property.name == name)
 
     @property
     def violated(self) -> list[Verdict]:
-        return [v for v in self.verdicts if v.status is Status.VIOLATED]
+        """The violated properties that are not expected to be."""
+        return [v for v in self.verdicts if v.status is Status.VIOLATED and v.property.name not in self.expected]
+
+    @property
+    def missing(self) -> list[Verdict]:
+        """The properties that are expected to be violated, and hold."""
+        return [v for v in self.verdicts if v.status is Status.HOLDS and v.property.name in self.expected]
 
     @property
     def undecided(self) -> list[Verdict]:
         return [v for v in self.verdicts if v.status is Status.NOT_DECIDED]
+
+    def __str__(self) -> str:
+        """A line for each property, and below them each counterexample that is not expected, with what changes."""
+        from .story import sequence_text
+
+        seen = self.exploration
+        lines = [f"{self.system.label}: {seen.distinct:,} states, {seen.seconds:.1f} s"]
+        width = max(len(v.property.name) for v in self.verdicts)
+        lines += [f"  {v.property.name:{width}}  {self._in_words(v)}" for v in self.verdicts]
+        for verdict in self.violated:
+            if verdict.run is not None:
+                title = f"{verdict.property.name}: {verdict.property.doc}"
+                lines += ["", title, "", sequence_text(self.system, verdict.run).rstrip()]
+        return "\n".join(lines)
+
+    def _in_words(self, verdict: Verdict) -> str:
+        why = self.expected.get(verdict.property.name)
+        if verdict.status is Status.NOT_DECIDED:
+            return f"not decided: {verdict.reason}"
+        if why is None:
+            return str(verdict.status.value)
+        return f"violated, expected: {why}" if verdict.status is Status.VIOLATED else f"holds, but expected: {why}"

@@ -8,17 +8,36 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a check compared: how many of which `unit` (contexts, edges, steps), and where the two differ."""
+    """What a check compared: how many of which `unit` (contexts, edges, steps), and where the two differ.
+
+    `of` says how many there are, where a sample of them was compared.
+    """
 
     compared: int
     unit: str
     disagreements: tuple[str, ...]
     seconds: float
+    of: int | None = None
+
+    @property
+    def amount(self) -> str:
+        """`500 of 14,364 edges`."""
+        whole = f" of {self.of:,}" if self.of not in (None, self.compared) else ""
+        return f"{self.compared:,}{whole} {self.unit}"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A model against a finer one, the installed torch, or our stores; `run` is given a function to report with."""
+    """A model against a finer one, the installed torch, or our stores.
+
+    `whole` makes the comparison, and is given a function to report with. `part`, if there is one, compares a sample, of
+    a comparison that takes more than a few seconds.
+    """
 
     name: str
-    run: Callable[[Callable[[str], None]], Outcome]
+    whole: Callable[[Callable[[str], None]], Outcome]
+    part: Callable[[Callable[[str], None]], Outcome] | None = None
+
+    def run(self, report: Callable[[str], None], *, sample: bool = False) -> Outcome:
+        """Compare everything, or a sample if there is one."""
+        return self.part(report) if sample and self.part is not None else self.whole(report)

@@ -61,14 +61,18 @@ Tree = dict[int, tuple[int, int]]  # state -> (state before it, edge); in breadt
 
 
 class _Cover:
-    """Which edges have been taken. An edge is its position in `graph.after`; plain lists are fast one by one."""
+    """Which edges have been taken, of at most `edges_max`.
 
-    def __init__(self, explored: Explored) -> None:
+    An edge is its position in `graph.after`; plain lists are fast one by one.
+    """
+
+    def __init__(self, explored: Explored, edges_max: int | None = None) -> None:
         graph = explored.graph
         self.first: list[int] = graph.first_after.tolist()
         self.after: list[int] = graph.after.tolist()
         self.number: list[int] = graph.number.tolist()
         self.next: list[int] = self.first[:-1]  # the untaken edges of a state are next[state] .. first[state + 1]
+        self._left = edges_max if edges_max is not None else len(self.after)
         self.tree: Tree = dict.fromkeys(explored.initial, (-1, -1))
         for _ in self._grow(self.tree):
             pass
@@ -79,7 +83,12 @@ class _Cover:
                 yield self.walk(state)
 
     def untaken(self, state: int) -> bool:
-        return bool(self.next[state] < self.first[state + 1])
+        return self._left > 0 and bool(self.next[state] < self.first[state + 1])
+
+    @property
+    def taken(self) -> int:
+        """How many edges have been taken."""
+        return sum(self.next) - sum(self.first[:-1])
 
     def walk(self, state: int) -> Walk:
         """One walk through `state`, as long as untaken edges are near."""
@@ -88,6 +97,7 @@ class _Cover:
             while self.untaken(state):
                 edges.append(self.next[state])
                 self.next[state] += 1
+                self._left -= 1
                 state = self.after[edges[-1]]
             way = self._way_on(state)
             if not way:
@@ -138,26 +148,28 @@ class _Cover:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How much was compared, and every disagreement (at most `stop_after`)."""
+    """How much was compared, of how many edges, and every disagreement (at most `stop_after`)."""
 
     walks: int
     steps: int
     edges: int
+    edges_of_all: int
     refusals: int
     disagreements: tuple[str, ...]
 
 
 def replay_every_edge(
     system: System, subject: Subject, *, refusals: bool = False, repeats: bool = True, stop_after: int = 5,
-    report: Callable[[str], None] = lambda _: None,
+    edges_max: int | None = None, report: Callable[[str], None] = lambda _: None,
 ) -> Replayed:  # fmt: skip
     """Take every edge of the system's graph on the subject, comparing what can be seen after each step.
 
     With `refusals`, in each state every disabled step that can be tried is tried once, and must be refused. Without
     `repeats`, a step that was compared before is compared again only at the end of a walk: what went wrong unseen this
     time shows at the next new step. A subject whose `observe` tells what happened since it was last asked needs them.
+    With `edges_max`, a sample: the walks take no more edges.
     """
-    replay = _Replay(system, subject, refusals, repeats)
+    replay = _Replay(system, subject, refusals, repeats, edges_max)
     walks = 0
     disagreements: list[str] = []
     for walk in replay.cover.walks():
@@ -170,15 +182,17 @@ def replay_every_edge(
                 break
         if walks % REPORT_WALKS == 0:
             report(f"{replay.steps:,} steps, {walks:,} walks")
-    return Replayed(walks, replay.steps, len(replay.explored.graph.after), replay.refused, tuple(disagreements))
+    return Replayed(
+        walks, replay.steps, replay.cover.taken, len(replay.cover.after), replay.refused, tuple(disagreements)
+    )
 
 
 class _Replay:
     """The model's graph and the subject, side by side."""
 
-    def __init__(self, system: System, subject: Subject, refusals: bool, repeats: bool) -> None:
+    def __init__(self, system: System, subject: Subject, refusals: bool, repeats: bool, edges_max: int | None) -> None:
         self.explored = explore_graph(system)
-        self.cover = _Cover(self.explored)
+        self.cover = _Cover(self.explored, edges_max)
         interpreter = Interpreter(system)
         self.both = SideBySide(interpreter, subject)
         self.refusals, self._repeats = refusals, repeats

@@ -68,7 +68,7 @@ def claims(system: System) -> set[str]:
 def assert_all_happens(asked: Iterable[Asked], but: Iterable[str] = ()) -> None:
     """Together the runs take every step, make every claimed move, and reach all that is to be reached, `but` some."""
     reports = [report(a) for a in asked]
-    assert gaps(reports) == ([], [])
+    assert gaps(report.coverage for report in reports) == ([], [])
     reached = {v.property.name for r in reports for v in r.verdicts if v.status is Status.HOLDS}
     wanted = {p.name for r in reports for p in r.system.properties if p.form is Form.SOMETIMES}
     assert wanted - reached == set(but)

@@ -1,15 +1,16 @@
-"""`trystate diagram`: the committed pictures of every system, table and finding, written anew or compared."""
+"""`trystate diagram`: the pictures of what is named; without names the committed ones, written anew or compared."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trystate import diagrams
+from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.errors import UsageError
-from trystate.model.language import System
+from trystate.model.language import DecisionTable, System
 
 from .. import registry
 from ..deciding import decide, showcase
@@ -18,15 +19,19 @@ from ..progress import Reporter
 
 COMMITTED = Path("diagrams/generated")
 ELSEWHERE = Path("trystate-diagrams")
+Named = tuple[Iterable[type[System]], Mapping[str, DecisionTable], Iterable[Finding]]
 
 
 def diagram(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
-    out = args.out or (COMMITTED if COMMITTED.is_dir() else ELSEWHERE)
+    if args.names and args.check:
+        raise UsageError("--check compares all committed pictures: leave it out, or the names")
+    out = args.out or (COMMITTED if COMMITTED.is_dir() and not args.names else ELSEWHERE)
     reporter = Reporter()
-    runs = list(_runs(reporter))
+    classes, tables, findings = _named(args.names) if args.names else _all()
+    runs = list(_runs(findings, reporter))
     with reporter.doing("drawing"):
-        systems, tables, graphs = list(_systems()), registry.titled_tables(), registry.GRAPHS
+        systems, graphs = list(_systems(classes)), () if args.names else registry.GRAPHS
         if args.check:
             wrong = diagrams.stale(out, systems, tables, runs, graphs)
         else:
@@ -43,18 +48,39 @@ def diagram(args: argparse.Namespace) -> int:
     return Exit.FAILED if wrong else Exit.OK
 
 
-def _systems() -> Iterator[System]:
+def _all() -> Named:
+    return registry.SYSTEMS.values(), registry.titled_tables(), registry.findings().values()
+
+
+def _named(names: Sequence[str]) -> Named:
+    """What is called so: a decision table, a finding, a system, one of its machines, or module:Class."""
+    classes: list[type[System]] = []
+    tables: dict[str, DecisionTable] = {}
+    findings: list[Finding] = []
+    known = {label: f for f in registry.findings().values() for label in (f.name, f.number)}
+    for name in names:
+        mine = {title: t for title, t in registry.titled_tables().items() if title.partition(",")[0] == name}
+        if mine:
+            tables |= mine
+        elif name in known:
+            findings.append(known[name])
+        else:
+            classes.append(registry.system_named(name, "picture", [*registry.table_names(), *known]))
+    return dict.fromkeys(classes), tables, findings
+
+
+def _systems(classes: Iterable[type[System]]) -> Iterator[System]:
     """Each system in each edition, with every fault, so that a chart leaves nothing out."""
-    for cls in registry.SYSTEMS.values():
+    for cls in classes:
         for edition in registry.edition_names(cls) or (None,):
             yield cls(edition=edition, faults=registry.fault_bounds(cls))
 
 
-def _runs(reporter: Reporter) -> Iterator[diagrams.Run]:
+def _runs(findings: Iterable[Finding], reporter: Reporter) -> Iterator[diagrams.Run]:
     """The model's counterexample of each finding that the plan shows; each is found once."""
     plan = registry.plan()
     found: dict[tuple[int, str], tuple[System, Verdict]] = {}
-    for finding in registry.findings().values():
+    for finding in findings:
         shown = showcase(finding, plan)
         if shown is None:
             reporter.done(f"{finding.number} {finding.name}: no run of the plan shows it, so it is not drawn")

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from trystate.diagrams import decision_table_markdown, transitions_markdown
 from trystate.diagrams.moves import guard_parts
-from trystate.model.errors import UsageError
 from trystate.model.language import DecisionTable, System
 
 from .. import registry
@@ -32,13 +31,7 @@ def table(args: argparse.Namespace) -> int:
     if found is not None:
         text, drawn = decision_table_markdown(found), _decisions(found)
     else:
-        known = [
-            *dict.fromkeys(name for tables in registry.TABLES.values() for name in tables),
-            *registry.SYSTEMS,
-        ]
-        if args.name not in registry.SYSTEMS:
-            raise UsageError(registry.unknown("table", args.name, known))
-        cls = registry.SYSTEMS[args.name]
+        cls = registry.system_named(args.name, "table", registry.table_names())
         system = cls(edition=edition(cls, args.edition), faults=registry.fault_bounds(cls))
         text, drawn = transitions_markdown(system), _transitions(system)
     if console.is_terminal:

@@ -1,41 +1,62 @@
-"""`trystate verify`: check the plan, or what is asked for, and compare the model with the real torch."""
+"""`trystate verify`: check a plan of systems, or what is asked for, and compare the models with the real torch.
+
+Theory of operation. The command makes a list of tasks: a run to check, or a comparison to make. `processes.Processes`
+does them, the longest first; each gives a value of `report.results`, and the report has them in the order of the plan.
+A task writes the counterexamples of its run itself. When the command is interrupted (Ctrl-C, SIGTERM) the report has
+the tasks that are done, and names the others; the exit code is not 0.
+"""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+from trystate.diagrams import sequence_text
+from trystate.diagrams.rendering import renderer_name
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.expectations import Judgement, Run, adopt, judge, judge_adopted
 from trystate.model.checker.kernel import Limits
-from trystate.model.checker.verdicts import Verdict
+from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.errors import LimitReached, UnavailableError, UsageError
 from trystate.model.language import System
 from trystate.property_tests.adapters.versions import prepare_for_torch, torch_problem
 from trystate.property_tests.harness.checks import Check
 
-from .. import registry
+from .. import plans, registry
 from ..choosing import build, chosen
 from ..machine import machine_limits
+from ..processes import Processes
 from ..progress import Reporter
-from ..report.files import write_report
-from ..report.results import Checked, Conformed, Results, coverage_gaps
+from ..report.files import Places, draw, folder
+from ..report.json import trace
+from ..report.results import Answer, Checked, Compared, Known, Results, coverage_gaps
 from ..report.summary import print_results
 
 Judge = Callable[[Verdict, Run], Judgement]
 CONFORMANCE = "conformance with torch"
+COMPARISON_COST = 400_000  # states that are checked in the time of a comparison, roughly
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A run to check, and how its verdicts are judged. The system is built when its turn comes."""
+class Task:
+    """A run to check, or a comparison to make. `cost` is compared with those of other tasks."""
 
-    run: Run
-    build: Callable[[], System]
-    judge: Judge
+    name: str
+    cost: int
+    do: Callable[[], Checked | Compared]
+
+    def __call__(self) -> Checked | Compared:
+        return self.do()
+
+
+class Terminated(BaseException):
+    """SIGTERM has come."""
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -43,30 +64,118 @@ def verify(args: argparse.Namespace) -> int:
     if args.engine not in ("auto", *ENGINES):
         raise UsageError(registry.unknown("engine", args.engine, ("auto", *ENGINES)))
     started = time.perf_counter()
-    planned = not args.systems and not chosen(args)
-    jobs = [Job(run, run.build, judge) for run in registry.plan()] if planned else list(_asked_for(args))
+    asked = bool(args.systems or chosen(args))
+    if asked and args.all:
+        raise UsageError("--all is the whole plan: leave it out, or the system and the options that choose one")
+    places = Places(args.report, args.json, args.junit)
     reporter = Reporter()
-    results = Results()
-    for number, job in enumerate(jobs, 1):
-        results.checked.append(_checked(job, f"{number}/{len(jobs)}", args, reporter))
-    if planned:
+    tasks = [*_asked_for(args, reporter)] if asked else [*_planned(args, reporter)]
+    places.prepare()
+    done, interrupted = _carry_out(tasks, args.jobs, reporter)
+    found = [done[number] for number in sorted(done)]
+    results = Results(
+        checked=[one for one in found if isinstance(one, Checked)],
+        compared=[one for one in found if isinstance(one, Compared)],
+        interrupted=interrupted,
+        left=[task.name for number, task in enumerate(tasks) if number not in done],
+    )
+    if args.all and not interrupted:
         results.gaps = coverage_gaps(results.checked)
-        results.conformed = list(conformance(reporter))
     results.seconds = time.perf_counter() - started
-    with reporter.doing(f"writing the report to {args.report}"):
-        problem = write_report(results, args.report, json_file=args.json, junit_file=args.junit)
-    print_results(results, args.report, problem)
+    places.write(results)
+    print_results(results, args.report, asked=asked, problem=_pictures_problem(results))
     return results.exit
 
 
-def _asked_for(args: argparse.Namespace) -> Iterator[Job]:
+def _carry_out(tasks: Sequence[Task], jobs: int, reporter: Reporter) -> tuple[dict[int, Any], str]:
+    """What was done, by the numbers of the tasks, and the name of the signal that ended it, or ""."""
+    done: dict[int, Any] = {}
+    order = sorted(range(len(tasks)), key=lambda number: -tasks[number].cost)
+    names, costs = [task.name for task in tasks], [task.cost for task in tasks]
+    try:
+        with _terminated(), Processes(tasks, jobs) as processes, reporter.counting(names, costs) as count:
+            for number, result in processes.results(order):
+                done[number] = result
+                count(number)
+    except KeyboardInterrupt:
+        return done, "SIGINT"
+    except Terminated:
+        return done, "SIGTERM"
+    return done, ""
+
+
+@contextmanager
+def _terminated() -> Iterator[None]:
+    """SIGTERM raises `Terminated`, where signals can be handled: in the main thread."""
+
+    def terminate(number: int, frame: object) -> None:
+        raise Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, terminate)
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _pictures_problem(results: Results) -> str:
+    if not any(a.files for c in results.checked for a in c.answers):
+        return ""
+    try:
+        renderer_name()
+    except UnavailableError as error:
+        return str(error)
+    return ""
+
+
+# ---- the tasks
+
+
+def _planned(args: argparse.Namespace, reporter: Reporter) -> Iterator[Task]:
+    """The runs and comparisons of the whole plan, or of the small one."""
+    runs = registry.plan() if args.all else plans.small(registry.plan())
+    for number, run in enumerate(runs, 1):
+        search = Search(number, run, run.build, judge, args, reporter, pictures=args.all)
+        yield Task(run.label, plans.cost(run), search)
+    if args.all:
+        for one in refinement_checks():
+            yield Task(one.name, COMPARISON_COST, partial(_compared, one, False, reporter))
+    problem = torch_problem()
+    if problem is not None:
+        yield Task(CONFORMANCE, 0, partial(Compared, CONFORMANCE, skipped=problem))
+        return
+    for one in conformance_checks():
+        yield Task(one.name, COMPARISON_COST, partial(_compared, one, not args.all, reporter))
+
+
+def _asked_for(args: argparse.Namespace, reporter: Reporter) -> Iterator[Task]:
     names = args.systems or [next(iter(registry.SYSTEMS))]
-    for system in [build(registry.system_class(name), args) for name in names]:
-        planned = next((run for run in registry.plan() if _describes(run, system)), None)
-        if planned is not None:
-            yield Job(planned, partial(_given, system), judge)
-        else:
-            yield Job(adopt(system, registry.plan()), partial(_given, system), judge_adopted)
+    for number, name in enumerate(names, 1):
+        system = build(registry.system_class(name), args)
+        run = next((run for run in registry.plan() if _describes(run, system)), None)
+        judged: Judge = judge
+        if run is None:
+            run, judged = adopt(system, registry.plan()), judge_adopted
+        run = _expecting(run, system, args.expect)
+        yield Task(system.label, 1, Search(number, run, partial(_given, system), judged, args, reporter))
+
+
+def _expecting(run: Run, system: System, expected: Sequence[str]) -> Run:
+    """The run, with the violations that --expect declares.
+
+    Raises:
+        UsageError: the system has no such property.
+    """
+    known = [p.name for p in system.properties]
+    given = dict(text.partition("=")[::2] for text in expected)
+    for name in given:
+        if name not in known:
+            raise UsageError(f"--expect {name}: {registry.unknown('property', name, known)}")
+    return run.expecting({name: (why or "declared with --expect",) for name, why in given.items()})
 
 
 def _describes(run: Run, system: System) -> bool:
@@ -81,48 +190,71 @@ def _given(system: System) -> System:
     return system
 
 
-def _checked(job: Job, place: str, args: argparse.Namespace, reporter: Reporter) -> Checked:
-    system = job.build()
-    with reporter.doing(f"checking {place} {system.label}"):
-        report = check(system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), report=reporter.search)
-    done = Checked(job.run, report, tuple((v, job.judge(v, job.run)) for v in report.verdicts))
-    seen = report.exploration
-    reporter.done(f"checked {place} {system.label}: {seen.distinct:,} states, {seen.seconds:.1f} s; {done.summary()}")
-    return done
-
-
 def limits(args: argparse.Namespace) -> Limits:
-    """Where a search stops, from the options."""
-    memory_bytes = args.max_memory << 20 if args.max_memory else machine_limits().memory_bytes
+    """Where a search stops, from the options: the processes share the memory."""
+    memory_bytes = args.max_memory << 20 if args.max_memory else machine_limits().memory_bytes // args.jobs
     return Limits(args.max_states, memory_bytes, args.max_seconds)
 
 
-def conformance(reporter: Reporter) -> Iterator[Conformed]:
-    """Compare the finer models with the coarser, and all with the torch that is installed and with our stores.
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A run to check, as a task. `pictures`: known violations are drawn too; the others always are."""
 
-    A torch that is missing is said, not failed.
-    """
-    yield from _compared(refinement_checks(), reporter)
-    problem = torch_problem()
-    if problem is not None:
-        yield Conformed(CONFORMANCE, skipped=problem)
-        return
-    yield from _compared(conformance_checks(), reporter)
+    number: int  # in the report
+    run: Run
+    build: Callable[[], System]
+    judge: Judge
+    args: argparse.Namespace
+    reporter: Reporter
+    pictures: bool = True
+
+    def __call__(self) -> Checked:
+        args, system = self.args, self.build()
+        report = check(
+            system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), report=self.reporter.search
+        )
+        seen = report.exploration
+        return Checked(
+            number=self.number, label=system.label, system=system.name, edition=self._edition,
+            sizes=dict(system.sizes), faults=dict(sorted(system.faults.items())), max_faults=system.max_faults,
+            engine=seen.engine, choice=report.choice, states=seen.distinct, edges=seen.edges, depth=seen.depth,
+            seconds=seen.seconds, bytes_per_state=seen.bytes_per_state, complete=seen.complete, stopped=seen.stopped,
+            answers=tuple(self._answer(system, verdict) for verdict in report.verdicts), coverage=report.coverage,
+        )  # fmt: skip
+
+    @property
+    def _edition(self) -> str:
+        return self.run.edition.name if self.run.edition is not None else ""
+
+    def _answer(self, system: System, verdict: Verdict) -> Answer:
+        prop, shown, judgement = verdict.property, verdict.run, self.judge(verdict, self.run)
+        found = Answer(
+            prop.name, prop.form.value, prop.doc, verdict.status, judgement,
+            known=tuple(map(known, self.run.findings.get(prop.name, ()))), reason=verdict.reason,
+            steps=len(shown.path.steps) if shown is not None else None,
+        )  # fmt: skip
+        if shown is None or verdict.status is not Status.VIOLATED:
+            return found
+        below, title = folder(self.number, system.name, self._edition), f"{prop.name}: {prop.doc}"
+        pictures = self.pictures or not judgement.is_expected
+        files = draw(self.args.report, below, prop.name, title, system, shown, pictures=pictures)
+        return found.shown(trace(system, shown), sequence_text(system, shown), files)
 
 
-def _compared(checks: Iterable[Check], reporter: Reporter) -> Iterator[Conformed]:
-    for one in checks:
-        with reporter.doing(f"comparing: {one.name}"):
-            try:
-                outcome = one.run(reporter.detail)
-            except UnavailableError as error:
-                yield Conformed(one.name, skipped=str(error))
-                continue
-            except (LimitReached, MemoryError) as error:
-                yield Conformed(one.name, stopped=str(error) or "no more memory")
-                continue
-        reporter.done(f"compared: {one.name}: {outcome.compared:,} {outcome.unit}, {len(outcome.disagreements)} differ")
-        yield Conformed(one.name, outcome)
+def known(label: str) -> Known:
+    """A finding by its name; other words are those of an `--expect`."""
+    finding = registry.findings().get(label)
+    return Known(finding.number, finding.name) if finding is not None else Known(label)
+
+
+def _compared(one: Check, sample: bool, reporter: Reporter) -> Compared:
+    try:
+        outcome = one.run(reporter.detail, sample=sample)
+    except UnavailableError as error:
+        return Compared(one.name, skipped=str(error))
+    except (LimitReached, MemoryError) as error:
+        return Compared(one.name, stopped=str(error) or "no more memory")
+    return Compared(one.name, outcome)
 
 
 def refinement_checks() -> tuple[Check, ...]:

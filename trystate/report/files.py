@@ -1,62 +1,77 @@
 """The report directory: report.json, report.md, and the counterexamples, a folder for each run.
 
-Rule: what an earlier report wrote is removed before a new one is written, and nothing else is.
+Rule: every place is tried before the search, with the remedy if it cannot be written. What an earlier report wrote is
+removed then, and nothing else is.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from trystate.diagrams import render, sequence_dot, sequence_mermaid, sequence_text
 from trystate.diagrams.style import slug
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.errors import UnavailableError, UsageError
+from trystate.model.language import System
 
 from ..exits import TRACEBACK
 from .itf import itf_trace
-from .json import counterexample, results_json
+from .json import results_json
 from .junit import results_junit
 from .markdown import results_markdown
-from .results import Checked, Results
+from .results import Results
 
 JSON, MARKDOWN = "report.json", "report.md"
 
 
-def write_report(results: Results, out: Path, *, json_file: Path | None, junit_file: Path | None) -> str:
-    """Write everything; returns why there are no pictures, if there are none.
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a report is written: a directory, and more files if they are asked for."""
 
-    Raises:
-        UsageError: a file or folder cannot be written.
-    """
+    out: Path
+    json: Path | None = None
+    junit: Path | None = None
+
+    def prepare(self) -> None:
+        """Make the directory, remove the report that is there, and try every place.
+
+        Raises:
+            UsageError: a file or folder cannot be written.
+        """
+        with _refused():
+            self.out.mkdir(parents=True, exist_ok=True)
+            for path in (self.out / JSON, self.out / MARKDOWN, self.json, self.junit):
+                if path is not None:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.open("a").close()
+            _remove_earlier(self.out)
+
+    def write(self, results: Results) -> None:
+        """Write everything but the counterexamples, which `draw` has written.
+
+        Raises:
+            UsageError: a file or folder cannot be written.
+        """
+        text = json.dumps(results_json(results), indent=1, ensure_ascii=False) + "\n"
+        with _refused():
+            for path in (self.out / JSON, self.json):
+                _put(path, text)
+            _put(self.out / MARKDOWN, results_markdown(results))
+            _put(self.junit, results_junit(results))
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
     try:
-        return _write(results, out, json_file, junit_file)
+        yield
     except OSError as error:
         raise UsageError(
             f"cannot write the report: {error}; choose another place with --out, --json or --junit"
         ) from error
-
-
-def _write(results: Results, out: Path, json_file: Path | None, junit_file: Path | None) -> str:
-    out.mkdir(parents=True, exist_ok=True)
-    _remove_earlier(out)
-    files: dict[tuple[int, str], list[str]] = {}
-    problem = ""
-    for number, checked in enumerate(results.checked, 1):
-        for verdict, _ in checked.judged:
-            run = counterexample(verdict)
-            if run is not None:
-                name = verdict.property.name
-                title = f"{name}: {verdict.property.doc}"
-                paths, why = _draw(out / _folder(number, checked), name, title, checked, run)
-                files[number, name] = [str(path.relative_to(out)) for path in paths]
-                problem = problem or why
-    text = json.dumps(results_json(results, files), indent=1, ensure_ascii=False) + "\n"
-    for path in (out / JSON, json_file):
-        _put(path, text)
-    _put(out / MARKDOWN, results_markdown(results, files))
-    _put(junit_file, results_junit(results))
-    return problem
 
 
 def _put(path: Path | None, text: str) -> None:
@@ -65,28 +80,37 @@ def _put(path: Path | None, text: str) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def _folder(number: int, checked: Checked) -> str:
-    names = [checked.report.system.name, checked.edition]
-    return "-".join([f"{number:02}", *(slug(name) for name in names if name)])
+def folder(number: int, system: str, edition: str) -> str:
+    """The folder of a run's counterexamples, below the report's."""
+    return "-".join([f"{number:02}", *(slug(name) for name in (system, edition) if name)])
 
 
-def _draw(folder: Path, name: str, title: str, checked: Checked, run: Counterexample) -> tuple[list[Path], str]:
-    system = checked.report.system
-    dot = sequence_dot(system, run, title)
-    texts = {
-        ".dot": dot,
-        ".itf.json": json.dumps(itf_trace(system, run, title), indent=1, ensure_ascii=False) + "\n",
-        ".mmd": sequence_mermaid(system, run),
-        ".txt": f"{title}\n\n{sequence_text(system, run)}",
-    }
-    paths = [folder / f"{name}{ending}" for ending in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        _put(path, text)
-    try:
-        render(dot, folder / f"{name}.svg")
-    except UnavailableError as error:
-        return paths, str(error)
-    return sorted([*paths, folder / f"{name}.svg"]), ""
+def draw(
+    out: Path, below: str, name: str, title: str, system: System, run: Counterexample, *, pictures: bool = True
+) -> list[str]:
+    """Write a counterexample in every form, or only as text; returns the files, relative to `out`.
+
+    Without Graphviz there is no picture: see `problem`.
+
+    Raises:
+        UsageError: a file or folder cannot be written.
+    """
+    texts = {".txt": f"{title}\n\n{sequence_text(system, run)}"}
+    if pictures:
+        dot = sequence_dot(system, run, title)
+        texts[".dot"], texts[".mmd"] = dot, sequence_mermaid(system, run)
+        texts[".itf.json"] = json.dumps(itf_trace(system, run, title), indent=1, ensure_ascii=False) + "\n"
+    paths = [out / below / f"{name}{ending}" for ending in texts]
+    with _refused():
+        for path, text in zip(paths, texts.values(), strict=True):
+            _put(path, text)
+        if pictures:
+            try:
+                render(dot, out / below / f"{name}.svg")
+                paths.append(out / below / f"{name}.svg")
+            except UnavailableError:
+                pass
+    return sorted(str(path.relative_to(out)) for path in paths)
 
 
 def _remove_earlier(out: Path) -> None:

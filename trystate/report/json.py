@@ -3,44 +3,44 @@
 trystate      version of this package
 exit          the exit code; `summary` is the whole in one line
 seconds       how long everything took
+interrupted   the signal that ended it before it was done, or ""; left[] names what was not done
 runs[]        number, label, system, edition, sizes {name: n}, faults {name: times}, max_faults (of all
               together, or null), engine, choice (why it), states, edges, depth, seconds, bytes_per_state, complete,
               stopped (which limit, if one),
-              properties[]: name, form, doc, status (holds, violated, not decided), judgement (as declared,
-                undeclared violation, declared finding not found, not decided), findings [number], reason,
-                counterexample (of a violation with a run, else null): loop (the step after which it repeats
+              properties[]: name, form, doc, status (holds, violated, not decided), judgement (holds; violated;
+                violated, known; not reachable at this size; known violation not found; not decided), findings [number],
+                reason, counterexample (of a violation with a run, else null): loop (the step after which it repeats
                 for ever, or null), initial {cell: value}, steps[]: number, label, kind, doc,
                 changes [{cell, old, new}]; files [path below the report directory]
 gaps[]        system, edition, never_fired [transition], unreached [[transition, move]]
-conformance[] name, compared, unit, disagreements [text], seconds; or name, skipped (why);
+conformance[] name, compared, of (how many there are, if a sample was compared), unit, disagreements [text],
+              seconds; or name, skipped (why);
               or name, stopped (which limit)
 files[]       everything that was written, relative to the report directory
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import trystate
-from trystate.diagrams.runs import tell
-from trystate.model.checker.expectations import Judgement
-from trystate.model.checker.verdicts import Counterexample, Status, Verdict
+from trystate.model.checker.story import tell
+from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import System
 
-from .results import Checked, Conformed, Results
-
-Files = Mapping[tuple[int, str], list[str]]  # (number of the run, property) -> paths
+from .results import Answer, Checked, Compared, Results
 
 
-def results_json(results: Results, files: Files) -> dict[str, Any]:
+def results_json(results: Results) -> dict[str, Any]:
     """The object that the module's docstring describes."""
     return {
         "trystate": trystate.__version__,
         "exit": int(results.exit),
         "summary": results.verdict(),
         "seconds": round(results.seconds, 3),
-        "runs": [_run(n, c, files) for n, c in enumerate(results.checked, 1)],
+        "interrupted": results.interrupted,
+        "left": list(results.left),
+        "runs": [_run(c) for c in results.checked],
         "gaps": [
             {
                 "system": g.system,
@@ -50,54 +50,48 @@ def results_json(results: Results, files: Files) -> dict[str, Any]:
             }
             for g in results.gaps
         ],
-        "conformance": [_conformed(c) for c in results.conformed],
-        "files": sorted(path for paths in files.values() for path in paths),
+        "conformance": [_compared(c) for c in results.compared],
+        "files": sorted(path for c in results.checked for a in c.answers for path in a.files),
     }
 
 
-def _run(number: int, c: Checked, files: Files) -> dict[str, Any]:
-    system, seen = c.report.system, c.report.exploration
+def _run(c: Checked) -> dict[str, Any]:
     return {
-        "number": number,
+        "number": c.number,
         "label": c.label,
-        "system": system.name,
+        "system": c.system,
         "edition": c.edition,
-        "sizes": dict(system.sizes),
-        "faults": dict(sorted(system.faults.items())),
-        "max_faults": system.max_faults,
-        "engine": seen.engine,
-        "choice": c.report.choice,
-        "states": seen.distinct,
-        "edges": seen.edges,
-        "depth": seen.depth,
-        "seconds": round(seen.seconds, 3),
-        "bytes_per_state": round(seen.bytes_per_state, 1),
-        "complete": seen.complete,
-        "stopped": seen.stopped,
-        "properties": [_property(c, v, j, files.get((number, v.property.name), [])) for v, j in c.judged],
+        "sizes": dict(c.sizes),
+        "faults": dict(c.faults),
+        "max_faults": c.max_faults,
+        "engine": c.engine,
+        "choice": c.choice,
+        "states": c.states,
+        "edges": c.edges,
+        "depth": c.depth,
+        "seconds": round(c.seconds, 3),
+        "bytes_per_state": round(c.bytes_per_state, 1),
+        "complete": c.complete,
+        "stopped": c.stopped,
+        "properties": [_property(a) for a in c.answers],
     }
 
 
-def _property(c: Checked, verdict: Verdict, judgement: Judgement, files: list[str]) -> dict[str, Any]:
-    run = counterexample(verdict)
+def _property(answer: Answer) -> dict[str, Any]:
     return {
-        "name": verdict.property.name,
-        "form": verdict.property.form.value,
-        "doc": verdict.property.doc,
-        "status": verdict.status.value,
-        "judgement": judgement.value,
-        "findings": c.explanations(verdict),
-        "reason": verdict.reason,
-        "counterexample": None if run is None else _steps(c.report.system, run, files),
+        "name": answer.name,
+        "form": answer.form,
+        "doc": answer.doc,
+        "status": answer.status.value,
+        "judgement": answer.judgement.value,
+        "findings": [known.number for known in answer.known],
+        "reason": answer.reason,
+        "counterexample": None if answer.trace is None else {**answer.trace, "files": list(answer.files)},
     }
 
 
-def counterexample(verdict: Verdict) -> Counterexample | None:
-    """The run of a violation; the witness of a `sometimes` is none."""
-    return verdict.run if verdict.status is Status.VIOLATED else None
-
-
-def _steps(system: System, run: Counterexample, files: list[str]) -> dict[str, Any]:
+def trace(system: System, run: Counterexample) -> dict[str, Any]:
+    """A counterexample as the report has it, but for its files."""
     story = tell(system, run, budget=True)
     return {
         "loop": run.loop,
@@ -112,16 +106,16 @@ def _steps(system: System, run: Counterexample, files: list[str]) -> dict[str, A
             }
             for step in story.steps
         ],
-        "files": files,
     }
 
 
-def _conformed(c: Conformed) -> dict[str, Any]:
+def _compared(c: Compared) -> dict[str, Any]:
     if c.outcome is None:
         return {"name": c.name, "stopped": c.stopped} if c.stopped else {"name": c.name, "skipped": c.skipped}
     return {
         "name": c.name,
         "compared": c.outcome.compared,
+        "of": c.outcome.of if c.outcome.of != c.outcome.compared else None,
         "unit": c.outcome.unit,
         "disagreements": list(c.disagreements),
         "seconds": round(c.outcome.seconds, 3),

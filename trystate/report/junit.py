@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as xml
 
-from trystate.diagrams import sequence_text
 from trystate.model.checker.expectations import Judgement
 
-from .json import counterexample
-from .results import Checked, Conformed, Gap, Results
-from .summary import explain
+from .results import Checked, Compared, Gap, Results
 
 
 def results_junit(results: Results) -> str:
@@ -24,10 +21,14 @@ def results_junit(results: Results) -> str:
         suite = xml.SubElement(root, "testsuite", name="coverage")
         for gap in results.gaps:
             _gap(suite, gap)
-    if results.conformed:
+    if results.compared:
         suite = xml.SubElement(root, "testsuite", name="conformance")
-        for conformed in results.conformed:
-            _conformed(suite, conformed)
+        for compared in results.compared:
+            _compared(suite, compared)
+    if results.left:
+        suite = xml.SubElement(root, "testsuite", name="not done")
+        for name in results.left:
+            xml.SubElement(_case(suite, "not done", name), "error", message=f"ended by {results.interrupted}")
     for suite in root:
         suite.set("tests", str(len(suite)))
         for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
@@ -41,16 +42,14 @@ def _case(suite: xml.Element, classname: str, name: str, seconds: float = 0.0) -
 
 
 def _run(root: xml.Element, checked: Checked) -> None:
-    seconds = checked.report.exploration.seconds
-    suite = xml.SubElement(root, "testsuite", name=checked.label, time=f"{seconds:.3f}")
-    for verdict, judgement in checked.judged:
-        case = _case(suite, checked.label, verdict.property.name)
-        if judgement is Judgement.AS_DECLARED:
+    suite = xml.SubElement(root, "testsuite", name=checked.label, time=f"{checked.seconds:.3f}")
+    for answer in checked.answers:
+        case = _case(suite, checked.label, answer.name)
+        if answer.judgement.is_expected:
             continue
-        tag = "error" if judgement is Judgement.NOT_DECIDED else "failure"
-        found = xml.SubElement(case, tag, message=explain(checked, verdict, judgement), type=judgement.value)
-        run = counterexample(verdict)
-        found.text = sequence_text(checked.report.system, run) if run is not None else None
+        tag = "error" if answer.judgement is Judgement.NOT_DECIDED else "failure"
+        found = xml.SubElement(case, tag, message=answer.verdict, type=answer.judgement.value)
+        found.text = answer.text or None
 
 
 def _gap(suite: xml.Element, gap: Gap) -> None:
@@ -59,13 +58,13 @@ def _gap(suite: xml.Element, gap: Gap) -> None:
     xml.SubElement(case, "failure", message=f"{len(lines)} gaps", type="coverage gap").text = "\n".join(lines)
 
 
-def _conformed(suite: xml.Element, conformed: Conformed) -> None:
-    outcome = conformed.outcome
-    case = _case(suite, "conformance", conformed.name, outcome.seconds if outcome is not None else 0.0)
-    if conformed.stopped:
-        xml.SubElement(case, "error", message=conformed.stopped, type="not decided")
+def _compared(suite: xml.Element, compared: Compared) -> None:
+    outcome = compared.outcome
+    case = _case(suite, "conformance", compared.name, outcome.seconds if outcome is not None else 0.0)
+    if compared.stopped:
+        xml.SubElement(case, "error", message=compared.stopped, type="not decided")
     elif outcome is None:
-        xml.SubElement(case, "skipped", message=conformed.skipped)
-    elif conformed.disagreements:
-        message = f"{len(conformed.disagreements)} disagreements in {outcome.compared} {outcome.unit}"
-        xml.SubElement(case, "failure", message=message, type="disagreement").text = "\n".join(conformed.disagreements)
+        xml.SubElement(case, "skipped", message=compared.skipped)
+    elif compared.disagreements:
+        message = f"{len(compared.disagreements)} disagreements in {outcome.amount}"
+        xml.SubElement(case, "failure", message=message, type="disagreement").text = "\n".join(compared.disagreements)

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 from trystate.diagrams.markdown import prose
 
-from .json import Files
-from .results import Checked, Conformed, Results
+from .results import Checked, Compared, Results
 from .summary import problem_lines
 
 
-def results_markdown(results: Results, files: Files) -> str:
+def results_markdown(results: Results) -> str:
     """The whole page."""
     parts = [f"# trystate verify\n\n{prose(results.verdict())}.\n"]
     problems = problem_lines(results)
     if problems:
-        parts.append("## Not as declared\n\n" + "".join(f"- {prose(line)}\n" for line in problems))
-    parts.append("## Runs\n\n" + _table(("#", "system", "engine", "states", "verdicts"), _runs(results.checked)))
-    shown = [_counterexamples(n, c, files) for n, c in enumerate(results.checked, 1)]
+        parts.append("## Not as expected\n\n" + "".join(f"- {prose(line)}\n" for line in problems))
+    if results.left:
+        parts.append("## Not done\n\n" + "".join(f"- {prose(name)}\n" for name in results.left))
+    rows = ([str(c.number), prose(c.label), c.engine, f"{c.states:,}", prose(c.summary())] for c in results.checked)
+    parts.append("## Runs\n\n" + _table(("#", "system", "engine", "states", "verdicts"), rows))
+    shown = [_counterexamples(c) for c in results.checked]
     if any(shown):
         parts.append("## Counterexamples\n\n" + "\n".join(text for text in shown if text))
-    if results.conformed:
-        parts.append(
-            "## Conformance\n\n" + _table(("check", "compared", "disagreements"), map(_conformed, results.conformed))
-        )
+    if results.compared:
+        compared = map(_compared, results.compared)
+        parts.append("## Conformance\n\n" + _table(("check", "compared", "disagreements"), compared))
     return "\n".join(parts)
 
 
@@ -34,25 +35,18 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def _runs(checked: list[Checked]) -> Iterator[list[str]]:
-    for number, c in enumerate(checked, 1):
-        seen = c.report.exploration
-        yield [str(number), prose(c.label), seen.engine, f"{seen.distinct:,}", prose(c.summary())]
-
-
-def _counterexamples(number: int, c: Checked, files: Files) -> str:
+def _counterexamples(c: Checked) -> str:
     lines = []
-    for verdict, judgement in c.judged:
-        paths = files.get((number, verdict.property.name), [])
-        if paths:
-            why = ", ".join(c.explanations(verdict)) or judgement.value
-            links = ", ".join(f"[{''.join(PurePosixPath(p).suffixes)}]({p})" for p in paths)
-            lines.append(f"- `{verdict.property.name}` ({why}): {prose(verdict.property.doc)} {links}\n")
-    return f"### {number}. {prose(c.label)}\n\n{''.join(lines)}" if lines else ""
+    for answer in c.answers:
+        if answer.files:
+            why = ", ".join(map(str, answer.known)) or answer.judgement.value
+            links = ", ".join(f"[{''.join(PurePosixPath(p).suffixes)}]({p})" for p in answer.files)
+            lines.append(f"- `{answer.name}` ({why}): {prose(answer.doc)} {links}\n")
+    return f"### {c.number}. {prose(c.label)}\n\n{''.join(lines)}" if lines else ""
 
 
-def _conformed(c: Conformed) -> list[str]:
+def _compared(c: Compared) -> list[str]:
     if c.outcome is None:
         return [prose(c.name), "nothing", prose(c.nothing_because)]
     found = "; ".join(c.disagreements) or "none"
-    return [prose(c.name), f"{c.outcome.compared:,} {c.outcome.unit}", prose(found)]
+    return [prose(c.name), c.outcome.amount, prose(found)]

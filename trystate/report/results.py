@@ -1,79 +1,143 @@
-"""What `trystate verify` found, before anybody prints it. Rule: the exit code follows from this alone."""
+"""What `trystate verify` found, as plain values, which a process can send; every form of the report is made from them.
+
+Rule: the exit code follows from this alone.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from trystate.model.checker.expectations import Judgement, Run, gaps
-from trystate.model.checker.verdicts import Report, Status, Verdict
+from trystate.model.checker.expectations import Judgement, gaps
+from trystate.model.checker.verdicts import Coverage, Status
 from trystate.property_tests.harness.checks import Outcome
 
-from .. import registry
 from ..exits import Exit
 
-Judged = tuple[Verdict, Judgement]
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A known defect: `number` and `name` of a finding, or the words of an `expect=`."""
+
+    number: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.name}".strip()
+
+    @property
+    def short(self) -> str:
+        """`R3`, or `expected` for the words of an `expect=`."""
+        return self.number if self.name else "expected"
+
+    @property
+    def remark(self) -> str:
+        """`known as R3 fast-exit: trystate replay R3`."""
+        return f"known as {self}: trystate replay {self.number}" if self.name else f"expected: {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The verdict on one property of one run.
+
+    `steps` counts the steps of its counterexample, or of the witness of a `sometimes`; None if there is none. `trace`
+    (as in report.json) and `text` tell a counterexample; `files` show it: relative to the report's folder.
+    """
+
+    name: str
+    form: str
+    doc: str
+    status: Status
+    judgement: Judgement
+    known: tuple[Known, ...] = ()
+    reason: str = ""
+    steps: int | None = None
+    trace: Mapping[str, Any] | None = None
+    text: str = ""
+    files: tuple[str, ...] = ()
+
+    def shown(self, trace: Mapping[str, Any], text: str, files: Iterable[str]) -> Answer:
+        """The answer with what shows it."""
+        return replace(self, trace=trace, text=text, files=tuple(files))
+
+    @property
+    def verdict(self) -> str:
+        """The answer in words: `violated, known as R3 fast-exit: trystate replay R3`."""
+        remarks = ", ".join(known.remark for known in self.known)
+        match self.judgement:
+            case Judgement.KNOWN:
+                return f"violated, {remarks}"
+            case Judgement.MISSING:
+                return f"{self.judgement.value}: holds, but is expected to be {remarks or 'not reachable at this size'}"
+            case Judgement.NOT_DECIDED:
+                return f"not decided: {self.reason}"
+            case Judgement.NEW:
+                return f"violated: {self.told}"
+            case _:
+                return str(self.judgement.value)
+
+    @property
+    def told(self) -> str:
+        """What the property says, and what shows that it does not hold."""
+        if self.steps is None:
+            return f"never reached: {self.doc}"
+        return f"{self.doc} (the counterexample has {plural(self.steps, 'step')})"
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One run, and each of its verdicts beside what was declared."""
+    """One run, and the verdict on each of its properties."""
 
-    run: Run
-    report: Report
-    judged: tuple[Judged, ...]
+    number: int  # in the report
+    label: str
+    system: str
+    edition: str
+    sizes: Mapping[str, int]
+    faults: Mapping[str, int]
+    max_faults: int | None
+    engine: str
+    choice: str
+    states: int
+    edges: int
+    depth: int
+    seconds: float
+    bytes_per_state: float
+    complete: bool
+    stopped: str
+    answers: tuple[Answer, ...]
+    coverage: Coverage
 
     @property
-    def label(self) -> str:
-        return self.report.system.label
+    def problems(self) -> list[Answer]:
+        return [a for a in self.answers if not a.judgement.is_expected]
 
-    @property
-    def edition(self) -> str:
-        return self.run.edition.name if self.run.edition is not None else ""
-
-    def judged_as(self, judgement: Judgement) -> list[Judged]:
-        return [pair for pair in self.judged if pair[1] is judgement]
-
-    @property
-    def declared(self) -> list[Verdict]:
-        """Violations that were declared."""
-        return [v for v, j in self.judged if v.status is Status.VIOLATED and j is Judgement.AS_DECLARED]
-
-    def explanations(self, verdict: Verdict) -> list[str]:
-        """The numbers of the findings that explain a verdict."""
-        return [registry.finding_number(label) for label in self.run.findings.get(verdict.property.name, ())]
+    def having(self, judgement: Judgement) -> list[Answer]:
+        return [a for a in self.answers if a.judgement is judgement]
 
     def summary(self) -> str:
-        """`18 hold, 3 as declared (R1 R2 R3), 1 not decided`: what is not as declared is named elsewhere."""
-        violated = self.declared
-        numbers = sorted({n for v in violated for n in self.explanations(v)}, key=natural)
-        idle = [v for v in violated if not self.explanations(v)]
-        parts = [f"{sum(v.status is Status.HOLDS for v, _ in self.judged)} hold"]
-        if numbers:
-            parts.append(f"{len(violated) - len(idle)} as declared ({' '.join(numbers)})")
-        if idle:
-            parts.append(f"{len(idle)} idle as declared")
-        return ", ".join([*parts, *counted(Counter(j for _, j in self.problems))])
-
-    @property
-    def problems(self) -> list[Judged]:
-        return [pair for pair in self.judged if pair[1] is not Judgement.AS_DECLARED]
+        """`18 hold, 3 violated (known: R1 R2), 1 not decided`."""
+        numbers = {known.short for a in self.having(Judgement.KNOWN) for known in a.known}
+        counts = Counter(a.judgement for a in self.answers)
+        return ", ".join(counted(counts, " ".join(sorted(numbers, key=natural))))
 
 
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
-def counted(judgements: Counter[Judgement]) -> list[str]:
-    """How many there are of each, in words."""
+def counted(judgements: Mapping[Judgement, int], known: str = "") -> list[str]:
+    """How many there are of each, in words; `known` says as what the known violations are known."""
     words = {
-        Judgement.AS_DECLARED: "as declared",
-        Judgement.UNDECLARED: "undeclared",
-        Judgement.MISSING: "declared but not found",
+        Judgement.HOLDS: "hold",
+        Judgement.KNOWN: f"violated (known: {known})",
+        Judgement.OUT_OF_REACH: "not reachable at this size",
+        Judgement.NEW: "VIOLATED",
+        Judgement.MISSING: "known violations not found",
         Judgement.NOT_DECIDED: "not decided",
     }
-    return [f"{judgements[j]} {words[j]}" for j in Judgement if judgements[j]]
+    return [f"{judgements[j]:,} {words[j]}" for j in Judgement if judgements.get(j)]
 
 
 def natural(label: str) -> tuple[str, int]:
@@ -83,8 +147,8 @@ def natural(label: str) -> tuple[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Conformed:
-    """One conformance check; without an outcome, `skipped` says what it lacks, or `stopped` which limit ended it."""
+class Compared:
+    """One comparison; without an outcome, `skipped` says what it lacks, or `stopped` which limit ended it."""
 
     name: str
     outcome: Outcome | None = None
@@ -123,43 +187,54 @@ class Gap:
 
 @dataclass(slots=True)
 class Results:
-    """Everything that one call of `verify` found. `seconds` is how long it took."""
+    """Everything that one call of `verify` found.
 
-    checked: list[Checked] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
-    conformed: list[Conformed] = field(default_factory=list)
+    `seconds` is how long it took. If a signal ended it early, `interrupted` names that, and `left` what was not done.
+    """
+
+    checked: Sequence[Checked] = ()
+    gaps: Sequence[Gap] = ()
+    compared: Sequence[Compared] = ()
     seconds: float = 0.0
+    interrupted: str = ""
+    left: Sequence[str] = ()
 
     @property
     def exit(self) -> Exit:
-        judgements = {j for c in self.checked for _, j in c.judged}
-        differ = any(c.disagreements for c in self.conformed)
-        if judgements & {Judgement.UNDECLARED, Judgement.MISSING} or self.gaps or differ:
+        judgements = {a.judgement for c in self.checked for a in c.answers}
+        differ = any(c.disagreements for c in self.compared)
+        if self.interrupted:
+            return Exit.TERMINATED if self.interrupted == "SIGTERM" else Exit.INTERRUPTED
+        if judgements & {Judgement.NEW, Judgement.MISSING} or self.gaps or differ:
             return Exit.FAILED
-        if Judgement.NOT_DECIDED in judgements or not self.checked or any(c.stopped for c in self.conformed):
+        if Judgement.NOT_DECIDED in judgements or not self.checked or any(c.stopped for c in self.compared):
             return Exit.INCOMPLETE
         return Exit.OK
 
     def verdict(self) -> str:
         """The whole in one line."""
-        counts = Counter(j for c in self.checked for _, j in c.judged)
-        differ = sum(len(c.disagreements) for c in self.conformed)
-        parts = counted(counts)
+        answers = [a for c in self.checked for a in c.answers]
+        findings = {known for a in answers if a.judgement is Judgement.KNOWN for known in a.known if known.name}
+        differ = sum(len(c.disagreements) for c in self.compared)
+        parts = counted(
+            Counter(a.judgement for a in answers), plural(len(findings), "finding") if findings else "expected"
+        )
         parts += [plural(sum(len(g.lines()) for g in self.gaps), "coverage gap")] * bool(self.gaps)
         parts += [plural(differ, "conformance disagreement")] * bool(differ)
-        parts += ["conformance skipped"] * any(c.skipped for c in self.conformed)
-        parts += ["conformance not decided"] * any(c.stopped for c in self.conformed)
+        parts += ["conformance skipped"] * any(c.skipped for c in self.compared)
+        parts += ["conformance not decided"] * any(c.stopped for c in self.compared)
+        parts += [f"{len(self.left)} not done: ended by {self.interrupted}"] * bool(self.interrupted)
         return f"{plural(len(self.checked), 'run')} in {self.seconds:.1f} s: {', '.join(parts)}"
 
 
 def coverage_gaps(checked: Iterable[Checked]) -> list[Gap]:
-    """The gaps of each system class and edition, in the order of the runs."""
-    groups: dict[tuple[type, str], list[Report]] = {}
+    """The gaps of each system and edition, in the order of the runs."""
+    groups: dict[tuple[str, str], list[Coverage]] = {}
     for one in checked:
-        groups.setdefault((one.run.system, one.edition), []).append(one.report)
+        groups.setdefault((one.system, one.edition), []).append(one.coverage)
     found = []
-    for (system, edition), reports in groups.items():
-        never_fired, unreached = gaps(reports)
+    for (system, edition), coverages in groups.items():
+        never_fired, unreached = gaps(coverages)
         if never_fired or unreached:
-            found.append(Gap(system.__name__, edition, tuple(never_fired), tuple(unreached)))
+            found.append(Gap(system, edition, tuple(never_fired), tuple(unreached)))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -10,10 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from trystate.model.checker.expectations import Judgement
-from trystate.model.checker.verdicts import Status, Verdict
 
 from ..exits import Exit
-from .results import Checked, Conformed, Results, plural
+from .results import Checked, Compared, Known, Results, natural
 
 PLAIN_WIDTH = 200  # columns where there is no terminal to measure: a log is read by scrolling
 WIDE = 140  # columns in which a run fits on one line
@@ -27,43 +27,63 @@ def stdout_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, markup=False, width=PLAIN_WIDTH)
 
 
-def print_results(results: Results, out: Path, problem: str) -> None:
-    """The table of runs, that of conformance, everything that is not as declared, and where the report is."""
+def print_results(results: Results, out: Path, *, asked: bool, problem: str) -> None:
+    """The tables, everything that is not as expected, and where the report is.
+
+    Args:
+        results: of the command.
+        out: the report's folder.
+        asked: the systems were named on the command line: each violation is told at once.
+        problem: why there are no pictures, or "".
+    """
     console = stdout_console()
     console.print(_runs(results.checked, console.width))
-    if results.conformed:
-        console.print(_conformance(results.conformed))
+    if results.compared:
+        console.print(_compared(results.compared))
+    for line in known_lines(results):
+        console.print(Text(line), soft_wrap=True)
     for line in problem_lines(results):
         console.print(Text(line, style="red"), soft_wrap=True)
+    for text in _counterexamples(results, out, asked):
+        console.print(Text(text), soft_wrap=True)
     if problem:
         console.print(Text(f"no pictures: {problem}", style="yellow"), soft_wrap=True)
     console.print(Text(results.verdict(), style=_COLOURS.get(results.exit, "red")), soft_wrap=True)
     console.print(Text(f"report: {out}"), soft_wrap=True)
 
 
+def known_lines(results: Results) -> list[str]:
+    """One line for each known defect that was found, and which properties it violates."""
+    found: dict[Known, dict[str, None]] = {}
+    for checked in results.checked:
+        for answer in checked.having(Judgement.KNOWN):
+            for known in answer.known:
+                found.setdefault(known, {})[f"{checked.system} {checked.edition}".strip()] = None
+    return [
+        f"violated in {', '.join(places)}, {known.remark}"
+        for known, places in sorted(found.items(), key=lambda pair: natural(pair[0].number))
+    ]
+
+
 def problem_lines(results: Results) -> list[str]:
     """One line for everything that keeps the exit code from 0."""
-    lines = [f"{c.label}: {explain(c, v, j)}" for c in results.checked for v, j in c.problems]
+    lines = [f"{c.label}: {a.name}: {a.verdict}" for c in results.checked for a in c.problems]
     lines += [f"coverage: {line}" for gap in results.gaps for line in gap.lines()]
-    return lines + [f"conformance: {c.name}: {difference}" for c in results.conformed for difference in c.disagreements]
+    return lines + [f"conformance: {c.name}: {difference}" for c in results.compared for difference in c.disagreements]
 
 
-def explain(checked: Checked, verdict: Verdict, judgement: Judgement) -> str:
-    """Why a verdict is as it is, in one line."""
-    name, doc = verdict.property.name, verdict.property.doc
-    if judgement is Judgement.NOT_DECIDED:
-        return f"{judgement.value}: {name}: {verdict.reason}"
-    if judgement is Judgement.MISSING:
-        declared = " ".join(checked.explanations(verdict)) or "idle"
-        return f"{judgement.value}: {name} ({declared}) is declared, but holds"
-    if verdict.run is None:
-        return f"{judgement.value}: {name}: never reached: {doc}"
-    steps = plural(len(verdict.run.path.steps), "step")
-    how = "its counterexample" if verdict.status is Status.VIOLATED else "its witness"
-    return f"{judgement.value}: {name}: {doc} ({how} has {steps})"
+def _counterexamples(results: Results, out: Path, asked: bool) -> Iterator[str]:
+    """The violations that nobody knew, and of systems that were asked for all of them, step by step."""
+    for checked in results.checked:
+        for answer in checked.answers:
+            if answer.text and (answer.judgement is Judgement.NEW or (asked and answer.judgement is Judgement.KNOWN)):
+                picture = next((f for f in answer.files if f.endswith(".svg")), answer.files[0] if answer.files else "")
+                shown = f"picture: {out / picture}\n" if picture else ""
+                verdict = "" if answer.judgement is Judgement.NEW else f"{answer.verdict}\n"  # told above
+                yield f"\n{answer.name}: {answer.doc}\n{verdict}\n{answer.text.rstrip()}\n{shown}"
 
 
-def _runs(checked: list[Checked], width: int) -> Table:
+def _runs(checked: Sequence[Checked], width: int) -> Table:
     narrow = width < WIDE
     heads = ("system", "sizes", "faults", "states") if narrow else (
         "system", "edition", "sizes", "faults", "engine", "states")  # fmt: skip
@@ -72,30 +92,29 @@ def _runs(checked: list[Checked], width: int) -> Table:
         table.add_column(head, justify="right" if head == "states" else "left", no_wrap=narrow or head != "faults")
     table.add_column("verdicts")
     for c in checked:
-        system, seen = c.report.system, c.report.exploration
-        sizes = [f"{name}={size}" for name, size in system.sizes.items()]
-        states = f"{seen.distinct:,}" + ("" if seen.complete else "+")
+        sizes = [f"{name}={size}" for name, size in c.sizes.items()]
+        states = f"{c.states:,}" + ("" if c.complete else "+")
         verdicts = Text(c.summary(), style="red" if c.problems else "")
-        together = [] if system.max_faults is None else [f"any {system.max_faults} of"]
+        together = [] if c.max_faults is None else [f"any {c.max_faults} of"]
         if narrow:
-            first, last = f"{system.name}\n{c.edition}", f"{states}\n{seen.engine}"
-            table.add_row(first, "\n".join(sizes), "\n".join([*together, *sorted(system.faults)]), last, verdicts)
+            first, last = f"{c.system}\n{c.edition}", f"{states}\n{c.engine}"
+            table.add_row(first, "\n".join(sizes), "\n".join([*together, *c.faults]), last, verdicts)
         else:
-            faults = " ".join([*together, ", ".join(sorted(system.faults))])
-            table.add_row(system.name, c.edition, ", ".join(sizes), faults, seen.engine, states, verdicts)
+            faults = " ".join([*together, ", ".join(c.faults)])
+            table.add_row(c.system, c.edition, ", ".join(sizes), faults, c.engine, states, verdicts)
     return table
 
 
-def _conformance(conformed: list[Conformed]) -> Table:
+def _compared(compared: Sequence[Compared]) -> Table:
     table = Table(title="Conformance", title_justify="left", box=SIMPLE_HEAD)
     for head in ("check", "compared", "result"):
         table.add_column(head)
-    for c in conformed:
+    for c in compared:
         if c.outcome is None:
             what, _, why = c.nothing_because.partition(":")
             table.add_row(c.name, "nothing", Text(f"{what.upper()}:{why}", style="yellow"))
         else:
             differ = len(c.disagreements)
             result = Text(f"{differ} disagree", style="red") if differ else Text("all agree", style="green")
-            table.add_row(c.name, f"{c.outcome.compared:,} {c.outcome.unit}", result)
+            table.add_row(c.name, c.outcome.amount, result)
     return table

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from trystate.diagrams.moves import effect_parts, guard_parts
-from trystate.diagrams.runs import tell
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run, adopt
+from trystate.model.checker.story import tell
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import System, all_, always, environment, fault, flag, index, integer, sometimes, terminal
 from trystate.property_tests.support.systems.lock import Edition, Lock

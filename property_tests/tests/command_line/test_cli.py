@@ -1,212 +1,26 @@
 """The command line answers with the right exit code, says what is wrong in a line, and writes its report."""
 
-import io
-import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
 
 import pytest
-from trystate.model.checker.expectations import Finding, Run
-from trystate.model.language import Expr, SymbolicState, transition
+from trystate.model.checker.expectations import Run
 from trystate.property_tests.adapters.replays import Observation, Scenario
-from trystate.property_tests.harness.checks import Check, Outcome
-from trystate.property_tests.support.systems.lock import Edition, Lock, Where
+from trystate.property_tests.support.systems.lock import Edition, Lock
+from trystate.property_tests.tests.command_line.setting import (
+    FINDING,
+    HERE,
+    KNOWN,
+    MENDED,
+    Command,
+)
 
 import trystate
 from trystate import registry
-from trystate.__main__ import main
-from trystate.commands import verify
 from trystate.deciding import showcase
 from trystate.exits import Exit
 from trystate.manual import PAGES
-
-S = SymbolicState
-
-
-FINDING = Finding("two-inside", "R1", "Two nodes are inside at once", "look before entering")
-KNOWN = {"one_at_a_time": ("two-inside",)}
-BROKEN = Run(Lock, {"node": 2}, Edition.BROKEN, ("relapse",), KNOWN)
-MENDED = Run(Lock, {"node": 2}, Edition.MENDED, ("relapse",))
-HERE = f"{Lock.__module__}:Lock"
-AGREES = Check("operators", lambda report: Outcome(12, "contexts", (), 0.1))
-DIFFERS = Check("edges", lambda report: Outcome(7, "edges", ("step 3: the model says A, torch B",), 0.1))
-
-Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets the plan, and what conformance finds."""
-
-    def install(*runs: Run, checks: tuple[Check, ...] = (AGREES,), problem: str | None = None) -> None:
-        monkeypatch.setattr(registry, "plan", lambda: runs)
-        monkeypatch.setattr(registry, "findings", lambda: {FINDING.name: FINDING})
-        monkeypatch.setattr(verify, "torch_problem", lambda: problem)
-        monkeypatch.setattr(verify, "conformance_checks", lambda: checks)
-        monkeypatch.setattr(verify, "refinement_checks", lambda: ())
-
-    install(BROKEN, MENDED)
-    return install
-
-
-@pytest.fixture
-def command(
-    plan: Callable[..., None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Command:
-    """Runs a command line in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*argv: str, stdin: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = main(argv)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
-def report(folder: Path = Path("trystate-report")) -> Any:
-    return json.loads((folder / "report.json").read_text())
-
-
-# ---- verify: the plan
-
-
-def test_a_plan_that_is_as_declared_exits_with_0(command: Command) -> None:
-    code, out, err = command("verify")
-    assert code == Exit.OK, err
-    assert "3 hold, 1 as declared (R1)" in out
-    assert re.search(r"operators +12 contexts +all agree", out)
-    assert "report: trystate-report" in out
-    assert "checked 2/2 Lock(node=2, min_nodes=1, max_nodes=2) MENDED with relapse" in err
-    assert "\x1b" not in out + err
-
-
-def test_an_undeclared_violation_exits_with_1_and_is_named(command: Command, plan: Any) -> None:
-    plan(Run(Lock, {"node": 2}, Edition.BROKEN, ("relapse",)))
-    code, out, _ = command("verify")
-    assert code == Exit.FAILED
-    assert "undeclared violation: one_at_a_time: Never two inside. (its counterexample has 2 steps)" in out
-
-
-def test_a_declared_finding_that_is_not_found_exits_with_1(command: Command, plan: Any) -> None:
-    plan(Run(Lock, {"node": 2}, Edition.MENDED, ("relapse",), KNOWN))
-    code, out, _ = command("verify")
-    assert code == Exit.FAILED
-    assert "declared finding not found: one_at_a_time (R1) is declared, but holds" in out
-
-
-def test_a_transition_that_fires_in_no_run_exits_with_1(command: Command, plan: Any) -> None:
-    plan(Run(Lock, {"node": 1, "min_nodes": 1}, Edition.MENDED, idle=("somebody_enters",)), MENDED)
-    assert command("verify")[0] == Exit.FAILED  # somebody does enter: declared idle, and reached
-
-    class Barred(Lock):
-        """A lock that nobody can open a second time."""
-
-        @transition(each="node")
-        def knock(self, s: S, node: Expr) -> None:
-            """Nothing that can happen."""
-            s.when(s.at[node] == Where.INSIDE, s.at[node] == Where.GONE)
-            s.at[node] = Where.GONE
-
-    plan(Run(Barred, {}, Edition.MENDED))
-    code, out, _ = command("verify")
-    assert code == Exit.FAILED
-    assert "coverage: Barred MENDED: knock fired in no run" in out
-    assert report()["gaps"] == [{"system": "Barred", "edition": "MENDED", "never_fired": ["knock"], "unreached": []}]
-
-
-def test_a_conformance_disagreement_exits_with_1_and_is_named(command: Command, plan: Any) -> None:
-    plan(MENDED, checks=(AGREES, DIFFERS))
-    code, out, _ = command("verify", "--junit", "all.xml")
-    assert code == Exit.FAILED
-    assert "conformance: edges: step 3: the model says A, torch B" in out
-    assert report()["conformance"][1]["disagreements"] == ["step 3: the model says A, torch B"]
-    assert len(ElementTree.parse("all.xml").findall("testsuite[@name='conformance']/testcase/failure")) == 1
-
-
-def test_a_comparison_of_nothing_does_not_pass(command: Command, plan: Any) -> None:
-    plan(MENDED, checks=(Check("empty", lambda report: Outcome(0, "edges", (), 0.0)),))
-    code, out, _ = command("verify", "--junit", "all.xml")
-    assert code == Exit.FAILED
-    assert "conformance: empty: nothing was compared" in out
-    assert "1 conformance disagreement\n" in out
-    assert report()["conformance"][0]["disagreements"] == ["nothing was compared"]
-
-
-def test_conformance_without_torch_is_skipped_aloud_and_changes_nothing(command: Command, plan: Any) -> None:
-    plan(MENDED, problem="torch is not installed: pip install 'trystate[torch]'")
-    code, out, _ = command("verify")
-    assert code == Exit.OK
-    assert "SKIPPED: torch is not installed: pip install 'trystate[torch]'" in out
-    assert "conformance skipped" in out
-
-
-def test_what_is_not_decided_exits_with_3_and_says_which_limit(command: Command) -> None:
-    options = ("--engine", "explicit", "--symmetry", "--edition", "MENDED", "--junit", "all.xml")
-    code, out, _ = command("verify", HERE, *options)
-    assert code == Exit.INCOMPLETE
-    assert len(ElementTree.parse("all.xml").findall("testsuite/testcase/error")) == 1
-    assert "not decided: everybody_leaves: liveness is never decided under symmetry" in out
-
-
-def test_an_empty_plan_is_not_a_success(command: Command, plan: Any) -> None:
-    plan()
-    assert command("verify")[0] == Exit.INCOMPLETE
-
-
-# ---- verify: one system
-
-
-def test_a_system_alone_is_judged_by_what_the_plan_declares(command: Command) -> None:
-    code, out, _ = command("verify", HERE, "--nodes", "3", "--fault", "relapse", "--edition", "broken")
-    assert code == Exit.OK
-    assert "3 hold, 1 as declared (R1)" in out
-    assert "Conformance" not in out
-
-
-def test_what_was_found_with_a_fault_is_not_excused_without_it(command: Command) -> None:
-    assert command("verify", HERE, "--edition", "BROKEN")[0] == Exit.FAILED
-
-
-def test_a_system_that_the_plan_has_is_judged_as_there(command: Command, plan: Any) -> None:
-    sizes = {"node": 2}
-    plan(Run(Lock, sizes, Edition.MENDED, ("relapse",), KNOWN), Run(Lock, sizes, Edition.MENDED))
-    assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse")[0] == Exit.FAILED
-    assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse=2")[0] == Exit.OK
-    assert command("verify", HERE, "--edition", "MENDED")[0] == Exit.OK
-
-
-def test_a_declared_finding_may_be_missing_from_a_smaller_system(command: Command) -> None:
-    assert command("verify", HERE, "--nodes", "1", "--fault", "relapse", "--edition", "BROKEN")[0] == Exit.OK
-
-
-@pytest.mark.parametrize("engine", ["interpret", "explicit", "symbolic"])
-def test_every_engine_gives_the_same_counts(command: Command, engine: str) -> None:
-    assert command("verify", HERE, "--edition", "MENDED", "--fault", "relapse=2", "--engine", engine)[0] == 0
-    run = report()["runs"][0]
-    assert (run["engine"], run["states"], run["faults"]) == (engine, 8 * 3, {"relapse": 2})
-
-
-def test_the_registered_systems_are_checked_by_name_and_by_machine(command: Command) -> None:
-    for name in ("rendezvous", "round_state"):
-        command("verify", name, "--nodes", "1", "--min", "1", "--max", "1", "--engine", "explicit")
-        run = report()["runs"][0]
-        assert (run["system"], run["edition"]) == ("Rendezvous", "TORCH")
-
-
-def test_a_wrong_declaration_exits_with_1_in_one_line(command: Command) -> None:
-    code, _, err = command("verify", f"{Lock.__module__}:Unclaimed")
-    assert code == Exit.FAILED
-    assert "vanish(0) moves the machine whereabouts in a way that it does not claim" in err.splitlines()[-1]
-
 
 # ---- arguments
 
@@ -230,7 +44,7 @@ def test_a_wrong_declaration_exits_with_1_in_one_line(command: Command) -> None:
         ("verify --size rouns=2", "no size 'rouns': did you mean rounds?"),
         ("verify --max-seconds soon", "'soon' is not a number above 0"),
         ("verify --engine symbolic --symmetry", "the engine symbolic does not reduce by symmetry"),
-        ("explore rendezvous --counterexample agree_on_wrld", "did you mean agree_on_world?"),
+        ("explore rendezvous --counterexample agree_on_wrld", "did you mean agree_on_world"),
         ("table jon", "no table 'jon': did you mean join?"),
         ("table join --edition sed", "no edition 'sed': did you mean SEED?"),
         ("replay two-insid", "no finding 'two-insid': did you mean two-inside?"),
@@ -271,78 +85,6 @@ def test_every_command_explains_itself_its_exit_codes_and_gives_examples(command
     assert code == Exit.OK
     assert "exit codes:\n  0  " in out
     assert f"examples:\n  trystate {name}" in out
-
-
-# ---- what verify writes
-
-
-def test_the_report_has_each_counterexample_in_every_format(command: Command) -> None:
-    assert command("verify", "--json", "copy/all.json", "--junit", "all.xml")[0] == Exit.OK
-    found = report()
-    assert json.loads(Path("copy/all.json").read_text()) == found
-    run = found["runs"][0]
-    assert (run["states"], run["complete"]) == (9 * 2, True)
-    assert run["sizes"] == {"node": 2, "min_nodes": 1, "max_nodes": 2}
-    prop = next(p for p in run["properties"] if p["name"] == "one_at_a_time")
-    assert (prop["status"], prop["judgement"], prop["findings"]) == ("violated", "as declared", ["R1"])
-    steps = prop["counterexample"]["steps"]
-    assert sorted(s["label"] for s in steps) == ["barge_in(0)", "barge_in(1)"]
-    who = steps[0]["label"][-2]
-    assert steps[0]["changes"] == [{"cell": f"at[{who}]", "old": "OUTSIDE", "new": "INSIDE"}]
-    endings = {Path(f).name.partition(".")[2] for f in prop["counterexample"]["files"]}
-    assert endings == {"dot", "itf.json", "mmd", "svg", "txt"}
-    assert all((Path("trystate-report") / f).is_file() for f in found["files"])
-    page = Path("trystate-report/report.md").read_text()
-    assert "(01-lock-broken/one_at_a_time.svg)" in page
-
-
-def test_the_itf_trace_gives_every_variable_in_every_state(command: Command) -> None:
-    command("verify")
-    trace = json.loads(Path("trystate-report/01-lock-broken/one_at_a_time.itf.json").read_text())
-    assert trace["vars"] == ["at", "relapse_left"]
-    assert all(set(trace["vars"]) < set(state) for state in trace["states"])
-    assert trace["states"][0]["#meta"] == {"index": 0, "action": "initially"}
-    assert trace["states"][2]["at"] == {"#map": [[0, "INSIDE"], [1, "INSIDE"]]}
-    assert {state["#meta"]["action"] for state in trace["states"][1:]} == {"barge_in(0)", "barge_in(1)"}
-    assert "loop" not in trace
-
-
-def test_an_itf_loop_does_not_repeat_its_first_state(command: Command) -> None:
-    command("verify", f"{Lock.__module__}:Waltz")
-    trace = json.loads(Path("trystate-report/01-waltz/it_ends.itf.json").read_text())
-    assert trace["loop"] == 0
-    assert [state["beat"] for state in trace["states"]] == ["ONE", "TWO", "THREE"]
-
-
-def test_junit_has_one_test_case_per_run_and_property(command: Command, plan: Any) -> None:
-    plan(Run(Lock, {"node": 2}, Edition.BROKEN, ("relapse",)), MENDED)
-    command("verify", "--junit", "all.xml")
-    root = ElementTree.parse("all.xml").getroot()
-    first, second, conformance = root.findall("testsuite")
-    assert [case.get("name") for case in first] == [
-        "one_at_a_time", "somebody_enters", "everybody_leaves", "deadlock_freedom",
-    ]  # fmt: skip
-    assert (first.get("tests"), first.get("failures"), second.get("failures")) == ("4", "1", "0")
-    failure = first.find("testcase[@name='one_at_a_time']/failure")
-    assert failure is not None
-    assert "barge_in(1)" in (failure.text or "")
-    assert conformance.get("name") == "conformance"
-
-
-def test_a_new_report_removes_what_the_old_one_wrote_and_nothing_else(command: Command) -> None:
-    command("verify")
-    old = Path("trystate-report/01-lock-broken/one_at_a_time.txt")
-    notes = Path("trystate-report/notes.txt")
-    notes.write_text("mine")
-    outside = Path("outside.txt")
-    outside.write_text("not ours")
-    listed = report()
-    listed["files"].append("../outside.txt")
-    Path("trystate-report/report.json").write_text(json.dumps(listed))
-    assert old.is_file()
-    command("verify", HERE, "--edition", "MENDED")
-    assert not old.parent.exists()
-    assert notes.is_file() and outside.is_file()
 
 
 # ---- explore
@@ -437,6 +179,10 @@ def test_the_transitions_of_a_system_are_a_table_too(command: Command) -> None:
     assert "`crash(node)`" in out
 
 
+def test_the_transitions_of_a_class_are_a_table(command: Command) -> None:
+    assert "`barge_in(node)`" in command("table", HERE)[1]
+
+
 def test_diagram_writes_what_its_check_then_finds_up_to_date(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "SYSTEMS", {"lock": Lock})
     code, out, err = command("diagram")
@@ -448,6 +194,18 @@ def test_diagram_writes_what_its_check_then_finds_up_to_date(command: Command, m
     code, out, _ = command("diagram", "--check")
     assert code == Exit.FAILED
     assert "stale: trystate-diagrams/two-inside.dot" in out
+
+
+def test_diagram_draws_what_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "SYSTEMS", {})
+    code, _, err = command("diagram", HERE, "two-inside", "take", "--out", "here")
+    assert code == Exit.OK, err
+    names = {path.stem for path in Path("here").glob("*.dot")}
+    assert names == {"lock-broken-whereabouts", "lock-mended-whereabouts", "two-inside", "take"}
+    code, _, err = command("diagram", "takes")
+    assert (code, "no picture 'takes': did you mean take?" in err) == (Exit.USAGE, True)
+    code, _, err = command("diagram", "take", "--check")
+    assert (code, "--check compares all" in err) == (Exit.USAGE, True)
 
 
 @pytest.mark.parametrize(("reproduced", "code"), [(True, Exit.OK), (False, Exit.FAILED)])

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trystate.model.checker.kernel import Instance, Kernel
-from trystate.model.checker.verdicts import Counterexample
-from trystate.model.language import Cell, Kind, State, System
-from trystate.model.language.sorts import Sort
+from ..language import Cell, Kind, State, System
+from ..language.sorts import Sort
+from .kernel import Instance, Kernel
+from .verdicts import Counterexample
 
 SHARED = "shared"
 RESTS = "rests here for ever: nothing that must happen can"

@@ -1,0 +1,80 @@
+"""A plan of two small runs, and a command line in an empty folder: what the tests of the commands share."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trystate.model.checker.expectations import Finding, Run
+from trystate.model.language import Expr, SymbolicState, System, index, integer, transition
+from trystate.property_tests.harness.checks import Check, Outcome
+from trystate.property_tests.support.systems.lock import Edition, Lock
+
+from trystate import registry
+from trystate.__main__ import main
+from trystate.commands import verify
+
+FINDING = Finding("two-inside", "R1", "Two nodes are inside at once", "look before entering")
+KNOWN = {"one_at_a_time": ("two-inside",)}
+BROKEN = Run(Lock, {"node": 2}, Edition.BROKEN, ("relapse",), KNOWN)
+MENDED = Run(Lock, {"node": 2}, Edition.MENDED, ("relapse",))
+HERE = f"{Lock.__module__}:Lock"
+AGREES = Check("operators", lambda report: Outcome(12, "contexts", (), 0.1))
+WHOLE = ("verify", "--all", "--jobs", "1")
+DIFFERS = Check("edges", lambda report: Outcome(7, "edges", ("step 3: the model says A, torch B",), 0.1))
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+class Endless(System):
+    """Digits that change each on its own: more states than can be counted."""
+
+    digit = index(12)
+    shows = integer(0, 9, per="digit")
+
+    @transition(each="digit")
+    def turn(self, s: SymbolicState, digit: Expr) -> None:
+        """One digit goes up."""
+        s.when(s.shows[digit] < 9)
+        s.shows[digit] += 1
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets the plan, and what conformance finds."""
+
+    def install(*runs: Run, checks: tuple[Check, ...] = (AGREES,), problem: str | None = None) -> None:
+        monkeypatch.setattr(registry, "plan", lambda: runs)
+        monkeypatch.setattr(registry, "findings", lambda: {FINDING.name: FINDING})
+        monkeypatch.setattr(verify, "torch_problem", lambda: problem)
+        monkeypatch.setattr(verify, "conformance_checks", lambda: checks)
+        monkeypatch.setattr(verify, "refinement_checks", lambda: ())
+
+    install(BROKEN, MENDED)
+    return install
+
+
+@pytest.fixture
+def command(
+    plan: Callable[..., None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Command:
+    """Runs a command line in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*argv: str, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        code = main(argv)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def report(folder: Path = Path("trystate-report")) -> Any:
+    return json.loads((folder / "report.json").read_text())
