@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         RendezvousTimeoutError,
     )
     from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
-    from trystate.impl.rendezvous.url import register
+    from trystate.impl.store.urls import register
 else:
     from .lazy import lazily
 

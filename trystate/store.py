@@ -32,12 +32,12 @@ if TYPE_CHECKING:
         StoreTimeout,
         WrongWorld,
     )
-    from trystate.impl.store.file import FileStore
+    from trystate.impl.store.file.store import FileStore
     from trystate.impl.store.hash import HashStore
     from trystate.impl.store.limits import Limits
     from trystate.impl.store.prefix import PrefixStore
-    from trystate.impl.store.server import TCPStoreServer
     from trystate.impl.store.tcp import TCPStore
+    from trystate.impl.store.tcp_server import TCPStoreServer
 else:
     from .lazy import lazily
 

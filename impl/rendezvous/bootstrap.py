@@ -18,11 +18,11 @@ from typing import Any
 from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
 from trystate.model.errors import TrystateError, UsageError
 
+from ..host.listening import listen
 from ..store.errors import StoreTimeout
-from ..store.listening import listen
 from ..store.prefix import PrefixStore
-from ..store.server import TCPStoreServer
 from ..store.tcp import TCPStore
+from ..store.tcp_server import TCPStoreServer
 from .engine import Joined
 from .errors import RendezvousTimeoutError
 

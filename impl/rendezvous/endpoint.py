@@ -16,10 +16,10 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from trystate.model.errors import TrystateError, UsageError
 
 from ..store.errors import SecretRefused
-from ..store.file import FileStore
+from ..store.file.store import FileStore
 from ..store.hash import HashStore
-from ..store.server import TCPStoreServer
 from ..store.tcp import TCPStore
+from ..store.tcp_server import TCPStoreServer
 from .errors import RendezvousConnectionError, RendezvousSettingsError
 from .options import Options
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from trystate.model.errors import UsageError
 
-from ..store.secret import read_secret
+from ..host.secret import read_secret
 from .command import PARTS, UNKNOWN, Command
 from .errors import RendezvousSettingsError
 from .state import Settings

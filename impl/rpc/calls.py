@@ -19,7 +19,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.futures import Future
 from trystate.model.errors import UsageError
 
-from ..store.forking import let_go_after_fork
+from ..host.forking import let_go_after_fork
 from . import directory, invocations
 from .agent import Agent, WorkerInfo
 from .errors import PeerLost, RpcError, RpcTimeout
@@ -152,7 +152,7 @@ def _begun(
 
 def _met(url: str, rank: int | None, world_size: int | None, options: Options) -> tuple[Store, int, int]:
     """By one of torch's URLs, on our stores."""
-    from ..rendezvous.url import HANDLERS
+    from ..store.urls import HANDLERS
 
     scheme, _, rest = url.partition("://")
     handler = HANDLERS.get(f"trystate-{scheme.removeprefix('trystate-')}")

@@ -22,9 +22,9 @@ from struct import Struct
 from time import monotonic
 from typing import Any
 
-from ..store.line import resolve
-from ..store.listening import BACKLOG, listen, prepared
-from ..store.wire import NONCE_BYTES, client_proof, server_proof
+from ..host.listening import BACKLOG, listen, prepared
+from ..host.resolver import resolve
+from ..host.secret import NONCE_BYTES, client_proof, server_proof
 from . import arena as shared
 from .arena import Arena, Window
 from .connection import Connection

@@ -93,7 +93,7 @@ OnLost = Callable[[StoreError | ConnectionLost], None]
 class Store(TorchStore):
     """The base of every store here; see the module for what the operations mean."""
 
-    _has_seats = True  # a barrier that is asked for again with the same seat counts it once
+    _has_barrier_tokens = True  # a barrier that is asked for again with the same token counts it once
 
     def __init__(
         self,
@@ -328,8 +328,8 @@ class Store(TorchStore):
     def _queue_len(self, name: bytes) -> int:
         raise NotImplementedError
 
-    def _barrier(self, name: bytes, world_size: int, seconds: float, seat: bytes = b"") -> bool:
-        """`seat`: an earlier arrival of it is withdrawn, whose caller raises, or returns as if released."""
+    def _barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
+        """`token`: an earlier arrival of it is withdrawn, whose caller raises, or returns as if released."""
         raise NotImplementedError
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from ..host.forking import let_go_after_fork
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
-from .contents import Refused
+from .contents.contents import Refused
 from .errors import StoreClosed
-from .forking import let_go_after_fork
 from .limits import Limits
 from .memory import (
     LOCAL,
@@ -118,10 +118,10 @@ class HashStore(Store):
         self._block("queue_pop", pop, seconds)
         return pop.value
 
-    def _barrier(self, name: bytes, world_size: int, seconds: float, seat: bytes = b"") -> bool:
-        arrival = BlockedArrival(name, seat)
+    def _barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
+        arrival = BlockedArrival(name, token)
         with self._changing("barrier", name) as memory:
-            if (earlier := memory.barriers.seated(name, seat)) is not None:
+            if (earlier := memory.barriers.arrived_with(name, token)) is not None:
                 memory.barriers.withdraw(earlier)
                 earlier.released()
             memory.barriers.arrive(arrival, world_size)

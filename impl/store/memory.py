@@ -15,14 +15,14 @@ from functools import partial
 
 from trystate.model.store.vocabulary import Status
 
-from .barriers import Arrival, Barriers
+from ..host.forking import let_go_after_fork, when_all_let_go, whole_in_fork
 from .base import Event, OnLost, Watch
-from .contents import Contents, Refused
+from .contents.barriers import Arrival, Barriers
+from .contents.contents import Contents, Refused
+from .contents.waiting import Wait, Waiting
+from .contents.watching import Changed, Watching
 from .errors import ConnectionLost, CounterOverflow, LimitExceeded, NotANumber, StoreError, WrongWorld
-from .forking import let_go_after_fork, when_all_let_go, whole_in_fork
 from .limits import GIB, KIB, Limits
-from .waiting import Wait, Waiting
-from .watching import Changed, Watching
 from .wire import shown
 
 log = logging.getLogger(__name__)
@@ -99,8 +99,8 @@ class BlockedArrival(Arrival):
 
     __slots__ = ("bell", "done")
 
-    def __init__(self, key: bytes, seat: bytes) -> None:
-        super().__init__(key, seat)
+    def __init__(self, key: bytes, token: bytes) -> None:
+        super().__init__(key, token)
         self.done = False
         self.bell = threading.Lock()
         self.bell.acquire()

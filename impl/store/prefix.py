@@ -19,8 +19,8 @@ from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 from trystate.model.errors import TrystateError
 
 from .base import Event, OnLost, Store, Watch
-from .borrowed import Borrowed
 from .errors import InvalidArgument, InvalidType
+from .torch_adapter import Borrowed
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class PrefixStore(Store):
         super().__init__(self._below.timeout if timeout is None else timeout)
         self.prefix, self.underlying_store = prefix, store
         self._owns_below = isinstance(self._below, Borrowed)  # it was made for this store alone
-        self._has_seats = self._below._has_seats
+        self._has_barrier_tokens = self._below._has_barrier_tokens
         self.value_bytes, self.keys_in_request = self._below.value_bytes, self._below.keys_in_request
         limit = self._below.key_bytes
         self.key_bytes = None if limit is None else max(0, limit - len(self._prefix))
@@ -134,8 +134,8 @@ class PrefixStore(Store):
     def _queue_len(self, name: bytes) -> int:
         return self._ask_one("queue_len", name, lambda below, full: below._queue_len(full))
 
-    def _barrier(self, name: bytes, world_size: int, seconds: float, seat: bytes = b"") -> bool:
-        return self._ask_one("barrier", name, lambda below, full: below._barrier(full, world_size, seconds, seat))
+    def _barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
+        return self._ask_one("barrier", name, lambda below, full: below._barrier(full, world_size, seconds, token))
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
         """The watch of the store below, with the key's name here, as in the events."""

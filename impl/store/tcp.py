@@ -11,17 +11,17 @@ from datetime import timedelta
 from time import monotonic
 from typing import NoReturn
 
+from ..host.deadlines import rounded
+from ..host.forking import let_go_after_fork
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
-from .calls import Calls, ExtendedCalls
-from .client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, Client, Kind
+from .client.calls import Calls, ExtendedCalls
+from .client.client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, Client, Kind
+from .client.fast_path import PromptStore
+from .client.startup import Master, Wish, count_in
+from .client.torch_calls import TorchCalls
+from .client.watches import Watcher
 from .errors import InvalidArgument, InvalidType, NotSupported, StoreTimeout
-from .forking import let_go_after_fork
 from .limits import Limits
-from .line import rounded
-from .masters import Master, Wish, count_in
-from .prompt import PromptStore
-from .torch_calls import TorchCalls
-from .watches import Watcher
 
 
 class TCPStore(PromptStore):
@@ -102,8 +102,8 @@ class TCPStore(PromptStore):
         client = self._client
         seconds = self._patience(operation)
         client.start(seconds, monotonic() + (seconds or LOOK_SECONDS) if deadline is None else deadline)
-        self._has_seats = client.kind is Kind.EXTENDED
-        self._calls = ExtendedCalls(client) if self._has_seats else TorchCalls(client)
+        self._has_barrier_tokens = client.kind is Kind.EXTENDED
+        self._calls = ExtendedCalls(client) if self._has_barrier_tokens else TorchCalls(client)
         # The "/" before each key counts.
         self.key_bytes, self.value_bytes = client.terms.key_bytes - 1, client.terms.value_bytes
         self.keys_in_request = client.terms.keys_in_request
@@ -137,8 +137,8 @@ class TCPStore(PromptStore):
                                f"{rounded(seconds)} s ({self._where()}); see whether the server hangs")  # fmt: skip
         try:
             if self._watcher is None or self._watcher.lost:
-                line = self._client.dedicated("watch_key", [b"/" + name], deadline - monotonic())
-                self._watcher = Watcher(line, seconds, self._where())
+                connection = self._client.dedicated("watch_key", [b"/" + name], deadline - monotonic())
+                self._watcher = Watcher(connection, seconds, self._where())
             watcher = self._watcher
         finally:
             self._watching.release()
@@ -198,8 +198,8 @@ class TCPStore(PromptStore):
     def _queue_len(self, name: bytes) -> int:
         return self._calls.queue_len(b"/" + name, self._patience("queue_len"))
 
-    def _barrier(self, name: bytes, world_size: int, seconds: float, seat: bytes = b"") -> bool:
-        return self._calls.barrier(b"/" + name, world_size, seconds, seat)
+    def _barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
+        return self._calls.barrier(b"/" + name, world_size, seconds, token)
 
     def _clone(self) -> TCPStore:
         other = TCPStore.__new__(TCPStore)

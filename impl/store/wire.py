@@ -5,8 +5,6 @@ Rule: integers are little endian, a blob is its u64 length and then its bytes, a
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import Iterable
 from struct import Struct
 
@@ -18,9 +16,8 @@ MAGIC = 0x3C85F7CE  # what VALIDATE carries (TCPStoreBackend.hpp: validationMagi
 COUNTER_KEY = b"init/"  # the workers that have connected; the one key that torch sends without a leading "/"
 PROBE_KEY = b"trystate/extensions/1"  # READY to a CHECK of it: the server knows the extensions
 VERSION = 1  # of the extensions
-NONCE_BYTES = 32
 IDENTITY_BYTES = 16  # of a server's contents: another one's are others
-SEAT_BYTES = 16  # what our client is known by at a barrier
+TOKEN_BYTES = 16  # what our client is known by at a barrier
 
 READY, NOT_READY = b"\x00", b"\x01"  # the reply to CHECK
 STOP_WAITING, WAIT_CANCELED = b"\x00", b"\x01"  # the reply to WAIT and BARRIER, and to CANCEL_WAIT
@@ -43,16 +40,6 @@ def blobs(items: Iterable[bytes]) -> bytes:
 def counted(keys: list[bytes]) -> bytes:
     """A list: its count, then its blobs."""
     return U64.pack(len(keys)) + blobs(keys)
-
-
-def client_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """What shows that a client knows the secret: the HMAC of both nonces, the server's challenge first."""
-    return hmac.digest(secret, b"trystate client" + server_nonce + client_nonce, hashlib.sha256)
-
-
-def server_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """What shows that a server knows it: the client's challenge first."""
-    return hmac.digest(secret, b"trystate server" + client_nonce + server_nonce, hashlib.sha256)
 
 
 def shown(data: bytes) -> str:

@@ -12,12 +12,12 @@ import signal
 import sys
 from collections.abc import Callable
 
-from trystate.impl.store.driver import serve as drive
-from trystate.impl.store.embedding import PREFIX, allow_open_files
+from trystate.impl.host.listening import listen, peer_name
+from trystate.impl.host.secret import read_secret
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.listening import listen, peer_name
-from trystate.impl.store.log import Log, lines_to
-from trystate.impl.store.secret import read_secret
+from trystate.impl.store.server.driver import serve as drive
+from trystate.impl.store.server.embedding import PREFIX, allow_open_files
+from trystate.impl.store.server.log import Log, lines_to
 
 from ..exits import Exit
 

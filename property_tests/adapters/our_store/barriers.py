@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from trystate.impl.store.wire import I64, SEAT_BYTES, blob
+from trystate.impl.store.wire import I64, TOKEN_BYTES, blob
 from trystate.model.errors import UsageError
 from trystate.model.store.barriers import Barriers, Reply
 from trystate.model.store.vocabulary import Edition, Extension, Query
@@ -74,8 +74,8 @@ class BarriersSubject(Clients):
     def _arrive(self, client: int) -> None:
         world = I64.pack(self.system.sizes["world"])
         if self._extended:
-            seat = blob(client.to_bytes(SEAT_BYTES, "little"))
-            self._peer(client).ask(request(Extension.BARRIER, self._due(), blob(self._key), world, seat))
+            token = blob(client.to_bytes(TOKEN_BYTES, "little"))
+            self._peer(client).ask(request(Extension.BARRIER, self._due(), blob(self._key), world, token))
         else:
             self._peer(client).ask(request(Query.BARRIER, blob(self._key), world))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.language import System
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.frames import Frames

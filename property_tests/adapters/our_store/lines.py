@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Protocol
 
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.service import Service
+from trystate.impl.store.server.service import Service
 
 from ...harness.subjects import Disagreement
 from .wire import NONCE, PING, VALIDATE

@@ -14,10 +14,10 @@ from itertools import product
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from trystate.impl.store.file import FileStore
+from trystate.impl.store.file.store import FileStore
 from trystate.impl.store.hash import HashStore
-from trystate.impl.store.server import TCPStoreServer
 from trystate.impl.store.tcp import TCPStore
+from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.store import reference as ref
 from trystate.model.store.operations import OPERATIONS
 from trystate.model.store.reference import Contents, Operation, Refusal

@@ -13,8 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from trystate.impl.store.server import TCPStoreServer
 from trystate.impl.store.tcp import TCPStore
+from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Contents, Operation, Refusal, Result
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
-from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store.tcp_server import TCPStoreServer
 
 from ..replays import ScheduleError
 from .isolated import Child, silence

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from trystate.impl.store.blocking import SessionArrival
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.parsing import SHAPES, Field
-from trystate.impl.store.service import Service
-from trystate.impl.store.session import Session
-from trystate.impl.store.unread import BULK_BYTES
+from trystate.impl.store.server.blocking import SessionArrival
+from trystate.impl.store.server.parsing import SHAPES, Field
+from trystate.impl.store.server.service import Service
+from trystate.impl.store.server.session import Session
+from trystate.impl.store.server.unread import BULK_BYTES
 from trystate.impl.store.wire import COUNTER_KEY, I64, MAGIC, U32, U64, VERSION, blob, counted
 from trystate.model.store.vocabulary import Connection, Extension, Query
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from itertools import count
 
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.service import Service
-from trystate.impl.store.session import Session
-from trystate.impl.store.wire import I64, SEAT_BYTES, STOP_WAITING, U64, WAIT_CANCELED, blob, blobs, counted
+from trystate.impl.store.server.service import Service
+from trystate.impl.store.server.session import Session
+from trystate.impl.store.wire import I64, STOP_WAITING, TOKEN_BYTES, U64, WAIT_CANCELED, blob, blobs, counted
 from trystate.model.store.vocabulary import Change, Extension, Query, Status
 
 from ...adapters.our_store.wire import VALIDATE as VALIDATE
@@ -25,7 +25,7 @@ KEY, OTHER = b"/key", b"/other"
 CANCEL = request(Query.CANCEL_WAIT)
 OK, TIMED_OUT = bytes((Status.OK,)), bytes((Status.TIMED_OUT,))
 STOP, CANCELED = STOP_WAITING, WAIT_CANCELED
-SEATS = count(1)
+TOKENS = count(1)
 
 
 def i64(number: int) -> bytes:
@@ -68,10 +68,10 @@ def xpop(milliseconds: int, key: bytes) -> bytes:
     return extended(Extension.QUEUE_POP, i64(milliseconds), blob(key))
 
 
-def xbarrier(milliseconds: int, key: bytes, world_size: int, seat: bytes = b"") -> bytes:
-    """Without a seat: one that nobody else has."""
-    seat = seat or next(SEATS).to_bytes(SEAT_BYTES, "little")
-    return extended(Extension.BARRIER, i64(milliseconds), blob(key), i64(world_size), blob(seat))
+def xbarrier(milliseconds: int, key: bytes, world_size: int, token: bytes = b"") -> bytes:
+    """Without a token: one that nobody else has."""
+    token = token or next(TOKENS).to_bytes(TOKEN_BYTES, "little")
+    return extended(Extension.BARRIER, i64(milliseconds), blob(key), i64(world_size), blob(token))
 
 
 def watch(key: bytes) -> bytes:

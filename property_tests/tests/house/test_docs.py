@@ -146,12 +146,14 @@ def test_every_error_is_explained(page: str, module: ModuleType) -> None:
 
 
 @pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
-@pytest.mark.parametrize("package", ["agent", "autograd", "rendezvous", "rpc", "store"])
+@pytest.mark.parametrize("package", ["agent", "autograd", "host", "rendezvous", "rpc", "store"])
 def test_every_module_of_the_runtime_has_its_place_in_the_architecture(package: str) -> None:
     text = (CHECKOUT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     table = text.partition(f"| modules of `impl/{package}` |")[2].partition("\n\n")[0]
-    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.M)))
-    assert sorted(named) == sorted(path.stem for path in (CHECKOUT / "impl" / package).glob("[!_]*.py"))
+    named = re.findall(r"`([\w/]+)`", " ".join(re.findall(r"^\| (`.*?) \|", table, re.M)))
+    folder = CHECKOUT / "impl" / package
+    modules = [str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("[!_]*.py")]
+    assert sorted(named) == sorted(modules)
 
 
 def fenced(language: str, body: str, above: str = "") -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.support.rendezvous.jobs import free_port, torchrun
 from trystate.property_tests.support.stores import group_member

@@ -7,9 +7,9 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trystate.impl.store.contents.waiting import Waiting
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.session import Session
-from trystate.impl.store.waiting import Waiting
+from trystate.impl.store.server.session import Session
 from trystate.impl.store.wire import blob, blobs, counted
 from trystate.model.store.vocabulary import Extension, Query, Status
 from trystate.property_tests.support.stores.rooms import (

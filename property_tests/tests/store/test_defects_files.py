@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from torch.distributed import DistStoreError
-from trystate.impl.store.journal import COMPACT_SECONDS_MIN
+from trystate.impl.store.file.journal import COMPACT_SECONDS_MIN
 from trystate.property_tests.adapters.torch_store.isolated import Child, Silence
 from trystate.property_tests.support.stores.defects import OURS, SOON_S, TORCH, Connection, Timed, defective, made_by
 

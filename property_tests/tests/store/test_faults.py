@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.impl.store.contents import Contents
-from trystate.impl.store.quick import QUICK, left
-from trystate.impl.store.service import Service
-from trystate.impl.store.session import Session
+from trystate.impl.store.contents.contents import Contents
+from trystate.impl.store.server.fast_path import QUICK, left
+from trystate.impl.store.server.service import Service
+from trystate.impl.store.server.session import Session
 from trystate.model.store.vocabulary import Extension
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.stores.attacked import CONNECT, Diary, diaries, process, read, work
@@ -221,7 +221,7 @@ def overtaking_pop(patch: pytest.MonkeyPatch) -> None:
 
 
 def service_handlers() -> dict[int, Any]:
-    from trystate.impl.store import service
+    from trystate.impl.store.server import service
 
     return service.HANDLERS
 

@@ -16,11 +16,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from trystate.impl.store import journal, users
 from trystate.impl.store.base import Event
 from trystate.impl.store.errors import FileLost, FileRefused, StoreClosed, StoreTimeout
-from trystate.impl.store.file import FileStore
-from trystate.impl.store.records import MAGIC
+from trystate.impl.store.file import journal
+from trystate.impl.store.file import process_identity as users
+from trystate.impl.store.file.records import MAGIC
+from trystate.impl.store.file.store import FileStore
 from trystate.property_tests.support.stores.client.common import until
 
 AMPLE = timedelta(seconds=30)
@@ -29,7 +30,7 @@ PROCESS = """
 import os, resource, sys, time
 from datetime import timedelta
 from trystate.impl.store.errors import StoreError
-from trystate.impl.store.file import FileStore
+from trystate.impl.store.file.store import FileStore
 def say(*words):
     print(*words, flush=True)
 path = sys.argv[1]

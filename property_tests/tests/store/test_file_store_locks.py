@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.impl.store.file import FileStore
+from trystate.impl.store.file.store import FileStore
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.stores.client.common import until
 from trystate.property_tests.support.stores.defects import Connection

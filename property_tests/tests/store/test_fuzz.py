@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from trystate.impl.store import contents, parsing, service
+from trystate.impl.store.contents import contents as contents
+from trystate.impl.store.contents.waiting import Waiting
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.parsing import SHAPES, Field, Frame
-from trystate.impl.store.waiting import Waiting
+from trystate.impl.store.server import parsing, service
+from trystate.impl.store.server.parsing import SHAPES, Field, Frame
 from trystate.model.store.vocabulary import Connection, Extension, Query
 from trystate.property_tests.support.stores.besieged import (
     LEAVE,
@@ -281,7 +282,7 @@ PLANT = """
 import atheris
 hand_over = atheris.Setup
 def setup(arguments, test):
-    from trystate.impl.store import contents
+    from trystate.impl.store.contents import contents
     contents.number = lambda key, text: int(text)
     hand_over(arguments, test)
 atheris.Setup = setup

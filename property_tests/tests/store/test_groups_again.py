@@ -25,9 +25,8 @@ import torch
 import torch.distributed
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from trystate.impl.rendezvous import generations
-from trystate.impl.store import base
-from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store import base, generations
+from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.support.rendezvous.jobs import free_port

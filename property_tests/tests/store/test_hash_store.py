@@ -17,11 +17,12 @@ from typing import Any
 
 import pytest
 import torch.distributed
-from trystate.impl.store import forking, masters
+from trystate.impl.host import forking
 from trystate.impl.store.base import Event, Store
-from trystate.impl.store.contents import Contents
+from trystate.impl.store.client import startup as masters
+from trystate.impl.store.contents.contents import Contents
 from trystate.impl.store.errors import ConnectionLost, LimitExceeded, StoreClosed, StoreTimeout
-from trystate.impl.store.file import FileStore
+from trystate.impl.store.file.store import FileStore
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.memory import LOCAL, Blocked, Memory

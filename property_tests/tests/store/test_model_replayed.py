@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
-from trystate.impl.store import barriers, contents, quick, requests, service, waiting
+from trystate.impl.store.contents import barriers, waiting
+from trystate.impl.store.contents import contents as contents
 from trystate.impl.store.limits import Limits
+from trystate.impl.store.server import fast_path as quick
+from trystate.impl.store.server import requests, service
 from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
 from trystate.model.store.barriers import Barriers
@@ -240,8 +243,8 @@ def who_comes_again_counts_twice(patch: pytest.MonkeyPatch) -> None:
     handler = service.HANDLERS[Extension.BARRIER]
     numbers = iter(range(1 << 32))
 
-    def blind(self: Any, session: Any, milliseconds: int, key: bytes, world: int, seat: bytes) -> None:
-        handler(self, session, milliseconds, key, world, next(numbers).to_bytes(len(seat), "big"))
+    def blind(self: Any, session: Any, milliseconds: int, key: bytes, world: int, token: bytes) -> None:
+        handler(self, session, milliseconds, key, world, next(numbers).to_bytes(len(token), "big"))
 
     replace(patch, Extension.BARRIER, blind)
 

@@ -23,11 +23,11 @@ from trystate.impl.store.errors import (
     StoreClosed,
     StoreTimeout,
 )
-from trystate.impl.store.file import FileStore
+from trystate.impl.store.file.store import FileStore
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.prefix import PrefixStore, escaped
-from trystate.impl.store.server import TCPStoreServer
 from trystate.impl.store.tcp import TCPStore
+from trystate.impl.store.tcp_server import TCPStoreServer
 
 AMPLE = timedelta(seconds=20)
 HOST = "127.0.0.1"

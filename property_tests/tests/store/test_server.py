@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.impl.store import driver
 from trystate.impl.store.limits import MIB, Limits
-from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store.server import driver
+from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.wire import COUNTER_KEY, I64, U64, counted
 from trystate.model.errors import UsageError
 from trystate.model.store.vocabulary import Query
@@ -202,7 +202,7 @@ def test_torch_counts_its_workers_in() -> None:
 
 
 def test_torch_in_the_process_that_started_the_server_does_not_deadlock(store: Any) -> None:
-    """list_keys and queue_len hold the GIL while they wait: see impl/store/embedding.py."""
+    """list_keys and queue_len hold the GIL while they wait: see impl/store/server/embedding.py."""
     assert isinstance(store.underlying_store.list_keys(), list)
     assert store.queue_len("nothing") == 0
 
@@ -439,7 +439,7 @@ def test_a_server_that_nobody_refers_to_ends() -> None:
 
 
 PARENT = """import os, sys, time
-from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store.tcp_server import TCPStoreServer
 server = TCPStoreServer()
 forked = os.fork() if {forks} else 1
 if forked:

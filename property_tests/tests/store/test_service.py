@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trystate.impl.store.service import HANDLERS
-from trystate.impl.store.wire import COUNTER_KEY, I64, PROBE_KEY, SEAT_BYTES, U32, U64, blob, blobs, counted
+from trystate.impl.store.server.service import HANDLERS
+from trystate.impl.store.wire import COUNTER_KEY, I64, PROBE_KEY, TOKEN_BYTES, U32, U64, blob, blobs, counted
 from trystate.model.store.vocabulary import Extension, Query
 from trystate.property_tests.support.stores.rooms import (
     CANCEL,
@@ -147,7 +147,7 @@ pairs = st.lists(st.tuples(keys, values), max_size=4).map(
 )
 SHAPES: dict[str, Any] = {
     "k": keys.map(blob), "v": values.map(blob), "i": numbers, "w": st.just(U32.pack(1)), "l": lists, "p": pairs,
-    "s": st.sampled_from([b"s" * SEAT_BYTES, b"t" * SEAT_BYTES, b"no seat"]).map(blob),
+    "s": st.sampled_from([b"s" * TOKEN_BYTES, b"t" * TOKEN_BYTES, b"no token"]).map(blob),
 }  # fmt: skip
 BODIES: dict[int, str] = {
     Query.VALIDATE: "", Query.SET: "kv", Query.COMPARE_SET: "kvv", Query.GET: "k", Query.ADD: "ki", Query.CHECK: "l",
@@ -225,7 +225,7 @@ def test_a_request_that_does_not_arrive_whole_leaves_nothing(request: bytes, dat
 
 @pytest.mark.parametrize("piece", [1 << 12, 1 << 16])
 def test_a_large_frame_in_pieces_is_read_once(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trystate.impl.store import parsing
+    from trystate.impl.store.server import parsing
 
     read = []
     plain_read = parsing.Frame._read_items

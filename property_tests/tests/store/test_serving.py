@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.impl.store import driver, embedding
+from trystate.impl.host.secret import SECRET_BYTES_MIN
 from trystate.impl.store.limits import MIB, Limits
-from trystate.impl.store.secret import SECRET_BYTES_MIN
-from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store.server import driver, embedding
+from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.wire import counted
 from trystate.model.store.vocabulary import Query
 from trystate.property_tests.adapters.our_store.wire import SECONDS, Peer, request, set_

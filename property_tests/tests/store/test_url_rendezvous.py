@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous as torch_rendezvous
-from trystate.impl.rendezvous.url import HANDLERS, env_rendezvous
 from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreClosed, StoreTimeout
-from trystate.impl.store.server import TCPStoreServer
+from trystate.impl.store.tcp_server import TCPStoreServer
+from trystate.impl.store.urls import HANDLERS, env_rendezvous
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.rendezvous.jobs import free_port
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trystate.impl.store.barriers import Barriers
-from trystate.impl.store.blocking import SessionArrival
+from trystate.impl.store.contents.barriers import Barriers
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.wire import SEAT_BYTES, blob
+from trystate.impl.store.server.blocking import SessionArrival
+from trystate.impl.store.wire import TOKEN_BYTES, blob
 from trystate.model.store.vocabulary import Change, Extension, Query, Status
 from trystate.property_tests.support.stores.rooms import (
     CANCEL,
@@ -96,17 +96,17 @@ def test_an_arrival_that_is_withdrawn_leaves_the_others_counted() -> None:
     assert (one(), three()) == (STOP, STOP)
 
 
-SEAT, SEAT_OF_OTHER = b"s" * SEAT_BYTES, b"o" * SEAT_BYTES
+TOKEN, TOKEN_OF_OTHER = b"s" * TOKEN_BYTES, b"o" * TOKEN_BYTES
 
 
 def who_comes_again_counts_once() -> None:
     room = Room()
     half_open, again, other = room.trio()
-    assert half_open(xbarrier(-1, KEY, 2, SEAT)) == b""
-    assert again(xbarrier(-1, KEY, 2, SEAT)) == b""
+    assert half_open(xbarrier(-1, KEY, 2, TOKEN)) == b""
+    assert again(xbarrier(-1, KEY, 2, TOKEN)) == b""
     assert half_open.closed
     assert held(room.service) == {"barriers": 1, "sessions": 2}
-    assert other(xbarrier(-1, KEY, 2, SEAT_OF_OTHER)) == OK
+    assert other(xbarrier(-1, KEY, 2, TOKEN_OF_OTHER)) == OK
     assert (half_open(), again()) == (b"", OK)
     assert len(room.log) == 1
     assert "came to the barrier b'/key' again" in room.log[0]
@@ -116,8 +116,8 @@ def test_who_comes_again_while_its_first_connection_is_taken_for_alive_counts_on
     who_comes_again_counts_once()
 
 
-def test_a_server_that_counts_connections_instead_of_seats_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SessionArrival, "seat", property(lambda self: b"", lambda self, seat: None), raising=False)
+def test_a_server_that_counts_connections_instead_of_tokens_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SessionArrival, "token", property(lambda self: b"", lambda self, token: None), raising=False)
     with pytest.raises(AssertionError):
         who_comes_again_counts_once()
 
@@ -125,8 +125,8 @@ def test_a_server_that_counts_connections_instead_of_seats_would_be_caught(monke
 def test_who_comes_again_and_gives_up_has_not_arrived() -> None:
     room = Room()
     half_open, again, other = room.trio()
-    half_open(xbarrier(-1, KEY, 2, SEAT))
-    again(xbarrier(50, KEY, 2, SEAT))
+    half_open(xbarrier(-1, KEY, 2, TOKEN))
+    again(xbarrier(50, KEY, 2, TOKEN))
     room.pass_time(0.06)
     assert again() == TIMED_OUT
     assert other(xbarrier(-1, KEY, 2)) == b""
@@ -135,26 +135,26 @@ def test_who_comes_again_and_gives_up_has_not_arrived() -> None:
 def test_who_comes_again_alone_may_give_another_size() -> None:
     room = Room()
     half_open, again, other = room.trio()
-    half_open(xbarrier(-1, KEY, 3, SEAT))
-    assert again(xbarrier(-1, KEY, 2, SEAT)) == b""
+    half_open(xbarrier(-1, KEY, 3, TOKEN))
+    assert again(xbarrier(-1, KEY, 2, TOKEN)) == b""
     assert other(xbarrier(-1, KEY, 2)) == OK
     assert again() == OK
 
 
-def test_a_seat_in_another_barrier_is_another_arrival() -> None:
+def test_a_token_in_another_barrier_is_another_arrival() -> None:
     room = Room()
     one, two, _ = room.trio()
-    one(xbarrier(-1, KEY, 2, SEAT))
-    assert two(xbarrier(-1, OTHER, 2, SEAT)) == b""
+    one(xbarrier(-1, KEY, 2, TOKEN))
+    assert two(xbarrier(-1, OTHER, 2, TOKEN)) == b""
     assert not one.closed
     assert held(room.service) == {"barriers": 2, "sessions": 3}
 
 
-@pytest.mark.parametrize("seat", [b"short", bytes(SEAT_BYTES + 1)])
-def test_a_seat_of_another_length_is_refused(seat: bytes) -> None:
+@pytest.mark.parametrize("token", [b"short", bytes(TOKEN_BYTES + 1)])
+def test_a_token_of_another_length_is_refused(token: bytes) -> None:
     room = Room()
     peer = room.peer()
-    assert peer(xbarrier(-1, KEY, 1, seat))[0] == Status.REFUSED
+    assert peer(xbarrier(-1, KEY, 1, token))[0] == Status.REFUSED
     assert held(room.service) == {"sessions": 1}
 
 
@@ -162,7 +162,7 @@ def test_torchs_clients_and_ours_meet_at_one_barrier() -> None:
     room = Room()
     torchs, another, ours = room.trio()
     assert torchs(barrier(KEY, 3)) + another(barrier(KEY, 3)) == b""
-    assert ours(xbarrier(-1, KEY, 3, SEAT)) == OK
+    assert ours(xbarrier(-1, KEY, 3, TOKEN)) == OK
     assert (torchs(), another()) == (STOP, STOP)
 
 

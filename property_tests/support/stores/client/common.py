@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
-from trystate.impl.store import codec
+from trystate.impl.store.client import codec
 
 from trystate.store import TCPStore
 

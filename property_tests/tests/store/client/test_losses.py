@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import DistNetworkError
-from trystate.impl.store import client, codec
-from trystate.impl.store.line import Address, Line
+from trystate.impl.host.resolver import Address
+from trystate.impl.store.client import client, codec
+from trystate.impl.store.client.connection import Connection
 from trystate.impl.store.wire import blob
 from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, greet, peer, within
 from trystate.property_tests.support.stores.client.servers import KINDS, Served, frozen, kill, serving
@@ -123,7 +124,7 @@ def test_a_socket_that_met_itself_has_found_nobody(monkeypatch: pytest.MonkeyPat
     met.bind((HOST, 0))
     monkeypatch.setattr(socket, "socket", lambda *arguments: met)  # as the kernel may choose its port
     with pytest.raises(ConnectionRefusedError):
-        Line((socket.AF_INET, met.getsockname()), 5)
+        Connection((socket.AF_INET, met.getsockname()), 5)
     assert met.fileno() == -1
 
 

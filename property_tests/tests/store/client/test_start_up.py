@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from trystate.impl.store import codec, embedding
+from trystate.impl.store.client import codec
+from trystate.impl.store.server import embedding
 from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
 from trystate.model.store.vocabulary import Status

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 from torch.distributed import DistStoreError, PrefixStore  # type: ignore[attr-defined]
-from trystate.impl.store import codec, line
+from trystate.impl.host.deadlines import rounded
+from trystate.impl.store.client import codec
+from trystate.impl.store.client import connection as connections
 from trystate.model.store.vocabulary import Query
 from trystate.property_tests.support.stores.client.common import (
     AMPLE,
@@ -120,7 +122,7 @@ def test_a_get_of_two_requests_keeps_its_timeout() -> None:
 def test_a_wait_in_one_thread_holds_up_no_other(store: TCPStore, key: str) -> None:
     with ThreadPoolExecutor(max_workers=20) as threads:
         waiting = [threads.submit(store.wait, [key]) for _ in range(20)]
-        until(lambda: len(store._client._lines) >= 20, 30)  # all are connected
+        until(lambda: len(store._client._connections) >= 20, 30)  # all are connected
         with within(0):
             for i in range(50):
                 store.set(f"{key}-{i}", "v")
@@ -145,11 +147,11 @@ def test_a_timeout_of_zero_looks_once(store: TCPStore, key: str) -> None:
     store.wait([key], timedelta(0))
 
 
-@pytest.mark.parametrize("longest", [line.LONGEST_SECONDS, 0.05])
+@pytest.mark.parametrize("longest", [connections.LONGEST_SECONDS, 0.05])
 def test_a_wait_of_more_than_poll_can_count_goes_on(
     store: TCPStore, key: str, longest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "LONGEST_SECONDS", longest)
+    monkeypatch.setattr(connections, "LONGEST_SECONDS", longest)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(store.wait, [key], timedelta(milliseconds=2**32 + 50))
         with pytest.raises(TimeoutError):
@@ -169,13 +171,13 @@ def test_the_longest_timedelta_is_a_timeout(store: TCPStore, key: str) -> None:
 @pytest.mark.parametrize("name", ["get", "queue_len", "set"])
 def test_a_negative_timeout_is_refused_by_the_operations_name(ours: TCPStore, name: str) -> None:
     PrefixStore("p", ours).set_timeout(timedelta(seconds=-1))
-    ours._prompt_lines = deque()  # the short way finds one too late to refuse it
+    ours._idle = deque()  # the short way finds one too late to refuse it
     with pytest.raises(InvalidArgument, match=rf"^{name}: the timeout is -1"):
         OPERATIONS[name][1](ours)
 
 
 def test_times_in_texts_are_rounded_to_the_millisecond() -> None:
-    assert [line.rounded(seconds) for seconds in (0.999995, 1.2345, 300.0, 2_000_000.0)] == [
+    assert [rounded(seconds) for seconds in (0.999995, 1.2345, 300.0, 2_000_000.0)] == [
         "1", "1.234", "300", "2000000",
     ]  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""What the parts of the runtime share about one host: forks, listening sockets, names, secrets, deadlines."""

@@ -1,0 +1,54 @@
+"""What is due when. Time is what the caller says it is.
+
+Rule: an entry that was discarded costs memory only until there are as many of them as of the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Deadlines(Generic[T]):
+    """A set of items, each due at a time in seconds."""
+
+    __slots__ = ("_count", "_heap", "due")
+
+    def __init__(self) -> None:
+        self.due: dict[T, int] = {}  # the number of its valid entry
+        self._heap: list[tuple[float, int, T]] = []
+        self._count = 0  # numbers the entries, and orders what is due at the same time
+
+    def add(self, item: T, when: float) -> None:
+        self._count += 1
+        self.due[item] = self._count
+        heapq.heappush(self._heap, (when, self._count, item))
+        if len(self._heap) > 64 + 2 * len(self.due):
+            self._heap = [entry for entry in self._heap if self.due.get(entry[2]) == entry[1]]
+            heapq.heapify(self._heap)
+
+    def discard(self, item: T) -> None:
+        self.due.pop(item, None)
+
+    def pop(self, now: float) -> T | None:
+        """Take one item that is due."""
+        first = self.first()
+        if first is None or first > now:
+            return None
+        item = heapq.heappop(self._heap)[2]
+        del self.due[item]
+        return item
+
+    def first(self) -> float | None:
+        """When the next item is due."""
+        heap = self._heap
+        while heap and self.due.get(heap[0][2]) != heap[0][1]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+
+def rounded(seconds: float) -> str:
+    """For the text of an error: to the millisecond."""
+    return f"{round(seconds, 3):.12g}"

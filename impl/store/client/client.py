@@ -1,0 +1,416 @@
+"""A pool of connections to one server, and what can go wrong with them, in words.
+
+Rule: an operation has one connection for itself, from the first byte of its request to the last of its reply;
+a connection that is not in step afterwards is closed and never used again. A lost server is reported once, by the
+operation that meets it; the next operation connects anew, and raises in its turn if nobody is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import random
+import secrets
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from hmac import compare_digest
+from time import monotonic
+from typing import TypeVar
+
+from trystate.model.store.vocabulary import Query, Status
+
+from ...host.deadlines import rounded
+from ...host.forking import let_go_after_fork
+from ...host.resolver import Address, resolve
+from ...host.secret import NONCE_BYTES, server_proof
+from ..errors import (
+    ConnectionLost,
+    CounterOverflow,
+    LimitExceeded,
+    NotANumber,
+    NotSupported,
+    OutcomeUnknown,
+    QueueEmpty,
+    SecretRefused,
+    StoreClosed,
+    StoreError,
+    StoreTimeout,
+    WrongWorld,
+)
+from ..limits import Limits
+from ..wire import PROBE_KEY, shown
+from . import codec
+from .barrier_tokens import BarrierTokens
+from .codec import Garbled, Refusal, Reply, Terms
+from .connection import Connection, HungUp
+
+T = TypeVar("T")
+
+CONNECTIONS_MAX = 1024  # one for each thread that is in an operation; the usual limit of open files
+IDLE_CONNECTIONS_MAX = 8  # kept for later when a burst of threads is over
+# What an operation with a timeout of 0, which looks once, may wait: for its answer, and before that for a connection
+# where none is idle. More than a round trip around the earth.
+LOOK_SECONDS = 0.25
+# A constructor with a timeout of 0 waits for nobody, but it looks up a name, and a master starts the server's process.
+START_SECONDS_MIN = 1.0
+MASTER_START_SECONDS_MIN = 10.0  # an interpreter takes seconds to start on a busy machine
+# Of a name that means several addresses, one that swallows everything must leave time for the others; TCP itself
+# repeats a lost first packet after 1, 3 and 7 s (RFC 6298).
+ADDRESS_SECONDS_MAX = 10.0
+RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_GROWTH = 0.02, 0.5, 1.5  # torch waits 0.5 s at first (TCPStore.cpp)
+SHOWN_NAMES_MAX = 8
+
+REFUSALS: dict[Status, type[StoreError]] = {
+    Status.NOT_A_NUMBER: NotANumber,
+    Status.OVERFLOW:     CounterOverflow,
+    Status.TOO_LARGE:    LimitExceeded,
+    Status.WRONG_WORLD:  WrongWorld,
+    Status.EMPTY:        QueueEmpty,
+    Status.REFUSED:      StoreError,
+}  # fmt: skip
+
+
+class Kind(enum.Enum):
+    """Whose server it is."""
+
+    EXTENDED = "ours"
+    LIBUV = "torch's libuv server"
+    LEGACY = "torch's legacy server"
+
+
+class Client:
+    """One server, as all threads of a process use it."""
+
+    def __init__(self, host: str, port: int, secret: bytes | None) -> None:
+        self.host, self.port, self.secret = host, port, secret
+        self.kind: Kind | None = None
+        limits = Limits()  # of torch's libuv server, which does not tell them
+        self.terms = Terms(False, b"", limits.key_bytes, limits.value_bytes, limits.keys_in_request, b"")
+        self._addresses: list[Address] = []  # the one that answered last
+        self.closed = False
+        self.idle: deque[Connection] = deque()  # one and the same for life, so that others may keep it at hand
+        self._reset()
+        let_go_after_fork(self)
+
+    def _reset(self) -> None:
+        # Weak: a connection that an exception between two steps lost (Ctrl-C) closes itself, and takes nobody's place.
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._changed = threading.Condition()
+        self.wanting = 0  # threads that wait for a connection
+        self.barrier_tokens = BarrierTokens()  # a child's own: with its parent's it would take the parent's places
+
+    # The life of a pool.
+
+    def start(self, seconds: float, deadline: float) -> None:
+        """Connect for the first time: try until the server is there, or the deadline; texts say `seconds`."""
+        pause = RETRY_SECONDS
+        while True:
+            try:
+                connection = self.open(deadline - monotonic())
+                break
+            except Garbled as error:
+                raise ConnectionLost(f"{self.where}: this is no TCPStore: {error}; check host and port") from None
+            except (OSError, HungUp) as error:
+                left = deadline - monotonic()
+                if left <= 0:
+                    raise self._unreachable(seconds, error) from None
+            time.sleep(min(pause * random.uniform(0.75, 1.25), left))
+            pause = min(pause * RETRY_GROWTH, RETRY_SECONDS_MAX)
+        with self._changed:
+            self._connections.add(connection)
+        self.give(connection)
+
+    def close(self) -> None:
+        """Close all connections; whoever waits on one gets StoreClosed."""
+        with self._changed:
+            self.closed = True
+            for connection in self._connections:
+                connection.hang_up()
+            self._changed.notify_all()
+        self._close_idle()
+
+    def forked(self) -> None:
+        connections = list(self._connections)
+        self.idle.clear()
+        self._reset()
+        for connection in connections:
+            connection.close()  # the parent's connection stays open
+
+    # Operations.
+
+    def perform(
+        self,
+        operation: str,
+        names: Sequence[bytes],
+        seconds: float,
+        action: Callable[[Connection], T],
+        *,
+        writes: bool,
+    ) -> T:
+        """Do something on a connection of its own; `writes` says that it may have happened though it failed.
+
+        Raises what the module `errors` lists.
+        """
+        try:
+            connection = self.idle.pop()
+        except IndexError:
+            connection = self._another(operation, names, seconds)
+        try:
+            result = action(connection)
+        except BaseException as error:
+            raise self.after(connection, operation, names, seconds, error, writes) from None
+        self.give(connection)
+        return result
+
+    def ask(
+        self,
+        operation: str,
+        names: Sequence[bytes],
+        seconds: float,
+        request: bytes,
+        reply: Callable[[], Reply[T]],
+        within: float,
+        writes: bool,
+        quick: Callable[[bytes], T | None] = codec.never,
+    ) -> T:
+        """`perform` one request, whose reply comes within so many seconds; written out, for speed."""
+        try:
+            connection = self.idle.pop()
+        except IndexError:
+            connection = self._another(operation, names, seconds)
+        try:
+            result = connection.ask(request, reply, within, quick)
+        except BaseException as error:
+            raise self.after(connection, operation, names, seconds, error, writes) from None
+        self.give(connection)
+        return result
+
+    def after(
+        self,
+        connection: Connection,
+        operation: str,
+        names: Sequence[bytes],
+        seconds: float,
+        error: BaseException,
+        writes: bool,
+    ) -> BaseException:
+        """Keep or drop a connection on which something failed; what to raise."""
+        if isinstance(error, Refusal):
+            self.give(connection)
+            return self._refused(operation, names, error)
+        self._drop(connection)
+        if isinstance(error, OSError | HungUp | Garbled):
+            return self.failed(operation, names, seconds, error, writes)
+        return error
+
+    def _another(self, operation: str, names: Sequence[bytes], seconds: float) -> Connection:
+        """An idle connection, or a new one."""
+        deadline = monotonic() + (seconds or LOOK_SECONDS)
+        with self._changed:
+            self.wanting += 1
+            try:
+                while not self.closed and not self.idle and len(self._connections) >= CONNECTIONS_MAX:
+                    if not self._changed.wait(deadline - monotonic()):
+                        raise self._crowded(operation, names, seconds)
+            finally:
+                self.wanting -= 1
+            if self.closed:
+                raise self._was_closed(operation, names)
+            if self.idle:
+                return self.idle.pop()
+        connection = self.dedicated(operation, names, deadline - monotonic())
+        with self._changed:
+            self._connections.add(connection)
+            if self.closed:
+                connection.hang_up()
+        return connection
+
+    def give(self, connection: Connection) -> None:
+        """Keep a connection for the next operation."""
+        if not connection.in_step:
+            self._drop(connection)
+            return
+        self.idle.append(connection)
+        if self.closed or self.wanting or len(self.idle) > IDLE_CONNECTIONS_MAX:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """After a connection became idle while the store is closed, a thread wants one, or there are too many."""
+        if self.closed:
+            self._close_idle()
+        elif self.wanting:
+            with self._changed:
+                self._changed.notify()
+        else:
+            with contextlib.suppress(IndexError):
+                self._drop(self.idle.popleft())
+
+    def _drop(self, connection: Connection) -> None:
+        with self._changed:
+            self._connections.discard(connection)
+            self._changed.notify()
+        connection.close()
+
+    def _close_idle(self) -> None:
+        while True:
+            try:
+                connection = self.idle.pop()
+            except IndexError:
+                return
+            self._drop(connection)
+
+    # Connecting.
+
+    def dedicated(self, operation: str, names: Sequence[bytes], seconds: float) -> Connection:
+        """A new connection for the caller alone, who closes it. Raises what `perform` raises."""
+        try:
+            return self.open(seconds)
+        except (OSError, HungUp, Garbled) as error:
+            raise self.failed(operation, names, seconds, error, writes=False) from None
+
+    def open(self, seconds: float) -> Connection:
+        """A new connection, greeted and proved. Raises OSError, HungUp, Garbled, and StoreError if we are refused."""
+        deadline = monotonic() + seconds
+        addresses = self._addresses or resolve(self.host, self.port, seconds)
+        failure: OSError | HungUp | None = None
+        while failure is None or (isinstance(failure, TimeoutError) and monotonic() < deadline):
+            failure = OSError("the host has no address")
+            for tried, address in enumerate(addresses):
+                left = deadline - monotonic()
+                share = left if len(addresses) == 1 else min(left / (len(addresses) - tried), ADDRESS_SECONDS_MAX)
+                try:
+                    connection = self._greeted(address, monotonic() + share)
+                except (OSError, HungUp) as error:
+                    failure = error
+                    continue
+                self._addresses = [address]
+                return connection
+        self._addresses = []  # a name may mean another address by the next attempt
+        raise failure
+
+    def _greeted(self, address: Address, deadline: float) -> Connection:
+        connection = Connection(address, deadline - monotonic())
+        try:
+            extended = connection.ask(codec.GREETING, codec.greeted, deadline - monotonic())
+            if extended:
+                self._agree(connection, deadline)
+            elif self.secret is not None:
+                raise SecretRefused(f"{self.where}: this server knows no secrets, it is torch's; start "
+                                    "`trystate store serve --secret-file` there, or leave the secret out")  # fmt: skip
+            elif self.kind is None and self._hangs_up_on_missing_keys(connection, deadline):
+                self.kind = Kind.LEGACY
+                connection.close()
+                return self._greeted(address, deadline)
+            if self.kind is not None and extended != (self.kind is Kind.EXTENDED):
+                raise Garbled(f"another kind of server answers there now; it was {self.kind.value}")
+            self.kind = self.kind or (Kind.EXTENDED if extended else Kind.LIBUV)
+            return connection
+        except BaseException:
+            connection.close()
+            raise
+
+    def _hangs_up_on_missing_keys(self, connection: Connection, deadline: float) -> bool:
+        """What tells torch's two servers apart; nobody has this key, since no user's key lacks the "/"."""
+        try:
+            connection.ask(codec.keyed(Query.GET, PROBE_KEY), codec.a_blob, deadline - monotonic())
+        except (HungUp, ConnectionError):
+            return True
+        return False
+
+    def _agree(self, connection: Connection, deadline: float) -> None:
+        """HELLO, and the proofs of a secret."""
+        try:
+            terms = connection.ask(codec.HELLO, codec.terms, deadline - monotonic())
+        except Refusal as refusal:
+            raise NotSupported(f"{self.where}: {refusal.text}") from None
+        try:
+            if terms.secret_required and self.secret is None:
+                raise SecretRefused(f"{self.where}: this server wants a secret, and none was given: give "
+                                    "secret_file in --rdzv-conf or in the URL, or secret= in Python")  # fmt: skip
+            if self.secret is not None:
+                if not terms.secret_required:
+                    raise SecretRefused(f"{self.where}: this server has no secret and proves nothing; start it with "
+                                        "the secret, or leave the secret out")  # fmt: skip
+                self._prove(connection, self.secret, terms.nonce, deadline)
+        except Refusal as refusal:
+            raise SecretRefused(f"{self.where}: {refusal.text}") from None
+        if self.terms.identity not in (b"", terms.identity):
+            raise ConnectionLost(f"{self.where}: the server was restarted and is empty: make a new store")
+        self.terms = terms
+
+    def _prove(self, connection: Connection, secret: bytes, theirs: bytes, deadline: float) -> None:
+        mine = secrets.token_bytes(NONCE_BYTES)
+        proof = connection.ask(codec.prove(secret, theirs, mine), codec.granted(codec.a_proof), deadline - monotonic())
+        if not compare_digest(proof, server_proof(secret, theirs, mine)):
+            raise SecretRefused(f"{self.where}: the server does not know the secret; make sure that it is yours")
+
+    # What went wrong, in words.
+
+    @property
+    def where(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"server {host}:{self.port}"
+
+    def _unreachable(self, seconds: float, error: Exception) -> Exception:
+        if isinstance(error, TimeoutError):
+            return StoreTimeout(f"{self.where}: no answer within {rounded(seconds)} s; see whether it runs and is no "
+                                "other program's port, or raise the timeout")  # fmt: skip
+        return ConnectionLost(f"{self.where}: not reached within {rounded(seconds)} s ({_reason(error)}); start it, "
+                              "check host and port, or raise the timeout")  # fmt: skip
+
+    def _crowded(self, operation: str, names: Sequence[bytes], seconds: float) -> StoreTimeout:
+        return StoreTimeout(f"{_call(operation, names)}: {CONNECTIONS_MAX} operations are under way on this store, "
+                            f"and none ended within {rounded(seconds)} s ({self.where}); use fewer threads, or "
+                            "clone()")  # fmt: skip
+
+    def _was_closed(self, operation: str, names: Sequence[bytes]) -> StoreClosed:
+        return StoreClosed(f"{_call(operation, names)}: this store was closed ({self.where}); make another one")
+
+    def _refused(self, operation: str, names: Sequence[bytes], refusal: Refusal) -> Exception:
+        text = refusal.text
+        for name in names:  # the server knows only wire names
+            text = text.replace(shown(name), _key(name))
+        return REFUSALS.get(refusal.status, StoreError)(f"{_call(operation, names)}: {text} ({self.where})")
+
+    def failed(
+        self, operation: str, names: Sequence[bytes], seconds: float, error: Exception, writes: bool
+    ) -> Exception:
+        """The exception for a connection that failed; drops the other idle ones if the server is gone."""
+        call = _call(operation, names)
+        if self.closed:
+            if not writes:
+                return self._was_closed(operation, names)
+            return OutcomeUnknown(f"{call}: this store was closed meanwhile ({self.where}); it may have happened: look "
+                                  "before you repeat it")  # fmt: skip
+        late = isinstance(error, TimeoutError)
+        if not late:
+            self._close_idle()
+        what = f"no answer within {rounded(seconds)} s" if late else _reason(error)
+        if writes:
+            unknown = OutcomeUnknown(f"{call}: {what} ({self.where}); it may have happened: look before you repeat it, "
+                                     "and see whether the server still runs")  # fmt: skip
+            unknown.timed_out = late
+            return unknown
+        if late:
+            return StoreTimeout(f"{call}: {what} ({self.where}); see whether the server hangs, or raise the timeout")
+        return ConnectionLost(f"{call}: {what} ({self.where}); see whether the server still runs, and its log")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, HungUp):
+        return "the server hung up"
+    return str(error) if isinstance(error, Garbled) else f"{type(error).__name__}: {error}"
+
+
+def _call(operation: str, names: Sequence[bytes]) -> str:
+    """`get('a', 'b')`: as the user wrote it."""
+    keys = ", ".join(map(_key, names[:SHOWN_NAMES_MAX]))
+    more = f" and {len(names) - SHOWN_NAMES_MAX} more" if len(names) > SHOWN_NAMES_MAX else ""
+    return f"{operation}({keys}{more})"
+
+
+def _key(name: bytes) -> str:
+    return repr(name.removeprefix(b"/").decode("utf-8", "replace"))

@@ -1,0 +1,313 @@
+"""The client's half of the protocol: requests as bytes, replies as generators. Owns no socket, no clock, no lock.
+
+Rule: a reply is a generator that yields how many bytes it needs next, is sent exactly those, and returns the result;
+every length that the server announces is checked before it is asked for. Names are wire names: a user's key travels
+as "/" and the key, the worker counter `init/` bare.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator, Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+from trystate.model.store.vocabulary import Change, Extension, Query, Status
+
+from ...host.secret import NONCE_BYTES, client_proof
+from ..wire import I64, IDENTITY_BYTES, MAGIC, PROBE_KEY, U32, VERSION, blob, blobs, counted
+
+T = TypeVar("T")
+Reply = Generator[int, bytes, T]
+
+PING_NONCE = 0x54525953
+# A peer that is no store announces lengths like 1.3 TB (pytorch issue 129367); torch's legacy server has no limit.
+BLOB_BYTES_MAX = 1 << 30
+BLOBS_MAX = 1 << 26
+PROOF_BYTES = 32  # of HMAC-SHA256
+TEXT_BYTES_MAX = 1 << 16  # of a refusal, which may quote some of a request
+
+_OP_SIZE = struct.Struct("<BQ")
+_OP_ONE_KEY = struct.Struct("<BQQ")
+_OP_MS_SIZE = struct.Struct("<BqQ")
+_OP_MS_ONE_KEY = struct.Struct("<BqQQ")
+
+
+class Garbled(Exception):
+    """The peer's bytes are no reply of this protocol."""
+
+
+class Refusal(Exception):
+    """The server read the whole request and refused it; the stream is in step."""
+
+    def __init__(self, status: Status, text: str) -> None:
+        super().__init__(f"{status.name}: {text}")
+        self.status, self.text = status, text
+
+
+class Terms(NamedTuple):
+    """What a server that knows the extensions says of itself."""
+
+    secret_required: bool
+    nonce: bytes
+    key_bytes: int
+    value_bytes: int
+    keys_in_request: int
+    identity: bytes  # of its contents
+
+
+class Told(NamedTuple):
+    """A watched key's change, as it came."""
+
+    change: Change
+    name: bytes
+    old: bytes | None
+    new: bytes | None
+
+
+def never(data: bytes) -> None:
+    """The quick look at a reply that is never small."""
+
+
+# Requests. `op` is a Query or an Extension: where both know an operation, its body is the same.
+
+
+def bare(op: int) -> bytes:
+    """A request without a body."""
+    return bytes([op])
+
+
+def keyed(op: int, name: bytes, *values: bytes) -> bytes:
+    """A request about one key."""
+    return _OP_SIZE.pack(op, len(name)) + name + blobs(values)
+
+
+def keyed_number(op: int, name: bytes, number: int) -> bytes:
+    return _OP_SIZE.pack(op, len(name)) + name + I64.pack(number)
+
+
+def many(op: int, names: Sequence[bytes]) -> bytes:
+    """A request about a list of keys."""
+    if len(names) == 1:
+        return _OP_ONE_KEY.pack(op, 1, len(names[0])) + names[0]
+    return bare(op) + counted(list(names))
+
+
+def pairs(op: int, items: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """A request with keys and their values."""
+    return _OP_SIZE.pack(op, len(items)) + blobs(part for item in items for part in item)
+
+
+def timed(op: int, ms: int, names: Sequence[bytes]) -> bytes:
+    """GET and WAIT with a deadline that the server keeps."""
+    if len(names) == 1:
+        return _OP_MS_ONE_KEY.pack(op, ms, 1, len(names[0])) + names[0]
+    return _OP_MS_SIZE.pack(op, ms, len(names)) + blobs(names)
+
+
+def timed_key(op: int, ms: int, name: bytes) -> bytes:
+    return _OP_MS_SIZE.pack(op, ms, len(name)) + name
+
+
+def barrier(ms: int, name: bytes, world_size: int, token: bytes) -> bytes:
+    return timed_key(Extension.BARRIER, ms, name) + I64.pack(world_size) + blob(token)
+
+
+PING = bare(Query.PING) + U32.pack(PING_NONCE)
+GREETING = bare(Query.VALIDATE) + U32.pack(MAGIC) + PING + many(Query.CHECK, [PROBE_KEY])
+HELLO = bare(Extension.HELLO) + U32.pack(VERSION)
+CANCEL_WAIT = bare(Query.CANCEL_WAIT)
+
+
+def prove(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
+    return bare(Extension.PROVE) + blob(client_nonce) + blob(client_proof(secret, server_nonce, client_nonce))
+
+
+# Replies that both protocols have.
+
+
+def byte() -> Reply[int]:
+    return (yield 1)[0]
+
+
+def number() -> Reply[int]:
+    return int.from_bytes((yield 8), "little", signed=True)
+
+
+def a_blob(most: int = BLOB_BYTES_MAX) -> Reply[bytes]:
+    size = int.from_bytes((yield 8), "little")
+    if size > most:
+        raise Garbled(f"it announced a value of {size} bytes; more than {most} are not believed")
+    return (yield size) if size else b""
+
+
+def exactly(size: int) -> Reply[bytes]:
+    """A blob of just so many bytes, from a peer that has proved nothing yet."""
+    data = yield from a_blob(size)
+    if len(data) != size:
+        raise Garbled(f"it sent {len(data)} bytes where {size} are due")
+    return data
+
+
+def a_proof() -> Reply[bytes]:
+    return exactly(PROOF_BYTES)
+
+
+def some_blobs(count: int) -> Reply[list[bytes]]:
+    result = []
+    for _ in range(count):
+        result.append((yield from a_blob()))
+    return result
+
+
+def counted_blobs() -> Reply[list[bytes]]:
+    count = yield from number()
+    if not 0 <= count <= BLOBS_MAX:
+        raise Garbled(f"it announced {count} keys; more than {BLOBS_MAX} are not believed")
+    return (yield from some_blobs(count))
+
+
+def popped() -> Reply[bytes | None]:
+    """QUEUE_POP: the queue's length before it, then the value if there was one."""
+    return (yield from a_blob()) if (yield from number()) > 0 else None
+
+
+def pong() -> Reply[None]:
+    answer = U32.unpack((yield 4))[0]
+    if answer != PING_NONCE:
+        raise Garbled(f"it answered a ping of {PING_NONCE} with {answer}")
+
+
+def ready() -> Reply[bool]:
+    answer = yield from byte()
+    if answer > 1:
+        raise Garbled(f"it answered {answer} where 0 or 1 is due")
+    return answer == 0
+
+
+def ready_blobs(count: int) -> Reply[list[bytes] | None]:
+    """CHECK and MULTI_GET in one write: the values, if all keys are there."""
+    there = yield from ready()
+    values = yield from some_blobs(count)
+    return values if there else None
+
+
+def greeted() -> Reply[bool]:
+    """Whether the server knows the extensions."""
+    yield from pong()
+    return (yield from ready())
+
+
+# Replies to extensions: a status first.
+
+
+def accepted() -> Reply[None]:
+    """OK, or Refusal."""
+    status = (yield 1)[0]
+    if status:
+        yield from refused(status)
+
+
+def refused(status: int) -> Reply[None]:
+    """What follows a status other than OK: raises Refusal with the server's text."""
+    if status == Status.TIMED_OUT:
+        raise Refusal(Status.TIMED_OUT, "")
+    try:
+        known = Status(status)
+    except ValueError:
+        raise Garbled(f"it answered with the unknown status {status}") from None
+    raise Refusal(known, (yield from a_blob(TEXT_BYTES_MAX)).decode("utf-8", "replace"))
+
+
+def granted(answer: Callable[[], Reply[T]]) -> Callable[[], Reply[T]]:
+    """OK and then the result, or Refusal."""
+
+    def reply() -> Reply[T]:
+        yield from accepted()
+        return (yield from answer())
+
+    return reply
+
+
+def in_time(answer: Callable[[], Reply[T]]) -> Callable[[], Reply[T | None]]:
+    """OK and then the result; None if what was waited for did not happen."""
+
+    def reply() -> Reply[T | None]:
+        try:
+            yield from accepted()
+        except Refusal as refusal:
+            if refusal.status not in (Status.TIMED_OUT, Status.EMPTY):
+                raise
+            return None
+        return (yield from answer())
+
+    return reply
+
+
+def done() -> Reply[Literal[True]]:
+    """The result of what has none: that it happened."""
+    yield from ()
+    return True
+
+
+def flag() -> Reply[bool]:
+    return (yield from byte()) != 0
+
+
+def optional_blob() -> Reply[bytes | None]:
+    """u8 whether there is one, then the blob (empty if not)."""
+    there = yield from flag()
+    data = yield from a_blob()
+    return data if there else None
+
+
+def terms() -> Reply[Terms]:
+    yield from accepted()
+    secret_required = yield from flag()
+    nonce = yield from exactly(NONCE_BYTES)
+    key_bytes, value_bytes, keys = struct.unpack("<QQQ", (yield 24))
+    identity = yield from exactly(IDENTITY_BYTES)
+    return Terms(secret_required, nonce, key_bytes, value_bytes, keys, identity)
+
+
+def told() -> Reply[Told]:
+    """What follows the status EVENT."""
+    change = yield from byte()
+    name = yield from a_blob()
+    old = yield from optional_blob()
+    new = yield from optional_blob()
+    try:
+        return Told(Change(change), name, old, new)
+    except ValueError:
+        raise Garbled(f"it sent an event of the unknown kind {change}") from None
+
+
+# The usual small replies at first sight: the result, or None for the generator to read them in full. A generator
+# takes 2 us, a fifth of the whole round trip to a server on the same machine; one of these takes 0.3 us.
+
+
+def quick_done(data: bytes) -> Literal[True] | None:
+    return True if data == b"\0" else None
+
+
+def quick_ready(data: bytes) -> bool | None:
+    return True if data == b"\0" else False if data == b"\1" else None
+
+
+def quick_flag(data: bytes) -> bool | None:
+    return data[1] != 0 if len(data) == 2 and not data[0] else None
+
+
+def quick_number(data: bytes) -> int | None:
+    number: int | None = I64.unpack_from(data, 1)[0] if len(data) == 9 and not data[0] else None
+    return number
+
+
+def quick_blob(data: bytes) -> bytes | None:
+    size = len(data) - 9
+    return data[9:] if size >= 0 and not data[0] and int.from_bytes(data[1:9], "little") == size else None
+
+
+def quick_blobs(data: bytes) -> list[bytes] | None:
+    """Of a request about one key."""
+    value = quick_blob(data)
+    return None if value is None else [value]

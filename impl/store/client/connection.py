@@ -1,0 +1,179 @@
+"""One connection of a client: a socket on which one request at a time is sent and its reply is read.
+
+Rule: nothing here waits longer than it is told; whatever goes wrong leaves the connection unusable, except a `Refusal`,
+after which it is in step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+from collections.abc import Callable
+from time import monotonic
+from typing import Final, TypeVar
+
+from ...host.resolver import SHORTEST_SECONDS, Address
+from .codec import CANCEL_WAIT, Reply, byte, never
+
+T = TypeVar("T")
+RECEIVE_BYTES = 1 << 16
+RECEIVE_BYTES_MAX = 1 << 20
+SMALL_REQUEST_BYTES = 1 << 12  # always fits into the socket's buffer: nothing else is in there
+LONGEST_SECONDS = 2_000_000.0  # of it: poll(2) takes an int of ms, and what is more wraps around
+
+
+class HungUp(Exception):
+    """The peer closed the connection before it had answered."""
+
+
+class Connection:
+    """A connected socket."""
+
+    __slots__ = ("__weakref__", "_at", "_buffer", "_seconds", "_socket", "answered", "fd")
+
+    CAN_POLL: Final = hasattr(select, "poll")
+
+    def __init__(self, address: Address, seconds: float) -> None:
+        """Connect. Raises OSError, TimeoutError included."""
+        family, where = address
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(_allowed(seconds))
+            self._socket.connect(where)
+            if self._socket.getsockname() == self._socket.getpeername():
+                # TCP connects a socket to itself if the port that it is given is the one where nobody listens.
+                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._buffer, self._at = b"", 0
+        self._seconds = -1.0  # the socket's timeout: changing it costs a system call
+        # For who writes and reads past the socket's object, which would wait before either (see `prompt`).
+        self.fd = self._socket.fileno()
+        if self.CAN_POLL:
+            poll = select.poll()
+            poll.register(self.fd, select.POLLIN)
+            self.answered: Callable[[int], object] = poll.poll  # within so many ms
+
+    def ask(
+        self, request: bytes, reply: Callable[[], Reply[T]], seconds: float, quick: Callable[[bytes], T | None] = never
+    ) -> T:
+        """Send, and return the whole reply, a byte at least, within so many seconds; `quick` may know it at sight.
+
+        Raises TimeoutError, HungUp, Garbled, Refusal, OSError.
+        """
+        deadline = monotonic() + seconds
+        if seconds != self._seconds:
+            self._allow(seconds)
+        self._socket.sendall(request)
+        if len(request) > SMALL_REQUEST_BYTES:
+            self._allow(deadline - monotonic())
+        data = self._receive(RECEIVE_BYTES, deadline)
+        if not data:
+            raise HungUp
+        result = quick(data)
+        if result is not None:
+            return result
+        self._buffer, self._at = data, 0
+        return self.read(reply(), deadline)
+
+    def ask_or_cancel(self, request: bytes, seconds: float, grace_seconds: float) -> bool:
+        """Send a WAIT or BARRIER of torch's protocol; whether it was satisfied in time, else it is withdrawn.
+
+        With no time at all it is withdrawn in the same write. `grace_seconds`: for the answer to that.
+        """
+        if not seconds:
+            cancelled = self.ask(request + CANCEL_WAIT, byte, grace_seconds)
+        else:
+            try:
+                self.ask(request, byte, seconds)
+                return True
+            except TimeoutError:
+                cancelled = self.ask(CANCEL_WAIT, byte, grace_seconds)
+        if not cancelled:  # TCPStore.cpp: it was satisfied meanwhile, and the answer to the cancellation follows
+            self.read(byte(), monotonic() + grace_seconds)
+        return not cancelled
+
+    def finish(self, data: bytes | None, reply: Callable[[], Reply[T]], seconds: float) -> T:
+        """The rest of a reply that begins with `data`; b"" is the end of the stream."""
+        if data == b"":
+            raise HungUp
+        self._buffer, self._at = data or b"", 0
+        return self.read(reply(), monotonic() + seconds)
+
+    def send(self, request: bytes, seconds: float) -> None:
+        self._allow(seconds)
+        self._socket.sendall(request)
+
+    def read(self, reply: Reply[T], deadline: float | None) -> T:
+        """The next reply; without a deadline each piece of it may take as long as the last `ask` or `send` said."""
+        try:
+            need = next(reply)
+            while True:
+                end = self._at + need
+                if end <= len(self._buffer):
+                    piece = self._buffer[self._at : end]
+                    self._at = end
+                else:
+                    piece = self._fetch(need, deadline)
+                need = reply.send(piece)
+        except StopIteration as end_of_reply:
+            result: T = end_of_reply.value
+            return result
+
+    @property
+    def in_step(self) -> bool:
+        """Whether nothing is left over that nobody asked for."""
+        return self._at == len(self._buffer)
+
+    def hang_up(self) -> None:
+        """Wake whoever is blocked on it, in any thread."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # without a socket there was none to be had
+            self.close()
+
+    def close(self) -> None:
+        self.fd = -1
+        self._socket.close()
+
+    def _fetch(self, need: int, deadline: float | None) -> bytes:
+        """The next bytes, of which too few are here."""
+        whole = bytearray(memoryview(self._buffer)[self._at :])
+        while len(whole) < need:
+            if deadline is not None:
+                self._allow(deadline - monotonic())
+            data = self._receive(min(max(need - len(whole), RECEIVE_BYTES), RECEIVE_BYTES_MAX), deadline)
+            if not data:
+                raise HungUp
+            whole += data
+        self._buffer, self._at = bytes(memoryview(whole)[need:]), 0
+        return bytes(memoryview(whole)[:need])
+
+    def _receive(self, size: int, deadline: float | None) -> bytes:
+        """What is there, as soon as something is."""
+        while True:
+            try:
+                return self._socket.recv(size)
+            except TimeoutError:
+                if deadline is None:
+                    raise
+                self._allow(deadline - monotonic())  # more than LONGEST_SECONDS are waited for in pieces
+
+    def _allow(self, seconds: float) -> None:
+        if seconds <= 0:
+            raise TimeoutError
+        if seconds != self._seconds:
+            self._seconds = seconds
+            self._socket.settimeout(_allowed(seconds))
+
+
+def _allowed(seconds: float) -> float:
+    return min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS)

@@ -1,0 +1,178 @@
+"""What a training job asks of a store most, on a connection that is idle and a server of ours that answers at once.
+
+Rule: each method is only a shorter way to its namesake in `Store`, and leaves to that whatever is unusual before
+anything is sent: no idle connection, a wrong or large argument, torch's server. What is unusual afterwards, the
+connection and the client finish as they always do.
+
+On one machine torch's client and server take hardly longer for a round trip than Python does for one write and one
+read, so there are no frames to spare here. There are three system calls, where a socket with a timeout makes four. The
+kernel's own timeout (SO_RCVTIMEO) would save one more, but it begins anew with each signal, so that a frozen server
+could hold a caller for ever. There is no clock, no generator, no lock; the store's timeout is read only by who needs
+it. To write each method out in full saved a hundredth.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from enum import Enum
+from typing import Final, Literal, TypeVar
+
+from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
+from trystate.model.store.vocabulary import Extension, Query
+
+from ..base import Store
+from ..wire import I64, U64
+from . import codec
+from .calls import patience, server_ms
+from .client import IDLE_CONNECTIONS_MAX, LOOK_SECONDS, Client, Kind
+from .codec import Reply
+from .connection import SMALL_REQUEST_BYTES, Connection
+
+T = TypeVar("T")
+
+PROMPT_MS = 10  # an answer is expected within; a timeout shorter than that is kept no better
+REPLY_BYTES = 4096  # read at first; to get a larger buffer takes longer
+
+_SET, _ADD = bytes([Extension.SET]), bytes([Extension.ADD])
+_COMPARE_SET, _DELETE = bytes([Extension.COMPARE_SET]), bytes([Extension.DELETE])
+_CHECK = bytes([Query.CHECK]) + U64.pack(1)  # why torch's: see `ExtendedCalls.check`
+_GET = struct.Struct("<BqQ")
+_READS = frozenset({"check", "get"})
+
+_DONE, _FLAG, _NUMBER = codec.granted(codec.done), codec.granted(codec.flag), codec.granted(codec.number)
+_BLOB, _VALUE = codec.granted(codec.a_blob), codec.in_time(codec.a_blob)
+
+_pack_name_size = struct.Struct("<QB").pack  # a key's size, and the "/" before it
+_pack_size, _pack_number = U64.pack, I64.pack
+_timeout: Callable[[TorchStore], timedelta] = TorchStore.timeout.fget  # type: ignore[attr-defined]
+_write, _read = os.write, os.read
+
+_WRONG = (AttributeError, TypeError, UnicodeEncodeError, struct.error)  # what a wrong argument raises here
+
+
+class _Unsent(Enum):
+    UNSENT = "nothing was sent"
+
+
+UNSENT: Final = _Unsent.UNSENT
+_NO_CONNECTIONS: deque[Connection] = deque()
+
+
+class PromptStore(Store):
+    """The short ways; a subclass calls `_be_prompt` when it knows its server."""
+
+    _client: Client
+    _idle = _NO_CONNECTIONS  # without a connection there is no short way
+    _prompt_bytes = 0  # of a request that is within every limit, and is sent at once
+    _get_head: tuple[timedelta | None, bytes] = None, b""  # a timeout, and how a request with it begins
+
+    def _be_prompt(self) -> None:
+        terms = self._client.terms
+        if self._client.kind is Kind.EXTENDED and Connection.CAN_POLL:
+            self._idle = self._client.idle
+            self._prompt_bytes = min(SMALL_REQUEST_BYTES, terms.key_bytes, terms.value_bytes)
+
+    def _patience(self, operation: str) -> float:
+        """The store's timeout in seconds, as C++ or Python has set it last."""
+        raise NotImplementedError
+
+    def set(self, key: str, value: str | bytes) -> None:
+        try:
+            data = value if type(value) is bytes else value.encode()  # type: ignore[union-attr]
+            tail = _pack_size(len(data)) + data
+        except _WRONG:
+            return super().set(key, value)
+        if self._ask("set", _SET, key, tail, codec.quick_done, _DONE) is UNSENT:
+            super().set(key, value)
+        return None
+
+    def get(self, key: str) -> bytes:
+        timeout = _timeout(self)
+        known, head = self._get_head
+        if timeout != known:
+            head = _GET.pack(Extension.GET, server_ms(self._patience("get")), 1)
+            self._get_head = timeout, head
+        value = self._ask("get", head, key, b"", codec.quick_blob, _VALUE)
+        if value is None:
+            raise self._late("get", [key.encode()], self._patience("get"))
+        return super().get(key) if value is UNSENT else value
+
+    def add(self, key: str, amount: int) -> int:
+        try:
+            tail = _pack_number(amount)
+        except _WRONG:
+            return super().add(key, amount)
+        total = self._ask("add", _ADD, key, tail, codec.quick_number, _NUMBER)
+        return super().add(key, amount) if total is UNSENT else total
+
+    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
+        try:
+            expected = expected_value if type(expected_value) is bytes else expected_value.encode()  # type: ignore[union-attr]
+            desired = desired_value if type(desired_value) is bytes else desired_value.encode()  # type: ignore[union-attr]
+            tail = _pack_size(len(expected)) + expected + _pack_size(len(desired)) + desired
+        except _WRONG:
+            return super().compare_set(key, expected_value, desired_value)
+        value = self._ask("compare_set", _COMPARE_SET, key, tail, codec.quick_blob, _BLOB)
+        return super().compare_set(key, expected_value, desired_value) if value is UNSENT else value
+
+    def check(self, keys: Sequence[str]) -> bool:
+        if type(keys) is not list or len(keys) != 1:
+            return super().check(keys)
+        ready = self._ask("check", _CHECK, keys[0], b"", codec.quick_ready, codec.ready)
+        return super().check(keys) if ready is UNSENT else ready
+
+    def delete_key(self, key: str) -> bool:
+        existed = self._ask("delete_key", _DELETE, key, b"", codec.quick_flag, _FLAG)
+        return super().delete_key(key) if existed is UNSENT else existed
+
+    def _ask(
+        self,
+        operation: str,
+        head: bytes,
+        key: str,
+        tail: bytes,
+        quick: Callable[[bytes], T | None],
+        reply: Callable[[], Reply[T]],
+    ) -> T | Literal[_Unsent.UNSENT]:
+        """Send `head`, a key and `tail`, and return the reply, which `quick` may know at sight."""
+        try:
+            name = key.encode()
+            request = head + _pack_name_size(len(name) + 1, 0x2F) + name + tail
+            if len(request) > self._prompt_bytes:
+                return UNSENT
+            connection = self._idle.pop()
+        except (*_WRONG, IndexError):
+            return UNSENT
+        client, data, result = self._client, None, None
+        try:
+            sent = _write(connection.fd, request)
+            if sent < len(request):  # a socket with hardly a buffer
+                connection.send(request[sent:], self._within() or LOOK_SECONDS)
+            if connection.answered(PROMPT_MS):
+                data = _read(connection.fd, REPLY_BYTES)
+                result = quick(data)
+            if not (usual := result is not None):
+                seconds = self._within()
+                within = patience(seconds) if operation == "get" else seconds or LOOK_SECONDS
+                result = connection.finish(data, reply, within if data else within - PROMPT_MS / 1000)
+        except BaseException as error:
+            raise client.after(
+                connection, operation, (b"/" + name,), self._within(), error, operation not in _READS
+            ) from None
+        if not usual:
+            client.give(connection)
+            return result
+        # Past the `try`: from here on the connection is another thread's, and no exception (Ctrl-C) may close it.
+        client.idle.append(connection)
+        if client.closed or client.wanting or len(client.idle) > IDLE_CONNECTIONS_MAX:
+            client.tidy()
+        return result
+
+    def _within(self) -> float:
+        """`_patience`, when it is too late to refuse a negative one, which C++ may have set: then none."""
+        return min(max(_timeout(self).total_seconds(), 0.0), threading.TIMEOUT_MAX)

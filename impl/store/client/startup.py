@@ -1,0 +1,196 @@
+"""Starting up: the server that a master brings along, and counting until all workers are there.
+
+Rule: the constructor's timeout covers all of it; nothing is left running when it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from time import monotonic, sleep
+
+from trystate.model.errors import UsageError
+from trystate.model.store.vocabulary import Extension, Query, Status
+
+from ...host.deadlines import rounded
+from ..errors import StoreTimeout
+from ..limits import Limits
+from ..server.embedding import StartTimeout
+from ..tcp_server import TCPStoreServer
+from ..wire import COUNTER_KEY
+from . import codec
+from .calls import GRACE_SECONDS, Answer
+from .client import Client, Kind
+from .codec import Garbled
+from .connection import Connection, HungUp
+
+EVERYWHERE = ("0.0.0.0", "::")
+POLL_SECONDS, POLL_SECONDS_MAX = 0.01, 0.1  # torch's own master asks every 10 ms
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The server that a master wants. `bind_host` and `limits`: None for whatever there is."""
+
+    host: str
+    port: int
+    bind_host: str | None
+    secret: bytes | None
+    limits: Limits | None
+
+    @property
+    def bound(self) -> str:
+        return self.bind_host or self.host
+
+
+@dataclass(slots=True)
+class _Shared:
+    server: TCPStoreServer
+    wish: Wish  # of whoever started it
+    users: int
+
+
+_shared: dict[int, _Shared] = {}
+_lock = threading.Lock()  # of the table
+_starting = threading.Lock()  # of a server that others may share: held for as long as it takes to start
+
+
+def _in_child() -> None:
+    """Threads that had the locks stayed in the parent."""
+    global _lock, _starting
+    _lock, _starting = threading.Lock(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+class Master:
+    """A master's hold on its server: its own, or with `multi_tenant` one that this process already has on the port."""
+
+    def __init__(self, wish: Wish, listen_fd: int | None, shared: bool, deadline: float, seconds: float) -> None:
+        """Raises UsageError for an address that cannot be listened on, and StoreTimeout, whose text says `seconds`."""
+        if not shared:
+            self._held: _Shared | None = _start(wish, listen_fd, deadline, seconds)
+        elif not _starting.acquire(timeout=max(deadline - monotonic(), 0)):
+            raise StoreTimeout(f"TCPStore: after {rounded(seconds)} s another master of this process still starts its "
+                               "server; raise the timeout")  # fmt: skip
+        else:
+            try:
+                self._held = _found(wish) or _start(wish, listen_fd, deadline, seconds)
+                with _lock:
+                    _shared[self._held.server.port] = self._held
+            finally:
+                _starting.release()
+        assert self._held is not None
+        self.port = self._held.server.port
+
+    def close(self) -> None:
+        """Let go of the server; the last one ends it."""
+        with _lock:
+            held, self._held = self._held, None
+            if held is None:
+                return
+            held.users -= 1
+            if held.users:
+                return
+            if _shared.get(held.server.port) is held:
+                del _shared[held.server.port]
+        held.server.close()
+
+
+def _start(wish: Wish, listen_fd: int | None, deadline: float, seconds: float) -> _Shared:
+    try:
+        server = TCPStoreServer(
+            wish.bound,
+            wish.port,
+            listen_fd=listen_fd,
+            secret=wish.secret,
+            limits=wish.limits,
+            start_seconds=max(deadline - monotonic(), 0),
+        )
+    except StartTimeout as error:
+        raise StoreTimeout(f"TCPStore: after {rounded(seconds)} s {error}") from None
+    return _Shared(server, wish, 1)
+
+
+def _found(wish: Wish) -> _Shared | None:
+    """A server to share, with one user more. Raises UsageError if it is another one than is wanted."""
+    with _lock:
+        found = _shared.get(wish.port)
+        if found is None or not found.server.running:
+            return None
+        has = found.wish
+        here = f"the server that this process has on port {wish.port}"
+        # Whoever names no bind_host only wants to be served at its host.
+        if wish.bound != has.bound and (wish.bind_host is not None or has.bound not in EVERYWHERE):
+            raise UsageError(f"{here} listens on {has.bound}, not on {wish.bound}; name one address, or take "
+                             "another port")  # fmt: skip
+        if wish.limits is not None and wish.limits != (has.limits or Limits()):
+            raise UsageError(f"{here} has {has.limits or Limits()}, not {wish.limits}; give the same, or take "
+                             "another port")  # fmt: skip
+        if wish.secret != has.secret:
+            named = {True: "no secret", False: "a secret"}
+            raise UsageError(f"{here} has {named[has.secret is None]}, and {named[wish.secret is None]} was given that "
+                             "is not the same; give the same, or take another port")  # fmt: skip
+        found.users += 1
+        return found
+
+
+def count_in(client: Client, world_size: int, is_master: bool, deadline: float, seconds: float) -> None:
+    """Add this worker to those who are there; the master waits for all. Raises StoreTimeout, ConnectionLost."""
+    if client.kind is not Kind.EXTENDED:
+        request, reply = codec.keyed_number(Query.ADD, COUNTER_KEY, 1), codec.number
+        here = _add(client, request, reply, deadline, seconds)
+        pause = POLL_SECONDS
+        while is_master and here < world_size:
+            _check_time(client, here, world_size, deadline, seconds)
+            sleep(pause)
+            pause = min(1.5 * pause, POLL_SECONDS_MAX)
+            here = _add(client, codec.keyed_number(Query.ADD, COUNTER_KEY, 0), reply, deadline, seconds)
+        return
+    request, reply = codec.keyed_number(Extension.ADD, COUNTER_KEY, 1), codec.granted(codec.number)
+    if not is_master:
+        _add(client, request, reply, deadline, seconds)
+        return
+    # Watched first: from then on no worker's arrival, nor one's own, goes unheard.
+    connection = client.dedicated("wait_for_workers", (), _left(deadline))
+    try:
+        connection.ask(codec.keyed(Extension.WATCH, COUNTER_KEY), codec.accepted, _left(deadline))
+        here = _add(client, request, reply, deadline, seconds)
+        while here < world_size:
+            _check_time(client, here, world_size, deadline if seconds else 0.0, seconds)
+            here = max(here, _heard(connection, deadline, here))
+    except (OSError, HungUp, Garbled) as error:
+        if isinstance(error, StoreTimeout):
+            raise
+        raise client.failed("wait_for_workers", (), seconds, error, writes=False) from None
+    finally:
+        connection.close()
+
+
+def _left(deadline: float) -> float:
+    """For the next round trip; a grace for one that begins as the time ends, so that it is known how many came."""
+    return max(deadline - monotonic(), GRACE_SECONDS)
+
+
+def _add(client: Client, request: bytes, reply: Answer[int], deadline: float, seconds: float) -> int:
+    return client.ask("wait_for_workers", (), seconds, request, reply, _left(deadline), True)
+
+
+def _heard(connection: Connection, deadline: float, here: int) -> int:
+    """The count after the next arrival; the same as before when the time is over."""
+    try:
+        status = connection.read(codec.byte(), deadline)
+    except TimeoutError:
+        return here
+    if status != Status.EVENT:
+        raise Garbled("it sent no event where one is due")
+    return int(connection.read(codec.told(), deadline).new or b"0")
+
+
+def _check_time(client: Client, here: int, world_size: int, deadline: float, seconds: float) -> None:
+    if monotonic() >= deadline:
+        raise StoreTimeout(f"Timed out after {rounded(seconds)} seconds waiting for clients. {here}/{world_size} "
+                           f"clients joined. ({client.where}) See why the others did not start, whether they reach "
+                           "this address, and whether world_size is right.")  # fmt: skip

@@ -1,0 +1,255 @@
+"""What the requests mean: values, queues, and what each operation does to them.
+
+Rule: a refused operation raises `Refused` and has changed nothing. Who waits and who watches is told after the
+change, once all of it is in place.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import deque
+from collections.abc import Sequence
+
+from trystate.model.errors import TrystateError
+from trystate.model.store.vocabulary import Change, Status
+
+from ..limits import Limits
+from ..wire import shown
+from .waiting import Waiting
+from .watching import Watching
+
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+INT64_DIGITS = 19
+CREATED, UPDATED, DELETED, APPENDED = Change.CREATED, Change.UPDATED, Change.DELETED, Change.APPENDED
+
+
+class Refused(TrystateError):
+    """An operation cannot be done; `status` says why to a program, the text to a person."""
+
+    def __init__(self, status: Status, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def number(key: bytes, text: bytes) -> int:
+    """The counter that a value holds: a whole decimal int64, as ADD writes it. Raises `Refused`."""
+    digits = text[1:] if text[:1] == b"-" else text
+    if not digits.isdigit() or len(digits) > INT64_DIGITS or not INT64_MIN <= int(text) <= INT64_MAX:
+        reason = f"the value of {shown(key)} is {shown(text)}, not a whole decimal int64: add() only to a counter"
+        raise Refused(Status.NOT_A_NUMBER, reason)
+    return int(text)
+
+
+class Contents:
+    """The values and queues of one store. A key is present if it has a value or a queue that is not empty."""
+
+    __slots__ = (
+        "bytes_held", "items_held", "limits", "queues", "reservations", "returned", "sum", "sum_text", "values",
+        "waiting", "watching",
+    )  # fmt: skip
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.values: dict[bytes, bytes] = {}
+        self.queues: dict[bytes, deque[bytes]] = {}  # none of them is empty
+        self.bytes_held = 0  # of keys, values and elements
+        self.items_held = 0  # in all queues
+        self.sum, self.sum_text = 0, b"0"  # what the last add() made, and what it stored
+        self.reservations = 0  # so far: the serial of the last
+        self.returned: dict[bytes, list[int]] = {}  # the serials of those at the front of a queue that came back
+        self.waiting = Waiting(self.values, self.queues)
+        self.watching = Watching()
+
+    def present(self, key: bytes) -> bool:
+        return key in self.values or key in self.queues
+
+    def keys(self, prefix: bytes = b"") -> list[bytes]:
+        """The keys that have a value and begin so, in no order."""
+        return [key for key in self.values if key.startswith(prefix)] if prefix else list(self.values)
+
+    def set(self, key: bytes, value: bytes) -> None:
+        values = self.values
+        old = values.get(key)
+        held = self.bytes_held + len(value) + (len(key) if old is None else -len(old))
+        if held > self.limits.bytes_total or (old is None and len(values) >= self.limits.keys_total):
+            self._full(key, held)
+        values[key] = value
+        self.bytes_held = held
+        if key in self.watching.watchers:
+            self.watching.changed(key, CREATED if old is None else UPDATED, old, value)
+        if old is None and key in self.waiting.waits:
+            self.waiting.appeared(key)
+
+    def add(self, key: bytes, delta: int) -> int:
+        """Add to a counter, which begins at 0; the sum."""
+        text = self.values.get(key)
+        if text is None:
+            total = delta
+        elif text is self.sum_text:  # nearly always, as in a barrier, where all add to one counter
+            total = self.sum + delta
+        elif len(text) < INT64_DIGITS and text.isdigit():  # nearly always, and sooner known than by a call
+            total = int(text) + delta
+        else:
+            total = number(key, text) + delta
+        digits = b"%d" % total
+        if len(digits) >= INT64_DIGITS and not INT64_MIN <= total <= INT64_MAX:
+            reason = f"{shown(key)} is {shown(text or b'0')}: adding {delta} leaves int64; nothing was changed"
+            raise Refused(Status.OVERFLOW, reason)
+        self.sum, self.sum_text = total, digits
+        if text is not None and len(digits) == len(text) and key not in self.watching.watchers:
+            self.values[key] = digits  # nearly always: nothing to count, and nobody to tell
+        else:
+            self.set(key, digits)
+        return total
+
+    def compare_set(self, key: bytes, expected: bytes, desired: bytes) -> bytes:
+        """Store `desired` if the value is `expected`, or if both are missing (b""); what torch answers to that."""
+        value = self.values.get(key)
+        if value is None and expected:
+            return expected  # TCPStoreLibUvBackend.cpp: nothing is stored, and the key is still missing
+        if value is not None:
+            if value != expected:
+                return value
+            if len(value) == len(desired) and key not in self.watching.watchers:
+                self.values[key] = desired  # nothing to count, and nobody to tell
+                return desired
+        self.set(key, desired)
+        return desired
+
+    def append(self, key: bytes, value: bytes) -> None:
+        old = self.values.get(key)
+        if old is None:
+            return self.set(key, value)
+        new, limit = old + value, self.limits.value_bytes
+        if len(new) > limit:
+            reason = f"{shown(key)} would have {len(new)} bytes > {limit}: use several keys, or raise value_bytes"
+            raise Refused(Status.TOO_LARGE, reason)
+        held = self.bytes_held + len(value)
+        if held > self.limits.bytes_total:
+            self._full(key, held)
+        self.values[key] = new
+        self.bytes_held = held
+        if key in self.watching.watchers:
+            self.watching.changed(key, APPENDED, old, new)
+
+    def multi_set(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Set all or none; who waits or watches sees all of them set."""
+        if len(keys) < 2:
+            return self.set(keys[0], values[0]) if keys else None
+        latest = dict(zip(keys, values, strict=True))
+        mine, limits = self.values, self.limits
+        created = [key for key in latest if key not in mine]
+        held = self.bytes_held + sum(map(len, created)) + sum(map(len, latest.values()))
+        held -= sum(len(mine[key]) for key in latest if key in mine)
+        if held > limits.bytes_total or len(mine) + len(created) > limits.keys_total:
+            self._full(keys[0], held)
+        watchers = self.watching.watchers
+        seen = [(key, mine.get(key)) for key in keys if key in watchers] if watchers else []
+        mine.update(latest)
+        self.bytes_held = held
+        if seen:
+            self._tell_of_many(keys, values, dict(seen))
+        waits = self.waiting.waits
+        if waits:
+            for key in created:
+                if key in waits:
+                    self.waiting.appeared(key)
+
+    def _tell_of_many(self, keys: Sequence[bytes], values: Sequence[bytes], old: dict[bytes, bytes | None]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            if key in old:
+                before = old[key]
+                self.watching.changed(key, CREATED if before is None else UPDATED, before, value)
+                old[key] = value
+
+    def take(self, key: bytes) -> bytes | None:
+        """Delete; the value that was there."""
+        old = self.values.pop(key, None)
+        if old is not None:
+            self.bytes_held -= len(key) + len(old)
+            if key in self.watching.watchers:
+                self.watching.changed(key, DELETED, old, None)
+            if key in self.waiting.waits:
+                self.waiting.vanished(key)
+        return old
+
+    def push(self, key: bytes, element: bytes) -> int:
+        """Append to a queue; its length with the element, before whoever waits took it."""
+        limits, queue = self.limits, self.queues.get(key)
+        held = self.bytes_held + len(element) + (len(key) if queue is None else 0)
+        too_many = self.items_held >= limits.queue_items or (queue is None and len(self.queues) >= limits.keys_total)
+        if held > limits.bytes_total or too_many:
+            self._full(key, held)
+        if queue is None:
+            queue = self.queues[key] = deque()
+        queue.append(element)
+        self.bytes_held = held
+        self.items_held += 1
+        length = len(queue)
+        if key in self.waiting.waits:
+            self.waiting.appeared(key)
+        return length
+
+    def reserve(self, key: bytes) -> tuple[int, bytes]:
+        """Take the first element of a queue that is not empty; with its serial, it may be put back."""
+        returned = self.returned.get(key)
+        if returned is None:
+            self.reservations += 1
+        serial = self.reservations if returned is None else returned[0]
+        element = self.pop(key)
+        assert element is not None
+        return serial, element
+
+    def put_back(self, key: bytes, serial: int, element: bytes) -> None:
+        """Return what was reserved to its place, which no limit is asked for.
+
+        Elements are reserved in their order: it stands behind those with lower serials, and before all others.
+        """
+        serials = self.returned.setdefault(key, [])
+        place = bisect(serials, serial)
+        serials.insert(place, serial)
+        queue = self.queues.get(key)
+        if queue is None:
+            queue = self.queues[key] = deque()
+            self.bytes_held += len(key)
+        queue.insert(place, element)
+        self.bytes_held += len(element)
+        self.items_held += 1
+        if key in self.waiting.waits:
+            self.waiting.appeared(key)
+
+    def pop(self, key: bytes) -> bytes | None:
+        """Take the first element of a queue."""
+        queue = self.queues.get(key)
+        if queue is None:
+            return None
+        element = queue.popleft()
+        self.bytes_held -= len(element)
+        self.items_held -= 1
+        if key in self.returned:
+            self._pop_serial(key)
+        if not queue:
+            del self.queues[key]
+            self.bytes_held -= len(key)
+            if key in self.waiting.waits:
+                self.waiting.vanished(key)
+        return element
+
+    def _pop_serial(self, key: bytes) -> None:
+        serials = self.returned[key]
+        del serials[0]
+        if not serials:
+            del self.returned[key]
+
+    def length(self, key: bytes) -> int:
+        """Of a queue."""
+        return len(self.queues.get(key, ()))
+
+    def _full(self, key: bytes, held: int) -> None:
+        limits = self.limits
+        reason = (
+            f"the store is full at {shown(key)}: {len(self.values)} values and {len(self.queues)} queues of "
+            f"{limits.keys_total} each, {self.items_held} of {limits.queue_items} queued elements, {held} bytes with "
+            f"this of {limits.bytes_total}: delete keys, or raise keys_total, queue_items or bytes_total"
+        )
+        raise Refused(Status.TOO_LARGE, reason)

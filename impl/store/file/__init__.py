@@ -1,0 +1,1 @@
+"""`FileStore` and its append-only log."""

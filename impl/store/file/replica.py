@@ -1,0 +1,170 @@
+"""What a store's file says, in memory: every process does every recorded operation again, in the order of the file.
+
+Rule: the outcome of a record depends on the records before it and on nothing else; a clock, a limit or a process that
+is looked at only when a record is written would let two readers disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..contents.barriers import Arrival, Barriers
+from ..contents.contents import Contents, Refused
+from ..memory import LOCAL
+from ..wire import I64, U64
+from .process_identity import User
+from .records import MAGIC, Kind, Record, encode
+
+TICKET_BYTES = 16  # random: names a user; an arrival's ticket is its user's, a number and its token
+
+
+class Place(Arrival):
+    """A place in a barrier: it is given up on release, which is how its thread learns of it."""
+
+    __slots__ = ("places", "ticket")
+
+    def __init__(self, key: bytes, ticket: bytes, places: dict[bytes, Place]) -> None:
+        super().__init__(key, ticket[TICKET_BYTES + U64.size :])
+        self.ticket, self.places = ticket, places
+
+    def released(self) -> None:
+        del self.places[self.ticket]
+
+
+@dataclass(slots=True)
+class Replica:
+    """The state of a store, and of its file."""
+
+    identity: bytes = b""  # random: of the store, kept when its file is rewritten
+    generation: int = 0  # how often it was rewritten
+    world_size: int = -1
+    job: bytes = b""
+    left: int = 0  # users who are gone
+    users: dict[bytes, User] = field(default_factory=dict)
+    contents: Contents = field(default_factory=lambda: Contents(LOCAL))
+    barriers: Barriers = field(default_factory=Barriers)
+    places: dict[bytes, Place] = field(default_factory=dict)
+
+    def replay(self, record: Record) -> None:
+        """Do what another process did; what was refused there is refused here, and changes nothing."""
+        with suppress(Refused):
+            self.apply(record)
+
+    def apply(self, record: Record) -> Any:
+        """Do a record, and return what its operation returns. Raises Refused."""
+        return _MEANINGS[record.kind](self, record)
+
+    def snapshot(self) -> bytes:
+        """A file with this state and no history."""
+        head = (self.identity, I64.pack(self.generation), self.job, I64.pack(self.left))
+        parts = [MAGIC, encode(Kind.HEADER, *head, number=self.world_size)]
+        parts += [join(ticket, user) for ticket, user in self.users.items()]
+        parts += [encode(Kind.SET, key, value) for key, value in self.contents.values.items()]
+        for key in self.contents.queues:
+            parts += [encode(Kind.PUSH, key, element) for element in self.contents.queues[key]]
+        for key, barrier in self.barriers.table.items():
+            tickets = [place.ticket for place in barrier.arrivals.values() if isinstance(place, Place)]
+            parts += [encode(Kind.ARRIVE, key, ticket, number=barrier.world_size) for ticket in tickets]
+        parts.append(encode(Kind.SNAPSHOT_END))
+        return b"".join(parts)
+
+    def become(self, other: Replica) -> None:
+        """Take over a state; whoever waits or watches here is told of the differences, as of changes.
+
+        Puts right what an interrupted change has left as well: counts, and who should have been woken.
+        """
+        mine, theirs = self.contents, other.contents
+        for key in mine.values.keys() - theirs.values.keys():
+            mine.take(key)
+        for key, value in theirs.values.items():
+            if mine.values.get(key) != value:
+                mine.set(key, value)
+        for key in [*mine.queues.keys(), *(theirs.queues.keys() - mine.queues.keys())]:
+            elements = theirs.queues.get(key, ())
+            if list(mine.queues.get(key, ())) != list(elements):
+                while mine.pop(key) is not None:
+                    pass
+                for element in elements:
+                    mine.push(key, element)
+        mine.bytes_held, mine.items_held = theirs.bytes_held, theirs.items_held
+        mine.sum, mine.sum_text = theirs.sum, theirs.sum_text
+        mine.waiting.look_again()
+        self.identity, self.generation, self.job = other.identity, other.generation, other.job
+        self.world_size, self.left, self.users = other.world_size, other.left, other.users
+        self.barriers, self.places = other.barriers, other.places
+
+    @property
+    def bytes_live(self) -> int:
+        """About how long its snapshot is."""
+        contents = self.contents
+        return contents.bytes_held + 64 * (len(contents.values) + contents.items_held + len(self.users))
+
+
+def join(ticket: bytes, user: User) -> bytes:
+    """The record of a new user."""
+    return encode(Kind.JOIN, ticket, user.started, user.host, number=user.pid)
+
+
+def _header(replica: Replica, record: Record) -> None:
+    replica.identity, generation, replica.job, left = record.parts
+    replica.world_size = record.number
+    (replica.generation,), (replica.left,) = I64.unpack(generation), I64.unpack(left)
+
+
+def _join(replica: Replica, record: Record) -> None:
+    ticket, started, host = record.parts
+    replica.users[ticket] = User(record.number, started, host)
+
+
+def _leave(replica: Replica, record: Record) -> None:
+    (ticket,) = record.parts
+    if replica.users.pop(ticket, None) is not None:
+        replica.left += 1
+    for place in [place for place in replica.places.values() if place.ticket.startswith(ticket)]:
+        _give_up(replica, place)
+
+
+def _multi_set(replica: Replica, record: Record) -> None:
+    replica.contents.multi_set(record.parts[::2], record.parts[1::2])
+
+
+def _arrive(replica: Replica, record: Record) -> None:
+    key, ticket = record.parts
+    place = replica.places[ticket] = Place(key, ticket, replica.places)
+    try:
+        replica.barriers.arrive(place, record.number)
+    except Refused:
+        del replica.places[ticket]
+        raise
+
+
+def _withdraw(replica: Replica, record: Record) -> None:
+    place = replica.places.get(record.parts[0])
+    if place is not None:
+        _give_up(replica, place)
+
+
+def _give_up(replica: Replica, place: Place) -> None:
+    replica.barriers.withdraw(place)
+    del replica.places[place.ticket]
+
+
+_MEANINGS: dict[Kind, Callable[[Replica, Record], Any]] = {
+    Kind.HEADER: _header,
+    Kind.JOIN: _join,
+    Kind.LEAVE: _leave,
+    Kind.SNAPSHOT_END: lambda replica, record: None,
+    Kind.SET: lambda replica, record: replica.contents.set(*record.parts),
+    Kind.MULTI_SET: _multi_set,
+    Kind.ADD: lambda replica, record: replica.contents.add(record.parts[0], record.number),
+    Kind.COMPARE_SET: lambda replica, record: replica.contents.compare_set(*record.parts),
+    Kind.APPEND: lambda replica, record: replica.contents.append(*record.parts),
+    Kind.TAKE: lambda replica, record: replica.contents.take(*record.parts),
+    Kind.PUSH: lambda replica, record: replica.contents.push(*record.parts),
+    Kind.POP: lambda replica, record: replica.contents.pop(*record.parts),
+    Kind.ARRIVE: _arrive,
+    Kind.WITHDRAW: _withdraw,
+}

@@ -1,0 +1,266 @@
+"""`FileStore`: a store in a file, for the processes of a host (or of several, on a file system with `flock`).
+
+Rule: what changes the store is one record in the file, appended under its lock; what reads it takes no lock.
+
+When the file goes, and when it stays:
+
+- With `world_size` the file belongs to one job. When as many users as that have left, and none is left over, it is
+  deleted. If all its users died without closing, it is left over from a crashed job, and the next one begins anew.
+- Without it (-1) nobody knows when the job is over: the file stays, with all that was acknowledged, also after a crash.
+- A file of another program, another world_size or another job that somebody still uses is refused, and not touched.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from ...host.forking import let_go_after_fork
+from ..base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
+from ..contents.contents import Contents, Refused
+from ..errors import InvalidArgument, StoreClosed, StoreError
+from ..memory import LOCAL, Blocked, BlockedRead, Callbacks, KeyWatcher, raised
+from .journal import POLL_SECONDS_MIN, Journal
+from .records import Kind
+from .replica import Place
+
+B = TypeVar("B", bound=Blocked)
+PAUSE_SECONDS = 1.0  # of the thread that reads for the watches; it looks much sooner (journal.POLL_SECONDS_MAX)
+PATIENCE_SECONDS_MIN = 1.0  # with the lock, which is no wait for keys: a timeout of 0 looks once, under the lock too
+
+
+class BlockedLook(Blocked):
+    """A thread that waits for a queue to have an element, and will then ask for it under the lock."""
+
+    __slots__ = ()
+    takes = True
+
+
+class FileStore(Store):
+    """A store in a file. Clones share its place among the users of the file.
+
+    A forked child is a user of its own from its first operation on. The watches are the parent's: `lost` in the child.
+    """
+
+    def __init__(self, file_name: str | os.PathLike[str], world_size: int = -1,
+                 timeout: timedelta = DEFAULT_TIMEOUT, *, job: str = "") -> None:  # fmt: skip
+        """`job` tells jobs apart that use one path. Raises FileRefused, or StoreTimeout if the lock is held."""
+        if world_size != -1 and world_size < 1:
+            raise InvalidArgument(f"FileStore: world_size is {world_size}; give the number of users, or -1 for unknown")
+        super().__init__(timeout, key_bytes=LOCAL.key_bytes, value_bytes=LOCAL.value_bytes)
+        self._begin()
+        try:
+            self._journal = Journal(os.fspath(file_name), world_size, job, self._patience)
+        except BaseException:
+            self._forget()
+            raise
+
+    def _begin(self) -> None:
+        self._watchers: set[KeyWatcher] = set()
+        self._callbacks = Callbacks()
+        self._poller: threading.Thread | None = None
+        let_go_after_fork(self)
+
+    def forked(self) -> None:
+        """The threads stayed in the parent."""
+        self._callbacks.forked()
+        for watcher in self._watchers:
+            watcher.forked()
+        self._watchers.clear()
+        self._poller = None
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._journal.path
+
+    @property
+    def _patience(self) -> float:
+        return max(self.timeout.total_seconds(), PATIENCE_SECONDS_MIN)
+
+    # What changes the file.
+
+    def _change(self, operation: str, kind: Kind, *parts: bytes, number: int = 0,
+                unless: Callable[[Contents], bool] = lambda contents: False) -> Any:  # fmt: skip
+        """Append and do an operation; `unless` it would change nothing: then it is only done."""
+        self._journal.enter(self._patience)
+        with self._journal.locked(operation, self._patience) as replica:
+            if unless(replica.contents):
+                return None
+            try:
+                return self._journal.change(kind, *parts, number=number)
+            except Refused as refused:
+                raise raised(
+                    operation, parts[:: 2 if kind is Kind.MULTI_SET else len(parts)], refused, self._where()
+                ) from None
+
+    def _set(self, name: bytes, value: bytes) -> None:
+        self._change("set", Kind.SET, name, value)
+
+    def _multi_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        if pairs:
+            self._change("multi_set", Kind.MULTI_SET, *(part for pair in pairs for part in pair))
+
+    def _add(self, name: bytes, amount: int) -> int:
+        total: int = self._change("add", Kind.ADD, name, number=amount)
+        return total
+
+    def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
+        held: list[bytes] = []
+
+        def differs(contents: Contents) -> bool:
+            held.append(contents.values.get(name, expected))
+            return held[0] != expected or (bool(expected) and name not in contents.values)
+
+        changed: bytes | None = self._change("compare_set", Kind.COMPARE_SET, name, expected, desired, unless=differs)
+        return held[0] if changed is None else changed
+
+    def _append(self, name: bytes, value: bytes) -> None:
+        self._change("append", Kind.APPEND, name, value)
+
+    def _take(self, name: bytes) -> bytes | None:
+        old: bytes | None = self._change("take", Kind.TAKE, name, unless=lambda contents: name not in contents.values)
+        return old
+
+    def _queue_push(self, name: bytes, value: bytes) -> None:
+        self._change("queue_push", Kind.PUSH, name, value)
+
+    # What reads it.
+
+    def _check(self, names: list[bytes]) -> bool:
+        with self._journal.looked("check", self._patience) as replica:
+            return all(map(replica.contents.present, names))
+
+    def _num_keys(self) -> int:
+        with self._journal.looked("num_keys", self._patience) as replica:
+            return len(replica.contents.values)
+
+    def _list_keys(self, prefix: bytes) -> list[bytes]:
+        with self._journal.looked("list_keys", self._patience) as replica:
+            return replica.contents.keys(prefix)
+
+    def _queue_len(self, name: bytes) -> int:
+        with self._journal.looked("queue_len", self._patience) as replica:
+            return replica.contents.length(name)
+
+    # What waits.
+
+    def _get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
+        return self._block("get", lambda contents: BlockedRead(contents, names), seconds).values
+
+    def _wait(self, names: list[bytes], seconds: float) -> bool:
+        return self._block("wait", lambda contents: Blocked(contents, names), seconds).done
+
+    def _queue_pop(self, name: bytes, seconds: float) -> bytes | None:
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            if not self._block("queue_pop", lambda contents: BlockedLook(contents, [name]), left).done:
+                return None
+            value: bytes | None = self._change(
+                "queue_pop", Kind.POP, name, unless=lambda contents: name not in contents.queues
+            )
+            if value is not None or left <= 0:  # else another one was faster
+                return value
+
+    def _block(self, operation: str, make: Callable[[Contents], B], seconds: float) -> B:
+        return self._journal.block(operation, make, seconds, self._patience, lambda: self._closed)
+
+    def _barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
+        deadline = time.monotonic() + seconds
+        ticket = self._arrive(name, world_size, token)
+        journal, delay, released = self._journal, POLL_SECONDS_MIN, False
+        try:
+            with journal.mutex:
+                while not (released := ticket not in journal.replica.places):
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        break
+                    delay = journal.pause(left, delay)
+                    if self._closed:
+                        raise StoreClosed(f"barrier({name.decode()!r}): the store was closed meanwhile; close it later")
+        finally:
+            if not released:
+                with journal.locked("barrier", self._patience) as replica:
+                    released = ticket not in replica.places
+                    if not released:
+                        journal.change(Kind.WITHDRAW, ticket)
+        return released
+
+    def _arrive(self, name: bytes, world_size: int, token: bytes) -> bytes:
+        journal = self._journal
+        journal.enter(self._patience)
+        with journal.locked("barrier", self._patience) as replica:
+            journal.collect()  # whoever died in it has not arrived
+            earlier = replica.barriers.arrived_with(name, token)
+            if isinstance(earlier, Place):
+                journal.change(Kind.WITHDRAW, earlier.ticket)
+            ticket = journal.next_ticket() + token
+            try:
+                journal.change(Kind.ARRIVE, name, ticket, number=world_size)
+            except Refused as refused:
+                raise raised("barrier", [name], refused, self._where()) from None
+        return ticket
+
+    # Watches, clones, the end.
+
+    def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
+        watcher = KeyWatcher(self._callbacks, name.decode(), callback, on_lost, self._unwatch)
+        self._callbacks.start()
+        with self._journal.looked("watch_key", self._patience) as replica:
+            replica.contents.watching.begin(watcher, name)
+            self._watchers.add(watcher)
+            if self._poller is None:
+                self._poller = threading.Thread(target=self._poll, name="trystate-file", daemon=True)
+                self._poller.start()
+        return watcher.watch
+
+    def _unwatch(self, watcher: KeyWatcher) -> None:
+        with self._journal.mutex:
+            self._journal.replica.contents.watching.end(watcher, watcher.name)
+            self._watchers.discard(watcher)
+
+    def _poll(self) -> None:
+        """Read the file while somebody watches: reading is what calls the watchers."""
+        journal = self._journal
+        with journal.mutex:
+            gaps, seen, delay = journal.gaps, journal.offset, POLL_SECONDS_MIN
+            reason = StoreError(f"changes went by unseen ({self._where()}); look at the key, and watch it again")
+            while self._watchers and not self._closed:
+                try:
+                    delay = journal.pause(PAUSE_SECONDS, delay)
+                except StoreError as error:  # the file is gone: so are the changes
+                    reason = error
+                    break
+                if gaps != journal.gaps:
+                    break
+                if seen != journal.offset:
+                    seen, delay = journal.offset, POLL_SECONDS_MIN
+            for watcher in self._watchers:
+                if not self._closed:
+                    watcher.lose(reason)
+                journal.replica.contents.watching.end(watcher, watcher.name)
+            self._watchers.clear()
+            self._poller = None
+
+    def _clone(self) -> FileStore:
+        clone = FileStore.__new__(FileStore)
+        Store.__init__(clone, self.timeout, key_bytes=self.key_bytes, value_bytes=self.value_bytes)
+        clone._journal = self._journal.shared()
+        clone._begin()
+        return clone
+
+    def _close(self) -> None:
+        for watcher in list(self._watchers):
+            watcher.watch.cancel()
+        with self._journal.mutex:
+            self._journal.changed.notify_all()
+        self._callbacks.stop()
+        self._journal.release()
+
+    def _where(self) -> str:
+        return f"file {self._journal.path}"

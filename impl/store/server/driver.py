@@ -1,0 +1,294 @@
+"""The driver: it moves bytes between sockets and the service, and tells it the time, on uvloop or asyncio.
+
+Rule: it decides nothing about requests. Whatever a peer or the system does to one socket ends that connection alone;
+the loop neither stops, nor spins, nor waits for anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import importlib
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from time import monotonic
+from typing import cast
+
+from ...host.listening import peer_name
+from ..limits import MIB, Limits
+from .service import Service, Session
+
+ACCEPTS_IN_A_ROW = 64  # then those who are connected get their turn
+TURN_BYTES = 2 * MIB  # a millisecond of sending; then those who ask get their turn
+ACCEPT_PAUSE_SECONDS = 0.1  # when the system has neither a descriptor nor memory for another connection
+LINGER_SECONDS = 2.0  # for a peer to take its last bytes
+
+EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Connection(asyncio.Protocol):
+    """A peer: its socket, and its session with the service."""
+
+    __slots__ = ("driver", "held", "leaving", "service", "session", "sock", "transport")
+    transport: asyncio.Transport
+
+    def __init__(self, driver: Driver, session: Session, sock: socket.socket) -> None:
+        self.driver, self.service, self.session, self.sock = driver, driver.service, session, sock
+        self.held = False  # the transport has something to send: the peer reads slowly
+        self.leaving = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's own is not derived from it
+        self.transport.set_write_buffer_limits(high=0)  # say so whenever it has something to send
+        self.driver.connections[self.session] = self
+        if self.session.closing:  # it stopped while this was under way
+            self.leave()
+
+    def data_received(self, data: bytes) -> None:
+        driver, service, session = self.driver, self.service, self.session
+        service.take(session, data)
+        outgoing = session.outgoing
+        if len(outgoing) == 1 and not (session.counted or session.pending or self.held):
+            self.transmit(outgoing.pop())
+        elif outgoing:
+            self.send()
+        if service.pending:
+            driver.flush()
+        if service.next_deadline is not driver.alarm_at:  # the same float, or None
+            driver.set_alarm()
+
+    def pause_writing(self) -> None:
+        self.held = True
+
+    def resume_writing(self) -> None:
+        self.held = False
+        self.service.unsent(self.session, 0)
+        if self.session.queued:
+            self.service.pend(self.session)
+        self.driver.flush()  # also for those whom `unsent` closed
+
+    def send(self) -> int:
+        """Send a piece of what the service has for this peer, and end the connection if the service did; its size."""
+        session, size = self.session, 0
+        if self.held:
+            self.service.unsent(session, self.transport.get_write_buffer_size())
+        elif piece := session.take_outgoing():
+            size = len(piece)
+            self.transmit(piece)
+            if not self.held:
+                self.service.pend(session)
+        if session.closing:
+            self.leave()
+        return size
+
+    def transmit(self, data: bytes | memoryview) -> None:
+        """Send when nothing is queued: nearly always all of it fits, and the transport need not be asked."""
+        try:
+            sent = self.sock.send(data)
+        except OSError:  # the transport meets the same, and waits or ends
+            sent = 0
+        if sent < len(data):
+            # The transport sends the rest when the peer reads. A copy of it keeps no large value in memory.
+            self.transport.write(bytes(memoryview(data)[sent:]))
+            left = self.transport.get_write_buffer_size()
+            if left:
+                self.service.unsent(self.session, left)
+
+    def leave(self) -> None:
+        """Close once the last bytes are sent, but soon."""
+        transport, queued = self.transport, self.session.queued
+        if self.session.abort:
+            transport.abort()
+        elif not transport.is_closing():
+            if not self.leaving and (queued or transport.get_write_buffer_size()):
+                self.leaving = True
+                self.driver.loop.call_later(LINGER_SECONDS, transport.abort)
+            if not queued:
+                transport.close()
+
+    def eof_received(self) -> bool:
+        """A peer that will send no more is gone, whether or not it still reads."""
+        self.connection_lost(None)
+        self.transport.abort()
+        return True  # there is nothing left to close
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.driver.forget(self.session)
+
+
+class Driver:
+    """One service on one listening socket, in the running loop."""
+
+    def __init__(self, listener: socket.socket, limits: Limits, secret: bytes | None, log: Callable[[str], None]):
+        self.listener = listener
+        self.loop = asyncio.get_running_loop()
+        self.service = Service(
+            limits=limits,
+            secret=secret,
+            random_bytes=secrets.token_bytes,
+            log=log,
+            clock=monotonic,
+        )
+        self.log = self.service.log
+        self.connections: dict[Session, Connection] = {}
+        self.opening: set[asyncio.Task[None]] = set()
+        self.alarm: asyncio.TimerHandle | None = None
+        self.alarm_at: float | None = None
+        self.exhausted = False
+        self.turn: asyncio.Handle | None = None
+        self.spare = os.open(os.devnull, os.O_RDONLY)  # given up to tell a peer that there is no descriptor for it
+        self.loop.add_reader(listener, self.accept)
+
+    # ---- connections
+
+    def accept(self) -> None:
+        for _ in range(ACCEPTS_IN_A_ROW):
+            try:
+                sock, address = self.listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in EXHAUSTED:
+                    return self.turn_away(error)
+                continue  # that peer gave up before it was its turn (accept(2): ECONNABORTED and the network's errors)
+            self.exhausted = False
+            session = self.service.connected(peer_name(address), monotonic())
+            if session is None:
+                sock.close()
+                continue
+            sock.setblocking(False)
+            task = self.loop.create_task(self.open(session, sock))
+            self.opening.add(task)
+            task.add_done_callback(self.opening.discard)
+            self.settle()  # a session has a deadline from the start
+
+    async def open(self, session: Session, sock: socket.socket) -> None:
+        try:
+            await self.loop.connect_accepted_socket(lambda: Connection(self, session, sock), sock)
+        except OSError as error:
+            self.log(f"{session.peer}: could not be connected: {error}")
+            sock.close()
+            self.service.disconnected(session)
+
+    def turn_away(self, error: OSError) -> None:
+        """No descriptor is left: end the connection that waits for one, and go on a little later."""
+        if not self.exhausted:  # once, until somebody can be accepted again
+            self.exhausted = True
+            self.log(
+                f"cannot accept: {error.strerror}, with {len(self.connections)} connections: newcomers are turned "
+                "away; raise the limit of open files (ulimit -n), or lower the limit of connections"
+            )
+        if self.spare >= 0:
+            os.close(self.spare)
+            self.spare = -1
+        with contextlib.suppress(OSError):
+            self.listener.accept()[0].close()
+        with contextlib.suppress(OSError):
+            self.spare = os.open(os.devnull, os.O_RDONLY)
+        self.loop.remove_reader(self.listener)
+        self.loop.call_later(ACCEPT_PAUSE_SECONDS, self.resume_accepting)
+
+    def resume_accepting(self) -> None:
+        if self.listener.fileno() >= 0:
+            self.loop.add_reader(self.listener, self.accept)
+
+    def forget(self, session: Session) -> None:
+        if self.connections.pop(session, None) is not None:
+            self.service.disconnected(session)
+            self.settle()
+
+    # ---- what is due
+
+    def flush(self) -> None:
+        """Send what the service has, a piece to each peer in turn, and go on with the next round of the loop."""
+        if self.turn is None:
+            room = TURN_BYTES
+            for session in self.service.take_pending():
+                connection = self.connections.get(session)
+                if connection is not None:
+                    room -= connection.send()
+                if room <= 0:
+                    break
+            if self.service.pending:
+                self.turn = self.loop.call_soon(self.go_on)
+
+    def go_on(self) -> None:
+        self.turn = None
+        self.flush()
+
+    def settle(self) -> None:
+        """After anything that happened to the service."""
+        self.flush()
+        if self.service.next_deadline != self.alarm_at:
+            self.set_alarm()
+
+    def set_alarm(self) -> None:
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+        due = self.alarm_at = self.service.next_deadline
+        if due is not None:
+            self.alarm = self.loop.call_later(max(0.0, due - monotonic()), self.ring)
+
+    def ring(self) -> None:
+        self.alarm = self.alarm_at = None
+        self.service.tick(monotonic())
+        self.settle()
+
+    async def close(self) -> None:
+        """Accept no more, tell everybody, and be gone within `LINGER_SECONDS`."""
+        self.loop.remove_reader(self.listener)
+        self.listener.close()
+        await asyncio.gather(*self.opening)
+        self.service.stop()
+        self.flush()
+        end = monotonic() + LINGER_SECONDS
+        while self.connections and monotonic() < end:
+            await asyncio.sleep(0.005)
+        for connection in list(self.connections.values()):
+            connection.transport.abort()
+        if self.alarm is not None:
+            self.alarm.cancel()
+        if self.spare >= 0:
+            os.close(self.spare)
+        await asyncio.sleep(0)  # for the aborted ones
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's if it is installed."""
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        return asyncio.SelectorEventLoop()  # on Windows too: its other loop cannot watch a listening socket
+    return cast(asyncio.AbstractEventLoop, uvloop.new_event_loop())
+
+
+def serve(
+    listener: socket.socket,
+    limits: Limits,
+    secret: bytes | None,
+    log: Callable[[str], None],
+    started: Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None],
+) -> None:
+    """Serve until told to stop: `started` gets the loop, and what to call in it for that."""
+
+    async def main() -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        driver = Driver(listener, limits, secret, log)
+        loop.set_exception_handler(lambda _, context: driver.log(f"internal error: {_described(context)}"))
+        try:
+            started(loop, stop.set)
+            await stop.wait()
+        finally:
+            await driver.close()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())
+
+
+def _described(context: dict[str, object]) -> str:
+    error = context.get("exception")
+    return f"{context.get('message')}: {error!r}" if error is not None else str(context.get("message"))

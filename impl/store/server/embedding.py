@@ -1,0 +1,232 @@
+"""A server beside the caller's own work: in a child process, or in a thread of this one.
+
+Rule: a child process ends with its parent, however that ends, and has no descriptor of it but the listening socket.
+In a thread the server needs the caller's GIL: torch's own client holds it in list_keys and queue_len while it waits
+for the answer (torch 2.13, c10d/init.cpp), so in a process that uses that client, a thread deadlocks with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol
+
+from trystate.model.errors import UnavailableError
+
+from ..limits import Limits
+from .driver import LINGER_SECONDS, serve
+from .log import Log, lines_to
+
+START_SECONDS = 60.0  # for an interpreter to start on a busy machine
+START_SECONDS_MAX = 86_400.0  # the system counts milliseconds in 32 bits
+PREFIX = "trystate store: "
+ENTRY = """import json, sys
+config = json.loads(sys.stdin.buffer.readline())
+sys.path[:] = config.pop("path")
+from trystate.impl.store.server.embedding import child
+child(**config)"""
+
+
+class StartTimeout(UnavailableError, TimeoutError):
+    """A server was not there in time; it was ended."""
+
+
+class Embedded(Protocol):
+    """A server that runs somewhere."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def running(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+class ServerProcess:
+    """A server in a child process, which is fed its orders by a pipe and ends when the pipe does."""
+
+    def __init__(
+        self, listener: socket.socket, limits: Limits, secret: bytes | None, start_seconds: float = START_SECONDS
+    ) -> None:
+        """Returns when it serves. Raises UnavailableError, and StartTimeout if it does not within `start_seconds`."""
+        self._owner = os.getpid()  # a fork of this process has a copy of this object, and must not end the server
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", ENTRY],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[listener.fileno()],
+            bufsize=0,
+        )
+        self._end = weakref.finalize(self, _end, self._process, self._owner)
+        config = {
+            "path": sys.path,
+            "descriptor": listener.fileno(),
+            "parent": self._owner,
+            "limits": dataclasses.asdict(limits),
+            "secret": None if secret is None else secret.hex(),
+        }
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(config).encode() + b"\n")
+        if not _readable(self._process.stdout.fileno(), start_seconds):
+            self._process.kill()
+            self._end()
+            raise StartTimeout("the store's server process did not start in time: see whether the machine is busy, or "
+                               "raise the timeout")  # fmt: skip
+        if not self._process.stdout.read(1):
+            self._end()
+            code = self._process.returncode
+            raise UnavailableError(
+                f"the store's server process did not start (exit code {code}): see what it wrote to stderr"
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        self._end()
+
+
+def _readable(descriptor: int, seconds: float) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        return bool(selector.select(min(seconds, START_SECONDS_MAX)))
+
+
+def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    """End the child and collect it; in a fork of the owner, only let go of the pipes."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    if os.getpid() != owner:
+        process.returncode = 0  # not our child: nothing to wait for, and nothing to warn about
+        return
+    try:
+        process.wait(LINGER_SECONDS + 3.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | None) -> None:
+    """What the child process does: serve until the parent closes the pipe, or is no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the parent decides what Ctrl-C means
+    allow_open_files(int(limits["connections"]))
+    log = Log(lines_to(sys.stderr, PREFIX))
+
+    def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+        loop.add_reader(sys.stdin.fileno(), stop)  # nothing more is sent: readable is the end
+        loop.add_signal_handler(signal.SIGTERM, stop)
+        if hasattr(os, "pidfd_open"):  # a fork of the parent may keep the pipe open when the parent is gone
+            with contextlib.suppress(OSError):
+                loop.add_reader(os.pidfd_open(parent), stop)
+        if os.getppid() != parent:
+            stop()
+        with contextlib.suppress(BrokenPipeError):
+            os.write(sys.stdout.fileno(), b"\n")
+
+    listener = socket.socket(fileno=descriptor)
+    serve(listener, Limits(**limits), None if secret is None else bytes.fromhex(secret), log, started)  # type: ignore[arg-type]
+    log.close()
+
+
+def allow_open_files(connections: int) -> None:
+    """Raise this process's limit of open files to what so many connections need, as far as the system lets it."""
+    try:
+        import resource
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + 64  # the loop's own, the log, the modules that are read
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # some systems have another bound beside `hard`
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class ServerThread:
+    """A server in a thread of this process; see the module for who must not use it."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        limits: Limits,
+        secret: bytes | None,
+        write: Callable[[str], object] | None,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        """Returns when it serves. Raises StartTimeout if it does not within `start_seconds`; then it ends unused."""
+        started: Future[Callable[[], None]] = Future()
+        log = Log(lines_to(sys.stderr, PREFIX) if write is None else write)
+
+        def run() -> None:
+            try:
+                serve(listener, limits, secret, log, report)
+            except BaseException as error:
+                if started.done():
+                    raise
+                started.set_exception(error)
+            finally:
+                log.close()
+
+        def report(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+            if started.set_running_or_notify_cancel():
+                started.set_result(lambda: _tell(loop, stop))
+            else:  # nobody waits for it any more
+                stop()
+
+        self._thread = threading.Thread(target=run, name="trystate store", daemon=True)
+        self._thread.start()
+        self._stop = _begun(started, start_seconds)
+        self._end = weakref.finalize(self, _join, self._thread, self._stop, os.getpid())
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        self._end()
+
+
+def _begun(started: Future[Callable[[], None]], seconds: float) -> Callable[[], None]:
+    try:
+        return started.result(min(seconds, START_SECONDS_MAX))
+    except TimeoutError as error:
+        if not started.cancel():  # now it has begun, or failed
+            return started.result()
+        raise StartTimeout("the store's server thread did not start in time: see whether the machine is busy, or "
+                           "raise the timeout") from error  # fmt: skip
+
+
+def _tell(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(stop)
+
+
+def _join(thread: threading.Thread, stop: Callable[[], None], owner: int) -> None:
+    if os.getpid() == owner:  # a fork has the object, but not the thread
+        stop()
+        thread.join(LINGER_SECONDS + 3.0)

@@ -1,0 +1,247 @@
+"""One request as its bytes arrive: read once, from where the last piece ended, and complete or nothing.
+
+Rule: every announced length meets its limit before anything is kept for it; total work is linear in the frame.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+from trystate.model.store.vocabulary import Extension, Query, Status
+
+from ..contents.contents import Refused
+from ..limits import Limits
+from ..wire import I64, U32, U64, shown
+
+
+class Field(enum.Enum):
+    """What a request's body is made of."""
+
+    KEY = enum.auto()
+    VALUE = enum.auto()
+    INTEGER = enum.auto()
+    WORD = enum.auto()
+    KEYS = enum.auto()
+    PAIRS = enum.auto()
+
+
+KEY, VALUE, INTEGER, WORD, KEYS, PAIRS = Field
+
+SHAPES: dict[int, tuple[Field, ...]] = {
+    Query.VALIDATE:         (WORD,),
+    Query.SET:              (KEY, VALUE),
+    Query.COMPARE_SET:      (KEY, VALUE, VALUE),
+    Query.GET:              (KEY,),
+    Query.ADD:              (KEY, INTEGER),
+    Query.CHECK:            (KEYS,),
+    Query.WAIT:             (KEYS,),
+    Query.GETNUMKEYS:       (),
+    Query.DELETE_KEY:       (KEY,),
+    Query.APPEND:           (KEY, VALUE),
+    Query.MULTI_GET:        (KEYS,),
+    Query.MULTI_SET:        (PAIRS,),
+    Query.CANCEL_WAIT:      (),
+    Query.PING:             (WORD,),
+    Query.QUEUE_PUSH:       (KEY, VALUE),
+    Query.QUEUE_POP:        (KEY,),
+    Query.QUEUE_LEN:        (KEY,),
+    Query.LIST_KEYS:        (),
+    Query.BARRIER:          (KEY, INTEGER),
+    Extension.HELLO:        (WORD,),
+    Extension.PROVE:        (VALUE, VALUE),
+    Extension.SET:          (KEY, VALUE),
+    Extension.GET:          (INTEGER, KEYS),
+    Extension.WAIT:         (INTEGER, KEYS),
+    Extension.ADD:          (KEY, INTEGER),
+    Extension.COMPARE_SET:  (KEY, VALUE, VALUE),
+    Extension.APPEND:       (KEY, VALUE),
+    Extension.MULTI_SET:    (PAIRS,),
+    Extension.DELETE:       (KEY,),
+    Extension.TAKE:         (KEY,),
+    Extension.CHECK:        (KEYS,),
+    Extension.NUM_KEYS:     (),
+    Extension.LIST_KEYS:    (KEY,),
+    Extension.QUEUE_PUSH:   (KEY, VALUE),
+    Extension.QUEUE_POP:    (INTEGER, KEY),
+    Extension.QUEUE_LEN:    (KEY,),
+    Extension.BARRIER:      (INTEGER, KEY, INTEGER, VALUE),
+    Extension.WATCH:        (KEY,),
+    Extension.UNWATCH:      (KEY,),
+}  # fmt: skip
+
+
+FEW = 16  # keys: a longer list is read by a frame, which goes on where a piece ended
+
+
+def whole(operation: int, limits: Limits, data: bytes, position: int, end: int) -> tuple[int, list[Any]] | None:
+    """The end and the fields of a small request if all of it is there and within its limits: else a frame says what."""
+    fields: list[Any] = []
+    key_bytes, value_bytes = limits.key_bytes, limits.value_bytes
+    for field in SHAPES[operation]:
+        many: tuple[int, Any] | None = None
+        if field is KEYS:
+            many = few(key_bytes, data, position, end)
+        elif field is INTEGER or field is WORD:
+            many = _number(field, data, position, end)
+        elif field is not PAIRS and position + 8 <= end:
+            begin = position + 8
+            length = U64.unpack_from(data, position)[0]
+            position = begin + length
+            if position <= end and length <= (key_bytes if field is KEY else value_bytes):
+                fields.append(data[begin:position])
+                continue
+        if many is None:
+            return None
+        position, found = many
+        fields.append(found)
+    return position, fields
+
+
+def _number(field: Field, data: bytes, position: int, end: int) -> tuple[int, int] | None:
+    width, read = (8, I64) if field is INTEGER else (4, U32)
+    return (position + width, read.unpack_from(data, position)[0]) if position + width <= end else None
+
+
+def few(key_bytes: int, data: bytes, position: int, end: int) -> tuple[int, list[bytes]] | None:
+    """The end of a list of few keys, and the keys, if all of it is there and within its limit."""
+    if position + 8 > end:
+        return None
+    count = U64.unpack_from(data, position)[0]
+    position += 8
+    keys: list[bytes] = []
+    if count > FEW:
+        return None
+    for _ in range(count):
+        begin = position + 8
+        if begin > end:
+            return None
+        length = U64.unpack_from(data, position)[0]
+        position = begin + length
+        if position > end or length > key_bytes:
+            return None
+        keys.append(data[begin:position])
+    return position, keys
+
+
+class Frame:
+    """A request, as far as it is read.
+
+    `fields` has what is complete: bytes for a key or a value, int for a number, a flat list of bytes for a list of
+    keys or pairs. While not `complete`, `needed` is the number of bytes, from the position reached, below which
+    nothing more can be read.
+    """
+
+    __slots__ = ("complete", "fields", "items", "limits", "needed", "operation", "remaining", "shape", "size", "step")
+
+    def __init__(self, operation: int, limits: Limits) -> None:
+        self.operation = operation
+        self.limits = limits
+        self.shape = SHAPES[operation]
+        self.step = 0
+        self.fields: list[Any] = []
+        self.items: list[bytes] | None = None  # of the list that is being read, of which `remaining` are missing
+        self.remaining = 0
+        self.size = 1  # bytes read so far
+        self.needed = 0
+        self.complete = False
+
+    def advance(self, data: bytes | memoryview, position: int, end: int) -> int:
+        """Read on; the position reached. Raises `Refused` if a limit is broken."""
+        began, fields, shape = position, self.fields, self.shape
+        self.needed = 0
+        while self.step < len(shape):
+            field = shape[self.step]
+            if field is KEY or field is VALUE:
+                position = self._blob(field, data, position, end)
+            elif field is INTEGER or field is WORD:
+                width, read = (8, I64) if field is INTEGER else (4, U32)
+                if end - position < width:
+                    self.needed = width
+                    break
+                fields.append(read.unpack_from(data, position)[0])
+                position += width
+                self.step += 1
+            else:
+                position = self._list(field, data, position, end)
+            if self.needed:
+                break
+        else:
+            self.complete = True
+        self.size += position - began
+        if self.size + self.needed > self.limits.frame_bytes:
+            raise self._too_large("the request", self.size + self.needed, "frame_bytes")
+        return position
+
+    def _blob(self, field: Field, data: bytes | memoryview, position: int, end: int) -> int:
+        self.needed = 8
+        if end - position < 8:
+            return position
+        length = U64.unpack_from(data, position)[0]
+        if field is KEY:
+            if length > self.limits.key_bytes:
+                raise self._too_large("a key", length, "key_bytes")
+        elif length > self.limits.value_bytes:
+            raise self._too_large("a value", length, "value_bytes")
+        stop: int = position + 8 + length
+        if stop > end:
+            self.needed = 8 + length
+            return position
+        self.fields.append(bytes(data[position + 8 : stop]))
+        self.needed = 0
+        self.step += 1
+        return stop
+
+    def _list(self, field: Field, data: bytes | memoryview, position: int, end: int) -> int:
+        if self.items is None:
+            self.needed = 8
+            if end - position < 8:
+                return position
+            count = U64.unpack_from(data, position)[0]
+            if count > self.limits.keys_in_request:
+                raise self._too_large("a list", count, "keys_in_request", "keys")
+            self.remaining = count if field is KEYS else 2 * count
+            self.items = []
+            self.needed = 0
+            position += 8
+        position = self._read_items(self.items, field is PAIRS, data, position, end)
+        if not self.remaining:
+            self.fields.append(self.items)
+            self.items = None
+            self.step += 1
+        return position
+
+    def _read_items(self, items: list[bytes], pairs: bool, data: bytes | memoryview, position: int, end: int) -> int:
+        limit = other = self.limits.key_bytes
+        if pairs:
+            other = self.limits.value_bytes
+            if self.remaining & 1:
+                limit, other = other, limit
+        length_at: Callable[[Any, int], tuple[int]] = U64.unpack_from
+        append, had = items.append, len(items)
+        self.needed = 0
+        for _ in range(self.remaining):
+            begin = position + 8
+            if begin > end:
+                self.needed = 8
+                break
+            length = length_at(data, position)[0]
+            if length > limit:
+                raise self._too_large("a key or value", length, "key_bytes or value_bytes")
+            stop = begin + length
+            if stop > end:
+                self.needed = 8 + length
+                break
+            append(bytes(data[begin:stop]))
+            position = stop
+            limit, other = other, limit
+        self.remaining -= len(items) - had
+        return position
+
+    def _too_large(self, what: str, size: int, limit: str, unit: str = "bytes") -> Refused:
+        most = " or ".join(str(getattr(self.limits, name)) for name in limit.split(" or "))
+        name = next(kind(self.operation).name for kind in (Query, Extension) if self.operation in set(kind))
+        about = f" ({shown(self.fields[0])})" if self.fields and isinstance(self.fields[0], bytes) else ""
+        reason = f"{name}{about}: {what} of {size} {unit} > {most}: send less at a time, or raise {limit}"
+        return Refused(Status.TOO_LARGE, reason)

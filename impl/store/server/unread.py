@@ -1,0 +1,136 @@
+"""Replies that a peer has not read yet: what is queued for one connection, and the memory of all together.
+
+Rule: a large part is queued by reference and handed out in pieces, so that an event for a thousand watchers, or a value
+for a thousand readers, is in memory once. A session counts all bytes that its own peer has not read; the total counts
+memory, hence a part that several sessions have queued only once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from ..limits import KIB
+
+BULK_BYTES = 4 * KIB  # a part this large is never copied whole; smaller ones are joined, as each costs a table's entry
+PIECE_BYTES = 64 * KIB  # of one connection at a time: a transport may copy what the system does not take at once
+
+
+class Held:
+    """The memory of what is unread, on all connections of a server."""
+
+    __slots__ = ("bytes", "holders")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.holders: dict[int, int] = {}  # how many queues have a large part, by its id: they keep it alive
+
+    def add(self, part: bytes) -> None:
+        if len(part) >= BULK_BYTES:
+            there = self.holders.get(id(part), 0)
+            self.holders[id(part)] = there + 1
+            if there:
+                return
+        self.bytes += len(part)
+
+    def drop(self, part: bytes) -> None:
+        if len(part) >= BULK_BYTES:
+            left = self.holders[id(part)] - 1
+            if left:
+                self.holders[id(part)] = left
+                return
+            del self.holders[id(part)]
+        self.bytes -= len(part)
+
+
+class Unread:
+    """The replies of one connection that its transport was not given yet.
+
+    `outgoing` takes new parts, in their order. What cannot be sent at once is moved to the queue by `settle`, and is in
+    the total from then on.
+    """
+
+    __slots__ = ("_fresh", "_held", "_offset", "counted", "outgoing", "parts", "queued")
+
+    def __init__(self, held: Held) -> None:
+        self.outgoing: list[bytes] = []
+        self.queued = 0  # bytes in the queue
+        self.parts: deque[bytes] = deque()
+        self._offset = 0  # bytes of the first part that were taken
+        self.counted = self._fresh = 0  # parts of `outgoing` that were looked at, and their bytes
+        self._held = held
+
+    def size(self) -> int:
+        """The bytes in `outgoing` and in the queue."""
+        parts = self.outgoing
+        count = len(parts)
+        if count != self.counted:  # often by one, as after each of many requests in a row
+            self._fresh += len(parts[-1]) if count == self.counted + 1 else sum(map(len, parts[self.counted :]))
+            self.counted = count
+        return self._fresh + self.queued
+
+    def settle(self) -> None:
+        """Move what is in `outgoing` to the queue."""
+        if self.outgoing:
+            self.queued = self.size()
+            for part in joined(self.outgoing):
+                self._append(part)
+            self.outgoing.clear()
+            self.counted = self._fresh = 0
+
+    def take_outgoing(self, most: int = PIECE_BYTES) -> bytes | memoryview:
+        """Take at most so many bytes; b"" when nothing is left."""
+        outgoing = self.outgoing
+        if not self.queued and self.size() <= most:  # as nearly always
+            piece = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+            outgoing.clear()
+            self.counted = self._fresh = 0
+            return piece
+        self.settle()
+        pieces: list[bytes | memoryview] = []
+        parts, room = self.parts, most
+        while parts and room:
+            part, begin = parts[0], self._offset
+            end = min(len(part), begin + room)
+            pieces.append(memoryview(part)[begin:end] if end - begin < len(part) else part)
+            room -= end - begin
+            self._offset = end
+            if end == len(part):
+                self._held.drop(parts.popleft())
+                self._offset = 0
+        self.queued -= most - room
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def drop(self) -> None:
+        """Forget all of it."""
+        for part in self.parts:
+            self._held.drop(part)
+        self.parts.clear()
+        self.outgoing.clear()
+        self.queued = self._offset = self.counted = self._fresh = 0
+
+    def _append(self, part: bytes) -> None:
+        parts = self.parts
+        if parts and len(part) < BULK_BYTES and len(parts[-1]) < BULK_BYTES:
+            last = parts.pop()
+            self._held.drop(last)
+            part = last + part  # a peer that reads nothing may ask for one byte at a time
+        self._held.add(part)
+        parts.append(part)
+
+
+def joined(parts: Iterable[bytes]) -> list[bytes]:
+    """The same bytes in fewer parts: neighbours that are small become one."""
+    found: list[bytes] = []
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < BULK_BYTES:
+            small.append(part)
+            continue
+        if small:
+            found.append(b"".join(small))
+            small = []
+        found.append(part)
+    if small:
+        found.append(b"".join(small))
+    return found

@@ -1,0 +1,86 @@
+"""The server of a store, as a program embeds it: `with TCPStoreServer() as server: ... server.port`.
+
+Rule: it listens on the address that it is told and on no other; when it is closed, nothing of it is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, Self
+
+from trystate.model.errors import UsageError
+
+from ..host.listening import adopt, listen
+from .limits import Limits
+from .server.embedding import START_SECONDS, Embedded, ServerProcess, ServerThread
+
+
+class TCPStoreServer:
+    """A server of TCPStore's protocol, for torch's own clients and for ours.
+
+    It listens on `host` (default 127.0.0.1; "0.0.0.0" or "::" for all interfaces) and `port` (0: any free one), or on
+    `listen_fd`, a listening socket of the caller's that it takes over. With a `secret` only clients that prove to
+    know it are served, and torch's own cannot. `run_in` is "process", a child process that ends with this one, or
+    "thread": then `log` gets a line for each connection that broke a rule, in a thread of its own where it may wait
+    and raise, and torch's client must not be used in this process, as it would deadlock (see `embedding`). A process
+    writes these lines to stderr, like a thread without a `log`.
+
+    Raises UsageError for an address that cannot be listened on, and UnavailableError if the server does not start
+    within `start_seconds`.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        listen_fd: int | None = None,
+        secret: bytes | None = None,
+        limits: Limits | None = None,
+        run_in: Literal["process", "thread"] = "process",
+        log: Callable[[str], object] | None = None,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        if run_in not in ("process", "thread"):
+            raise UsageError(f'run_in={run_in!r}: it is "process" or "thread"')
+        if log is not None and run_in == "process":
+            raise UsageError('log= is for run_in="thread": a process writes its lines to stderr')
+        if secret is not None and not isinstance(secret, bytes):
+            raise UsageError(f"the secret is a {type(secret).__name__}: give bytes, or None for no secret")
+        if secret is not None and not secret:
+            raise UsageError("an empty secret protects nothing: give some bytes, or None for no secret")
+        listener = listen(host, port) if listen_fd is None else adopt(listen_fd)
+        self.host: str = host if listen_fd is None else listener.getsockname()[0]
+        self.port: int = listener.getsockname()[1]
+        self._embedded: Embedded
+        if run_in == "thread":
+            self._embedded = ServerThread(listener, limits or Limits(), secret, log, start_seconds)
+            return
+        with listener:  # the child has its own; with this one closed, clients notice when it ends
+            self._embedded = ServerProcess(listener, limits or Limits(), secret, start_seconds)
+
+    @property
+    def pid(self) -> int:
+        """The process that serves."""
+        return self._embedded.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it serves."""
+        return self._embedded.running
+
+    def close(self) -> None:
+        """Stop serving; returns when the port is free and the process or thread has ended. May be called twice."""
+        self._embedded.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TCPStoreServer on {self.host}:{self.port}, {'running' if self.running else 'ended'}>"

@@ -1,0 +1,268 @@
+"""`trystate-env://`, `trystate-tcp://` and `trystate-file://`: torch's rendezvous URLs, on the stores of this package.
+
+    trystate-tcp://10.0.0.1:29500?rank=0&world_size=4
+    trystate-env://                                     MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
+    trystate-file:///shared/job-17?rank=0&world_size=4
+
+torch adds `rank` and `world_size` to the query when they are given to `init_process_group`. Rank 0 brings the server
+along, unless the query says `hosted=0`, or TORCHELASTIC_USE_AGENT_STORE is "True" and the port is not another one than
+the agent's, MASTER_PORT: then all are clients of one that runs already (`trystate store serve`). Importing this module
+registers the schemes. Rule: what is missing or wrong is named, with where it may be given.
+
+A rendezvous returns when all ranks are there, with a store that nobody but their group has (see `generations`). It ends
+when torch drops the group: `destroy_process_group` closes it, and on rank 0 the server with it, as torch's does.
+
+More in the query, none of it torch's: `prefix` (keys go below it: groups of different jobs may share a server), `bind`
+(where rank 0's server listens: by default on its own host's address, "0.0.0.0" for all), `secret_file` (a file with
+the server's secret).
+`use_libuv` is accepted and means nothing here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from types import CodeType
+from typing import Any, NoReturn
+from urllib.parse import ParseResult, parse_qsl, urlparse
+
+import torch.distributed as dist
+from torch.distributed import Store, distributed_c10d  # type: ignore[attr-defined]
+from torch.distributed.constants import default_pg_timeout
+from torch.distributed.rendezvous import register_rendezvous_handler
+from trystate.model.errors import UsageError
+
+from ..host.secret import read_secret
+from . import base
+from .errors import InvalidArgument, NotSupported
+from .file.store import FileStore
+from .generations import Make, meet
+from .prefix import PrefixStore
+from .tcp import TCPStore
+
+Triplet = tuple[Store, int, int]
+PORT_MAX = 65535
+DYNAMIC = -1  # the world size of a group that anybody may join (torch.distributed.rpc without a world size)
+
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+COMMON = ("prefix", "rank", "world_size")
+SERVED = (*COMMON, "bind", "hosted", "secret_file", "use_libuv")
+
+
+def tcp_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
+    """The group that meets at the URL's host and port.
+
+    Raises:
+        UsageError: something is missing or wrong; see also `TCPStore`.
+    """
+    given = _Given("trystate-tcp://HOST:PORT", url, SERVED, "netloc")
+    if not given.parts.hostname:
+        given.refuse("the URL has no host", "write trystate-tcp://HOST:PORT")
+    port = given.port()
+    rank, world_size = given.rank_and_world_size({})
+    make = _client_or_server(given, given.parts.hostname or "", port, rank)
+    yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
+
+
+def env_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
+    """The group of the environment variables MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, which torchrun sets.
+
+    Raises:
+        UsageError: something is missing or wrong; see also `TCPStore`.
+    """
+    given = _Given("trystate-env://", url, SERVED)
+    rank, world_size = given.rank_and_world_size({"rank": "RANK", "world_size": "WORLD_SIZE"})
+    host = given.variable("MASTER_ADDR", "the host of the server, which is rank 0's unless one runs already")
+    port = given.number(given.variable("MASTER_PORT", "the server's port"), "MASTER_PORT", 0, PORT_MAX)
+    make = _client_or_server(given, host, port, rank)
+    yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
+
+
+def file_rendezvous(url: str, timeout: timedelta = default_pg_timeout, **_: Any) -> Iterator[Triplet]:
+    """The group that meets in a file that all its members see.
+
+    Raises:
+        UsageError: something is missing or wrong; see also `FileStore`.
+    """
+    given = _Given("trystate-file:///PATH", url, COMMON, "netloc", "path")
+    if given.parts.netloc or not given.parts.path:
+        given.refuse("the URL has no absolute path", "write three slashes: trystate-file:///shared/job-17")
+    rank, world_size = given.rank_and_world_size({})
+
+    def make(within: timedelta) -> base.Store:
+        # As if of one user: the last one to leave deletes it. It is of no use later, and the next group may be of
+        # another size.
+        return FileStore(given.parts.path, min(world_size, 1), within)
+
+    yield from _handed_over(given, _met(given, make, rank, world_size, timeout), rank, world_size)
+
+
+def _client_or_server(given: _Given, host: str, port: int, rank: int) -> Make:
+    """Makes a client of the group's server, and on rank 0 the server."""
+    hosted = given.query.get("hosted", "1")
+    if hosted not in ("0", "1"):
+        given.refuse(f"hosted={hosted!r}", "1: rank 0 brings the server along; 0: it runs already")
+    secret = given.secret()
+
+    def make(within: timedelta) -> base.Store:
+        return TCPStore(
+            host,
+            port,
+            is_master=rank == 0 and hosted == "1" and not _agents(port),
+            timeout=within,
+            multi_tenant=True,
+            secret=secret,
+            bind_host=given.query.get("bind"),
+        )
+
+    return make
+
+
+def _agents(port: int) -> bool:
+    """Whether the agent of this worker serves there. torch takes any port for the agent's, and then nobody serves."""
+    return os.environ.get(AGENT_STORE) == str(True) and os.environ.get("MASTER_PORT", str(port)) == str(port)
+
+
+def _met(given: _Given, make: Make, rank: int, world_size: int, timeout: timedelta) -> base.Store:
+    """The store of a group whose ranks are all there; a group of DYNAMIC size has the server's own keys."""
+
+    def begun(within: timedelta) -> base.Store:
+        return given.below_prefix(make(within))
+
+    return begun(timeout) if world_size == DYNAMIC else meet(begun, rank, world_size, timeout)
+
+
+def _handed_over(given: _Given, store: base.Store, rank: int, world_size: int) -> Iterator[Triplet]:
+    """Yield a store that ends with the group that torch makes of it.
+
+    `init_process_group` wraps it in C++, which does not say when it lets go; torch's Python keeps that wrapper as long
+    as the group. The generator ends when `init_process_group` does, with a group or without one. A store that another
+    caller asked for is that caller's to close.
+    """
+    groups = _called_by(inspect.unwrap(distributed_c10d.init_process_group).__code__)
+    try:
+        yield store, rank, world_size
+        given.once()
+    finally:
+        wrapper = distributed_c10d._get_default_store() if dist.is_initialized() else None
+        if groups and getattr(wrapper, "_underlying_non_prefix_store", None) is store:
+            weakref.finalize(wrapper, store.close).atexit = False  # at the exit all stores are closed
+        elif groups:
+            store.close()
+
+
+def _called_by(code: CodeType) -> bool:
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
+
+
+class _Given:
+    """What a URL says, and what to say of it."""
+
+    def __init__(self, form: str, url: str, known: tuple[str, ...], *read: str) -> None:
+        """`known`: what its query may say; `read`: the parts beside the query that mean something."""
+        self.form, self.url, self.parts = form, url, _parse(url)
+        for part in ("netloc", "path", "fragment"):
+            if part not in read and (said := getattr(self.parts, part).strip("/")):
+                self.refuse(f"{said!r} in it means nothing", f"write {form}, and all else in the query")
+        pairs = parse_qsl(self.parts.query, keep_blank_values=True)
+        self.query = dict(pairs)
+        unknown = sorted(self.query.keys() - set(known))
+        if unknown:
+            self.refuse(f"the query has {', '.join(unknown)}", f"known are {', '.join(sorted(known))}")
+        if len(pairs) > len(self.query):
+            self.refuse("the query gives something twice", "give it once")
+
+    def refuse(self, what: str, remedy: str) -> NoReturn:
+        raise InvalidArgument(f"cannot initialize torch.distributed with {self.url!r} ({self.form}): {what}; {remedy}")
+
+    def once(self) -> NoReturn:
+        """A generator that is asked for another triplet."""
+        raise NotSupported(f"{self.url!r} was used: a URL is good for one rendezvous; call init_process_group() again")
+
+    def port(self) -> int:
+        try:
+            found = self.parts.port
+        except ValueError as error:
+            self.refuse(str(error), f"give a port of 0 to {PORT_MAX}")
+        if found is None:
+            self.refuse("the URL has no port", "write trystate-tcp://HOST:PORT")
+        return found
+
+    def variable(self, name: str, meaning: str) -> str:
+        value = os.environ.get(name)
+        if not value:
+            self.refuse(f"the environment variable {name} is not set", f"set it to {meaning} (torchrun does)")
+        return value
+
+    def number(self, text: str, name: str, low: int, high: int) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            self.refuse(f"{name}={text!r} is not a whole number", f"give {low} to {high}")
+        if not low <= value <= high:
+            self.refuse(f"{name}={value} is outside {low} to {high}", "give another one")
+        return value
+
+    def rank_and_world_size(self, variables: Mapping[str, str]) -> tuple[int, int]:
+        """From the query, or else from these variables; a group of DYNAMIC size has members of any rank."""
+        dynamic = self.query.get("world_size") == str(DYNAMIC)
+        size_variable = os.environ.get(variables.get("world_size", ""))
+        if dynamic and not size_variable:
+            world_size = DYNAMIC
+        else:
+            text = size_variable if dynamic and size_variable else self._text("world_size", variables)
+            world_size = self.number(text, "world_size", 1, 2**31 - 1)
+        high = world_size - 1 if world_size > 0 else 2**31 - 1
+        return self.number(self._text("rank", variables), "rank", 0, high), world_size
+
+    def _text(self, name: str, variables: Mapping[str, str]) -> str:
+        if name in self.query:
+            return self.query[name]
+        if name in variables:
+            return self.variable(variables[name], f"this process's {name.replace('_', ' ')}")
+        self.refuse(f"{name} is missing", f"give init_process_group({name}=...), or ?{name}=... in the URL")
+
+    def secret(self) -> bytes | None:
+        path = self.query.get("secret_file")
+        if path is None:
+            return None
+        try:
+            return read_secret(path)
+        except UsageError as error:
+            self.refuse(f"secret_file={path!r}", str(error))
+
+    def below_prefix(self, store: base.Store) -> base.Store:
+        prefix = self.query.get("prefix")
+        return store if prefix is None else PrefixStore.owning(prefix, store)
+
+
+def _parse(url: str) -> ParseResult:
+    try:
+        return urlparse(url)
+    except ValueError as error:
+        raise InvalidArgument(f"{url!r} is not a URL: {error}; write for example trystate-tcp://HOST:PORT") from None
+
+
+HANDLERS: Mapping[str, Callable[..., Iterator[Triplet]]] = {
+    "trystate-env": env_rendezvous,
+    "trystate-file": file_rendezvous,
+    "trystate-tcp": tcp_rendezvous,
+}
+_registered: set[str] = set()
+
+
+def register() -> None:
+    """Register the schemes with `torch.distributed`; a second time does nothing."""
+    for scheme, handler in HANDLERS.items():
+        if scheme not in _registered:
+            register_rendezvous_handler(scheme, handler)  # type: ignore[no-untyped-call]
+            _registered.add(scheme)
+
+
+register()
