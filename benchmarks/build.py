@@ -16,7 +16,7 @@ import statistics
 import time
 
 from trystate.model.checker.check import watches
-from trystate.model.checker.explicit import ExplicitEngine
+from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.language import (
     System,

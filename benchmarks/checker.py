@@ -91,15 +91,16 @@ def answer(search: Callable[[], int]) -> None:
 
 
 def ours(case: Case) -> None:
-    from trystate.model.checker.explicit import ExplicitEngine
-    from trystate.model.checker.kernel import Kernel, Limits, Watch
+    from trystate.model.checker.explicit.engine import ExplicitEngine
+    from trystate.model.checker.kernel import Kernel, Limits, Watch, WatchKey, WatchKind
     from trystate.model.language import Form, System, not_
     from trystate.property_tests.support.systems.small_rendezvous import small_rendezvous
     from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 
     system: System
     system = TwoPhaseCommit(rm=case.size) if case.model == "two_phase_commit" else small_rendezvous(case.size)
-    invariants = [Watch(p.name, not_(p.exprs[0]), {}) for p in system.properties if p.form is Form.ALWAYS and p.exprs]
+    asked = {WatchKey(WatchKind.ALWAYS, p.name): p.exprs for p in system.properties if p.form is Form.ALWAYS}
+    invariants = [Watch(key, not_(exprs[0]), {}) for key, exprs in asked.items() if exprs]
     engine = ExplicitEngine(Kernel(system), Limits())
 
     def search() -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trystate.model.histories import Broken, Call, Placed, shortened, shown
+from trystate.model.checker.linearizability import Broken, Call, Placed, shortened, shown
 
 from .mermaid import escape_mermaid
 from .style import BODY, FONT, INK, MUTED, RULE, VERMILION_TINT, font, left, quote, title, wrap

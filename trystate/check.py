@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trystate.model.checker.engine import Progress
     from trystate.model.checker.kernel import Lasso, Limits, Path
-    from trystate.model.checker.refine import Refinement, refines
+    from trystate.model.checker.refinement import Refinement, refines
+    from trystate.model.checker.transitions_adapter import to_transitions
     from trystate.model.checker.verdicts import Counterexample, Report, Status, Verdict
 
     from .machine import check
@@ -26,5 +27,5 @@ else:
 
 __all__ = [
     "Counterexample", "Lasso", "Limits", "Path", "Progress", "Refinement", "Report", "Status", "Verdict", "check",
-    "refines",
+    "refines", "to_transitions",
 ]  # fmt: skip

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 
 from trystate.model.checker.check import deadlock
-from trystate.model.checker.engine import Report as Search
-from trystate.model.checker.engine import quiet
+from trystate.model.checker.engine import OnProgress, quiet
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import UsageError
@@ -17,7 +15,7 @@ from . import registry
 from .machine import check
 
 
-def decide(system: System, name: str, report: Search = quiet) -> Verdict:
+def decide(system: System, name: str, on_progress: OnProgress = quiet) -> Verdict:
     """The verdict on one property, without asking any other.
 
     Raises:
@@ -27,9 +25,7 @@ def decide(system: System, name: str, report: Search = quiet) -> Verdict:
     known = [*(p.name for p in system.properties), always_there]
     if name not in known:
         raise UsageError(registry.unknown("property", name, known))
-    only = copy.copy(system)
-    only.properties = tuple(p for p in system.properties if p.name == name)
-    return check(only, report=report).verdict(name)
+    return check(system, on_progress=on_progress, properties=(name,)).verdict(name)
 
 
 def showcase(finding: Finding, runs: Iterable[Run]) -> tuple[Run, str] | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from trystate.model.checker import check as checker
-from trystate.model.checker.engine import Report as Search
-from trystate.model.checker.engine import quiet
+from trystate.model.checker.engine import OnProgress, quiet
 from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Report
 from trystate.model.language import System
@@ -26,15 +25,17 @@ CGROUPS = (
 
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
-    report: Search = quiet, expect: Mapping[str, str] | None = None,
+    on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
 ) -> Report:  # fmt: skip
-    """Decide every property of a system, within the memory that this machine has left unless `limits` are given.
+    """Decide the properties of a system, within the memory that this machine has left unless `limits` are given.
 
-    `expect` declares what is known to be violated, and why: property -> a few words.
+    `expect` declares what is known to be violated, and why: property -> a few words; `properties` names those to
+    decide (without it all).
     """
     return checker.check(
-        system, engine=engine, symmetry=symmetry, limits=limits or machine_limits(), report=report, expect=expect
-    )
+        system, engine=engine, symmetry=symmetry, limits=limits or machine_limits(), on_progress=on_progress,
+        expect=expect, properties=properties,
+    )  # fmt: skip
 
 
 def machine_limits() -> Limits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -12,74 +12,87 @@ from ..language.fields import placeholder
 from ..language.machines import Machine
 from ..language.properties import Form, Property
 from ..language.systems import System
-from .engine import Engine, memory_ended, quiet
-from .engine import Report as ReportProgress
+from ..language.transitions import Arc, Transition
+from .engine import Engine, OnProgress, memory_ended, quiet
 from .estimate import Choice, choose
-from .kernel import Exploration, Instance, Kernel, Limits, Watch
+from .kernel import Exploration, Instance, Kernel, Limits, Move, Watch, WatchKey, WatchKind
 from .verdicts import Counterexample, Report, Status, Verdict
 
 ENGINES = ("interpret", "explicit", "symbolic")
-ASKED = ("always", "sometimes", "step", "deadlock")  # first words of the keys of watches that decide one property
+DECIDING = {  # the watch that decides a property; liveness has none
+    Form.ALWAYS: WatchKind.ALWAYS, Form.SOMETIMES: WatchKind.SOMETIMES, Form.STEP: WatchKind.STEP,
+    Form.DEADLOCK: WatchKind.DEADLOCK,
+}  # fmt: skip
 
 
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
-    report: ReportProgress = quiet, expect: Mapping[str, str] | None = None,
+    on_progress: OnProgress = quiet, expect: Mapping[str, str] | None = None, properties: Collection[str] | None = None,
 ) -> Report:  # fmt: skip
-    """Explore a system exhaustively and decide each of its properties.
+    """Explore a system exhaustively and decide its properties.
 
-    `expect` declares what is known to be violated, and why: property -> a few words.
+    Args:
+        system: the system, built for its sizes, edition and faults.
+        engine: `auto`, or one of `ENGINES`.
+        symmetry: explore one state of each orbit, where the members of the only index can be exchanged.
+        limits: where the search stops; what is open then is not decided.
+        on_progress: called about eight times a second with how far the search is.
+        expect: what is known to be violated, and why: property -> a few words.
+        properties: the names of those to decide; without it all of them, and `deadlock_freedom`.
 
     Raises:
         DeclarationError: a reachable step leaves a field's range, or moves a machine where it does not
             claim to; the text names the line and the step.
-        UsageError: no such engine or expected property; or symmetry where it would not be sound.
+        UsageError: no such engine or property; or symmetry where it would not be sound.
         UnavailableError: the engine's package is not installed.
     """
     limits = limits or Limits()
-    _refuse_unknown(system, expect or {})
+    known = [*system.properties, deadlock(system)]
+    _refuse_unknown(system, known, "expect", expect or ())
+    _refuse_unknown(system, known, "properties", properties or ())
+    asked = [p for p in known if properties is None or p.name in properties]
     kernel = Kernel(system)
     choice = Choice(engine, f"{engine}, as asked")
     try:
-        wanted = list(watches(kernel))
+        wanted = list(watches(kernel, asked))
         if engine == "auto":
-            choice = choose(kernel, symmetry, wanted, limits, report)
-        searcher = choice.searcher or make_engine(choice.engine, kernel, limits, report, symmetry)
+            choice = choose(kernel, symmetry, wanted, limits, on_progress)
+        searcher = choice.searcher or make_engine(choice.engine, kernel, limits, on_progress, symmetry)
         exploration = choice.seen or searcher.explore(wanted)
     except MemoryError:  # before the search began, which stops by itself
         searcher = None
         exploration = Exploration(choice.engine, 0, 0, 0, 0.0, 0.0, {}, memory_ended(limits))
     _settle(exploration)
     _refuse_broken(kernel, exploration)
-    verdicts = [_verdict(kernel, searcher, exploration, p, symmetry) for p in [*system.properties, deadlock(system)]]
-    fired = {t.name for t in system.transitions for k in exploration.found if k.startswith(f"fired {t.name} ")}
+    verdicts = [_verdict(kernel, searcher, exploration, p, symmetry) for p in asked]
+    fired = {key.subject for key in exploration.found if key.kind is WatchKind.FIRED}
     never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
     return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), choice.reason, expect or {})
 
 
-def _refuse_unknown(system: System, expect: Mapping[str, str]) -> None:
-    known = [p.name for p in (*system.properties, deadlock(system))]
-    for name in expect:
-        if name not in known:
-            raise UsageError(f"expect has no property {name!r}: {system.name} has {', '.join(known)}")
+def _refuse_unknown(system: System, known: Iterable[Property], argument: str, given: Iterable[str]) -> None:
+    names = [p.name for p in known]
+    for name in given:
+        if name not in names:
+            raise UsageError(f"{argument} has no property {name!r}: {system.name} has {', '.join(names)}")
 
 
-def make_engine(name: str, kernel: Kernel, limits: Limits, report: ReportProgress, symmetry: bool) -> Engine:
+def make_engine(name: str, kernel: Kernel, limits: Limits, on_progress: OnProgress, symmetry: bool) -> Engine:
     """Load an engine on demand: numpy and decision diagrams are not needed to declare a system."""
     if symmetry and name != "explicit":
         raise UsageError(f"the engine {name} does not reduce by symmetry: use --engine explicit")
     if name == "interpret":
-        from .plain import PlainEngine
+        from .reference.engine import ReferenceEngine
 
-        return PlainEngine(kernel, limits, report)
+        return ReferenceEngine(kernel, limits, on_progress)
     if name == "explicit":
-        from .explicit import ExplicitEngine
+        from .explicit.engine import ExplicitEngine
 
-        return ExplicitEngine(kernel, limits, report, symmetry=symmetry)
+        return ExplicitEngine(kernel, limits, on_progress, symmetry=symmetry)
     if name == "symbolic":
-        from .symbolic import SymbolicEngine
+        from .symbolic.engine import SymbolicEngine
 
-        return SymbolicEngine(kernel, limits, report)
+        return SymbolicEngine(kernel, limits, on_progress)
     raise UsageError(f"no engine {name!r}: choose one of auto, {', '.join(ENGINES)}")
 
 
@@ -90,38 +103,53 @@ def deadlock(system: System) -> Property:
     )
 
 
-def watches(kernel: Kernel) -> Iterator[Watch]:
-    """What an engine has to look for to decide every property but liveness, and to see what never happens."""
+def watches(kernel: Kernel, properties: Iterable[Property] | None = None) -> Iterator[Watch]:
+    """What an engine has to look for to decide these properties but liveness, and to see what never happens."""
     system = kernel.system
+    for p in (*system.properties, deadlock(system)) if properties is None else properties:
+        yield from _deciding(kernel, p)
     read = {name: _fields_read(machine.control) for name, machine in system.machines.items()}
-    for p in system.properties:
-        if p.form is Form.ALWAYS:
-            yield Watch(f"always {p.name}", not_(p.exprs[0]), {})
-        elif p.form is Form.SOMETIMES:
-            yield Watch(f"sometimes {p.name}", p.exprs[0], {})
-        elif p.form is Form.STEP:
-            for i in kernel.instances:
-                condition = (p.conditions or {}).get(i.transition.name, TRUE)
-                if condition is not TRUE:
-                    yield Watch(f"step {p.name}", not_(condition), i.binding, i)
-    can = or_(*(and_(kernel.guard(i), kernel.changes(i)) for i in kernel.progress_instances))
-    yield Watch("deadlock", and_(not_(can), not_(system.terminal)), {})
     for i in kernel.instances:
-        yield Watch(f"fired {i.transition.name} {i.number}", TRUE, {}, i, path=False)
+        yield Watch(WatchKey(WatchKind.FIRED, i.transition.name, i.number), TRUE, {}, i, path=False)
         for line, bad in kernel.out_of_range(i):
-            yield Watch(f"range {line} {i.number}", bad, {}, i)
+            yield Watch(WatchKey(WatchKind.RANGE, line, i.number), bad, {}, i)
         for name, machine in system.machines.items():
             if not read[name].isdisjoint(i.transition.effects):
                 yield from _claims(kernel, machine, i)
 
 
+def _deciding(kernel: Kernel, p: Property) -> Iterator[Watch]:
+    """The watches that decide one property; none for liveness."""
+    if p.form not in DECIDING:
+        return
+    key = WatchKey(DECIDING[p.form], p.name)
+    if p.form is Form.ALWAYS:
+        yield Watch(key, not_(p.exprs[0]), {})
+    elif p.form is Form.SOMETIMES:
+        yield Watch(key, p.exprs[0], {})
+    elif p.form is Form.DEADLOCK:
+        can = or_(*(and_(kernel.guard(i), kernel.changes(i)) for i in kernel.progress_instances))
+        yield Watch(key, and_(not_(can), not_(kernel.system.terminal)), {})
+    else:
+        for i in kernel.instances:
+            condition = (p.conditions or {}).get(i.transition.name, TRUE)
+            if condition is not TRUE:
+                yield Watch(key, not_(condition), i.binding, i)
+
+
 def _claims(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[Watch]:
     t = i.transition
     for who, of in _members(kernel, machine, i):
-        yield Watch(f"unclaimed {machine.name} {i.number}", machine.unclaimed(t, who, of), i.binding, i)
+        key = WatchKey(WatchKind.UNCLAIMED, machine.name, i.number)
+        yield Watch(key, machine.unclaimed(t, who, of), i.binding, i)
         for a in machine.arcs(t, of):
-            key = f"claim {machine.name} {t.name} {a.of if machine.params else 'self'} {a.source.name} {a.dest.name}"
-            yield Watch(key, machine.moved(t, a.source, a.dest, who), i.binding, i, path=False)
+            yield Watch(_claimed(machine, t, a), machine.moved(t, a.source, a.dest, who), i.binding, i, path=False)
+
+
+def _claimed(machine: Machine, t: Transition, a: Arc) -> WatchKey:
+    """The key of a claimed move, which any instance of the transition may make."""
+    of = a.of if machine.params else "self"
+    return WatchKey(WatchKind.CLAIM, Move(machine.name, t.name, of, a.source.name, a.dest.name))
 
 
 def _members(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[tuple[Expr | None, str]]:
@@ -147,26 +175,24 @@ def _fields_read(expr: Expr) -> frozenset[str]:
 def _settle(exploration: Exploration) -> None:
     """A property whose watch has no answer stays open alone; a range, a claim or a step opens the whole search."""
     for key, reason in exploration.unanswered.items():
-        if key.partition(" ")[0] not in ASKED and key not in exploration.found:
+        if key.kind not in DECIDING.values() and key not in exploration.found:
             exploration.stopped = exploration.stopped or reason
 
 
 def _refuse_broken(kernel: Kernel, exploration: Exploration) -> None:
     """A declaration that a reachable step contradicts is an error, not a verdict: the nearest such step is told."""
     for key, path in sorted(exploration.found.items(), key=lambda item: len(item[1].steps)):
-        what, _, rest = key.partition(" ")
-        if what not in ("range", "unclaimed"):
+        if key.kind not in (WatchKind.RANGE, WatchKind.UNCLAIMED) or key.instance is None:
             continue
-        subject, _, number = rest.rpartition(" ")
-        instance = kernel.instances[int(number)]
+        instance = kernel.instances[key.instance]
         before, after = (kernel.decode(s) for s in path.states[-2:])
         changed = ", ".join(f"{k}: {before[k]} -> {after[k]}" for k in before if before[k] != after[k])
-        if what == "range":
+        if key.kind is WatchKind.RANGE:
             raise DeclarationError(
-                f"{subject}: {instance.label} leaves the field's range after {len(path.steps)} steps"
+                f"{key.subject}: {instance.label} leaves the field's range after {len(path.steps)} steps"
             )
         raise DeclarationError(
-            f"{instance.transition.at}: {instance.label} moves the machine {subject} in a way that it does not "
+            f"{instance.transition.at}: {instance.label} moves the machine {key.subject} in a way that it does not "
             f"claim ({changed}); add the arc to moves=, or mend the effect"
         )
 
@@ -178,10 +204,7 @@ def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]
     for t in kernel.system.transitions:
         for machine in kernel.system.machines.values():
             for a in [*machine.arcs(t), *(machine.arcs(t, "others") if machine.params else ())]:
-                key = (
-                    f"claim {machine.name} {t.name} {a.of if machine.params else 'self'} {a.source.name} {a.dest.name}"
-                )
-                if a.must and key not in exploration.found:
+                if a.must and _claimed(machine, t, a) not in exploration.found:
                     out.append((t.name, f"{machine.name}: {a.source.name} -> {a.dest.name} ({a.of})"))
     return list(dict.fromkeys(out))
 
@@ -189,7 +212,7 @@ def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]
 def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
     if p.form is Form.LEADS_TO:
         return _leads_to(kernel, engine, seen, p, symmetry)
-    key = "deadlock" if p.form is Form.DEADLOCK else f"{p.form.value} {p.name}"
+    key = WatchKey(DECIDING[p.form], p.name)
     path = seen.found.get(key)
     if path is not None:
         status = Status.HOLDS if p.form is Form.SOMETIMES else Status.VIOLATED

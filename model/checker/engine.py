@@ -24,11 +24,11 @@ class Progress:
     seconds: float
 
 
-Report = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
 def quiet(_: Progress) -> None:
-    """Report nothing."""
+    """Show nothing."""
 
 
 class Engine(Protocol):
@@ -36,9 +36,9 @@ class Engine(Protocol):
 
     name: str
     limits: Limits
-    report: Report
+    on_progress: OnProgress
 
-    def __init__(self, kernel: Kernel, limits: Limits, report: Report = quiet) -> None: ...
+    def __init__(self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet) -> None: ...
 
     def explore(self, watches: Sequence[Watch]) -> Exploration:
         """Visit every reachable state, or stop at a limit; `found` has a shortest path per watch that occurs.

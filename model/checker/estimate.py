@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import log10, prod
 
 from ..errors import UsageError
-from .engine import Engine, Report
+from .engine import Engine, OnProgress
 from .kernel import Exploration, Kernel, Limits, Watch
 
 LOOK_STATES, LOOK_STATES_PLAIN, LOOK_SECONDS = 300_000, 10_000, 3.0
@@ -25,22 +25,22 @@ class Choice:
     seen: Exploration | None = None
 
 
-def choose(kernel: Kernel, symmetry: bool, watches: Sequence[Watch], limits: Limits, report: Report) -> Choice:
+def choose(kernel: Kernel, symmetry: bool, watches: Sequence[Watch], limits: Limits, on_progress: OnProgress) -> Choice:
     """The engine for this system; what a look completes need not be explored again."""
     if symmetry:
         return Choice("explicit", "explicit: symmetry was asked for")
     initial = prod(len(cell.slot.initial) for cell in kernel.cells)
     if initial > EXPLICIT_STATES_MAX and _has_diagrams():
         return Choice("symbolic", f"symbolic: {initial:.0e} initial states")
-    from .explicit import ExplicitEngine
+    from .explicit.engine import ExplicitEngine
 
     try:
         engine = ExplicitEngine(kernel, _look(LOOK_STATES, limits))
     except UsageError as refused:
-        return _beside_explicit(kernel, watches, limits, report, str(refused))
+        return _beside_explicit(kernel, watches, limits, on_progress, str(refused))
     seen = engine.explore(watches)
     if seen.complete:
-        engine.limits, engine.report = limits, report
+        engine.limits, engine.on_progress = limits, on_progress
         return Choice("explicit", f"explicit: {seen.distinct:,} states", engine, seen)
     states = max(initial, project(seen.distinct, [len(level) for level in engine.levels]))
     guess = f"about {states:.0e} states"
@@ -48,20 +48,21 @@ def choose(kernel: Kernel, symmetry: bool, watches: Sequence[Watch], limits: Lim
         if _has_diagrams():
             return Choice("symbolic", f"symbolic: {guess}")
         guess += ", and the extra 'symbolic' is not installed"
-    return Choice("explicit", f"explicit: {guess}", engine.again(limits, report))
+    fresh = ExplicitEngine(kernel, limits, on_progress, compiled=engine.compiled)
+    return Choice("explicit", f"explicit: {guess}", fresh)
 
 
 def _beside_explicit(
-    kernel: Kernel, watches: Sequence[Watch], limits: Limits, report: Report, refused: str
+    kernel: Kernel, watches: Sequence[Watch], limits: Limits, on_progress: OnProgress, refused: str
 ) -> Choice:  # fmt: skip
     """The engine for a system that cannot be packed. Few values of a wide field may be reachable."""
-    from .plain import PlainEngine
+    from .reference.engine import ReferenceEngine
 
-    plain = PlainEngine(kernel, _look(LOOK_STATES_PLAIN, limits))
-    seen = plain.explore(watches)
+    reference = ReferenceEngine(kernel, _look(LOOK_STATES_PLAIN, limits))
+    seen = reference.explore(watches)
     if seen.complete:
-        plain.limits, plain.report = limits, report
-        return Choice("interpret", f"interpret: {seen.distinct:,} states; {refused}", plain, seen)
+        reference.limits, reference.on_progress = limits, on_progress
+        return Choice("interpret", f"interpret: {seen.distinct:,} states; {refused}", reference, seen)
     if _has_diagrams():
         return Choice("symbolic", f"symbolic: more than {seen.distinct:,} states; {refused}")
     return Choice("interpret", f"interpret: the extra 'symbolic' is not installed; {refused}")

@@ -10,10 +10,12 @@ A step that changes nothing is not a step.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from typing import NamedTuple
 
 from ..language.expressions import Expr, and_, const, differing, equal, lift, not_, or_, read, substitute
 from ..language.fields import Cell, is_placeholder
@@ -46,6 +48,42 @@ class Instance:
         return self.transition.fair and self.transition.kind is not Kind.FAULT
 
 
+class WatchKind(enum.StrEnum):
+    """What a watch is asked for."""
+
+    ALWAYS = "always"
+    SOMETIMES = "sometimes"
+    STEP = "step"
+    DEADLOCK = "deadlock"
+    FIRED = "fired"
+    RANGE = "range"
+    UNCLAIMED = "unclaimed"
+    CLAIM = "claim"
+
+
+class Move(NamedTuple):
+    """A claimed move: which machine, made by which transition, of its own member ("self") or of "others"."""
+
+    machine: str
+    transition: str
+    of: str
+    source: str
+    dest: str
+
+
+class WatchKey(NamedTuple):
+    """The name of a watch. Watches with one key are one question: it is answered where the first of them occurs.
+
+    `subject` is a property, a transition (fired), a line of source (range), a machine (unclaimed) or a claimed move;
+    `instance` is the number of the step, where each is asked on its own. A tuple of strings, because a search looks
+    keys up again and again.
+    """
+
+    kind: WatchKind
+    subject: str | Move
+    instance: int | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Watch:
     """Ask for a reachable state where `expr` holds under `binding`, and `instance` (if given) takes a step.
@@ -53,7 +91,7 @@ class Watch:
     Where only whether it happens is asked, not how (`path` is false), an engine may answer with `NO_PATH`.
     """
 
-    key: str
+    key: WatchKey
     expr: Expr
     binding: Binding
     instance: Instance | None = None
@@ -95,9 +133,9 @@ class Exploration:
     depth: int
     seconds: float
     bytes_per_state: float
-    found: dict[str, Path]
+    found: dict[WatchKey, Path]
     stopped: str = ""
-    unanswered: dict[str, str] = field(default_factory=dict)
+    unanswered: dict[WatchKey, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:

@@ -16,8 +16,6 @@ from .state import SymbolicState, parameters
 from .transitions import Arc, Transition
 
 if TYPE_CHECKING:
-    import transitions
-
     from .systems import System
 
 
@@ -83,19 +81,6 @@ class Machine:
         after = self.after(t, before)
         claimed = or_(*(self.moved(t, a.source, a.dest, who) for a in self.arcs(t, of)))
         return and_(not_(equal(before, after)), not_(claimed))
-
-    def to_transitions(self, **indices: int) -> tuple[Any, transitions.Machine]:
-        """A model and a machine of the `transitions` library that run this machine, guards included.
-
-        The model's `data` is the state of the whole system; a trigger is a transition of the system with
-        its indices, such as `join_0`, and is refused where its guard does not hold.
-
-        Raises:
-            UsageError: an index is missing or out of range.
-        """
-        from .running import run_with_transitions
-
-        return run_with_transitions(self, indices)
 
 
 def make_machine(system: System, name: str, view: View) -> Machine:

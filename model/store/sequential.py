@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..histories import Specification
+from ..checker.linearizability import Specification
 from .reference import Contents, Operation, Result, apply
 from .vocabulary import Edition
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from trystate.model.checker.refine import refines
+from trystate.model.checker.refinement import refines
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.refinement import coarse, mapping
 from trystate.model.rendezvous.vocabulary import Edition

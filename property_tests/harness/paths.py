@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from trystate.model.checker.explicit import ExplicitEngine
-from trystate.model.checker.graph import Explored
+from trystate.model.checker.explicit.engine import ExplicitEngine
+from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Instance, Kernel, Limits
 from trystate.model.errors import LimitReached

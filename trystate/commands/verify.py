@@ -211,7 +211,7 @@ class Search:
     def __call__(self) -> Checked:
         args, system = self.args, self.build()
         report = check(
-            system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), report=self.reporter.search
+            system, engine=args.engine, symmetry=args.symmetry, limits=limits(args), on_progress=self.reporter.search
         )
         seen = report.exploration
         return Checked(

@@ -1,9 +1,9 @@
 """A second judge of a store's histories, for processes that are stopped and killed and for connections that are cut.
 
-It shares nothing with `model.histories` and its specification, so that a mistake in one of them is seen by the other:
-the sequential store is written out below in thirty lines, and the search is another one, over a linked list of calls
-and returns with a stack to go back (Wing and Gong, "Testing and Verifying Concurrent Objects", 1993, with the cache of
-Lowe, "Testing for Linearizability", 2017). Keys are judged one by one: linearizability is local.
+It shares nothing with `model.checker.linearizability` and its specification, so that a mistake in one of them is seen
+by the other: the sequential store is written out below in thirty lines, and the search is another one, over a linked
+list of calls and returns with a stack to go back (Wing and Gong, "Testing and Verifying Concurrent Objects", 1993, with
+the cache of Lowe, "Testing for Linearizability", 2017). Keys are judged one by one: linearizability is local.
 
 Rule: an operation whose outcome its caller does not know may take effect at any moment after its invocation, once, or
 never. One of which the caller knows that it did not happen is not in the history.

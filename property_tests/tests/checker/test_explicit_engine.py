@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from trystate.model.checker.check import check, watches
 from trystate.model.checker.engine import Progress, quiet
-from trystate.model.checker.explicit import ExplicitEngine
+from trystate.model.checker.explicit.engine import ExplicitEngine
+from trystate.model.checker.explicit.packing import Layout
+from trystate.model.checker.explicit.symmetry import sorting_network
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, Path, Watch
-from trystate.model.checker.packing import Layout
-from trystate.model.checker.plain import PlainEngine
-from trystate.model.checker.symmetry import sorting_network
+from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey, WatchKind
+from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import Expr, Form, SymbolicState, System, flag, index, integer, ord_, transition
 from trystate.property_tests.support.systems.engine_samples import (
@@ -54,16 +54,16 @@ def assert_a_run(system: System, path: Path) -> None:
 
 def assert_same(system: System) -> None:
     """Same counts, same finds at the same distance, and every path is a run that ends as its watch says."""
-    _, plain = explore(system, PlainEngine)
+    _, plain = explore(system, ReferenceEngine)
     _, explicit = explore(system, ExplicitEngine)
     assert (explicit.distinct, explicit.edges, explicit.depth) == (plain.distinct, plain.edges, plain.depth)
     assert {k: len(p.steps) for k, p in explicit.found.items()} == {k: len(p.steps) for k, p in plain.found.items()}
     assert_paths(system, explicit.found)
 
 
-def assert_paths(system: System, found: dict[str, Path]) -> None:
+def assert_paths(system: System, found: dict[WatchKey, Path]) -> None:
     interpreter = Interpreter(system)
-    by_key: dict[str, list[Watch]] = {}
+    by_key: dict[WatchKey, list[Watch]] = {}
     for watch in watches(interpreter.kernel):
         by_key.setdefault(watch.key, []).append(watch)
     for key, path in found.items():
@@ -121,7 +121,7 @@ def test_random_systems_agree_with_the_reference(seed: int) -> None:
 
 def assert_lassos_agree(system: System) -> int:
     """Returns how many lassos there were."""
-    plain, _ = explore(system, PlainEngine)
+    plain, _ = explore(system, ReferenceEngine)
     explicit, _ = explore(system, ExplicitEngine)
     lassos = 0
     for p in system.properties:
@@ -198,7 +198,7 @@ def test_a_search_made_again_finds_paths_that_are_longer_than_the_first_search_w
     system = TwoPhaseCommit(rm=4)
     engine, first = explore(system, ExplicitEngine, limits=Limits(states=300))
     wanted = [replace(watch, path=True) for watch in watches(engine.kernel)]
-    again = engine.again(Limits(), quiet).explore(wanted)
+    again = ExplicitEngine(engine.kernel, Limits(), compiled=engine.compiled).explore(wanted)
     assert any(first.found.values())
     assert max(len(path.steps) for path in again.found.values()) > first.depth + 1
     assert_paths(system, again.found)
@@ -219,7 +219,7 @@ def test_liveness_under_symmetry_is_refused() -> None:
 
 def test_watches_of_one_key_are_found_once_and_without_the_others() -> None:
     kernel = Kernel(TwoPhaseCommit(rm=3))
-    watch = next(w for w in watches(kernel) if w.key == "sometimes all_commit")
+    watch = next(w for w in watches(kernel) if w.key == WatchKey(WatchKind.SOMETIMES, "all_commit"))
     assert len(ExplicitEngine(kernel, Limits()).explore([watch, watch]).found[watch.key].steps) == 10
 
 
@@ -237,7 +237,7 @@ def test_a_graph_beyond_the_memory_limit_is_refused() -> None:
 
 def test_progress_is_reported_while_it_runs() -> None:
     seen: list[Progress] = []
-    _, exploration = explore(TwoPhaseCommit(rm=8), ExplicitEngine, report=seen.append)
+    _, exploration = explore(TwoPhaseCommit(rm=8), ExplicitEngine, on_progress=seen.append)
     assert len(seen) <= exploration.seconds / 0.12 + 1
     assert seen == sorted(seen, key=lambda p: p.distinct)
 
@@ -247,7 +247,7 @@ def test_symmetry_visits_one_state_per_orbit(rm: int, orbits: int | None) -> Non
     system = TwoPhaseCommit(rm=rm)
     _, reduced = explore(system, ExplicitEngine, symmetry=True)
     if orbits is None:
-        plain, _ = explore(system, PlainEngine)
+        plain, _ = explore(system, ReferenceEngine)
         orbits = len({_orbit(system, state) for state in plain.graph})
     assert reduced.distinct == orbits
     assert_paths(system, reduced.found)
@@ -264,7 +264,7 @@ def _orbit(system: System, state: Sequence[int]) -> tuple[Any, ...]:
 
 def test_symmetry_over_several_words_gives_the_same_orbits() -> None:
     system = TwoWords(rm=3)
-    plain, _ = explore(system, PlainEngine)
+    plain, _ = explore(system, ReferenceEngine)
     _, reduced = explore(system, ExplicitEngine, symmetry=True)
     assert reduced.distinct == len({_orbit(system, state) for state in plain.graph})
     assert_paths(system, reduced.found)
@@ -274,10 +274,10 @@ def test_symmetry_finds_each_kind_of_find_at_the_same_distance() -> None:
     _, full = explore(TwoPhaseCommit(rm=4), ExplicitEngine)
     _, reduced = explore(TwoPhaseCommit(rm=4), ExplicitEngine, symmetry=True)
 
-    def kinds(seen: Exploration) -> dict[str, int]:
-        out: dict[str, int] = {}
+    def kinds(seen: Exploration) -> dict[WatchKey, int]:
+        out: dict[WatchKey, int] = {}
         for key, path in seen.found.items():
-            kind = key.rstrip("0123456789")
+            kind = key._replace(instance=None)
             out[kind] = min(out.get(kind, 1 << 30), len(path.steps))
         return out
 
@@ -329,7 +329,7 @@ def test_the_sorting_network_sorts_every_order(size: int) -> None:
 def test_a_step_out_of_range_is_found_and_not_followed() -> None:
     _, seen = explore(Overflowing(), ExplicitEngine)
     assert seen.distinct == 8
-    (key,) = (k for k in seen.found if k.startswith("range"))
+    (key,) = (k for k in seen.found if k.kind is WatchKind.RANGE)
     assert [state[0] for state in seen.found[key].states] == [0, 1, 2, 3, 4]
 
 

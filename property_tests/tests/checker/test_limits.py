@@ -157,7 +157,7 @@ def test_the_choice_of_an_engine_is_explained() -> None:
 @pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
 def test_progress_never_goes_back(engine: str) -> None:
     seen: list[Progress] = []
-    check(Odometer(), engine=engine, report=seen.append)
+    check(Odometer(), engine=engine, on_progress=seen.append)
     exploring = [(p.distinct, p.depth, p.seconds) for p in seen if p.phase == "exploring"]
     assert len(exploring) > 1
     assert exploring == sorted(exploring)

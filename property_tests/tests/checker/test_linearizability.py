@@ -14,9 +14,17 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 from trystate.diagrams import history_dot, history_mermaid, history_text, render
 from trystate.diagrams.history import LABEL_MAX, lanes
-from trystate.model import histories
+from trystate.model.checker import linearizability as histories
+from trystate.model.checker.linearizability import (
+    Broken,
+    Call,
+    Linearization,
+    Specification,
+    judge,
+    operation_text,
+    prefix,
+)
 from trystate.model.errors import LimitReached, UsageError
-from trystate.model.histories import Broken, Call, Linearization, Specification, judge, operation_text, prefix
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Operation, Refusal, Result
 from trystate.model.store.sequential import keys

@@ -14,11 +14,16 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from trystate.model.checker import bdd, estimate, explicit, plain, symbolic, visited
+from trystate.model.checker import estimate
 from trystate.model.checker.check import check
 from trystate.model.checker.engine import quiet
-from trystate.model.checker.explicit import ExplicitEngine
-from trystate.model.checker.kernel import Kernel, Limits, Watch
+from trystate.model.checker.explicit import engine as explicit
+from trystate.model.checker.explicit import visited
+from trystate.model.checker.explicit.engine import ExplicitEngine
+from trystate.model.checker.kernel import Kernel, Limits, Watch, WatchKind
+from trystate.model.checker.reference import engine as plain
+from trystate.model.checker.symbolic import diagrams as bdd
+from trystate.model.checker.symbolic import engine as symbolic
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import LimitReached
 from trystate.property_tests.harness.checks import Check
@@ -249,7 +254,7 @@ def test_a_watch_that_a_symbolic_search_has_no_room_for_is_alone_not_decided(
     right = getattr(symbolic.SymbolicEngine, method)
 
     def look(engine: Any, *args: Any) -> Any:
-        if any(isinstance(arg, Watch) and arg.key.startswith(("always", "sometimes")) for arg in args):
+        if any(isinstance(arg, Watch) and arg.key.kind in (WatchKind.ALWAYS, WatchKind.SOMETIMES) for arg in args):
             raise MemoryError
         return right(engine, *args)
 
@@ -265,7 +270,7 @@ def test_a_step_that_a_symbolic_search_cannot_look_at_leaves_everything_open(mon
     right = symbolic.SymbolicEngine._look
 
     def look(engine: Any, watch: Watch, *rest: Any) -> None:
-        if watch.key.startswith("fired"):
+        if watch.key.kind is WatchKind.FIRED:
             raise MemoryError
         right(engine, watch, *rest)
 

@@ -13,13 +13,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from trystate.model.checker.bdd import Diagrams
 from trystate.model.checker.check import check
 from trystate.model.checker.engine import Progress
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, Path, Watch
-from trystate.model.checker.plain import PlainEngine
-from trystate.model.checker.symbolic import SymbolicEngine
+from trystate.model.checker.kernel import Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey, WatchKind
+from trystate.model.checker.reference.engine import ReferenceEngine
+from trystate.model.checker.symbolic.diagrams import Diagrams
+from trystate.model.checker.symbolic.engine import SymbolicEngine
 from trystate.model.errors import LimitReached, UnavailableError
 from trystate.model.language import all_, always, any_, flag, transition
 from trystate.model.language.expressions import TRUE, add, and_, const, equal, not_, or_
@@ -44,28 +44,32 @@ SYSTEMS = {
 systems = pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS.keys())
 
 
+def asked(subject: str) -> WatchKey:
+    return WatchKey(WatchKind.SOMETIMES, subject)
+
+
 def watches(kernel: Kernel) -> Iterator[Watch]:
     """Each cell's values, alone and with each step; cells that agree (one key for many watches); steps."""
     reads = [(cell, kernel.cell_read(*cell.key)) for cell in kernel.cells]
     for cell, read in reads:
         for value in range(cell.sort.low, cell.sort.high + 1):
             here = equal(read, const(value, cell.sort))
-            yield Watch(f"{cell.name} is {value}", here, {})
+            yield Watch(asked(f"{cell.name} is {value}"), here, {})
             for i in kernel.instances:
-                yield Watch(f"{cell.name} is {value} before {i.label}", here, {}, i)
+                yield Watch(asked(f"{cell.name} is {value} before {i.label}"), here, {}, i)
     for (a, x), (b, y) in product(reads, reads):
         if a.sort == b.sort and a is not b:
-            yield Watch(f"{a.slot.name} and {b.slot.name} agree", x == y, {})
+            yield Watch(asked(f"{a.slot.name} and {b.slot.name} agree"), x == y, {})
     can = or_(*(and_(kernel.guard(i), kernel.changes(i)) for i in kernel.instances))
-    yield Watch("deadlock", not_(can), {})
+    yield Watch(asked("deadlock"), not_(can), {})
     for i in kernel.instances:
-        yield Watch(f"fired {i.transition.name}", TRUE, {}, i)
+        yield Watch(asked(f"fired {i.transition.name}"), TRUE, {}, i)
 
 
 @functools.cache
-def both(system: System) -> tuple[Exploration, Exploration, PlainEngine, SymbolicEngine]:
+def both(system: System) -> tuple[Exploration, Exploration, ReferenceEngine, SymbolicEngine]:
     kernel = Kernel(system)
-    plain, symbolic = PlainEngine(kernel, Limits()), SymbolicEngine(kernel, Limits())
+    plain, symbolic = ReferenceEngine(kernel, Limits()), SymbolicEngine(kernel, Limits())
     return plain.explore([*watches(kernel)]), symbolic.explore([*watches(kernel)]), plain, symbolic
 
 
@@ -118,7 +122,7 @@ def test_every_path_is_a_run_that_ends_with_what_was_watched_for(system: System)
     interpreter = plain_engine.interpreter
     for watch in watches(interpreter.kernel):
         path = symbolic.found.get(watch.key)
-        if path is None or "agree" in watch.key or "fired" in watch.key:
+        if path is None or "agree" in watch.key.subject or "fired" in watch.key.subject:
             continue
         assert_run(interpreter, path)
         assert interpreter.holds(watch.expr, path.states[-1 if watch.instance is None else -2], watch.binding)
@@ -150,8 +154,8 @@ def test_some_lasso_goes_round_and_some_lasso_rests() -> None:
 
 def test_the_market_stalls_in_a_state_without_steps() -> None:
     plain, symbolic, _, engine = both(SYSTEMS["market with a jam"])
-    path = symbolic.found["deadlock"]
-    assert len(path.steps) == len(plain.found["deadlock"].steps)
+    path = symbolic.found[asked("deadlock")]
+    assert len(path.steps) == len(plain.found[asked("deadlock")].steps)
     assert not [*engine.interpreter.successors(path.states[-1])]
 
 
@@ -184,8 +188,8 @@ def test_a_step_out_of_range_is_found_and_leads_nowhere() -> None:
     kernel = Kernel(Overflow())
     (instance,) = kernel.instances
     ((line, bad),) = kernel.out_of_range(instance)
-    exploration = SymbolicEngine(kernel, Limits()).explore([Watch(line, bad, {}, instance)])
-    assert exploration.found[line].states == ((1,), (2,), (3,), (4,))
+    exploration = SymbolicEngine(kernel, Limits()).explore([Watch(asked(line), bad, {}, instance)])
+    assert exploration.found[asked(line)].states == ((1,), (2,), (3,), (4,))
     assert (exploration.distinct, exploration.edges) == (3, 3)
 
 
@@ -209,7 +213,7 @@ def test_what_was_found_before_a_limit_is_reported() -> None:
     exploration = engine.explore([*watches(kernel)])
     assert "limit 0 s" in exploration.stopped
     assert 100 < exploration.distinct < 4784
-    assert len(exploration.found["fired buy"].steps) == 1
+    assert len(exploration.found[asked("fired buy")].steps) == 1
 
 
 class OneRook(Rooks):

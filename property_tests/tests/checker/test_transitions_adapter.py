@@ -9,9 +9,9 @@ import transitions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.transitions_adapter import to_transitions, trigger_name
 from trystate.model.errors import UsageError
 from trystate.model.language import Machine, SymbolicState, System, flag, machine, transition
-from trystate.model.language.running import trigger_name
 from trystate.model.rendezvous import Rendezvous
 from trystate.property_tests.support.systems.philosophers import Philosopher, Philosophers
 from trystate.property_tests.support.systems.two_phase_commit import Decision, Manager, TwoPhaseCommit
@@ -36,7 +36,7 @@ class Walk:
         self.binding = {p: indices[p.args[0]] for p in which.params}
         self.instances = {trigger_name(i): i for i in self.interpreter.kernel.instances}
         self.data = which.system.initial_states[0]
-        self.model, self.library = which.to_transitions(**indices)
+        self.model, self.library = to_transitions(which, **indices)
 
     @property
     def control(self) -> str:
@@ -98,7 +98,7 @@ def test_the_library_knows_the_control_states_and_every_instance_as_a_trigger(
 
 
 def test_only_claimed_arcs_and_staying_put_are_moves_of_the_library() -> None:
-    _, library = SYSTEMS[0].machines["manager"].to_transitions(rm=0)
+    _, library = to_transitions(SYSTEMS[0].machines["manager"], rm=0)
 
     def moves(trigger: str) -> set[tuple[str, str | None]]:
         return {(t.source, t.dest) for t in library.get_transitions(trigger) if t.source != t.dest}
@@ -109,7 +109,7 @@ def test_only_claimed_arcs_and_staying_put_are_moves_of_the_library() -> None:
 
 
 def test_an_arc_of_others_moves_the_machines_of_others_only() -> None:
-    _, library = SYSTEMS[1].machines["cutlery"].to_transitions(seat=1)
+    _, library = to_transitions(SYSTEMS[1].machines["cutlery"], seat=1)
 
     def moves(trigger: str) -> set[tuple[str, str | None]]:
         return {(t.source, t.dest) for t in library.get_transitions(trigger) if t.source != t.dest}
@@ -119,14 +119,14 @@ def test_an_arc_of_others_moves_the_machines_of_others_only() -> None:
 
 
 def test_a_trigger_has_its_indices_as_suffix_and_none_without() -> None:
-    model, _ = TwoPhaseCommit(rm=2).machines["coordinator"].to_transitions()
+    model, _ = to_transitions(TwoPhaseCommit(rm=2).machines["coordinator"])
     assert model.prepare_0() and model.prepare_1() and model.receive_promise_0() and model.receive_promise_1()
     assert model.commit()
     assert model.state == Decision.COMMIT.name
 
 
 def test_a_step_that_would_change_nothing_is_refused() -> None:
-    model, _ = TwoPhaseCommit(rm=2).machines["manager"].to_transitions(rm=1)
+    model, _ = to_transitions(TwoPhaseCommit(rm=2).machines["manager"], rm=1)
     model.refuse_1()
     model.abort()
     assert model.state == Manager.ABORTED.name
@@ -137,7 +137,7 @@ def test_a_step_that_would_change_nothing_is_refused() -> None:
 
 def test_callbacks_of_the_user_see_the_data_after_the_step() -> None:
     which = Philosophers(seat=2).machines["diner"]
-    model, library = which.to_transitions(seat=0)
+    model, library = to_transitions(which, seat=0)
     seen = []
     library.add_transition("unused", "*", "=")
     getattr(library, f"on_enter_{Philosopher.HUNGRY.name}")(lambda event: seen.append(event.model.data))
@@ -148,22 +148,22 @@ def test_callbacks_of_the_user_see_the_data_after_the_step() -> None:
 @pytest.mark.parametrize(
     ("indices", "words"),
     [
-        ({}, r"one per rm, say which: call to_transitions\(rm=0\)"),
+        ({}, r"one per rm, say which: call to_transitions\(machine, rm=0\)"),
         ({"rm": 2}, "rm=2 is not a rm: give a number from 0 to 1"),
         ({"rm": -1}, "rm=-1 is not a rm"),
         ({"rm": True}, "rm=True is not a rm"),
         ({"rm": "0"}, "rm='0' is not a rm"),
-        ({"rm": 0, "node": 1}, r"has no index 'node': call to_transitions\(rm=0\)"),
+        ({"rm": 0, "node": 1}, r"has no index 'node': call to_transitions\(machine, rm=0\)"),
     ],
 )
 def test_a_bad_or_missing_index_is_a_usage_error(indices: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        TwoPhaseCommit(rm=2).machines["manager"].to_transitions(**indices)
+        to_transitions(TwoPhaseCommit(rm=2).machines["manager"], **indices)
 
 
 def test_a_machine_without_an_index_takes_none() -> None:
-    with pytest.raises(UsageError, match=r"coordinator has no index 'rm': call to_transitions\(\)"):
-        TwoPhaseCommit(rm=2).machines["coordinator"].to_transitions(rm=0)
+    with pytest.raises(UsageError, match=r"coordinator has no index 'rm': call to_transitions\(machine\)"):
+        to_transitions(TwoPhaseCommit(rm=2).machines["coordinator"], rm=0)
 
 
 class Unnameable(System):
@@ -184,4 +184,4 @@ class Unnameable(System):
 
 def test_a_trigger_cannot_take_a_name_that_the_model_needs() -> None:
     with pytest.raises(UsageError, match="a transition called 'trigger' cannot be a trigger"):
-        Unnameable().machines["control"].to_transitions()
+        to_transitions(Unnameable().machines["control"])

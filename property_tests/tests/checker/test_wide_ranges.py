@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import Phase, event, given, settings
-from trystate.model.checker import bdd_trees, vectorise
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.estimate import project
+from trystate.model.checker.explicit import vectorise
+from trystate.model.checker.explicit.packing import WORD_BITS
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Kernel, Limits
-from trystate.model.checker.packing import WORD_BITS
-from trystate.model.checker.plain import PlainEngine
+from trystate.model.checker.reference.engine import ReferenceEngine
+from trystate.model.checker.symbolic import trees as bdd_trees
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import System, always, integer, ite, sometimes, transition
@@ -274,7 +275,7 @@ def test_a_traced_step_on_wide_ranges_does_what_its_plan_says(declared: Declarat
         interpreter = Interpreter(system(declared))
     except DeclarationError:
         return
-    engine = PlainEngine(interpreter.kernel, SMALL)
+    engine = ReferenceEngine(interpreter.kernel, SMALL)
     engine.explore([])
     states = sorted(engine.parent)[:20]
     random_systems.assert_steps_do_what_their_plans_say(declared, interpreter, states)

@@ -218,6 +218,28 @@ def test_what_a_folder_may_see_is_allowed(tmp_path: Path, name: str, text: str) 
     assert [forbidden(module, i) for i in imports(module)] == [""]
 
 
+def model_arrows() -> set[tuple[str, str]]:
+    """Which part of the model imports which, errors aside."""
+    found = set()
+    for module in MODULES:
+        here = module.name.split(".")[2:3] if module.folder == "model" else []
+        for imported in imports(module) if here else ():
+            there = imported.target.split(".")[2:3] if folder_of(imported.target) == "model" else []
+            if there and there[0] not in (here[0], "errors"):
+                found.add((here[0], there[0]))
+    return found
+
+
+def test_the_picture_of_the_model_is_what_it_imports() -> None:
+    text = (CHECKOUT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    (picture,) = re.findall(r"subgraph model\[.*?\n    end", text, re.DOTALL)
+    titles = dict(re.findall(r'^ +(\w+)\["(\w+)<br/>', picture, re.MULTILINE))
+    drawn = {(titles[a], titles[b]) for a, b in re.findall(r'^ +(\w+) --(?: ".*" --)?> (\w+)$', picture, re.MULTILINE)}
+    assert drawn == model_arrows()
+    assert {there for here, there in drawn if here == "language"} == set()
+    assert {there for here, there in drawn if here == "checker"} == {"language"}
+
+
 def impurities(module: Module) -> Iterator[str]:
     """What a pure module may not touch: files, the environment, clocks, chance, threads, torch."""
     for found in imports(module):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from trystate.model.checker.check import check
+from trystate.model.checker.kernel import WatchKey, WatchKind
 from trystate.model.language import (
     Form,
     all_,
@@ -398,7 +399,7 @@ def test_later_lines_of_a_step_see_earlier_ones() -> None:
     system = Told()
     report = check(system, engine="interpret")
     cells = [c.name for c in system.cells]
-    last = dict(zip(cells, max(report.exploration.found["fired tell 0"].states), strict=True))
+    last = dict(zip(cells, max(report.exploration.found[WatchKey(WatchKind.FIRED, "tell", 0)].states), strict=True))
     assert (last["seen[0]"], last["level"], last["knows[0][0]"], last["knows[0][1]"]) == (1, 1, 1, 0)
 
 

@@ -6,7 +6,7 @@ import os
 from itertools import product
 
 import pytest
-from trystate.model.checker.explicit import ExplicitEngine
+from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import System

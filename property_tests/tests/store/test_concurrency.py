@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import Store
 from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 from trystate.diagrams import history_dot, history_text, render
 from trystate.impl.store.tcp_server import TCPStoreServer
-from trystate.model.histories import Broken, Call, judge
+from trystate.model.checker.linearizability import Broken, Call, judge
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Operation, Result
 from trystate.model.store.sequential import specification

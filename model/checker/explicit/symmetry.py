@@ -11,14 +11,14 @@ from functools import cached_property
 
 import numpy as np
 
-from ..errors import UsageError
-from ..language.expressions import Expr
-from ..language.sorts import Sort
-from ..language.systems import State, System
-from .interpret import Interpreter
-from .kernel import Kernel, Path
+from ...errors import UsageError
+from ...language.expressions import Expr
+from ...language.sorts import Sort
+from ...language.systems import State, System
+from ..interpret import Interpreter
+from ..kernel import Kernel, Path
 from .packing import Columns, Layout
-from .trails import Trail
+from .paths import Trail
 
 REMEDY = "explore without symmetry"
 

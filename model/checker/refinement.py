@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import LimitReached
 from ..language.expressions import Expr, const
 from ..language.systems import State, System
-from .explicit import ExplicitEngine
+from .explicit.engine import ExplicitEngine
 from .interpret import Interpreter
 from .kernel import Kernel, Limits
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
-from ..language.expressions import Expr
-from ..language.fields import Cell
-from ..language.systems import State
-from .bdd import Diagrams, Function
-from .engine import Clock
-from .kernel import Kernel
+from ...language.expressions import Expr
+from ...language.fields import Cell
+from ...language.systems import State
+from ..engine import Clock
+from ..kernel import Kernel
+from .diagrams import Diagrams, Function
 
 Vector = tuple[Function, ...]
 

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import transitions
 from transitions.core import Event, EventData
 
 from ..errors import UsageError
-from .expressions import const, substitute
-from .machines import Machine
+from ..language.expressions import const, substitute
+from ..language.machines import Machine
+from ..language.systems import State
+from .interpret import Interpreter
+from .kernel import Instance
 
 if TYPE_CHECKING:
     from transitions.core import TransitionConfig
-
-    from ..checker.interpret import Interpreter
-    from ..checker.kernel import Instance
-    from .systems import State
 
 RESERVED = ("data", "state", "trigger", "may_trigger")  # what the model is already given
 
@@ -68,14 +67,19 @@ class _StrictMachine(transitions.Machine):
     event_cls = _StrictEvent
 
 
-def run_with_transitions(machine: Machine, indices: Mapping[str, int]) -> tuple[Running, transitions.Machine]:
-    """The model and the machine of `Machine.to_transitions`; the model begins in the first initial state.
+def to_transitions(machine: Machine, **indices: int) -> tuple[Any, transitions.Machine]:
+    """A model and a machine of the `transitions` library that run this machine, guards included.
+
+    The model's `data` is the state of the whole system, at first the first initial state. The library gives the model
+    its triggers: a transition with its indices, such as `join_0`, which raises where the guard does not hold.
+
+    Args:
+        machine: a machine of a system that is built.
+        indices: which member of the machine's index, by the name of the index; none for a machine without one.
 
     Raises:
         UsageError: an index is missing, unknown or out of range, or the model needs the name of a trigger.
     """
-    from ..checker.interpret import Interpreter
-
     _check_indices(machine, indices)
     interpreter = Interpreter(machine.system)
     model = Running(interpreter, machine, indices)
@@ -119,7 +123,7 @@ def _arcs(machine: Machine, instance: Instance, indices: Mapping[str, int]) -> I
 
 def _check_indices(machine: Machine, indices: Mapping[str, int]) -> None:
     wanted = {p.args[0]: p.sort for p in machine.params}
-    example = ", ".join(f"{name}=0" for name in wanted)
+    example = ", ".join(["machine", *(f"{name}=0" for name in wanted)])
     usage = f"call to_transitions({example})"
     for name in sorted(indices.keys() - wanted.keys()):
         raise UsageError(f"the machine {machine.name} has no index {name!r}: {usage}")
@@ -129,6 +133,3 @@ def _check_indices(machine: Machine, indices: Mapping[str, int]) -> None:
         value = indices[name]
         if isinstance(value, bool) or not isinstance(value, int) or not sort.low <= value <= sort.high:
             raise UsageError(f"{name}={value!r} is not a {name}: give a number from {sort.low} to {sort.high}")
-
-
-__all__ = ["Running", "run_with_transitions", "trigger_name"]

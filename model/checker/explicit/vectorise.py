@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..language.expressions import FALSE, TRUE, Expr, and_, equal, substitute
-from ..language.sorts import Sort
-from .kernel import Instance, Kernel
+from ...language.expressions import FALSE, TRUE, Expr, and_, equal, substitute
+from ...language.sorts import Sort
+from ..kernel import Instance, Kernel
 from .packing import Column, Columns, Layout, Mask, Place, Rows
 
 NESTING_MAX = 40  # parentheses in one expression; Python's parser refuses beyond 200

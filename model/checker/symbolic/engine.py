@@ -1,11 +1,18 @@
-"""The symbolic engine: sets of states as binary decision diagrams, for systems too large to list.
+"""The symbolic engine: sets of states as binary decision diagrams.
 
-The search is strictly breadth-first, so that counts and shortest paths are those of the other engines.
-Kept per depth is the set of all states seen so far; a path is walked back through these, state by state.
-A step out of a field's range is found where a watch asks for it, and leads nowhere.
+It is a second opinion: an algorithm that shares neither states nor order with the explicit engine has to find the same
+counts, depths and verdicts. On the rendezvous the explicit engine is faster at every size measured; diagrams win on
+symmetric systems such as two-phase commit, and `auto` takes them for a system with more states than memory holds.
 
-The number of states costs nothing, so that only memory and seconds limit a search. Both are checked between
-operations on diagrams; within one operation CUDD itself limits memory, and nothing limits time.
+*Theory of operation.* `encoding` gives each cell its bits, `trees` turns conditions into diagrams, `steps` turns each
+instance into an image and a preimage. The search is strictly breadth-first, so that counts and shortest paths are those
+of the other engines. Kept per depth is the set of all states seen so far; a path is walked back through these, state by
+state. A step out of a field's range is found where a watch asks for it, and leads nowhere. The caller creates one
+engine for one search, on one thread.
+
+Memory and seconds limit a search, the number of states does not. Both are checked between operations on diagrams;
+within one operation CUDD itself limits memory, and nothing limits time. A watch whose diagrams are too large stays
+unanswered alone.
 """
 
 from __future__ import annotations
@@ -13,16 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ..errors import LimitReached
-from ..language.expressions import Expr
-from ..language.systems import State
-from .bdd import Diagrams, Function
-from .bdd_fairness import Region, Walk
-from .bdd_steps import Step, make_steps
-from .bdd_trees import Encoding, Trees, variable_order
-from .engine import Clock, Progress, Report, memory_bounded, quiet
-from .interpret import Interpreter
-from .kernel import Binding, Exploration, Instance, Kernel, Lasso, Limits, Path, Watch
+from ...errors import LimitReached
+from ...language.expressions import Expr
+from ...language.systems import State
+from ..engine import Clock, OnProgress, Progress, memory_bounded, quiet
+from ..interpret import Interpreter
+from ..kernel import Binding, Exploration, Instance, Kernel, Lasso, Limits, Path, Watch, WatchKey
+from .diagrams import Diagrams, Function
+from .fairness import Region, Walk
+from .steps import Step, make_steps
+from .trees import Encoding, Trees, variable_order
 
 RESERVE_BYTES = 16 << 20  # freed when memory ends, for the paths to the finds: CUDD itself returns no memory
 SIFT_NODES = 20_000  # on the rendezvous, once here took a third of the seconds and half of the memory away
@@ -40,10 +47,12 @@ class SymbolicEngine:
 
     name = "symbolic"
 
-    def __init__(self, kernel: Kernel, limits: Limits, report: Report = quiet, *, sift_nodes: int = SIFT_NODES) -> None:
+    def __init__(
+        self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet, *, sift_nodes: int = SIFT_NODES
+    ) -> None:
         self.kernel = kernel
         self.limits = limits
-        self.report = report
+        self.on_progress = on_progress
         self.encoding = Encoding(kernel)
         self.interpreter = Interpreter(kernel.system)
         self.diagrams = Diagrams(variable_order(kernel.cells), limits.memory_bytes)
@@ -145,7 +154,7 @@ class SymbolicEngine:
 
     def _progress(self) -> None:
         self.distinct = self.diagrams.count(self.seen[-1])
-        self.report(Progress(self.name, "exploring", self.distinct, len(self.seen) - 1, self.clock.seconds))
+        self.on_progress(Progress(self.name, "exploring", self.distinct, len(self.seen) - 1, self.clock.seconds))
         self._check(self.diagrams.memory_bytes)
 
     def _check(self, memory_bytes: int = 0) -> None:
@@ -156,15 +165,15 @@ class SymbolicEngine:
     def _holds(self, expr: Expr, binding: Binding) -> Function:
         return self.trees.condition(self.kernel.closed(expr, binding))
 
-    def _find(self, watches: Sequence[Watch]) -> tuple[dict[str, Path], dict[str, str]]:
+    def _find(self, watches: Sequence[Watch]) -> tuple[dict[WatchKey, Path], dict[WatchKey, str]]:
         """A shortest path for each key, and why there is no answer for some.
 
         Most watches never occur, which one look at all states tells. One that is too large leaves the others alone.
         """
         taken: dict[Instance | None, Function] = {step.instance: step.taken for step in self.steps}
-        nearest: dict[str, tuple[int, Watch, Function]] = {}
-        found: dict[str, Path] = {}
-        unanswered: dict[str, str] = {}
+        nearest: dict[WatchKey, tuple[int, Watch, Function]] = {}
+        found: dict[WatchKey, Path] = {}
+        unanswered: dict[WatchKey, str] = {}
         for watch in watches if self.seen else ():
             try:
                 with self._bounded():
@@ -179,7 +188,7 @@ class SymbolicEngine:
                 unanswered[key] = str(limit)
         return found, unanswered
 
-    def _look(self, watch: Watch, taken: Function, nearest: dict[str, tuple[int, Watch, Function]]) -> None:
+    def _look(self, watch: Watch, taken: Function, nearest: dict[WatchKey, tuple[int, Watch, Function]]) -> None:
         """Note where a watch occurs, if that is nearer than what its key has so far."""
         false = self.diagrams.false
         best = nearest.get(watch.key)

@@ -14,7 +14,7 @@ from operator import or_
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
 
-from ..errors import LimitReached, UnavailableError
+from ...errors import LimitReached, UnavailableError
 
 EXACT_MAX = 1 << 53  # CUDD adds up non-negative doubles: a result below this is exact
 DOUBLE_BITS_MAX = 1000  # beyond, a count may exceed every double

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
-from ..language.systems import State
+from ...errors import UsageError
+from ...language.systems import State
 from .packing import Keys, Layout, Mask, Rows
 from .vectorise import Step
 

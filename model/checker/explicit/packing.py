@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UsageError
-from ..language.expressions import Expr
-from ..language.fields import Cell
-from ..language.systems import State
+from ...errors import UsageError
+from ...language.expressions import Expr
+from ...language.fields import Cell
+from ...language.systems import State
 
 WORD_BITS = 61
 MARK = 1 << WORD_BITS

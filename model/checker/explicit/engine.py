@@ -1,39 +1,59 @@
 """The explicit engine: breadth-first over whole frontiers of packed states with NumPy.
 
-A state is a few 64-bit words (`packing`), a transition a function over arrays of them (`vectorise`), the set
-of states seen a few sorted runs (`visited`). It keeps the levels instead of parent pointers (`trails`), and
-builds the graph only when a liveness property asks for it (`graph`).
+*Theory of operation.* A state is a few 64-bit words (`packing`), a transition a function over arrays of them
+(`vectorise`), the set of states seen a few sorted runs (`visited`). The engine keeps the levels instead of parent
+pointers (`paths`), and builds the graph only when a liveness property asks for it (`graph`).
+
+The caller creates one engine for one search, calls `explore` once, and then `lasso` or `explored` as often as it likes,
+all on one thread. The searches of one kernel share what is compiled (`Compiled`). Three things can go wrong: a limit
+ends the search between two chunks, an allocation fails (in both cases `stopped` says so, and what was found stays), and
+an effect leaves its field's range (the step is watched, and the state after it is not one).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import LimitReached, UsageError
-from ..language.expressions import FALSE, TRUE, Expr
-from .engine import Clock, Progress, Report, memory_bounded, memory_ended, quiet
+from ...errors import LimitReached, UsageError
+from ...language.expressions import FALSE, TRUE, Expr
+from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, quiet
+from ..interpret import Interpreter
+from ..kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
 from .graph import Explored, Graph, fair_region, fair_run
-from .interpret import Interpreter
-from .kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
 from .packing import Keys, Layout, Mask
+from .paths import Trail, Trails, Words
 from .symmetry import Symmetry
-from .trails import Trail, Trails, Words
 from .vectorise import Step, conditions
 from .visited import NextLevel, Visited
-from .watching import Find, Watching
+from .watch_evaluation import Find, Watching
 
 CHUNK = 1 << 15  # states expanded at a time: the temporaries of a step then fit a core's second-level cache
 REPORT_SECONDS = 0.12
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What the searches of one kernel share: where each cell stands, and each instance as a function over states."""
+
+    layout: Layout
+    steps: tuple[Step, ...]
+    symmetry: Symmetry | None
+
+    @classmethod
+    def of(cls, kernel: Kernel, *, symmetry: bool = False) -> Compiled:
+        reduction = Symmetry(kernel) if symmetry else None
+        layout = Layout(kernel.cells, kernel.frozen) if reduction is None else reduction.layout
+        return cls(layout, tuple(Step(kernel, layout, instance) for instance in kernel.instances), reduction)
+
+
 class ExplicitEngine:
-    """Explores a kernel level by level. With `symmetry`, one state per orbit.
+    """Explores a kernel level by level. With `symmetry`, one state per orbit; `compiled` is from an earlier search.
 
     Under symmetry a watch is found if it occurs for some renaming of the members, so watches must be asked
     of every member alike; the paths found are runs of the system as it is declared.
@@ -44,23 +64,15 @@ class ExplicitEngine:
 
     name = "explicit"
 
-    def __init__(self, kernel: Kernel, limits: Limits, report: Report = quiet, *, symmetry: bool = False) -> None:
+    def __init__(
+        self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet, *, symmetry: bool = False,
+        compiled: Compiled | None = None,
+    ) -> None:  # fmt: skip
+        self.compiled = compiled or Compiled.of(kernel, symmetry=symmetry)
         self.kernel = kernel
-        self.symmetry = Symmetry(kernel) if symmetry else None
-        self.layout = Layout(kernel.cells, kernel.frozen) if self.symmetry is None else self.symmetry.layout
-        self.steps = [Step(kernel, self.layout, instance) for instance in kernel.instances]
-        self._begin(limits, report)
-
-    def again(self, limits: Limits, report: Report) -> ExplicitEngine:
-        """Another engine for the same kernel, with the steps compiled for this one."""
-        other = copy(self)
-        other.__dict__.pop("_trails", None)  # they go back through the levels of this one
-        other._begin(limits, report)
-        return other
-
-    def _begin(self, limits: Limits, report: Report) -> None:
+        self.layout, self.steps, self.symmetry = self.compiled.layout, self.compiled.steps, self.compiled.symmetry
         self.limits = limits
-        self.report = report
+        self.on_progress = on_progress
         self.visited = Visited(self.layout)
         self.levels: list[Keys] = []
         self.edges = 0
@@ -74,8 +86,8 @@ class ExplicitEngine:
         self._clock = Clock(self.limits)
         self._reported = 0.0
         self.stopped = ""
-        finds: dict[str, Find] = {}
-        found: dict[str, Path] = {}
+        finds: dict[WatchKey, Find] = {}
+        found: dict[WatchKey, Path] = {}
         try:
             self._search(Watching(self.kernel, self.layout, watches, self.steps, finds))
         except MemoryError:
@@ -167,9 +179,9 @@ class ExplicitEngine:
         seconds = self._clock.seconds
         if seconds - self._reported >= REPORT_SECONDS:
             self._reported = seconds
-            self.report(Progress(self.name, phase, distinct, max(0, len(self.levels) - 1), seconds))
+            self.on_progress(Progress(self.name, phase, distinct, max(0, len(self.levels) - 1), seconds))
 
-    def _paths(self, found: dict[str, Find]) -> dict[str, Path]:
+    def _paths(self, found: dict[WatchKey, Find]) -> dict[WatchKey, Path]:
         """A shortest path for every find; for a find with a step, ending with that step."""
         trails = self._trails.trails((find.level, find.words) for find in found.values())
         interpreter = Interpreter(self.kernel.system)

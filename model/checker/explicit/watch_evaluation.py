@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..language.expressions import FALSE, TRUE, Expr, and_, not_
-from .kernel import Instance, Kernel, Watch
+from ...language.expressions import FALSE, TRUE, Expr, and_, not_
+from ..kernel import Instance, Kernel, Watch, WatchKey
 from .packing import Columns, Layout, Mask
 from .vectorise import Step, Taken, conditions, taken_condition
 
@@ -25,14 +25,16 @@ class Find:
 class _Group:
     """Conditions that are evaluated on the same rows. Found ones are dropped and no longer compiled."""
 
-    def __init__(self, layout: Layout, wanted: Sequence[tuple[str, Expr]], instance: Instance | None = None) -> None:
+    def __init__(
+        self, layout: Layout, wanted: Sequence[tuple[WatchKey, Expr]], instance: Instance | None = None
+    ) -> None:
         self._layout = layout
         self._wanted = [(key, expr) for key, expr in wanted if expr is not FALSE]
         self._instance = instance
         self._evaluate: Callable[..., tuple[Mask, ...]] | None = None
-        self._compiled: list[str] = []
+        self._compiled: list[WatchKey] = []
 
-    def look(self, columns: Columns, level: int, found: dict[str, Find]) -> None:
+    def look(self, columns: Columns, level: int, found: dict[WatchKey, Find]) -> None:
         if not self._wanted or not len(columns[0]):
             return
         if any(key in found for key, _ in self._wanted):
@@ -47,11 +49,11 @@ class _Group:
             if mask.any():
                 self._note(key, columns, int(mask.argmax()), level, found)
 
-    def _note(self, key: str, columns: Columns, row: int, level: int, found: dict[str, Find]) -> None:
+    def _note(self, key: WatchKey, columns: Columns, row: int, level: int, found: dict[WatchKey, Find]) -> None:
         if key not in found:
             found[key] = Find(level, tuple(int(c[row]) for c in columns), self._instance)
 
-    def _forget(self, found: dict[str, Find]) -> None:
+    def _forget(self, found: dict[WatchKey, Find]) -> None:
         self._wanted = [(key, expr) for key, expr in self._wanted if key not in found]
         self._evaluate = None
 
@@ -80,13 +82,14 @@ class Watching:
     """
 
     def __init__(
-        self, kernel: Kernel, layout: Layout, watches: Iterable[Watch], steps: Sequence[Step], found: dict[str, Find],
+        self, kernel: Kernel, layout: Layout, watches: Iterable[Watch], steps: Sequence[Step],
+        found: dict[WatchKey, Find],
     ) -> None:  # fmt: skip
         self.found = found
         self._level = 0
         self._columns: Columns = ()
-        by_instance: dict[int, list[tuple[str, Expr]]] = {}
-        by_idle: dict[frozenset[int], list[tuple[str, Expr]]] = {}
+        by_instance: dict[int, list[tuple[WatchKey, Expr]]] = {}
+        by_idle: dict[frozenset[int], list[tuple[WatchKey, Expr]]] = {}
         idle_conditions = {not_(taken_condition(kernel, step.instance)): step.instance.number for step in steps}
         for watch in watches:
             expr = kernel.closed(watch.expr, watch.binding)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..language.fields import Cell
-from .bdd import Diagrams, Function, next_
-from .bdd_trees import Trees, Vector, bit_names
-from .kernel import Instance, Kernel
+from ...language.fields import Cell
+from ..kernel import Instance, Kernel
+from .diagrams import Diagrams, Function, next_
+from .trees import Trees, Vector, bit_names
 
 Clusters = tuple[tuple[Function, frozenset[str]], ...]
 

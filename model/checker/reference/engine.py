@@ -1,15 +1,22 @@
-"""The plain engine: breadth-first search over single states with the interpreter. The reference for the others."""
+"""The reference engine: breadth-first search over single states with the interpreter.
+
+*Theory of operation.* A queue holds the states that were seen and not yet expanded, `parent` the state and step from
+which each was first seen: since the queue is first in, first out, walking back along `parent` is a shortest path.
+`graph` keeps every step, for the fair runs. The caller creates one engine for one search, calls `explore` once, and
+then `lasso` as often as it likes, all on one thread. Three things can go wrong: a limit ends the search (`stopped`
+says which), an allocation fails (the same), and a step leaves a field's range (it is found, and not followed).
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from ..language.expressions import Expr
-from ..language.systems import State
-from .engine import Clock, Progress, Report, memory_bounded, memory_ended, quiet
-from .interpret import Interpreter
-from .kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch
+from ...language.expressions import Expr
+from ...language.systems import State
+from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, quiet
+from ..interpret import Interpreter
+from ..kernel import Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
 
 # A bound from above, measured with tracemalloc; to each comes a tuple of the state's cells.
 STATE_BYTES = 200  # an entry in two dicts, the parent and the list of steps
@@ -17,15 +24,15 @@ EDGE_BYTES = 100  # a pair in that list
 CELL_BYTES = 8
 
 
-class PlainEngine:
+class ReferenceEngine:
     """Explores a kernel one state at a time and keeps the whole graph."""
 
     name = "interpret"
 
-    def __init__(self, kernel: Kernel, limits: Limits, report: Report = quiet) -> None:
+    def __init__(self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet) -> None:
         self.kernel = kernel
         self.limits = limits
-        self.report = report
+        self.on_progress = on_progress
         self.interpreter = Interpreter(kernel.system)
         self.parent: dict[State, tuple[State, int] | None] = {}
         self.graph: dict[State, list[tuple[int, State]]] = {}
@@ -72,7 +79,7 @@ class PlainEngine:
         """Checked after each state, because one state may have hundreds of steps."""
         self.stopped = self._clock.stop_reason(len(self.parent), self._memory_bytes)
         if done % 1024 == 0:
-            self.report(Progress(self.name, "exploring", len(self.parent), self.depth, self._clock.seconds))
+            self.on_progress(Progress(self.name, "exploring", len(self.parent), self.depth, self._clock.seconds))
         return bool(self.stopped)
 
     @property
@@ -119,7 +126,7 @@ class _Watching:
         self.interpreter = interpreter
         self.open = list(watches)
         self.path = path
-        self.found: dict[str, Path] = {}
+        self.found: dict[WatchKey, Path] = {}
 
     def look(self, state: State, steps: list[tuple[int, State]]) -> None:
         """Breadth-first order makes the first find a shortest one."""

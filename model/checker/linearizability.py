@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Generic, TypeVar, cast
 
-from .errors import LimitReached, UsageError
+from ..errors import LimitReached, UsageError
 
 State = TypeVar("State", bound=Hashable)
 Operation = TypeVar("Operation", bound=Hashable)

@@ -1,6 +1,6 @@
 """Weakly fair runs on decision diagrams: the region in which one can stay for ever, and a loop in it.
 
-The semantics is that of `plain.fair_region`: a run may rest, so every state steps to itself, and a fair step
+The semantics is that of `reference.engine.fair_region`: a run may rest, so every state steps to itself, and a fair step
 is satisfied where it is disabled, would change nothing, or can be taken without leaving the region.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from ..language.systems import State
-from .bdd import Diagrams, Function
-from .bdd_steps import Step
-from .bdd_trees import Encoding
-from .interpret import Interpreter
-from .kernel import Instance
+from ...language.systems import State
+from ..interpret import Interpreter
+from ..kernel import Instance
+from .diagrams import Diagrams, Function
+from .steps import Step
+from .trees import Encoding
 
 Check = Callable[[], None]  # called before each image: raises when a limit has been passed
 
