@@ -50,7 +50,7 @@ def name_of_any(function: Any) -> str:
     return f"{home}:{getattr(function, '__qualname__', None) or function.__name__}"
 
 
-@pytest.mark.parametrize("function", [*OPERATORS, f.add, f.Counter, offered], ids=name_of_any)
+@pytest.mark.parametrize("function", [*OPERATORS, offered], ids=name_of_any)
 def test_the_default_allows_the_program_and_operators(function: Any) -> None:
     assert find(name_of(function), DEFAULT, LIMIT) == function
 
