@@ -20,8 +20,8 @@ FOLDERS = ("diagrams", "impl", "model", "property_tests")  # each is trystate.<n
 ROOMS = ("harness", "adapters", "support", "tests")  # of property_tests: each may import those before it
 INSTALLED = ROOMS[:2]
 
-LINES_MAX = 500  # of a file: beyond, nobody reads it to the end
-FUNCTION_LINES_MAX = 45  # a screen
+LINES_MAX = 800  # of a file. Aim at 500, and do not cut a class in two for it
+FUNCTION_LINES_MAX = 60  # aim at 45, a screen
 MAY_IMPORT = {
     "model": (),
     "impl": (),  # and vocabularies
