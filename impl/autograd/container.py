@@ -39,8 +39,6 @@ class _Telling:
 class Container:
     """One worker's contexts. Its methods are called under one lock; what they return is done after it was let go."""
 
-    part_class = LocalPass
-
     def __init__(self, me: int, workers: int) -> None:
         self.me = me
         self.observe: Observe | None = None
@@ -102,10 +100,10 @@ class Container:
         self._mine.pop(number, None)
         context.released = True
         effects: list[Effect] = []
-        part: LocalPass | None = context.part
-        if part is not None and not part.is_over:
+        local_pass = context.local_pass
+        if local_pass is not None and not local_pass.is_over:
             error = ContextReleasedError(f"context {number} was left while a backward pass ran in it", (self.me,))
-            effects += part.fail(error)
+            effects += local_pass.fail(error)
         telling = self._telling[number] = _Telling(Clean(number, low), told_by)
         known = self._others if context.known & self._gone else sorted(context.known | self._behind(number, before))
         context.sends, context.recvs, context.gradients = {}, {}, {}
@@ -202,16 +200,17 @@ class Container:
             PassRunningError: there is one in this context.
         """
         self._check(context)
-        part: LocalPass | None = context.part
-        if part is not None and not part.is_settled:
+        local_pass = context.local_pass
+        if local_pass is not None and not local_pass.is_settled:
             raise PassRunningError(
-                f"a backward pass of worker {part.root} runs in context {context.number}: wait for it, or use another",
+                f"a backward pass of worker {local_pass.root} runs in context {context.number}: wait for it, "
+                "or use another",
                 (self.me,),
             )
-        part = self._part(context, self._pass_ids.take(), mode, retain, deadline, roots)
-        return part, part.begin()
+        local_pass = self._local_pass(context, self._pass_ids.take(), mode, retain, deadline, roots)
+        return local_pass, local_pass.begin()
 
-    def part_for(
+    def local_pass_for(
         self, number: int, context_number: int, mode: Mode, retain: bool, deadline: float
     ) -> tuple[LocalPass | PassError, list[Effect]]:
         """The part here of a pass that a message speaks of, which may begin by it; or why it is refused."""
@@ -220,39 +219,39 @@ class Container:
             if context_number in self.dead:
                 return ContextReleasedError(f"context {context_number} was left", (self.me,)), []
             return PassError(f"Could not find autograd context with id: {context_number}", (self.me,)), []
-        part: LocalPass | None = context.part
-        if part is not None and part.number == number:
-            return part.error.through(self.me) if part.error is not None else part, []
+        local_pass = context.local_pass
+        if local_pass is not None and local_pass.number == number:
+            return local_pass.error.through(self.me) if local_pass.error is not None else local_pass, []
         root = worker_of(number)
         if number <= context.ended.get(root, -1):
             return StalePassError(f"the pass {number:#x} is over", (self.me,)), []
         effects: list[Effect] = []
-        if part is not None and not part.is_settled:
-            if part.root != root:
-                error = f"a backward pass of worker {part.root} runs in context {context_number}: wait for it"
+        if local_pass is not None and not local_pass.is_settled:
+            if local_pass.root != root:
+                error = f"a backward pass of worker {local_pass.root} runs in context {context_number}: wait for it"
                 return PassRunningError(error, (self.me,)), []
-            effects = part.fail(StalePassError("its root has begun a later pass", (self.me,)))
-        part = self._part(context, number, mode, retain, deadline)
-        return part, [*effects, Watch(part)]
+            effects = local_pass.fail(StalePassError("its root has begun a later pass", (self.me,)))
+        local_pass = self._local_pass(context, number, mode, retain, deadline)
+        return local_pass, [*effects, Watch(local_pass)]
 
-    def _part(
+    def _local_pass(
         self, context: Context, number: int, mode: Mode, retain: bool, deadline: float, roots: Begin | None = None
     ) -> LocalPass:
         self.merge(context)
         ended, root = context.ended, worker_of(number)
         ended[root] = max(ended.get(root, -1), number - 1)
-        part = self.part_class(self.me, context, number, mode, retain, deadline, roots, self._others, self.observe)
-        context.part = part
-        return part
+        local_pass = LocalPass(self.me, context, number, mode, retain, deadline, roots, self._others, self.observe)
+        context.local_pass = local_pass
+        return local_pass
 
     def cancel(self, cancel: messages.Cancel, asker: Asker) -> list[Effect]:
         """CANCEL: a pass is over, whether or not it has come here."""
         context = self.contexts.get(cancel.context)
         if context is None:
             return [Answer(asker, b"")]
-        part: LocalPass | None = context.part
-        if part is not None and part.number == cancel.number:
-            return part.cancel(cancel, asker)
+        local_pass = context.local_pass
+        if local_pass is not None and local_pass.number == cancel.number:
+            return local_pass.cancel(cancel, asker)
         root = worker_of(cancel.number)
         context.ended[root] = max(context.ended.get(root, -1), cancel.number)
         return [Answer(asker, b"")]
@@ -281,16 +280,16 @@ class Container:
         A part cannot know by itself that the pass has succeeded elsewhere too. It has, if this is called: by a pass
         that comes after it, or by who asks for the gradients, which both come after the root's `backward()`.
         """
-        part: LocalPass | None = context.part
-        if part is not None and part.gradients and part.is_over:
-            context.gradients.update(part.gradients)
-            for tensor in [tensor for tensor, gradient in part.gradients.items() if gradient is None]:
+        local_pass = context.local_pass
+        if local_pass is not None and local_pass.gradients and local_pass.is_over:
+            context.gradients.update(local_pass.gradients)
+            for tensor in [tensor for tensor, gradient in local_pass.gradients.items() if gradient is None]:
                 del context.gradients[tensor]
-            part.gradients = {}
-        if part is not None and part.is_over and not part.error and not part.retain:
-            for message in part.arrived & context.sends.keys():
+            local_pass.gradients = {}
+        if local_pass is not None and local_pass.is_over and not local_pass.error and not local_pass.retain:
+            for message in local_pass.arrived & context.sends.keys():
                 del context.sends[message]
-            for message in part.shipped.keys() & context.recvs.keys():
+            for message in local_pass.shipped.keys() & context.recvs.keys():
                 del context.by_node[context.recvs.pop(message).node]
         return context.gradients
 
@@ -301,10 +300,10 @@ class Container:
         for context in list(self.contexts.values()):
             if worker_of(context.number) == peer:
                 effects += self._bury(context)
-            elif context.part is not None:
-                effects += context.part.lost(peer, reason)
+            elif context.local_pass is not None:
+                effects += context.local_pass.lost(peer, reason)
         return effects
 
     def passes(self) -> Iterable[LocalPass]:
         """The parts that run or wait."""
-        return [c.part for c in self.contexts.values() if c.part is not None and not c.part.is_over]
+        return [c.local_pass for c in self.contexts.values() if c.local_pass is not None and not c.local_pass.is_over]

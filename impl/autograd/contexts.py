@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .dependencies import Edge, Node
+
+if TYPE_CHECKING:
+    from .local_pass import LocalPass
 
 
 @dataclass(eq=False, slots=True)
@@ -55,6 +58,6 @@ class Context:
     known: set[int] = field(default_factory=set)  # workers that have heard of it from here
     gradients: dict[Any, Any] = field(default_factory=dict)  # tensor to gradient
     ended: dict[int, int] = field(default_factory=dict)  # by root: its last pass that is over here
-    part: Any = None  # of a pass: the last one that came by, which may be over
+    local_pass: LocalPass | None = None  # of a pass: the last one that came by, which may be over
     released: bool = False
     spoiled: bool = False  # nobody can say whether the gradients of a pass count

@@ -26,7 +26,7 @@ from .contexts import Asker, Context, Recv
 from .effects import Answer, Effect, Request, Run, Watch
 from .errors import PassError
 from .local_pass import Begin, LocalPass
-from .messages import BACKWARD, CANCEL, CARRIED, CLEAN, MARK, NO_MESSAGE, Done, Forward
+from .messages import BACKWARD, CANCEL, CLEAN, MARK, NO_MESSAGE, PIGGYBACKED, Done, Forward
 from .observer import Event, Observer
 from .runner import Runner
 from .torch_graph import TorchGraph, attach_recv, edge_of
@@ -73,8 +73,8 @@ class Driver:
         self.observer = observer
         self.container.observe = self._observed if observer is not None else None
 
-    def _observed(self, kind: str, part: LocalPass, **detail: Any) -> None:
-        self._tell(Event(kind, self.agent.me, part.context.number, part.number, monotonic(), detail))
+    def _observed(self, kind: str, local_pass: LocalPass, **detail: Any) -> None:
+        self._tell(Event(kind, self.agent.me, local_pass.context.number, local_pass.number, monotonic(), detail))
 
     def _noticed(self, kind: str, message: Any, **detail: Any) -> None:
         if self.observer is not None:
@@ -103,32 +103,32 @@ class Driver:
             elif isinstance(effect, Request):
                 self._request(effect)
             elif isinstance(effect, Run):
-                self._begin(effect.part)
+                self._begin(effect.local_pass)
             elif isinstance(effect, Watch):
-                self._watch(effect.part)
-            elif (root := self._roots.get(effect.part)) is not None:  # else its thread was interrupted
+                self._watch(effect.local_pass)
+            elif (root := self._roots.get(effect.local_pass)) is not None:  # else its thread was interrupted
                 root.is_over = True
                 root.flag.set()
 
-    def _watch(self, part: LocalPass) -> None:
-        self._watched[part.number] = part
-        self._deadlines.add(part.number, part.deadline)
+    def _watch(self, local_pass: LocalPass) -> None:
+        self._watched[local_pass.number] = local_pass
+        self._deadlines.add(local_pass.number, local_pass.deadline)
 
-    def _begin(self, part: LocalPass) -> None:
-        root = self._roots.get(part)
+    def _begin(self, local_pass: LocalPass) -> None:
+        root = self._roots.get(local_pass)
         if root is None:
-            self.agent.later(partial(self.run, part))
+            self.agent.later(partial(self.run, local_pass))
         else:  # its thread; if that is just being interrupted the part is over, and nothing is to run
             root.is_to_run = True
             root.flag.set()
 
     def _answer(self, answer: Answer) -> None:
-        if answer.carried is not None:
-            self._noticed("told", answer.carried, to=answer.asker.peer, answers=True)
+        if answer.piggybacked is not None:
+            self._noticed("told", answer.piggybacked, to=answer.asker.peer, answers=True)
         try:
             answer.asker.answer(answer.body, answer.gradients)
         except Exception as error:
-            if answer.carried is not None:  # what cannot be sent fails, whatever is wrong with it
+            if answer.piggybacked is not None:  # what cannot be sent fails, whatever is wrong with it
                 self._answer(Answer(answer.asker, messages.failed(self._raised(error))))
             else:  # it does not read: its own deadline tells it
                 guarded(partial(_raise, error))
@@ -136,7 +136,7 @@ class Driver:
     def _request(self, request: Request) -> None:
         seconds = CANCEL_SECONDS if request.deadline is None else max(request.deadline - monotonic(), 0.0)
         message = request.message
-        if request.kind in CARRIED:
+        if request.kind in PIGGYBACKED:
             message = message._replace(budget=seconds)
         done = partial(self._done, request)
         self._noticed("told", message, to=request.to, answers=False)
@@ -155,26 +155,28 @@ class Driver:
 
     def _observe_answer(self, request: Request, outcome: bytes | BaseException) -> None:
         self._noticed("answered", request.message, peer=request.to, outcome=outcome)
-        done = messages.unpack_outcome(outcome) if request.kind in CARRIED and isinstance(outcome, bytes) else None
-        if isinstance(done, Done) and done.carried is not None:
-            self._noticed("heard", done.carried, peer=request.to)
+        done = messages.unpack_outcome(outcome) if request.kind in PIGGYBACKED and isinstance(outcome, bytes) else None
+        if isinstance(done, Done) and done.piggybacked is not None:
+            self._noticed("heard", done.piggybacked, peer=request.to)
 
-    def run(self, part: LocalPass) -> None:
+    def run(self, local_pass: LocalPass) -> None:
         """Run what there is to run for a part; only as `Run` says, or at once after `begin`.
 
         Hooks that do so call others outside of any context, here as on all workers.
         """
         with Scope(self.current, None):
-            self._run(part)
+            self._run(local_pass)
 
-    def _run(self, part: LocalPass) -> None:
-        if part.runner is None:
-            part.runner = Runner(part, TorchGraph(part.context.number, part.context.by_node), part.context.by_node)
-        runner: Runner = part.runner
-        ship = partial(self._ship, part)
+    def _run(self, local_pass: LocalPass) -> None:
+        if local_pass.runner is None:
+            context = local_pass.context
+            graph = TorchGraph(context.number, context.by_node)
+            local_pass.runner = Runner(local_pass, graph, context.by_node)
+        runner = local_pass.runner
+        ship = partial(self._ship, local_pass)
         while True:
             with self._lock:
-                item, effects = part.next()
+                item, effects = local_pass.next()
             self._perform(effects)
             if item is None:
                 return
@@ -185,16 +187,16 @@ class Driver:
                     runner.run(ship)
                 else:
                     with self.locked() as effects:
-                        effects += part.spread(recvs)
+                        effects += local_pass.spread(recvs)
             except BaseException as error:
                 with self.locked() as effects:
-                    effects += part.fail(self._raised(error))
+                    effects += local_pass.fail(self._raised(error))
                 if not isinstance(error, Exception):
                     raise
 
-    def _ship(self, part: LocalPass, recv: Recv, gradients: Sequence[Any | None], at_once: bool) -> None:
+    def _ship(self, local_pass: LocalPass, recv: Recv, gradients: Sequence[Any | None], at_once: bool) -> None:
         with self._lock:
-            effects = part.ship(recv, gradients, at_once)
+            effects = local_pass.ship(recv, gradients, at_once)
         self._perform(effects)
 
     def _raised(self, error: BaseException) -> PassError:
@@ -208,14 +210,14 @@ class Driver:
         return told
 
     def _is_over(self, number: int) -> bool:
-        part = self._watched.get(number)
-        return part is None or part.is_over
+        local_pass = self._watched.get(number)
+        return local_pass is None or local_pass.is_over
 
     def _expired(self, number: int) -> None:
-        part = self._watched.get(number)
-        if part is not None:
+        local_pass = self._watched.get(number)
+        if local_pass is not None:
             with self.locked() as effects:
-                effects += part.expire()
+                effects += local_pass.expire()
 
     # What other workers ask.
 
@@ -236,23 +238,23 @@ class Driver:
     def _backward(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Backward.unpack(body)
         self._noticed("heard", said, peer=asker.peer)
-        part, effects = self._part(said.number, said.context, said.mode, said.retain, said.budget)
-        if isinstance(part, PassError):
-            return [Answer(asker, messages.failed(part))]
-        return effects + part.arrive(said.message, said.marked(_taken(gradients)), asker)
+        local_pass, effects = self._local_pass(said.number, said.context, said.mode, said.retain, said.budget)
+        if isinstance(local_pass, PassError):
+            return [Answer(asker, messages.failed(local_pass))]
+        return effects + local_pass.arrive(said.message, said.marked(_taken(gradients)), asker)
 
     def _mark(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Mark.unpack(body)
         self._noticed("heard", said, peer=asker.peer)
-        part, effects = self._part(said.number, said.context, Mode.SMART, said.retain, said.budget)
-        if isinstance(part, PassError):
-            return [Answer(asker, messages.failed(part))]
-        return effects + part.mark(said.messages, asker)
+        local_pass, effects = self._local_pass(said.number, said.context, Mode.SMART, said.retain, said.budget)
+        if isinstance(local_pass, PassError):
+            return [Answer(asker, messages.failed(local_pass))]
+        return effects + local_pass.mark(said.messages, asker)
 
-    def _part(
+    def _local_pass(
         self, number: int, context: int, mode: Mode, retain: bool, budget: float
     ) -> tuple[LocalPass | PassError, list[Effect]]:
-        return self.container.part_for(number, context, mode, retain, monotonic() + budget)
+        return self.container.local_pass_for(number, context, mode, retain, monotonic() + budget)
 
     def _cancel(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:
         said = messages.Cancel.unpack(body)
@@ -327,35 +329,35 @@ class Driver:
         deadline, root = monotonic() + seconds, _Root()
         with self._lock:
             context = self.container.get(number)
-            part, _ = self.container.begin(context, begin, mode, retain, deadline)
+            local_pass, _ = self.container.begin(context, begin, mode, retain, deadline)
             root.is_to_run = True
-            self._roots[part] = root
-        self._watch(part)  # what this thread runs may take longer
+            self._roots[local_pass] = root
+        self._watch(local_pass)  # what this thread runs may take longer
         try:
-            self._run_until_over(part, root, deadline)
+            self._run_until_over(local_pass, root, deadline)
         finally:
             with self.locked() as effects:
-                del self._roots[part]
-                if not part.is_over:  # this thread was interrupted
-                    effects += part.fail(PassError("the call of backward() was interrupted", (self.agent.me,)))
-        if part.error is not None:
-            raise part.error
+                del self._roots[local_pass]
+                if not local_pass.is_over:  # this thread was interrupted
+                    effects += local_pass.fail(PassError("the call of backward() was interrupted", (self.agent.me,)))
+        if local_pass.error is not None:
+            raise local_pass.error
 
-    def _run_until_over(self, part: LocalPass, root: _Root, deadline: float) -> None:
+    def _run_until_over(self, local_pass: LocalPass, root: _Root, deadline: float) -> None:
         expired = False
         while not root.is_over:
             if root.is_to_run:
                 root.is_to_run = False
-                self.run(part)
-            peers = part.peers
+                self.run(local_pass)
+            peers = local_pass.peers
             there = next(iter(peers)) if len(peers) == 1 else None
             if not self.agent.wait(root.flag, deadline - monotonic(), there):
                 if expired:
                     return
                 expired, deadline = True, monotonic() + CANCEL_SECONDS
                 with self.locked() as effects:
-                    effects += part.expire()
-            root.flag = OneShotEvent()  # before the looks at what it was set for: what is said from now on is heard
+                    effects += local_pass.expire()
+            root.flag = OneShotEvent()  # replaced before the two flags are read: no set() after that is lost
 
     def gradients(self, number: int) -> dict[Tensor, Tensor]:
         with self._lock:

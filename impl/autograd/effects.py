@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .contexts import Asker
+
+if TYPE_CHECKING:
+    from .local_pass import LocalPass
 
 Gradients = Sequence[Any | None]
 
@@ -33,25 +36,25 @@ class Answer(NamedTuple):
     asker: Asker
     body: bytes
     gradients: Gradients = ()
-    carried: Any = None  # the request in the body, whose gradients they are
+    piggybacked: Any = None  # the request in the body, whose gradients they are
 
 
 class Run(NamedTuple):
     """There is something to run for a part: exactly one thread calls `Part.next` until there is nothing more."""
 
-    part: Any
+    local_pass: LocalPass
 
 
 class Watch(NamedTuple):
     """Call `Part.expire` if the part is not over at its deadline."""
 
-    part: Any
+    local_pass: LocalPass
 
 
 class Over(NamedTuple):
     """The root's part is over: wake who waits for it."""
 
-    part: Any
+    local_pass: LocalPass
 
 
 Effect = Request | Answer | Run | Watch | Over

@@ -13,18 +13,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trystate.model.autograd.vocabulary import Mode
-from trystate.model.autograd.vocabulary import Part as State
+from trystate.model.autograd.vocabulary import Part as PassState
 
 from . import messages
 from .contexts import Asker, Context, Recv, Send
+from .deficit import Deficit
 from .dependencies import UNDEFINED, DependencyCounts, Edge
 from .effects import Answer, Effect, Gradients, Over, Request, Run
 from .errors import FreedError, PassError, PassPeerLostError, PassTimeoutError, UnusedSendError
 from .ids import worker_of
-from .messages import BACKWARD, CANCEL, MARK, Backward, Done, Mark, Unused
+from .messages import BACKWARD, CANCEL, MARK, NO_BUDGET, Backward, Done, Mark, Unused
+
+if TYPE_CHECKING:
+    from .runner import Runner
 
 SHOWN_CALLS = 10  # that an error names
 
@@ -72,33 +76,28 @@ class LocalPass:
         self.me, self.context, self.number, self.mode = me, context, number, mode
         self.retain, self.deadline, self.roots, self.observe = retain, deadline, roots, observe
         self.root = worker_of(number)
-        self.state = State.IDLE
+        self.state = PassState.IDLE
         self.error: PassError | None = None
         self.counted = dict(context.sends) if mode is Mode.FAST else {}  # the sends that take part
         self.expected = dict(self.counted)  # those of them without a gradient
         self.arrived: set[int] = set()
         self.shipped: dict[int, Recv] = {}
         self.gradients: dict[Any, Any] = {}  # with those of earlier passes; the context's once this one has succeeded
-        self.work: DependencyCounts | None = None  # these two belong to who runs
-        self.walked: set[Any] = set()
+        self.dependencies: DependencyCounts | None = None  # the runner's: the first gradient makes it
+        self.walked: set[Any] = set()  # the runner's: nodes that the wave of marks has passed
         self.running = False
-        self.runner: Any = None  # the driver's
+        self.runner: Runner | None = None  # made by the driver at the first run
         self._inbox: deque[Item] = deque()
-        self._asker: Asker | None = None  # the parent: whom it owes the answer that it has come to rest
-        self._kept: list[Request] = []  # to its parent, for its answer; only while it runs
-        self._engaged = False
-        self._open = 0  # own requests without an answer
-        self._owed = len(self.expected)  # the change of sends without gradient that nobody was told, here and below
-        self._total = 0  # at the root: of all that is told
-        self._sent: set[int] = set()
-        self._others = others  # all workers but this one, who are told of a failure
-        self._cancels = 0
+        self.deficit = Deficit(len(self.expected))
+        self._sent: set[int] = set()  # peers that have a message of this worker
+        self._others = others  # all other workers: the root cancels a failed pass at each of them
+        self._cancels = 0  # CANCELs without an answer
         self._unused = Unused({}, frozenset())
 
     @property
     def is_over(self) -> bool:
         """Whether it neither runs nor waits."""
-        return self.state in (State.DONE, State.FAILED, State.CANCELLED)
+        return self.state in (PassState.DONE, PassState.FAILED, PassState.CANCELLED)
 
     @property
     def is_settled(self) -> bool:
@@ -115,7 +114,7 @@ class LocalPass:
     def begin(self) -> list[Effect]:
         """At the root."""
         assert self.roots is not None
-        self._engaged = True
+        self.deficit.engaged = True
         return self._put(Marked(self.roots.edges) if self.mode is Mode.SMART else self.roots)
 
     def arrive(self, message: int, gradients: Gradients, asker: Asker) -> list[Effect]:
@@ -129,7 +128,7 @@ class LocalPass:
             text = f"{len(gradients)} gradients came for {len(send.edges)} tensors"
             return self._refuse(self._error(PassError, text), asker)
         self.arrived.add(message)
-        self._owed -= 1
+        self.deficit.unreported -= 1
         return [*self._engage(asker), *self._put(Arrived(send, gradients))]
 
     def mark(self, sends: tuple[int, ...], asker: Asker) -> list[Effect]:
@@ -141,7 +140,7 @@ class LocalPass:
                 if send is None:
                     return self._refuse(self._unexpected(message), asker)
                 self.counted[message] = self.expected[message] = send
-                self._owed += 1
+                self.deficit.unreported += 1
                 new += send.edges
         return [*self._engage(asker), *self._put(Marked(new))] if new else []  # a copy, which is not answered
 
@@ -149,10 +148,7 @@ class LocalPass:
         return [Answer(asker, messages.failed(error)), *self.fail(error)]
 
     def _engage(self, asker: Asker) -> list[Effect]:
-        if self._engaged:
-            return [Answer(asker, Done().pack())]
-        self._engaged, self._asker = True, asker
-        return []
+        return [] if self.deficit.engage(asker) else [Answer(asker, Done().pack())]
 
     # Who runs.
 
@@ -161,14 +157,14 @@ class LocalPass:
         if self.running:
             return []
         self.running = True
-        self._enter(State.RUNNING)
+        self._enter(PassState.RUNNING)
         return [Run(self)]
 
     def next(self) -> tuple[Item | None, list[Effect]]:
         """What is to be run next; None ends the run."""
         if self._inbox and not self.is_over:
             item = self._inbox.popleft()  # a gradient may take long: the parent need not wait for what there is
-            return item, self._ask_after_all() if isinstance(item, Arrived) else []
+            return item, [*self.deficit.release()] if isinstance(item, Arrived) else []
         self.running = False
         return None, self._cancelled() if self.is_over else self._settle()
 
@@ -179,7 +175,7 @@ class LocalPass:
         self.shipped[recv.message] = recv
         smart = self.mode is Mode.SMART
         undefined = tuple([at for at, gradient in enumerate(gradients) if gradient is UNDEFINED])
-        message = Backward(self.context.number, self.number, recv.message, 0.0, self.retain, smart, undefined)
+        message = Backward(self.context.number, self.number, recv.message, NO_BUDGET, self.retain, smart, undefined)
         if undefined:
             gradients = [None if gradient is UNDEFINED else gradient for gradient in gradients]
         return self._ask(recv.peer, BACKWARD, message, gradients, at_once)
@@ -194,33 +190,19 @@ class LocalPass:
         context, number, retain = self.context.number, self.number, self.retain
         effects: list[Effect] = []
         for peer, marked in by_peer.items():
-            if self._kept and self._is_parent(peer):
-                marked += self._kept.pop().message.messages
-            effects += self._ask(peer, MARK, Mark(context, number, 0.0, retain, tuple(sorted(marked))), ())
+            if self.deficit.held and self.deficit.is_parent(peer):  # one MARK can be piggybacked, and not two
+                marked += self.deficit.held.pop().message.messages
+            effects += self._ask(peer, MARK, Mark(context, number, NO_BUDGET, retain, tuple(sorted(marked))), ())
         return effects
 
     def _ask(self, peer: int, kind: int, message: Any, gradients: Gradients, at_once: bool = False) -> list[Effect]:
         self._sent.add(peer)
         request = Request(peer, kind, message, gradients, self.answered, self.deadline)
-        if self._is_parent(peer) and not at_once:
-            self._kept.append(request)
-            return []
-        self._open += 1
-        return [request]
-
-    def _is_parent(self, peer: int) -> bool:
-        """Whether it is owed an answer, so that what it is asked can go with that."""
-        return self._asker is not None and self._asker.peer == peer
-
-    def _ask_after_all(self) -> list[Effect]:
-        """What was kept for the answer goes by itself: that is not due yet, or cannot carry as much."""
-        kept, self._kept = self._kept, []
-        self._open += len(kept)
-        return [*kept]
+        return [*self.deficit.send(request, at_once)]
 
     def answered(self, answer: bytes | BaseException, gradients: Gradients = ()) -> list[Effect]:
         """The answer to a request of its own and the gradients that it carries, or why there is none."""
-        self._open -= 1
+        self.deficit.signalled()
         if self.is_over:
             return []
         if isinstance(answer, BaseException):
@@ -230,11 +212,11 @@ class LocalPass:
         outcome = messages.unpack_outcome(answer)
         if isinstance(outcome, PassError):
             return self.fail(outcome)
-        self._owed += outcome.change
-        effects = self._carried(outcome.carried, gradients)
+        self.deficit.unreported += outcome.change
+        effects = self._take_piggybacked(outcome.piggybacked, gradients)
         return effects if self.is_over else [*effects, *self._settle()]
 
-    def _carried(self, told: Backward | Mark | None, gradients: Gradients) -> list[Effect]:
+    def _take_piggybacked(self, told: Backward | Mark | None, gradients: Gradients) -> list[Effect]:
         if told is None:
             return []
         if (told.context, told.number) != (self.context.number, self.number):
@@ -247,42 +229,42 @@ class LocalPass:
     # How it ends.
 
     def _settle(self) -> list[Effect]:
-        if not self._engaged or self.running:
+        deficit = self.deficit
+        if not deficit.engaged or self.running:
             return []
-        if len(self._kept) > 1 or (self._open and self._kept):
-            return [*self._ask_after_all(), *self._settle()]
-        if self._open:
-            self._enter(State.DRAINING)
+        # The parent waits for its signal, and the signal for other workers: what is held back must not wait with it.
+        # A signal carries one message. With two held back, both go by themselves.
+        if len(deficit.held) > 1 or (deficit.unsignalled and deficit.held):
+            return [*deficit.release(), *self._settle()]
+        if deficit.unsignalled:
+            self._enter(PassState.DRAINING)
             return []
-        change, self._owed = self._owed, 0
+        change = deficit.report()
         if self.roots is not None:
             return self._quiet(change)
-        self._engaged = False
-        asker, self._asker = self._asker, None
-        assert asker is not None
-        carried, self._kept = self._kept, []
+        parent, held = deficit.disengage()
+        assert parent is not None
         if self.expected:
-            self._enter(State.PASSIVE)
+            self._enter(PassState.PASSIVE)
         else:
             self._finish()
-        if not carried:
-            return [Answer(asker, Done(change).pack())]
-        told = carried[0].message
-        return [Answer(asker, Done(change, told).pack(), carried[0].gradients, told)]
+        if held is None:
+            return [Answer(parent, Done(change).pack())]
+        return [Answer(parent, Done(change, held.message).pack(), held.gradients, held.message)]
 
     def _finish(self) -> None:
-        self.work, self.walked = None, set()
-        self._enter(State.DONE)
+        self.dependencies, self.walked = None, set()
+        self._enter(PassState.DONE)
 
     def _quiet(self, change: int) -> list[Effect]:
         """At the root: nothing moves any more, anywhere."""
-        self._total += change
-        if self.mode is Mode.SMART and self.work is None:
+        self.deficit.total += change
+        if self.mode is Mode.SMART and self.dependencies is None:
             assert self.roots is not None
             return self._put(self.roots)  # the wave of marks has died out
-        if self._total:
+        if self.deficit.total:
             return self.fail(self._error(UnusedSendError, ""))
-        self._engaged = False
+        self.deficit.engaged = False
         self._finish()
         return [Over(self)]
 
@@ -292,15 +274,16 @@ class LocalPass:
         The root cannot know whom the pass has reached, least of all when one of them died. Where it has not come, only
         that it is over is kept.
         """
-        if self.state in (State.FAILED, State.CANCELLED):
+        if self.state in (PassState.FAILED, PassState.CANCELLED):
             return []
         ask = isinstance(error, UnusedSendError)
         if ask:
             self._unused = self._without_gradient()
         self.error = error
-        self._enter(State.FAILED)
-        self.gradients, self.work, self.walked, self._kept = {}, None, set(), []
+        self._enter(PassState.FAILED)
+        self.gradients, self.dependencies, self.walked = {}, None, set()
         self._inbox.clear()
+        parent = self.deficit.forget_parent()
         ended = self.context.ended
         ended[self.root] = max(ended.get(self.root, -1), self.number)
         if self.roots is not None:
@@ -308,8 +291,7 @@ class LocalPass:
             self._cancels = len(self._others)
             told = [Request(peer, CANCEL, cancel, (), self.cancelled, None) for peer in self._others]
             return [*told, *self._cancelled()]
-        asker, self._asker = self._asker, None
-        return [Answer(asker, messages.failed(error.through(self.me)))] if asker is not None else []
+        return [Answer(parent, messages.failed(error.through(self.me)))] if parent is not None else []
 
     def cancel(self, cancel: messages.Cancel, asker: Asker) -> list[Effect]:
         """CANCEL: the root has failed."""
@@ -327,9 +309,9 @@ class LocalPass:
         return self._cancelled()
 
     def _cancelled(self) -> list[Effect]:
-        if self._cancels or self.running or self.state is not State.FAILED or self.roots is None:
+        if self._cancels or self.running or self.state is not PassState.FAILED or self.roots is None:
             return []
-        self._enter(State.CANCELLED)
+        self._enter(PassState.CANCELLED)
         if isinstance(self.error, UnusedSendError):
             self.error = self._error(UnusedSendError, self._advice())
         return [Over(self)]
@@ -344,12 +326,12 @@ class LocalPass:
 
     def lost(self, peer: int, reason: str) -> list[Effect]:
         """A worker is no longer there. If it was the root, nobody will say any more whether the pass has succeeded."""
-        if self.state is State.DONE and peer == self.root and self.gradients:
+        if self.state is PassState.DONE and peer == self.root and self.gradients:
             self.gradients, self.context.spoiled = {}, True
         concerned = (
             peer == self.root
             or peer in self._sent
-            or (self._asker is not None and self._asker.peer == peer)
+            or self.deficit.is_parent(peer)
             or any(send.peer == peer for send in self.expected.values())
         )
         if self.is_over or not concerned:
@@ -358,7 +340,7 @@ class LocalPass:
 
     # In words.
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: PassState) -> None:
         if state is not self.state:
             self.state = state
             if self.observe is not None:
@@ -375,7 +357,7 @@ class LocalPass:
         return self._error(FreedError, text)
 
     def _without_gradient(self) -> Unused:
-        counts = self.work.counts if self.work is not None else {}
+        counts = self.dependencies.counts if self.dependencies is not None else {}
         blocked = frozenset(recv.message for node, recv in self.context.by_node.items() if node in counts)
         return Unused({message: send.what for message, send in self.expected.items()}, blocked)
 

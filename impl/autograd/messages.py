@@ -30,6 +30,7 @@ _CLEAN = struct.Struct("!QQ")
 _DONE = struct.Struct("!?q")
 _KIND = struct.Struct("!B")
 _FORWARD = struct.Struct("!QQH")
+NO_BUDGET = 0.0  # until the driver sends the message, or in one that is piggybacked: its pass is here already
 NO_MESSAGE = (1 << 64) - 1  # the last id of worker 65535: given to no message, since no such worker makes so many
 
 
@@ -169,20 +170,20 @@ class Forward(NamedTuple):
         return cls(context, message, tuple(bool(bits >> at & 1) for at in range(count)))
 
 
-CARRIED: dict[int, type[Backward] | type[Mark]] = {BACKWARD: Backward, MARK: Mark}
+PIGGYBACKED: dict[int, type[Backward] | type[Mark]] = {BACKWARD: Backward, MARK: Mark}
 
 
 class Done(NamedTuple):
     """An answer: by how many the sends without a gradient have changed, at the answerer and below it."""
 
     change: int = 0
-    carried: Backward | Mark | None = None  # to who is answered
+    piggybacked: Backward | Mark | None = None  # to who is answered
 
     def pack(self) -> bytes:
         head = _DONE.pack(True, self.change)
-        if self.carried is None:
+        if self.piggybacked is None:
             return head
-        return head + _KIND.pack(MARK if isinstance(self.carried, Mark) else BACKWARD) + self.carried.pack()
+        return head + _KIND.pack(MARK if isinstance(self.piggybacked, Mark) else BACKWARD) + self.piggybacked.pack()
 
 
 def failed(error: PassError) -> bytes:
@@ -207,9 +208,9 @@ def _outcome(body: bytes) -> Done | PassError:
     if len(body) == _DONE.size:
         return Done(change)
     kind, told = body[_DONE.size], body[_DONE.size + 1 :]
-    if kind not in CARRIED:
+    if kind not in PIGGYBACKED:
         raise AutogradError(f"an answer carries a request of kind {kind}: only {BACKWARD} and {MARK} are carried")
-    return Done(change, CARRIED[kind].unpack(told))
+    return Done(change, PIGGYBACKED[kind].unpack(told))
 
 
 def _parse(form: struct.Struct, body: bytes, exact: bool = True) -> tuple[Any, ...]:

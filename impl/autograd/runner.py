@@ -47,10 +47,10 @@ class Engine(LocalGraph, Protocol):
 class Runner:
     """Runs what a part has to run, on the thread that calls it: one at a time for each part."""
 
-    def __init__(self, part: LocalPass, engine: Engine, recvs: dict[Node, Recv]) -> None:
-        self._part, self._engine, self._recvs = part, engine, recvs
-        self.gradients = part.gradients  # the part takes others when it fails: what still runs then changes nothing
-        self._before = part.context.gradients
+    def __init__(self, local_pass: LocalPass, engine: Engine, recvs: dict[Node, Recv]) -> None:
+        self._local_pass, self._engine, self._recvs = local_pass, engine, recvs
+        self.gradients = local_pass.gradients  # a pass that fails gets a new dict: what still runs fills the old one
+        self._before = local_pass.context.gradients
 
     def begin(self, item: Item) -> Sequence[Recv] | None:
         """Take in an item; the recvs that a wave of marks has come to, if it is one."""
@@ -63,19 +63,19 @@ class Runner:
 
     def count(self) -> DependencyCounts:
         """What each node waits for, from the roots and the sends that take part; counted once."""
-        part = self._part
-        if part.work is None:
-            sources: list[Sequence[Edge]] = [send.edges for send in part.counted.values()]
-            if part.roots is not None:
-                sources.append(part.roots.edges)
-            part.work = DependencyCounts(self._engine, sources)
-            if part.observe is not None:
-                part.observe("counted", part, counts=dict(part.work.counts))
-        return part.work
+        local_pass = self._local_pass
+        if local_pass.dependencies is None:
+            sources: list[Sequence[Edge]] = [send.edges for send in local_pass.counted.values()]
+            if local_pass.roots is not None:
+                sources.append(local_pass.roots.edges)
+            local_pass.dependencies = DependencyCounts(self._engine, sources)
+            if local_pass.observe is not None:
+                local_pass.observe("counted", local_pass, counts=dict(local_pass.dependencies.counts))
+        return local_pass.dependencies
 
     def _walk(self, edges: Sequence[Edge]) -> list[Recv]:
         """The recvs that are newly reached."""
-        seen, found, engine = self._part.walked, list[Recv](), self._engine
+        seen, found, engine = self._local_pass.walked, list[Recv](), self._engine
         stack = [node for node, _ in edges if node is not None]
         while stack:
             node = stack.pop()
@@ -90,9 +90,9 @@ class Runner:
 
     def run(self, ship: Ship) -> None:
         """Run all that can run, and ship what recvs get."""
-        work = self._part.work
+        work = self._local_pass.dependencies
         assert work is not None
-        while work.ready and not self._part.is_over:
+        while work.ready and not self._local_pass.is_over:
             singly, together, got = work.rest(self._engine.tolerates)
             for node in singly:
                 outputs = self._engine.run(node, work.take(node))
@@ -107,7 +107,7 @@ class Runner:
         starts = work.take_all(nodes)
         partly = [node for node in got if node in work.counts]
         leaves = [node for node in nodes if engine.is_leaf(node)]
-        results = engine.run_region(starts, leaves + partly, self._part.retain)
+        results = engine.run_region(starts, leaves + partly, self._local_pass.retain)
         self._ran(nodes)
         for node, gradients in zip(partly, results[len(leaves) :], strict=True):
             for at, gradient in enumerate(gradients):
@@ -133,8 +133,8 @@ class Runner:
                 around.around(found[node], act)
 
     def _ran(self, nodes: list[Node]) -> None:
-        if self._part.observe is not None:
-            self._part.observe("ran", self._part, nodes=nodes)
+        if self._local_pass.observe is not None:
+            self._local_pass.observe("ran", self._local_pass, nodes=nodes)
 
 
 def _shipped(ship: Ship, recv: Recv, at_once: bool, gradients: list[Any]) -> None:

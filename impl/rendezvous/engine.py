@@ -1,9 +1,30 @@
-"""What a node does in the rendezvous, without doing any I/O: generators that say what comes next.
+"""One node's part in the rendezvous, without I/O: generators that yield what to read, write or wait for.
 
-A driver runs one: it carries out the effect that the generator yields, and sends back what the store then holds and
-what the monotonic clock says. The same engine runs in production and under the simulator.
+Theory of operation. The nodes of a job share one value, the `State` (state.py): a list of participants, a wait list, a
+list of spares, a heartbeat counter for each listed node, and the number of the round. No node leads. Each node reads
+the state, decides by itself, and writes the next state with a compare-and-set. A write that loses the race is not
+repeated: the node reads again and decides anew. One turn:
 
-    operator (operators.py)  ->  action  ->  change of the state (changes.py)  ->  a write, which is won or lost
+    operator (operators.py)  ->  Action  ->  change of the state (changes.py)  ->  Write, won or lost
+
+A node is outside, a participant, expected, waiting, or redundant (`Membership`). A round goes through three phases:
+
+    open      participants come; with min_nodes of them the last call begins, which ends after last_call_timeout
+    complete  the participants are frozen and sorted, their workers run, and every member writes heartbeats
+    replaced  a member left, was expelled, or restarts: round + 1 is open, and the members of before are expected in it
+
+Who calls it. `driver.run` advances a generator, one at a time: it performs the yielded `Sync` or `Write` and sends back
+a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `give_notice`, `done`,
+`close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are read and
+replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
+
+What can go wrong, and where it is answered:
+
+- *A write is lost.* Another node wrote first. `_back_off` draws a random pause from a span that grows with each loss.
+- *A write was won, and its answer was lost.* The driver repeats the effect. The state carries its version and its
+  writer, so that a node recognises its own bytes, and heartbeats are counted from `me.beats` on (`_attempt`).
+- *The store cannot be reached.* The lease runs out by this node's own clock, and `standing` says LAPSED, before any
+  other node may take this one for silent (observer.py). The agent then kills its workers.
 """
 
 from __future__ import annotations
@@ -13,7 +34,6 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from trystate.model.rendezvous.vocabulary import Action, Membership
 
@@ -139,7 +159,11 @@ class Engine:
                 continue
             if (joined := self._ends(action, view, seconds)) is not None:
                 return joined
-            seen = yield from self._attempt(action, view, seen, lost, failed=failed, lapsed=lapsed)
+            if action is Action.REPLACE_ROUND:
+                changed = self._rejoined(view, failed, lapsed)
+            else:
+                changed = self._changed(action, view)
+            seen = yield from self._attempt(action, changed, view, seen, lost)
             lost = 0 if seen.won else lost + 1
             leaving = leaving and not seen.won
             if action is Action.WITHDRAW and seen.won:
@@ -194,21 +218,31 @@ class Engine:
             if action is Action.FINISH:
                 seen, lost = (yield self._pause(observer, seen, math.inf)), 0
             else:
-                seen = yield from self._attempt(action, view, seen, lost, leaving=False)
+                if action is Action.REPLACE_ROUND and view.state is not None:
+                    changed = changes.give_notice(view.state, self.me, leaving=False)
+                else:
+                    changed = self._changed(action, view)
+                seen = yield from self._attempt(action, changed, view, seen, lost)
                 lost = 0 if seen.won else lost + 1
 
     def _upkeep(self, view: View) -> Action:
-        """The operators in their order: expel the silent, replace the round for who waits, beat.
-
-        Workers that lose a peer fail: so that this spends nothing, the round is over before any are stopped for a node
-        that waits. Once a member has succeeded the job is about to end: nobody restarts for a node that waits. Nor for
-        one that finds no seat: it becomes a spare, and if it is silent, each new round would begin to watch it anew.
-        """
-        state, action = view.state, operators.expel(view)
-        wanted = state is not None and state.waiting and state.seats > 0 and not state.done
-        if action is Action.FINISH and self.makes_room and wanted:
+        """The operators in their order: expel silent nodes, replace the round for a waiting node, write a heartbeat."""
+        action = operators.expel(view)
+        if action is Action.FINISH and self.makes_room and self._has_room(view.state):
+            # A newcomer waits for a seat. Its arrival makes every agent stop its workers, and workers that lose a peer
+            # fail. A failure in a complete round spends a restart of the job. So the round is replaced first, while
+            # the workers still run: what fails afterwards fails in a round that is over already.
             action = operators.exit_(view)
         return operators.keep_alive(view) if action is Action.FINISH else action
+
+    def _has_room(self, state: State | None) -> bool:
+        """Whether a node waits for which the round is to be replaced."""
+        if state is None or not state.waiting:
+            return False
+        # A waiting node that finds no seat becomes a spare. Were the round replaced for it again and again, each new
+        # round would begin to watch it anew, and it would never be found silent.
+        # Once a member is done the job is about to end: a restart would throw away what has succeeded.
+        return state.seats > 0 and not state.done
 
     def standing(self, joined: Joined, state: State | None, now: float) -> Standing:
         """What has become of a round, by what the store held when it was last read, and by the clock."""
@@ -234,12 +268,15 @@ class Engine:
         succeeded stays: the others count on that, until the rendezvous is closed.
         """
 
-        def wanted(view: View) -> bool:
+        def change(view: View) -> State | None:
             state = view.state
-            counted = state is not None and state.closed is None and self.token in state.done
-            return view.membership is not Membership.OUTSIDE and not counted
+            if state is None or view.membership is Membership.OUTSIDE:
+                return None
+            if state.closed is None and self.token in state.done:
+                return None
+            return changes.withdraw(state, self.me)
 
-        return (yield from self._once(Action.WITHDRAW, wanted))
+        return (yield from self._once(Action.WITHDRAW, change))
 
     def give_notice(self, joined: Joined) -> Generator[Effect, Seen, bool]:
         """Before a member that will leave stops its workers: replace the round, which spends a restart. True if it did.
@@ -248,40 +285,49 @@ class Engine:
         Nobody begins the next one until this node has left.
         """
 
-        def wanted(view: View) -> bool:
+        def change(view: View) -> State | None:
             state = view.state
             if state is None or (state.life, state.round) != (joined.state.life, joined.state.round):
-                return False
-            return self.token not in state.done and operators.exit_(view) is Action.REPLACE_ROUND
+                return None
+            if self.token in state.done or operators.exit_(view) is not Action.REPLACE_ROUND:
+                return None
+            return changes.give_notice(state, self.me, leaving=True)
 
-        self.makes_room = False  # or the round might be replaced for a node that waits, which spends nothing
-        return (yield from self._once(Action.REPLACE_ROUND, wanted, leaving=True))
+        # A newcomer may wait at the same moment. The heartbeat thread would then replace the round for it, which spends
+        # no restart, and this notice would find another round: a member would leave, and no restart would be spent.
+        self.makes_room = False
+        return (yield from self._once(Action.REPLACE_ROUND, change))
 
     def done(self, joined: Joined) -> Generator[Effect, Seen, bool]:
         """Report that the workers have succeeded; when all members have, the rendezvous is closed. False: replaced."""
 
-        def wanted(view: View) -> bool:
+        def change(view: View) -> State | None:
             state = view.state
-            current = state is not None and (state.life, state.round) == (joined.state.life, joined.state.round)
-            return current and state is not None and state.closed is None and self.token not in state.done
+            if state is None or (state.life, state.round) != (joined.state.life, joined.state.round):
+                return None
+            if state.closed is not None or self.token in state.done:
+                return None
+            return changes.mark_done(state, self.me)
 
-        return (yield from self._once(Action.MARK_DONE, wanted))
+        return (yield from self._once(Action.MARK_DONE, change))
 
     def close(self, reason: str, verdict: str = "", *, anyway: bool = False) -> Generator[Effect, Seen, bool]:
         """Close the rendezvous for everyone; only a member may, unless `anyway`. True if this node did it."""
 
-        def wanted(view: View) -> bool:
-            if anyway:
-                return view.state is None or view.state.closed is None
-            return operators.close(view) is Action.MARK_RENDEZVOUS_CLOSED
+        def change(view: View) -> State | None:
+            is_open = view.state is None or view.state.closed is None
+            if not (is_open if anyway else operators.close(view) is Action.MARK_RENDEZVOUS_CLOSED):
+                return None
+            return changes.mark_closed(view.state, self.me, reason, self.settings, next(self._lives), verdict)
 
-        return (yield from self._once(Action.MARK_RENDEZVOUS_CLOSED, wanted, reason=reason, verdict=verdict))
+        return (yield from self._once(Action.MARK_RENDEZVOUS_CLOSED, change))
 
-    def _once(self, action: Action, wanted: Callable[[View], bool], **details: Any) -> Generator[Effect, Seen, bool]:
+    def _once(self, action: Action, change: Callable[[View], State | None]) -> Generator[Effect, Seen, bool]:
+        """Write what `change` returns, until a write is won (True) or `change` returns None (False)."""
         observer, lost = Observer(self.token), 0
         seen = yield Sync()
-        while wanted(view := self._view(observer, seen, late=False)):
-            seen = yield from self._attempt(action, view, seen, lost, **details)
+        while (changed := change(view := self._view(observer, seen, late=False))) is not None:
+            seen = yield from self._attempt(action, changed, view, seen, lost)
             if seen.won:
                 return True
             lost += 1
@@ -295,36 +341,37 @@ class Engine:
         return View(
             state, self.token, self.settings, late=late, lease=self.lease.holds(now), beat_due=self.lease.beat_due(now),
             call_over=state is not None and state.calling and now >= observer.call_ends(state),
-            # Nobody waits for a member whose workers have succeeded: it may be gone.
+            # A member whose workers have succeeded may be gone: the others do not need its heartbeat any more.
             silent=observer.silent(settings).difference(state.done if state is not None else ()),
         )  # fmt: skip
 
-    def _changed(
-        self, action: Action, view: View, *, failed: bool = False, lapsed: bool = False, leaving: bool | None = None,
-        reason: str = "", verdict: str = "",
-    ) -> State:  # fmt: skip
+    def _changed(self, action: Action, view: View) -> State:
+        """What an action of the operators makes of the state that it was decided on."""
         state, me = view.state, self.me
         if action is Action.ADD_TO_PARTICIPANTS:
             return changes.add_to_participants(state, me, self.settings, next(self._lives))
-        if action is Action.MARK_RENDEZVOUS_CLOSED:
-            return changes.mark_closed(state, me, reason, self.settings, next(self._lives), verdict)
         assert state is not None  # every other action is decided on a state
         if action is Action.EXPEL:
             return changes.expel(state, me, view.silent)
-        if action is Action.REPLACE_ROUND and leaving is not None:
-            return changes.give_notice(state, me, leaving)
-        if action is Action.REPLACE_ROUND:
-            # Without a lease: others may have stopped their workers at the end of theirs, and these fail for that.
-            return changes.replace_round(state, me, failed and view.lease, view.lease and not lapsed)
         return _CHANGES[action](state, me)
 
+    def _rejoined(self, view: View, failed: bool, lapsed: bool) -> State:
+        """The round is replaced by a member that joins the next one."""
+        assert view.state is not None  # the exit operator decided on it
+        # The store was away for longer than a lease. Every agent stops its workers at the end of its own lease; where
+        # that comes a little later, the workers fail for the loss of their peers. A node whose lease is over does not
+        # report that failure: an outage of the store spends no restart of the job.
+        failed = failed and view.lease
+        return changes.replace_round(view.state, self.me, failed, view.lease and not lapsed)
+
     def _attempt(
-        self, action: Action, view: View, seen: Seen, lost: int, **details: Any
+        self, action: Action, changed: State, view: View, seen: Seen, lost: int
     ) -> Generator[Effect, Seen, Seen]:
-        """Write what the action makes of the state; whoever loses waits, and reads. A lease counts from before that."""
-        changed = self._changed(action, view, **details)
+        """Write a state, or back off and read. A won write is a heartbeat, whose lease counts from the read before."""
         mine = changed.find(self.token)
-        if mine is not None:  # whether it is written or not: one who does not hear that it was counts on from there
+        if mine is not None:
+            # The write may be won and its answer lost. Had `me` the old count then, the next write would repeat this
+            # heartbeat's number, and the others would see a heartbeat that stands still.
             self.me = replace(self.me, beats=max(self.me.beats, mine.beats))
         after = yield Write(changed, action, tuple(decided(action, view.state, changed, self.me)))
         if not after.won:
@@ -334,7 +381,7 @@ class Engine:
         return after
 
     def _pause(self, observer: Observer, seen: Seen, deadline: float) -> Sync:
-        """Until there is news, or the clock has something to say."""
+        """Wait for a revision of the state, or for the next moment at which this node's clock decides something."""
         until = min(deadline, seen.now + self.settings.interval)
         if seen.state is not None:
             if seen.state.membership(self.token) is not Membership.OUTSIDE:
@@ -344,10 +391,10 @@ class Engine:
         return Sync(max(0.0, until - seen.now), seen.state.news if seen.state is not None else None)
 
     def _back_off(self, action: Action, view: View, lost: int, took: float) -> Sync:
-        """As many as write at once draw a time each, from a span that has room for all of them.
+        """A pause after a lost write, drawn at random from a span that has room for all writers.
 
-        How many they are is a guess that doubles with what is lost; who take seats are no more than there are seats.
-        The unit is what an attempt takes, from reading to writing: in that time another one succeeds.
+        In the time `took` of one attempt, from the read to the write, one writer succeeds. The number of writers is a
+        guess, which doubles with each loss. For a seat there are at most as many writers as free seats.
         """
         attempts = BACKOFF_ATTEMPTS * 2 ** min(lost, BACKOFF_DOUBLINGS)
         if action is Action.ADD_TO_PARTICIPANTS:
@@ -362,7 +409,6 @@ _CHANGES: dict[Action, Callable[[State, Participant], State]] = {
     Action.ADD_TO_WAIT_LIST: changes.add_to_wait_list,
     Action.ADD_TO_REDUNDANCY_LIST: changes.add_to_redundancy_list,
     Action.MARK_RENDEZVOUS_COMPLETE: changes.mark_complete,
-    Action.MARK_DONE: changes.mark_done,
     Action.WITHDRAW: changes.withdraw,
 }
 

@@ -62,16 +62,16 @@ class Seat:
     number: int
     container: Container
     context: Context
-    part: LocalPass | None = None
+    local_pass: LocalPass | None = None
     runner: Any = None
     totals: dict[int, int] = field(default_factory=dict)  # how many gradients each node waits for
     ran: dict[int, Any] = field(default_factory=dict)  # node to its gradient
     dead: bool = False
 
     def running(self) -> LocalPass:
-        if self.part is None or not self.part.running or self.dead:
+        if self.local_pass is None or not self.local_pass.running or self.dead:
             raise Refused("no thread runs its part")
-        return self.part
+        return self.local_pass
 
 
 class PassSteps:
@@ -122,16 +122,16 @@ class PassSteps:
             elif isinstance(effect, Request):
                 self._send(seat, effect)
             elif isinstance(effect, Over):
-                self.quiet.add(effect.part)
-        part = seat.context.part
-        if part is not seat.part:
+                self.quiet.add(effect.local_pass)
+        local_pass = seat.context.local_pass
+        if local_pass is not None and local_pass is not seat.local_pass:
             engine: Any = Numbers(self.graph)
-            seat.part, seat.runner = part, Runner(part, engine, seat.context.by_node)
+            seat.local_pass, seat.runner = local_pass, Runner(local_pass, engine, seat.context.by_node)
             seat.totals, seat.ran = {}, {}
-        if part is not None and part.running and part.is_over:
-            self._do(seat, part.next()[1])
-        while part is not None and part.running and part._inbox and isinstance(part._inbox[0], Marked):
-            self._do(seat, part.spread(seat.runner.begin(part.next()[0])))
+        if local_pass is not None and local_pass.running and local_pass.is_over:
+            self._do(seat, local_pass.next()[1])
+        while local_pass is not None and local_pass.running and _marks(local_pass):
+            self._do(seat, local_pass.spread(seat.runner.begin(local_pass.next()[0])))
 
     def _send(self, seat: Seat, request: Request) -> None:
         if request.kind not in (BACKWARD, MARK, CANCEL):
@@ -146,14 +146,14 @@ class PassSteps:
             one = letter(request.message.pack(), request.gradients, request.done, load=load)
             self.letters[BACKWARD, attempt, pair] = one
         else:
-            assert seat.context.part is not None
-            done = Together(seat.context.part, len(request.message.messages))
+            assert seat.context.local_pass is not None
+            done = Together(seat.context.local_pass, len(request.message.messages))
             for message in request.message.messages:
                 body = request.message._replace(messages=(message,)).pack()
                 self.letters[MARK, attempt, self.message.index(message)] = letter(body, (), done)
 
     def _attempt(self, number: int) -> int:
-        return next(attempt for attempt, part in self.begun.items() if part.number == number)
+        return next(attempt for attempt, local_pass in self.begun.items() if local_pass.number == number)
 
     def _arrive(self, letter: Letter, to: Seat) -> None:
         assert letter.state is Call.OUT
@@ -194,15 +194,15 @@ class PassSteps:
     def _begin(self, attempt: int) -> None:
         if attempt in self.begun or attempt in self.refused or (attempt and attempt - 1 not in self.begun):
             raise Refused("called already, or another is called before it")
-        if self.home.dead or any(part.state is not P.DONE for part in self.quiet - self.settled):
+        if self.home.dead or any(local_pass.state is not P.DONE for local_pass in self.quiet - self.settled):
             raise Refused("the root is dead, or is about to raise")
         container, root = self.home.container, self.graph.nodes[self.graph.root]
         begin = Begin([(fed, 0) for fed in root.feeds], [1] * len(root.feeds))
         try:
-            part, effects = container.begin(container.get(self.number), begin, self.mode, True, DEADLINE)
+            local_pass, effects = container.begin(container.get(self.number), begin, self.mode, True, DEADLINE)
         except AutogradError as error:
             raise Refused(str(error)) from None
-        self.begun[attempt] = part
+        self.begun[attempt] = local_pass
         self._do(self.home, effects)
 
     _begin_marking = _begin
@@ -215,30 +215,30 @@ class PassSteps:
 
     def _count_inputs(self, worker: int) -> None:
         seat = self.seats[worker]
-        part = seat.running()
-        if part.work is not None or not part._inbox:
+        local_pass = seat.running()
+        if local_pass.dependencies is not None or not local_pass._inbox:
             raise Refused("it has counted, or has nothing to count for")
         seat.totals = dict(seat.runner.count().counts)
 
     def _run(self, node: int) -> None:
         seat = self.seats[self.graph.nodes[node].worker]
-        part = seat.running()
-        if part.work is None:
+        local_pass = seat.running()
+        if local_pass.dependencies is None:
             raise Refused("it has not counted")
         try:
-            self._run_node(seat, part, part.work, node)
+            self._run_node(seat, local_pass, local_pass.dependencies, node)
         except AutogradError as error:
-            self._do(seat, part.fail(PassError(str(error), (seat.number,))))
+            self._do(seat, local_pass.fail(PassError(str(error), (seat.number,))))
 
-    def _run_node(self, seat: Seat, part: LocalPass, work: DependencyCounts, node: int) -> None:
+    def _run_node(self, seat: Seat, local_pass: LocalPass, work: DependencyCounts, node: int) -> None:
         kind = self.graph.nodes[node].kind
         if kind in (K.ROOT, K.SEND):
             item = self._item(seat, node)
             if item is None:
                 raise Refused("no gradient has come")
-            part._inbox.remove(item)
-            part._inbox.appendleft(item)  # the order is of no consequence
-            begun, effects = part.next()
+            local_pass._inbox.remove(item)
+            local_pass._inbox.appendleft(item)  # the order is of no consequence
+            begun, effects = local_pass.next()
             self._do(seat, effects)
             seat.runner.begin(begun)
             seat.ran[node] = item.gradients[0]
@@ -250,7 +250,7 @@ class PassSteps:
         if kind is K.RECV:
             recv = seat.context.by_node[node]
             send = self.graph.nodes[self.graph.pairs[self.graph.pair_of[node]].send]
-            self._do(seat, part.ship(recv, [gradient] * len(send.feeds)))
+            self._do(seat, local_pass.ship(recv, [gradient] * len(send.feeds)))
         elif kind is K.ACCUMULATE:
             seat.runner.gradients[node] = seat.context.gradients.get(node, 0) + gradient
         else:
@@ -265,7 +265,7 @@ class PassSteps:
                 return node == self.graph.root
             return isinstance(item, Arrived) and item.send.message == self._message_of(node)
 
-        items: Iterator[Any] = iter(() if seat.part is None else seat.part._inbox)
+        items: Iterator[Any] = iter(() if seat.local_pass is None else seat.local_pass._inbox)
         return next((item for item in items if is_it(item)), None)
 
     def _message_of(self, node: int) -> int:
@@ -274,50 +274,52 @@ class PassSteps:
 
     def _raise_error(self, node: int) -> None:
         seat = self.seats[self.graph.nodes[node].worker]
-        part = seat.running()
-        assert part.work is not None
-        part.work.take(node)
-        self._do(seat, part.fail(PassError(f"node {node}", (seat.number,))))
+        local_pass = seat.running()
+        assert local_pass.dependencies is not None
+        local_pass.dependencies.take(node)
+        self._do(seat, local_pass.fail(PassError(f"node {node}", (seat.number,))))
 
     def _come_to_rest(self, worker: int) -> None:
         seat = self.seats[worker]
-        part = seat.running()
-        if part.work is None or part.work.ready or part._inbox:
+        local_pass = seat.running()
+        if local_pass.dependencies is None or local_pass.dependencies.ready or local_pass._inbox:
             raise Refused("there is something to run")
-        self._rest(seat, part)
+        self._rest(seat, local_pass)
 
     def _end_wave(self, worker: int) -> None:
         seat = self.seats[worker]
-        part = seat.running()
+        local_pass = seat.running()
         if self._phase(seat) is not P.MARKING:
             raise Refused("it does not mark")
-        self._rest(seat, part)
+        self._rest(seat, local_pass)
 
-    def _rest(self, seat: Seat, part: LocalPass) -> None:
+    def _rest(self, seat: Seat, local_pass: LocalPass) -> None:
         """The thread ends, if the part then is at rest; else it stays, as if it had not looked."""
-        if part._kept and (part._open or len(part._kept) > 1):
+        if local_pass.deficit.held and (local_pass.deficit.unsignalled or len(local_pass.deficit.held) > 1):
             raise Refused("it has to ask before it rests")
-        effects = part.next()[1]
+        effects = local_pass.next()[1]
         if not effects:
-            part.running = True
+            local_pass.running = True
             raise Refused("it waits for answers")
         self._do(seat, effects)
 
     def _ask_after_all(self, worker: int) -> None:
         """The thread ends, and is there again."""
         seat = self.seats[worker]
-        part = seat.running()
-        effects = part.next()[1]
-        part.running = True
+        local_pass = seat.running()
+        effects = local_pass.next()[1]
+        local_pass.running = True
         self._do(seat, effects)
 
     def _settle(self, worker: int) -> None:
-        part = self.seats[worker].part
-        if part is None or part in self.settled or part not in self.quiet or part.state is P.DONE:
+        local_pass = self.seats[worker].local_pass
+        if local_pass is None or local_pass in self.settled or local_pass not in self.quiet:
+            raise Refused("not everybody has answered")
+        if local_pass.state is P.DONE:
             raise Refused("not everybody has answered")
         if self.home.dead or worker != self.home.number:
             raise Refused("it is not the root")
-        self.settled.add(part)
+        self.settled.add(local_pass)
 
     # ---- messages
 
@@ -364,18 +366,18 @@ class PassSteps:
 
     def _notice_loss(self, worker: int) -> None:
         seat = self.seats[worker]
-        if seat.dead or seat.part is None or seat.part.is_over:
+        if seat.dead or seat.local_pass is None or seat.local_pass.is_over:
             raise Refused("it has no part")
         for other in self.seats:
             if other.dead:
                 self._do(seat, seat.container.lost(other.number, "killed"))
-        if not seat.part.is_over:
+        if not seat.local_pass.is_over:
             raise Refused("nobody is lost whom it has to do with")
 
     def _run_out_of_time(self, worker: int) -> None:
         seat = self.seats[worker]
-        assert seat.part is not None
-        self._do(seat, seat.part.expire())
+        assert seat.local_pass is not None
+        self._do(seat, seat.local_pass.expire())
 
     _run_out_alone = _run_out_of_time
 
@@ -405,38 +407,38 @@ class PassSteps:
         return out
 
     def _phase(self, seat: Seat) -> Part:
-        part = seat.part
-        if part is None:
+        local_pass = seat.local_pass
+        if local_pass is None:
             return P.IDLE
-        if part.state in OVER:
-            return P.FAILED if seat is self.home and part not in self.settled else P.CANCELLED
-        if part.state is P.DONE:
+        if local_pass.state in OVER:
+            return P.FAILED if seat is self.home and local_pass not in self.settled else P.CANCELLED
+        if local_pass.state is P.DONE:
             return P.CANCELLED if seat.context.released else P.DONE
-        if part.work is None:
-            waits = any(not isinstance(item, Marked) for item in part._inbox)
+        if local_pass.dependencies is None:
+            waits = any(not isinstance(item, Marked) for item in local_pass._inbox)
             return P.COUNTING if waits else P.MARKING
-        return P.RUNNING if part.running else P.PASSIVE
+        return P.RUNNING if local_pass.running else P.PASSIVE
 
     def _observe_part(self, out: dict[str, int], seat: Seat) -> None:
-        k, part, phase = seat.number, seat.part, self._phase(seat)
+        k, local_pass, phase = seat.number, seat.local_pass, self._phase(seat)
         released = self.number not in seat.container.contexts
         out[f"phase[{k}]"] = ordinal(phase)
         out[f"released[{k}]"] = int(released)
-        out[f"current[{k}]"] = 0 if part is None else self._attempt(part.number) + 1
+        out[f"current[{k}]"] = 0 if local_pass is None else self._attempt(local_pass.number) + 1
         if not released:
             first = self.home.number << COUNTER_BITS
             out[f"ended[{k}]"] = seat.context.ended.get(self.home.number, first - 1) - first + 1
         if self.mode is Mode.FAST:  # SMART's marks tell the changes too: the sums are the same, when all is quiet
-            counted = part is not None and phase in (P.RUNNING, P.PASSIVE)
-            out[f"owed[{k}]"] = part._owed if part is not None and counted else 0
+            counted = local_pass is not None and phase in (P.RUNNING, P.PASSIVE)
+            out[f"owed[{k}]"] = local_pass.deficit.unreported if local_pass is not None and counted else 0
         elif not released:
             for p in self.graph.sends(k):
-                out[f"marked[{p}]"] = int(part is not None and self.message[p] in part.counted)
+                out[f"marked[{p}]"] = int(local_pass is not None and self.message[p] in local_pass.counted)
 
     def _observe_nodes(self, out: dict[str, int], seat: Seat) -> None:
-        part = seat.part
-        dropped = part is None or self._phase(seat) in OVER
-        work = None if part is None else part.work
+        local_pass = seat.local_pass
+        dropped = local_pass is None or self._phase(seat) in OVER
+        work = None if local_pass is None else local_pass.dependencies
         for k in self.graph.of(seat.number):
             ran, fed, gradient = k in seat.ran, 0, seat.ran.get(k, 0)
             if k in seat.totals:
@@ -445,7 +447,7 @@ class PassSteps:
                     (gradient,) = work._buffers.get(k, [0])
             elif not ran and (item := self._item(seat, k)) is not None:
                 gradient = item.gradients[0]
-            elif k == self.graph.root and part is not None:
+            elif k == self.graph.root and local_pass is not None:
                 gradient = 1
             for name, value in (("ran", int(ran)), ("fed", fed), ("gradient", gradient)):
                 out[f"{name}[{k}]"] = 0 if dropped else value
@@ -466,8 +468,9 @@ class PassSteps:
 
     def _letter(self, kind: int, attempt: int, pair: int) -> Letter | None:
         """On its way, or kept by who is to send it."""
-        part = self.seats[self.graph.ends(pair)[0]].part
-        for request in part._kept if part is not None and self._attempt(part.number) == attempt else ():
+        local_pass = self.seats[self.graph.ends(pair)[0]].local_pass
+        current = local_pass is not None and self._attempt(local_pass.number) == attempt
+        for request in local_pass.deficit.held if local_pass is not None and current else ():
             told = request.message.messages if request.kind == MARK else (request.message.message,)
             if request.kind == kind and self.message[pair] in told:
                 load = request.gradients[0] if request.gradients else 0
@@ -475,11 +478,16 @@ class PassSteps:
         return self.letters.get((kind, attempt, pair))
 
     def _outcome(self, attempt: int) -> Outcome:
-        part = self.begun.get(attempt)
-        if part is None:
+        local_pass = self.begun.get(attempt)
+        if local_pass is None:
             return Outcome.RAISED if attempt in self.refused else Outcome.AWAITED
-        if part.state is P.DONE:
-            return Outcome.RETURNED if part in self.quiet else Outcome.RUNNING
-        if part not in self.settled:
+        if local_pass.state is P.DONE:
+            return Outcome.RETURNED if local_pass in self.quiet else Outcome.RUNNING
+        if local_pass not in self.settled:
             return Outcome.RUNNING
-        return Outcome.UNUSED if isinstance(part.error, UnusedSendError) else Outcome.RAISED
+        return Outcome.UNUSED if isinstance(local_pass.error, UnusedSendError) else Outcome.RAISED
+
+
+def _marks(local_pass: LocalPass) -> bool:
+    """Whether what it is to run next is a wave of marks."""
+    return bool(local_pass._inbox) and isinstance(local_pass._inbox[0], Marked)

@@ -41,7 +41,7 @@ class Letter:
             self.state = Call.FAILED
             return None
         self.delta = outcome.change
-        return outcome.carried
+        return outcome.piggybacked
 
 
 class Together:
@@ -50,15 +50,15 @@ class Together:
     What one of them carries is taken in at once.
     """
 
-    def __init__(self, part: LocalPass, count: int) -> None:
-        self._part, self._left, self._change = part, count, 0
+    def __init__(self, local_pass: LocalPass, count: int) -> None:
+        self._local_pass, self._left, self._change = local_pass, count, 0
 
     def __call__(self, answer: bytes | BaseException, gradients: Sequence[Any] = (), /) -> list[Effect]:
         outcome = answer if isinstance(answer, BaseException) else unpack_outcome(answer)
         if isinstance(outcome, BaseException):
             self._left, told = -1, self._left > 0
-            return self._part.answered(answer) if told else []
+            return self._local_pass.answered(answer) if told else []
         self._left -= 1
         self._change += outcome.change
-        effects = [] if self._part.is_over else self._part._carried(outcome.carried, gradients)
-        return effects + (self._part.answered(Done(self._change).pack()) if self._left == 0 else [])
+        effects = [] if self._local_pass.is_over else self._local_pass._take_piggybacked(outcome.piggybacked, gradients)
+        return effects + (self._local_pass.answered(Done(self._change).pack()) if self._left == 0 else [])

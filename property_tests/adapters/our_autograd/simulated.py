@@ -72,12 +72,12 @@ def take(here: Container, kind: int, body: bytes, gradients: Sequence[Any], aske
         return here.clean(messages.Clean.unpack(body), asker)
     said: Any = (messages.Backward if kind == messages.BACKWARD else messages.Mark).unpack(body)
     mode = said.mode if kind == messages.BACKWARD else Mode.SMART
-    part, effects = here.part_for(said.number, said.context, mode, said.retain, DEADLINE)
-    if isinstance(part, PassError):
-        return [*effects, Answer(asker, messages.failed(part))]
+    local_pass, effects = here.local_pass_for(said.number, said.context, mode, said.retain, DEADLINE)
+    if isinstance(local_pass, PassError):
+        return [*effects, Answer(asker, messages.failed(local_pass))]
     if kind == messages.BACKWARD:
-        return effects + part.arrive(said.message, said.marked(gradients), asker)
-    return effects + part.mark(said.messages, asker)
+        return effects + local_pass.arrive(said.message, said.marked(gradients), asker)
+    return effects + local_pass.mark(said.messages, asker)
 
 
 class Workers:
@@ -108,9 +108,9 @@ class Workers:
     def begin(self, begin: Begin, mode: Mode, retain: bool) -> LocalPass:
         """Begin a pass at worker 0; it goes on as `step` is called."""
         here = self.containers[0]
-        part, effects = here.begin(here.get(self.context), begin, mode, retain, DEADLINE)
+        local_pass, effects = here.begin(here.get(self.context), begin, mode, retain, DEADLINE)
         self._perform(0, effects)
-        return part
+        return local_pass
 
     # What may happen next.
 
@@ -121,10 +121,10 @@ class Workers:
                 return
         raise AssertionError(f"still busy after {MAX_STEPS} steps")
 
-    def until_over(self, part: LocalPass) -> None:
+    def until_over(self, local_pass: LocalPass) -> None:
         """The same, until the root has its result: some of what was sent may be under way still."""
         for _ in range(MAX_STEPS):
-            if part in self.over or not self.step():
+            if local_pass in self.over or not self.step():
                 return
         raise AssertionError(f"still busy after {MAX_STEPS} steps")
 
@@ -143,17 +143,17 @@ class Workers:
         if moves:
             self.chance.choice(moves)()
             return True
-        waiting = [part for part in self.watched if not part.is_over]
+        waiting = [local_pass for local_pass in self.watched if not local_pass.is_over]
         if waiting:
             self._pass_deadline(waiting[0])
         return bool(waiting)
 
     def _advance(self, k: int) -> None:
-        part, run = self.runs[k]
+        local_pass, run = self.runs[k]
         try:
             next(run)
         except StopIteration:
-            self.runs.remove((part, run))
+            self.runs.remove((local_pass, run))
 
     def _deliver(self, letter: Letter) -> None:
         self.letters.remove(letter)
@@ -207,8 +207,8 @@ class Workers:
     def kill(self, killed: int) -> None:
         """A worker dies."""
         self.dead.add(killed)
-        self.runs = [(part, run) for part, run in self.runs if part.me != killed]
-        self.watched = [part for part in self.watched if part.me != killed]
+        self.runs = [(local_pass, run) for local_pass, run in self.runs if local_pass.me != killed]
+        self.watched = [local_pass for local_pass in self.watched if local_pass.me != killed]
         self.letters = [letter for letter in self.letters if not (letter.answer is None and letter.source == killed)]
         for k, container in enumerate(self.containers):
             if k not in self.dead:
@@ -217,13 +217,13 @@ class Workers:
             self._perform(letter.source, letter.end(ConnectionError("killed")))
 
     def _expire(self) -> None:
-        waiting = [part for part in self.watched if not part.is_over]
+        waiting = [local_pass for local_pass in self.watched if not local_pass.is_over]
         if waiting:
             self.left["expires"] -= 1
             self._pass_deadline(self.chance.choice(waiting))
 
-    def _pass_deadline(self, part: LocalPass) -> None:
-        self._perform(part.me, part.expire())
+    def _pass_deadline(self, local_pass: LocalPass) -> None:
+        self._perform(local_pass.me, local_pass.expire())
 
     def _leave(self) -> None:
         if self.letters and self.context in self.containers[0].contexts:  # the pass is under way
@@ -251,50 +251,50 @@ class Workers:
                 self.letters.append(letter)
                 self.asked.append(letter)
             elif isinstance(effect, Run):
-                self.runs.append((effect.part, self._run(effect.part)))
+                self.runs.append((effect.local_pass, self._run(effect.local_pass)))
             elif isinstance(effect, Watch):
-                self.watched.append(effect.part)
+                self.watched.append(effect.local_pass)
             else:
                 assert isinstance(effect, Over)
-                self.over.append(effect.part)
+                self.over.append(effect.local_pass)
 
-    def _run(self, part: LocalPass) -> Iterator[None]:
+    def _run(self, local_pass: LocalPass) -> Iterator[None]:
         """Run a part node by node; whatever else happens may happen between two of them."""
-        engine = self.engine(part.me)
-        recvs: dict[Any, Recv] = part.context.by_node
-        runner = Runner(part, engine, recvs)
+        engine = self.engine(local_pass.me)
+        recvs: dict[Any, Recv] = local_pass.context.by_node
+        runner = Runner(local_pass, engine, recvs)
         while True:
             yield
-            item, effects = part.next()
-            self._perform(part.me, effects)
+            item, effects = local_pass.next()
+            self._perform(local_pass.me, effects)
             if item is None:
                 return
             try:
                 reached = runner.begin(item)
                 if reached is not None:
-                    self._perform(part.me, part.spread(reached))
+                    self._perform(local_pass.me, local_pass.spread(reached))
                     continue
-                work = part.work
+                work = local_pass.dependencies
                 assert work is not None
-                while work.ready and not part.is_over:
+                while work.ready and not local_pass.is_over:
                     yield
                     if self.chance.random() < REGIONS:
-                        runner.run(self._ship(part))
+                        runner.run(self._ship(local_pass))
                     else:
-                        self._run_one(part, runner, engine, self.chance.choice(list(work.ready)))
+                        self._run_one(local_pass, runner, engine, self.chance.choice(list(work.ready)))
             except Exception as error:
-                told = error if isinstance(error, PassError) else PassError(str(error), (part.me,))
-                self._perform(part.me, part.fail(told))
+                told = error if isinstance(error, PassError) else PassError(str(error), (local_pass.me,))
+                self._perform(local_pass.me, local_pass.fail(told))
 
-    def _run_one(self, part: LocalPass, runner: Runner, engine: Engine, node: Any) -> None:
-        work = part.work
+    def _run_one(self, local_pass: LocalPass, runner: Runner, engine: Engine, node: Any) -> None:
+        work = local_pass.dependencies
         assert work is not None
         gradients = work.take(node)
         if not engine.is_leaf(node):
             work.give(engine.next_edges(node), engine.run(node, gradients))
             return
-        (hooked,) = engine.run_region({node: gradients}, [node], part.retain)
-        runner.deliver({node: hooked}, self._ship(part))
+        (hooked,) = engine.run_region({node: gradients}, [node], local_pass.retain)
+        runner.deliver({node: hooked}, self._ship(local_pass))
 
-    def _ship(self, part: LocalPass) -> Ship:
-        return lambda *ships: self._perform(part.me, part.ship(*ships))
+    def _ship(self, local_pass: LocalPass) -> Ship:
+        return lambda *ships: self._perform(local_pass.me, local_pass.ship(*ships))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from trystate.impl.rendezvous import operators
+from trystate.impl.rendezvous import changes, operators
 from trystate.impl.rendezvous.engine import Engine, Joined, Standing
 from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
@@ -114,7 +114,7 @@ class EngineSteps:
         return self.ages.get(token, H.NONE)
 
     def _write(self, seat: Seat, action: Action, view: View) -> None:
-        before, after = self.state, seat.engine._changed(action, view)
+        before, after = self.state, _changed(seat.engine, action, view)
         assert after.version == (before.version if before is not None else 0) + 1
         self.state = after
         if before is not None and before.calling and not after.calling:
@@ -340,3 +340,12 @@ class EngineSteps:
         members = {p.node.address for p in joined.state.participants} if current and joined is not None else set()
         for j in range(len(self.seats)):
             out[f"saw[{k}][{j}]"] = int(f"node{j}" in members)
+
+
+def _changed(engine: Engine, action: Action, view: View) -> State:
+    """What the engine makes of the state, whichever of its operations decides the action."""
+    if action is A.REPLACE_ROUND:
+        return engine._rejoined(view, failed=False, lapsed=False)
+    if action is A.MARK_RENDEZVOUS_CLOSED:
+        return changes.mark_closed(view.state, engine.me, "", engine.settings, next(engine._lives))
+    return engine._changed(action, view)

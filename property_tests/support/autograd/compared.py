@@ -35,10 +35,10 @@ class Upsettable(World):
         for container in self.containers:
             container.observe = self._observe
 
-    def _observe(self, kind: str, part: LocalPass, counts: dict[int, int] | None = None, **_: Any) -> None:
+    def _observe(self, kind: str, local_pass: LocalPass, counts: dict[int, int] | None = None, **_: Any) -> None:
         if kind == "counted" and counts is not None:
             sends = {message: k for k, message in self.sends.items()}
-            self.counted |= counts | {sends[message]: 1 for message in part.counted}
+            self.counted |= counts | {sends[message]: 1 for message in local_pass.counted}
 
     @property
     def sends(self) -> dict[int, int]:
@@ -69,11 +69,11 @@ class Upsettable(World):
 
     def call(self, number: int, mode: Mode) -> Outcome:
         """backward(), and what it came to when all is quiet."""
-        part = self.backward(number, mode)
+        local_pass = self.backward(number, mode)
         self.until_quiet()
-        if part.error is None:
+        if local_pass.error is None:
             return Outcome.RETURNED
-        return Outcome.UNUSED if isinstance(part.error, UnusedSendError) else Outcome.RAISED
+        return Outcome.UNUSED if isinstance(local_pass.error, UnusedSendError) else Outcome.RAISED
 
 
 class Case:

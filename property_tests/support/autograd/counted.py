@@ -88,9 +88,9 @@ class CountingWorkers(TensorWorkers):
         for container in self.containers:
             container.observe = self._observe
 
-    def _observe(self, kind: str, part: LocalPass, counts: Mapping[Node, int] | None = None, **_: Any) -> None:
+    def _observe(self, kind: str, local_pass: LocalPass, counts: Mapping[Node, int] | None = None, **_: Any) -> None:
         if kind == "counted" and counts is not None:
-            self.found[-1] |= {(part.me, node): times for node, times in counts.items()}
+            self.found[-1] |= {(local_pass.me, node): times for node, times in counts.items()}
 
     def begin(self, begin: Begin, mode: Mode, retain: bool) -> LocalPass:
         self.expected.append(Shape(self, begin.edges).counts(mode))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
+from trystate.impl.autograd import container
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.contexts import Asker
-from trystate.impl.autograd.effects import Answer, Effect, Gradients
+from trystate.impl.autograd.deficit import Deficit
+from trystate.impl.autograd.effects import Answer, Effect, Gradients, Request
 from trystate.impl.autograd.errors import PassError
 from trystate.impl.autograd.local_pass import Arrived, LocalPass
 from trystate.impl.autograd.messages import Done, unpack_outcome
@@ -18,11 +21,10 @@ class FinishesOnArrival(LocalPass):
 
     def arrive(self, message: int, gradients: Any, asker: Asker) -> list[Effect]:
         effects = super().arrive(message, gradients, asker)
-        due, self._asker = self._asker, None
+        due, self.deficit.parent = self.deficit.parent, None
         if due is not None:
-            change, self._owed = self._owed, 0
-            effects.append(Answer(due, Done(change).pack()))
-            self._engaged = False
+            effects.append(Answer(due, Done(self.deficit.report()).pack()))
+            self.deficit.engaged = False
         return effects
 
 
@@ -95,19 +97,31 @@ class DropsWhatAnAnswerCarries(LocalPass):
         return []
 
 
-class KeepsWhatItCannotCarry(LocalPass):
-    """What was kept for an answer that carries one request only is dropped if it is more than that."""
-
-    def _ask_after_all(self) -> list[Effect]:
-        self._kept = []
+class DropsHeld(Deficit):
+    def release(self) -> list[Request]:
+        self.held = []
         return []
 
 
-class KeepsForAnybody(LocalPass):
-    """What goes to others than the parent is kept for the answer to it too."""
+class HoldsForAnybody(Deficit):
+    def is_parent(self, peer: int) -> bool:
+        return self.parent is not None
 
-    def _is_parent(self, peer: int) -> bool:
-        return self._asker is not None
+
+class KeepsWhatItCannotCarry(LocalPass):
+    """Messages that are held back, and do not fit into one signal, are dropped."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.deficit = DropsHeld(len(self.expected))
+
+
+class KeepsForAnybody(LocalPass):
+    """Messages to other peers than the parent are held back for the parent's signal, too."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.deficit = HoldsForAnybody(len(self.expected))
 
 
 class MarksOnce(LocalPass):
@@ -124,7 +138,7 @@ class WaitsForAll(LocalPass):
         super().__init__(*arguments)
         self.counted = dict(self.context.sends)
         self.expected = dict(self.counted)
-        self._owed = len(self.expected)
+        self.deficit.unreported = len(self.expected)
 
 
 class EndsBeforeTheyAnswer(LocalPass):
@@ -191,13 +205,13 @@ class NoTombstones(Container):
 class NoFence(Container):
     """A message of a pass that is over begins it anew (S1)."""
 
-    def part_for(self, number: int, context: int, *arguments: Any) -> Any:
+    def local_pass_for(self, number: int, context: int, *arguments: Any) -> Any:
         known = self.contexts.get(context)
         if known is not None:
             known.ended.clear()
-            if known.part is not None and known.part.error:
-                known.part = None
-        return super().part_for(number, context, *arguments)
+            if known.local_pass is not None and known.local_pass.error:
+                known.local_pass = None
+        return super().local_pass_for(number, context, *arguments)
 
 
 class CleansOnlyHere(Container):
@@ -207,8 +221,16 @@ class CleansOnlyHere(Container):
         return super().clean(clean, asker)[:1]
 
 
-def having(part: type[LocalPass]) -> type[Container]:
-    return type(part.__name__, (Container,), {"part_class": part})
+def having(kind: type[LocalPass]) -> type[Container]:
+    """A container whose passes are of this class."""
+
+    class Having(Container):
+        def _local_pass(self, *arguments: Any) -> LocalPass:
+            with mock.patch.object(container, "LocalPass", kind):
+                return super()._local_pass(*arguments)
+
+    Having.__name__ = kind.__name__
+    return Having
 
 
 # Simulated passes are to find MUTANTS; the edges of the model find PARTS but AnswersTwiceAlike, UNSEEN and NoFence.

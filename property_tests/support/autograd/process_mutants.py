@@ -68,7 +68,7 @@ def everything(right: Right) -> Right:
     """SMART counts from all sends, and not from those that take part."""
 
     def count(runner: Any) -> DependencyCounts:
-        runner._part.counted = dict(runner._part.context.sends)
+        runner._local_pass.counted = dict(runner._local_pass.context.sends)
         return right(runner)  # type: ignore[no-any-return]
 
     return count
@@ -96,16 +96,16 @@ def plain(right: Right) -> Right:
 def blind(right: Right) -> Right:
     """The root does not ask how many gradients are missing."""
 
-    def quiet(part: LocalPass, change: int) -> Any:
-        part._total = -change
-        return right(part, change)
+    def quiet(local_pass: LocalPass, change: int) -> Any:
+        local_pass.deficit.total = -change
+        return right(local_pass, change)
 
     return quiet
 
 
 def deaf(right: Right) -> Right:
     """Answers are not heard: the root waits."""
-    return lambda part, answer, gradients: []
+    return lambda local_pass, answer, gradients: []
 
 
 def untold(right: Right) -> Right:

@@ -56,10 +56,10 @@ class TensorWorkers(Workers):
         roots: list[Tensor] = []
         for each, retain in self._program.run(self.machine):
             begin = Begin([torch_graph.edge_of(root) for root in each], [torch.ones_like(root) for root in each])
-            part = self.begin(begin, mode, retain)
+            local_pass = self.begin(begin, mode, retain)
             self.until_quiet()
-            if part.error is not None:
-                raise part.error
+            if local_pass.error is not None:
+                raise local_pass.error
             roots += (value.detach() for value in each)
         found = {}
         for (worker, name), parameter in self.machine.parameters.items():

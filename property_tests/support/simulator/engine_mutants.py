@@ -178,9 +178,9 @@ class Meddled(Engine):
         return answer
 
     def _attempt(
-        self, action: Action, view: View, seen: Seen, *more: Any, **named: Any
+        self, action: Action, changed: State, view: View, seen: Seen, lost: int
     ) -> Generator[Effect, Seen, Seen]:
-        steps = super()._attempt(action, view, seen, *more, **named)
+        steps = super()._attempt(action, changed, view, seen, lost)
         write = next(steps)
         assert isinstance(write, Write)
         write = self.written(write, seen)

@@ -114,14 +114,14 @@ def notices(container: type[Container], edition: Edition = Edition.TRYSTATE) -> 
 
 
 HIDDEN = (mutants.AnswersTwiceAlike,)  # what a copy is answered is no part of the model
-PARTS = [part for part in (*mutants.PARTS, *mutants.UNSEEN) if part not in HIDDEN]
+PARTS = [local_pass for local_pass in (*mutants.PARTS, *mutants.UNSEEN) if local_pass not in HIDDEN]
 SMART_ONLY = (mutants.MarksOnce, mutants.WaitsForAll)
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
-def test_a_mutant_of_a_part_is_a_disagreement(part: type[LocalPass]) -> None:
-    edition = Edition.SMART if part in SMART_ONLY else Edition.TRYSTATE
-    assert notices(mutants.having(part), edition)
+@pytest.mark.parametrize("local_pass", PARTS, ids=lambda local_pass: local_pass.__name__)
+def test_a_mutant_of_a_part_is_a_disagreement(local_pass: type[LocalPass]) -> None:
+    edition = Edition.SMART if local_pass in SMART_ONLY else Edition.TRYSTATE
+    assert notices(mutants.having(local_pass), edition)
 
 
 def test_a_pass_that_begins_anew_is_a_disagreement() -> None:

@@ -237,12 +237,12 @@ def test_a_pass_whose_root_is_lost_is_over_though_the_context_is_not() -> None:
     context = here.heard(5)  # of worker 0; the root is worker 2
     assert context is not None
     message = here.sent(context, 3, [("leaf", 0)], "call")
-    part, _ = here.part_for(2 << 48, 5, Mode.FAST, False, 10.0)
-    assert not isinstance(part, PassError)
-    perform(part.arrive(message, [1], Asked(2).asker))
+    local_pass, _ = here.local_pass_for(2 << 48, 5, Mode.FAST, False, 10.0)
+    assert not isinstance(local_pass, PassError)
+    perform(local_pass.arrive(message, [1], Asked(2).asker))
     perform(here.lost(2, "killed"))
-    assert part.is_over
-    assert isinstance(part.error, PassPeerLostError)
+    assert local_pass.is_over
+    assert isinstance(local_pass.error, PassPeerLostError)
     assert 5 in here.contexts
     perform(here.lost(0, "killed"))
     assert 5 not in here.contexts
@@ -260,32 +260,32 @@ def called(*callers: int, sends: int = 1) -> tuple[LocalPass, Asked, list[Recv]]
     message, *_ = [here.sent(context, 0, [("leaf", 0)], "call") for _ in range(sends)]
     for k, caller in enumerate(callers):
         here.received(context, caller, 100 + k, f"recv {k}")
-    part, _ = here.part_for(9, 5, Mode.FAST, False, 10.0)
-    assert not isinstance(part, PassError)
-    perform(part.arrive(message, [1], asked.asker))
-    part.next()
-    return part, asked, list(context.recvs.values())
+    local_pass, _ = here.local_pass_for(9, 5, Mode.FAST, False, 10.0)
+    assert not isinstance(local_pass, PassError)
+    perform(local_pass.arrive(message, [1], asked.asker))
+    local_pass.next()
+    return local_pass, asked, list(context.recvs.values())
 
 
 def test_a_gradient_for_the_parent_goes_with_the_answer() -> None:
-    part, asked, (recv,) = called(0)
-    assert part.ship(recv, [3]) == []
-    perform(part.next()[1])
+    local_pass, asked, (recv,) = called(0)
+    assert local_pass.ship(recv, [3]) == []
+    perform(local_pass.next()[1])
     assert [messages.unpack_outcome(body) for body in asked.answers] == [
         Done(0, Backward(5, 9, recv.message, 0.0, False, False))
     ]
     assert asked.gradients == [[3]]
-    assert part.is_over
+    assert local_pass.is_over
 
 
 @pytest.mark.parametrize("callers", [(0, 0), (0, 2), (2, 0)])
 def test_what_an_answer_cannot_take_goes_by_itself(callers: tuple[int, ...]) -> None:
-    part, asked, recvs = called(*callers)
+    local_pass, asked, recvs = called(*callers)
     told: list[Any] = []
     for recv in recvs:
-        told += part.ship(recv, [3])
+        told += local_pass.ship(recv, [3])
     assert {request.to for request in told} == {2} & set(callers)
-    told += perform(part.next()[1])
+    told += perform(local_pass.next()[1])
     assert sorted(request.to for request in told) == sorted(callers)
     assert asked.answers == []
     for request in told:
@@ -294,10 +294,10 @@ def test_what_an_answer_cannot_take_goes_by_itself(callers: tuple[int, ...]) -> 
 
 
 def test_what_users_functions_would_hold_up_goes_by_itself() -> None:
-    part, asked, (recv,) = called(0)
-    (request,) = part.ship(recv, [3], True)
+    local_pass, asked, (recv,) = called(0)
+    (request,) = local_pass.ship(recv, [3], True)
     assert isinstance(request, Request)
-    assert perform(part.next()[1]) == asked.answers == []
+    assert perform(local_pass.next()[1]) == asked.answers == []
     perform(request.done(Done(0).pack()))
     assert [messages.unpack_outcome(body) for body in asked.answers] == [Done(0)]
 
@@ -308,13 +308,13 @@ def after_a_pass() -> Container:
     context = here.heard(5)
     assert context is not None
     message = here.sent(context, 2, [("leaf", 0)], "call")
-    part, _ = here.part_for(2 << 48, 5, Mode.FAST, False, 10.0)
-    assert not isinstance(part, PassError)
-    perform(part.arrive(message, [7], Asked(2).asker))
-    part.next()
-    part.gradients["leaf"] = 7
-    perform(part.next()[1])
-    assert part.is_over
+    local_pass, _ = here.local_pass_for(2 << 48, 5, Mode.FAST, False, 10.0)
+    assert not isinstance(local_pass, PassError)
+    perform(local_pass.arrive(message, [7], Asked(2).asker))
+    local_pass.next()
+    local_pass.gradients["leaf"] = 7
+    perform(local_pass.next()[1])
+    assert local_pass.is_over
     return here
 
 
@@ -334,10 +334,10 @@ def test_gradients_are_known_when_another_worker_is_lost_or_they_were_asked_for_
 
 
 def test_what_a_part_that_fails_has_kept_is_dropped() -> None:
-    part, asked, (recv,) = called(0)
-    part.ship(recv, [3])
-    perform(part.fail(PassError("why")))
-    assert perform(part.next()[1]) == []
+    local_pass, asked, (recv,) = called(0)
+    local_pass.ship(recv, [3])
+    perform(local_pass.fail(PassError("why")))
+    assert perform(local_pass.next()[1]) == []
     assert [type(messages.unpack_outcome(body)) for body in asked.answers] == [PassError]
     assert asked.gradients == [()]
 
@@ -354,12 +354,12 @@ def test_what_a_part_that_fails_has_kept_is_dropped() -> None:
 def test_what_an_answer_carries_wrongly_fails_the_part(
     carried: Backward | Mark, gradients: list[int], why: str
 ) -> None:
-    part, asked, (recv,) = called(2, sends=2)
-    (request,) = part.ship(recv, [3])
+    local_pass, asked, (recv,) = called(2, sends=2)
+    (request,) = local_pass.ship(recv, [3])
     assert isinstance(request, Request)
-    part.next()
+    local_pass.next()
     perform(request.done(Done(0, carried).pack(), gradients))
-    assert why in str(part.error)
+    assert why in str(local_pass.error)
     (told,) = (messages.unpack_outcome(body) for body in asked.answers)
     assert why in str(told)
 
@@ -369,17 +369,17 @@ def test_a_message_of_a_pass_that_was_cancelled_before_it_came_is_stale() -> Non
     here.heard(5)
     perform(here.cancel(messages.Cancel(5, 9, False, "why"), asked.asker))
     assert asked.answers == [b""]
-    refused, _ = here.part_for(9, 5, Mode.FAST, False, 10.0)
+    refused, _ = here.local_pass_for(9, 5, Mode.FAST, False, 10.0)
     assert isinstance(refused, StalePassError)
-    later, _ = here.part_for(10, 5, Mode.FAST, False, 10.0)
+    later, _ = here.local_pass_for(10, 5, Mode.FAST, False, 10.0)
     assert not isinstance(later, PassError)
 
 
 def test_a_context_takes_no_pass_when_a_worker_has_not_answered_that_one_failed() -> None:
     here = container()
     context = here.create()
-    part, _ = here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
-    told = perform(part.fail(PassError("why")))
+    local_pass, _ = here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
+    told = perform(local_pass.fail(PassError("why")))
     assert sorted(request.to for request in told) == [0, 2, 3]
     perform(told[0].done(ConnectionError("lost")))  # who is gone keeps nothing
     perform(told[1].done(b""))
@@ -396,7 +396,7 @@ def test_one_pass_at_a_time_in_a_context() -> None:
     here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
     with pytest.raises(PassRunningError, match="a backward pass of worker 1 runs in context"):
         here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
-    refused, _ = here.part_for(2 << 48, context.number, Mode.FAST, False, 10.0)
+    refused, _ = here.local_pass_for(2 << 48, context.number, Mode.FAST, False, 10.0)
     assert isinstance(refused, PassRunningError)
 
 
@@ -406,7 +406,7 @@ def test_a_context_that_is_over_is_not_found_and_says_so() -> None:
     here.release(context.number)
     with pytest.raises(ContextError, match=f"Could not find autograd context with id: {context.number}: it was left"):
         here.get(context.number)
-    refused, _ = here.part_for(7, context.number, Mode.FAST, False, 10.0)
+    refused, _ = here.local_pass_for(7, context.number, Mode.FAST, False, 10.0)
     assert isinstance(refused, ContextReleasedError)
     with pytest.raises(ContextError, match=r"Could not find autograd context with id: 100$"):
         here.get(100)

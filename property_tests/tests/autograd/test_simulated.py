@@ -73,38 +73,39 @@ def follow(seed: int, mode: Mode, faults: Faults, make: Callable[..., Container]
     """One pass, and then another one without faults; checks all that must hold."""
     world = World(drawn(seed), Random(seed), faults, make)
     world.forward(world.graph.sizes[0])
-    part = world.backward(0, mode)
+    local_pass = world.backward(0, mode)
     if seed % 3:
         world.until_quiet()
         for me, container in enumerate(world.containers):
             waits = [one.state for one in container.passes() if me not in world.dead]
             assert not waits, f"worker {me} keeps a part: {waits}"
     else:  # the next pass begins while messages of this one are under way
-        world.until_over(part)
-    check_pass(world, part, harmless=faults == Faults(twice=faults.twice))
+        world.until_over(local_pass)
+    check_pass(world, local_pass, harmless=faults == Faults(twice=faults.twice))
     retry(world)
     check_left(world)
     return world
 
 
-def check_pass(world: World, part: LocalPass, harmless: bool) -> None:
-    assert world.over.count(part) == 1, "the root waits for ever, or was told twice"
+def check_pass(world: World, local_pass: LocalPass, harmless: bool) -> None:
+    assert world.over.count(local_pass) == 1, "the root waits for ever, or was told twice"
     for engine in world.engines:
         assert not [node for node, times in engine.ran.items() if times > 1], "a node ran twice"
         engine.ran.clear()
     unused = bool(world.graph.unused(0))
-    if part.error is None:
-        assert part.mode is Mode.SMART or not unused, "FAST has succeeded without all gradients"
+    if local_pass.error is None:
+        assert local_pass.mode is Mode.SMART or not unused, "FAST has succeeded without all gradients"
         if world.context in world.containers[0].contexts:
             assert world.gradients() == world.expected(0)
     else:
         assert world.faults.mute or world.gradients() == {}, "gradients of a failed pass are left"
         if harmless:
-            assert unused, f"it fails for no reason: {part.error}"
-            assert part.mode is Mode.FAST, f"SMART fails: {part.error}"
-            assert isinstance(part.error, UnusedSendError)
+            assert unused, f"it fails for no reason: {local_pass.error}"
+            assert local_pass.mode is Mode.FAST, f"SMART fails: {local_pass.error}"
+            assert isinstance(local_pass.error, UnusedSendError)
             calls = {f"call {world.graph.nodes[send].message}" for send in world.graph.unused(0)}
-            assert calls & set(re.findall(r"call \d+", str(part.error))), f"it names none of {calls}: {part.error}"
+            named = set(re.findall(r"call \d+", str(local_pass.error)))
+            assert calls & named, f"it names none of {calls}: {local_pass.error}"
 
 
 def retry(world: World) -> None:
@@ -115,9 +116,9 @@ def retry(world: World) -> None:
         return
     before = world.gradients()
     world.left.clear()
-    part = world.backward(0, Mode.SMART)
-    world.until_over(part)
-    assert part.error is None, f"the next pass fails: {part.error}"
+    local_pass = world.backward(0, Mode.SMART)
+    world.until_over(local_pass)
+    assert local_pass.error is None, f"the next pass fails: {local_pass.error}"
     wanted = {key: before.get(key, 0) + count for key, count in world.expected(0).items()}
     assert world.gradients() == wanted
 

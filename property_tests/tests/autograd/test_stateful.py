@@ -108,7 +108,7 @@ class NoticesNothing(LocalPass):
     """The root does not ask whether gradients are missing."""
 
     def _quiet(self, change: int) -> list[Effect]:
-        self._total = -change
+        self.deficit.total = -change
         return super()._quiet(change)
 
 
