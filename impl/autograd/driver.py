@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from trystate.model.autograd.vocabulary import Mode
 
-from ..rpc.agent import Agent
+from ..rpc.agent import Agent, Incoming
 from ..rpc.agent import Answer as Answered
 from ..rpc.deadline_timer import DeadlineTimer
 from ..rpc.events import OneShotEvent
@@ -221,18 +221,10 @@ class Driver:
 
     # What other workers ask.
 
-    def _handle(
-        self,
-        take: Callable[[bytes, list[Any], Asker], list[Effect]],
-        peer: int,
-        body: bytes,
-        tensors: list[Tensor | None],
-        answer: Callable[..., None],
-        fail: Callable[[BaseException], None],
-    ) -> None:
-        asker = Asker(peer, answer)
+    def _handle(self, take: Callable[[bytes, list[Any], Asker], list[Effect]], incoming: Incoming) -> None:
+        asker = Asker(incoming.peer, incoming.answer)
         with self._lock:
-            effects = take(body, tensors, asker)
+            effects = take(incoming.body, incoming.tensors, asker)
         self._perform(effects)
 
     def _backward(self, body: bytes, gradients: list[Any], asker: Asker) -> list[Effect]:

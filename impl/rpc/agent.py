@@ -1,7 +1,30 @@
 """One worker's end of RPC: requests and their answers, deadlines, lost peers.
 
-Rule: every request ends, once: with its answer, at its deadline, or when its peer is lost. Frames of one ordered pair
-of workers are handled in the order in which they were sent.
+Theory of operation. An agent has one connection to each worker (connection.py), and a pool of threads that read them
+(pool.py). A *request* is a frame with a number; its *answer* repeats the number. One `rpc_sync`, from call to result:
+
+    caller's thread    invocations.sync -> ask: a number, an entry in `_requests`, the frame is sent
+                       lead: this thread reads the connection to that worker, if no other does
+    callee's pool      _take: no answer, so an `Incoming` for the handler of its kind (invocations._called)
+                       later: the same thread runs the function when it has read, and answers
+    caller's thread    _take: an answer, so its entry leaves `_requests`, and `done` sets the caller's event
+                       ask returns the Answer, or raises what came instead
+
+An entry of `_requests` is open until the one `pop` that takes it out succeeds. That thread calls `done`. Four things
+race for it, on different threads, and exactly one wins:
+
+- the answer, on the thread that reads (`_take`);
+- the deadline, on the thread of `DeadlineTimer` or on the caller's own (`_expired`), which shortly before asks where
+  the call stands (`_late`, inquiries.py);
+- the loss of the peer, on the thread that reads (`_over`);
+- `close`, on the thread of `shutdown()`.
+
+Rule: every request ends exactly once, and frames of one ordered pair of workers are handled in the order in which they
+were sent. Handlers and `done` run on threads that read, so they must not block: they put off such work with `later`.
+
+What can go wrong: the peer is lost (PeerLost: all requests to it fail, now and later), the peer is slow (RpcTimeout: it
+is not known whether the call happened), this side is over a limit (LimitExceeded: nothing was sent), and the answer
+comes after its deadline (`on_late`, which lets go of the references in it).
 """
 
 from __future__ import annotations
@@ -28,20 +51,20 @@ from .inquiries import Key, lead_time
 from .options import UNSET, Options, checked_seconds
 from .pool import Pool, Work, guarded
 
-FREE_KINDS = range(64, 128)  # kinds of requests that others may take for themselves: see `Agent.handle`
-LOOK_SECONDS = 0.05
-GRACE_SECONDS = 5.0  # for a thread that has begun to deliver an answer
+FREE_KINDS = range(64, 128)  # kinds of requests that packages above RPC may take: see `Agent.handle`
+OUTBOX_POLL_SECONDS = 0.05  # between two looks at whether the last byte has left: no event tells it
+DELIVERY_SECONDS = 5.0  # a caller waits so long beyond its deadline for a thread that has begun to deliver its answer
 
 
 class WorkerInfo(NamedTuple):
-    """Who a worker is: `name` is unique, `id` its rank."""
+    """A worker: its unique name, and its rank as `id`."""
 
     name: str
     id: int
 
 
 class Answer(NamedTuple):
-    """What a request was answered."""
+    """The answer to a request: its bytes, and the tensors beside them; None stands where a tensor was None."""
 
     body: bytes
     tensors: list[Tensor | None]
@@ -78,13 +101,10 @@ class Interceptor(Protocol):
 
 
 Done = Callable[[Answer | BaseException], None]
-Handler = Callable[
-    [int, bytes, list[Tensor | None], Callable[[bytes, Tensors], None], Callable[[BaseException], None]], None
-]
 
 
 class Incoming:
-    """A request of a peer, until it is answered or has failed: the first counts."""
+    """A request of a peer. The first call of `answer` or `fail` ends it; later calls do nothing."""
 
     __slots__ = (
         "_agent", "_answered", "_connection", "body", "flags", "kind", "metadata", "number", "peer", "tensors",
@@ -98,22 +118,30 @@ class Incoming:
         self.waits_for: Key | None = None  # the call that makes the value that this one asks for
 
     def answer(self, body: bytes, tensors: Tensors = (), metadata: bytes = b"", flags: int = 0) -> None:
-        """Raises LimitExceeded and NotAllowed if the answer cannot be sent; then it is still to be answered."""
+        """Answer the request, from any thread.
+
+        Raises:
+            LimitExceeded, NotAllowed: the answer cannot be sent; the request is still open.
+        """
         if not self._answered:
             self._reply(Kind.ANSWER, body, tensors, metadata, flags)
 
     def fail(self, error: BaseException) -> None:
+        """Answer the request with an error, which is raised at the caller as a RemoteError."""
         if not self._answered:
             self._reply(Kind.FAILED, remote_errors.encoded(error, self._agent.name), (), b"", 0)
 
     def _reply(self, kind: Kind, body: bytes, tensors: Tensors, metadata: bytes, flags: int) -> None:
-        with suppress(PeerLost):  # nobody waits for it any more
+        with suppress(PeerLost):  # the caller has ended with PeerLost as well
             self._agent.transmit(self._connection, kind, self.number, body, tensors, metadata, flags)
         self._answered = True
 
 
+Handler = Callable[[Incoming], None]
+
+
 class _Outcome(OneShotEvent):
-    """The end of a request that one thread waits for."""
+    """The end of a request for which its caller's thread waits."""
 
     __slots__ = ("result",)
 
@@ -128,25 +156,31 @@ class _Outcome(OneShotEvent):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One that is not answered yet."""
+    """A request of this worker that has no answer yet."""
 
     to: int
     done: Done
     what: str
     seconds: float
     deadline: float
-    cause: Key | None  # the call whose function made it
-    found: Callable[[], str] | None = None  # what the inquiry after it has found; None before its beginning
+    cause: Key | None  # the incoming call whose function made this request
+    found: Callable[[], str] | None = None  # the result of its inquiry; None before the inquiry
 
 
 class _Thread(threading.local):
-    """What a thread runs."""
+    """The incoming call whose function the thread runs."""
 
     call: Key | None = None
 
 
 class Agent:
-    """One worker's end of RPC, on connections to all others."""
+    """One worker's end of RPC, on connections to all others.
+
+    Args:
+        me: the rank of this worker.
+        names: of all workers, by rank.
+        options: of this worker.
+    """
 
     def __init__(self, me: int, names: Sequence[str], options: Options) -> None:
         self.me, self.name, self.options = me, names[me], options
@@ -163,19 +197,22 @@ class Agent:
         self.thread = _Thread()
         self.inquire: Callable[[int, Request, float], Callable[[], str]] | None = None  # shortly before a deadline
         self._deadlines = DeadlineTimer(f"rpc {self.name} deadlines", self._is_over, self._due)
-        self.on_late: Callable[[int, Answer], None] = _forgotten  # for answers that nobody waits for any more
+        self.on_late: Callable[[int, Answer], None] = _forgotten  # for answers after their deadline
         self._on_lost: list[Callable[[int, str], None]] = []
-        self._changed = threading.Condition()  # a connection is over
+        self._changed = threading.Condition()  # notified when a connection ends, or its peer says good-bye
 
     def connect(self, connections: Mapping[int, Connection], alone: tuple[Connection, Connection]) -> None:
-        """Use these. `alone` are both ends of this worker's connection to itself: it asks at one, the other answers."""
+        """Set the connections to the other workers, and both ends of this worker's connection to itself.
+
+        Requests to itself are sent into the first end of `alone`, and answered from the second.
+        """
         self._connections = {**connections, self.me: alone[0]}
         self._all = [*connections.values(), *alone]
         for connection in self._all:
             connection.belong(self.pool, self._take, self._over)
 
     def start(self) -> None:
-        """Serve, by the handlers that there are."""
+        """Start to read. All handlers must be set before: a request without one fails."""
         self.pool.start()
         for connection in self._all:
             connection.begin()
@@ -186,10 +223,20 @@ class Agent:
         self, to: int, kind: int, body: bytes, tensors: Tensors, timeout: float, done: Done, *, metadata: bytes = b"",
         flags: int = 0, what: str = "",
     ) -> None:  # fmt: skip
-        """Send a request; it never waits for the peer. FIFO for each ordered pair of workers.
+        """Send a request, and return without waiting for the peer.
 
-        `done` is called exactly once, on any thread but never inside this call, at the latest after `timeout` seconds,
-        with the answer or an error. It must not block: see `later`.
+        Args:
+            to: the rank of the peer.
+            kind: `Kind`, or one of FREE_KINDS.
+            body, tensors: what is sent; the tensors may be changed when this returns.
+            timeout: seconds.
+            done: called exactly once, at the latest after `timeout`, with the answer or the error. On any thread, but
+                never inside this call. It must not block: see `later`.
+            metadata, flags: for the handler.
+            what: the name of a function, for errors and inquiries; "" for requests of the protocol.
+
+        Raises:
+            UsageError, NotAllowed: nothing was sent, and `done` is not called.
         """
         number = next(self._numbers)
         deadline = monotonic() + timeout
@@ -205,7 +252,12 @@ class Agent:
         self, to: int, kind: int, body: bytes, tensors: Tensors, timeout: float, *, metadata: bytes = b"",
         flags: int = 0, what: str = "",
     ) -> Answer:  # fmt: skip
-        """Send a request and wait for its answer. Raises RpcError, RpcTimeout, PeerLost, RemoteError."""
+        """Send a request and wait for its answer, as `request`, on the calling thread.
+
+        Raises:
+            RpcTimeout: no answer within `timeout` seconds; whether the request was handled is not known.
+            PeerLost, RemoteError, RpcError.
+        """
         deadline = monotonic() + timeout
         number, outcome = next(self._numbers), _Outcome()
         entry = Request(to, outcome.done, what, timeout, deadline, self.thread.call)
@@ -217,40 +269,42 @@ class Agent:
                     break
                 then(number)
             else:
-                outcome.wait(GRACE_SECONDS)
+                outcome.wait(DELIVERY_SECONDS)
         finally:
-            self._requests.pop(number, None)  # after an interrupt it is still there
+            self._requests.pop(number, None)  # a signal has interrupted the wait: the entry is still there
         if isinstance(outcome.result, BaseException):
             raise outcome.result
         return outcome.result
 
     def handle(self, kind: int, handler: Handler) -> None:
-        """Have `handler(peer, body, tensors, answer, fail)` called for each request of a kind (of FREE_KINDS), in the
-        order of its peer's frames.
+        """Call `handler(incoming)` for each request of a kind of FREE_KINDS, in the order of its peer's frames.
 
-        It must not block: see `later`. It may keep `answer` and `fail`; the first call of one of them counts.
+        The handler must not block (see `later`). It may keep `incoming`, and answer it later.
+
+        Raises:
+            UsageError: the kind is not one of FREE_KINDS.
         """
         if kind not in FREE_KINDS:
             raise UsageError(f"kind {kind} is not free: take one from {FREE_KINDS.start} to {FREE_KINDS.stop - 1}")
-        self.serve(kind, lambda i: handler(i.peer, i.body, i.tensors, i.answer, i.fail))
+        self.serve(kind, handler)
 
-    def serve(self, kind: int, handler: Callable[[Incoming], None]) -> None:
-        """As `handle`, for a handler that sees all of the request."""
+    def serve(self, kind: int, handler: Handler) -> None:
+        """As `handle`, for RPC's own kinds."""
         self._handlers[kind] = handler
 
     def later(self, work: Work, refuse: Work | None = None) -> None:
-        """Run `work` on a thread of the agent, where it may block.
+        """Run `work` on a thread of the agent, where it may block. May be called in `__del__`.
 
-        Called from a handler or from `done` it usually runs on the same thread as soon as that has returned, so that
-        no other thread is woken. Safe in `__del__`. When as many threads as may be are in works, `refuse` is called
-        instead; work without it runs all the same, and must not block then.
+        From a handler or from `done`, the same thread usually runs it when that has returned: no other is woken.
+        `refuse` is called instead when `Limits.threads` threads are busy; work without `refuse` must not block.
         """
         self.pool.later(work, refuse)
 
     def wait(self, flag: OneShotEvent, seconds: float, peer: int | None = None) -> bool:
-        """Wait until the flag is set; whether it was in time.
+        """Wait for an event for at most `seconds`. True: it has happened.
 
-        Faster if what sets it is a frame of this `peer`: this thread then reads its connection itself.
+        With `peer`, the rank of the worker whose frame will set the event, this thread reads that connection itself
+        meanwhile (`Connection.lead`), and no other thread has to be woken.
         """
         deadline = monotonic() + seconds
         connection = self._connections.get(peer) if peer is not None else None
@@ -259,15 +313,15 @@ class Agent:
         return flag.wait(deadline - monotonic())
 
     def on_peer_lost(self, call: Callable[[int, str], None]) -> None:
-        """Have `call(peer, reason)` called when a peer is lost; it must not block."""
+        """Call `call(peer, reason)` when a peer is lost; it must not block."""
         self._on_lost.append(call)
 
     def seconds(self, timeout: float | None) -> float:
-        """Of a request with this timeout. Raises UsageError for what cannot be."""
+        """The seconds of a timeout; None and UNSET mean the default. Raises UsageError."""
         return self.timeout if timeout is None or timeout == UNSET else checked_seconds(timeout, "timeout")
 
     def rank_of(self, worker: str | int | WorkerInfo) -> int:
-        """Raises UsageError for a worker that there is not."""
+        """The rank of a worker, by its name, rank or WorkerInfo. Raises UsageError: there is no such worker."""
         if isinstance(worker, WorkerInfo):
             worker = worker.id
         rank = self.ranks.get(worker) if isinstance(worker, str) else worker
@@ -299,17 +353,17 @@ class Agent:
             raise LimitExceeded(
                 f"{len(self._requests)} requests of this worker are not answered: wait for some of them"
             )
-        self._requests[number] = entry  # before it is sent: the answer may be there before this returns
+        self._requests[number] = entry  # before the frame leaves: the answer may be read before `transmit` returns
         try:
             self.transmit(connection, kind, number, body, tensors, metadata, flags)
         except BaseException as error:
             if self._requests.pop(number, None) is None:
-                return  # the loss of the peer has told it already
+                return  # `_over` was faster, and has called `done` with PeerLost
             if isinstance(error, PeerLost):
                 raise PeerLost(self._loss(entry.to, connection)) from None
             raise
 
-    # Receiving: on whatever thread reads the connection.
+    # Receiving: on the thread that reads the connection.
 
     def _take(self, connection: Connection, frame: Frame) -> None:
         kind = frame.kind
@@ -343,11 +397,11 @@ class Agent:
                 incoming.fail(error)
 
     def _over(self, connection: Connection, why: str) -> None:
-        """Fail all that was asked of it, once it reads no more."""
+        """A connection has ended: fail all requests to its peer."""
         with self._changed:
             self._changed.notify_all()
         if self.closed is not None:
-            return  # `close` tells everybody
+            return  # `close` fails all requests itself
         peer = connection.peer
         reason = self._loss(peer, connection)
         for number, entry in list(self._requests.items()):
@@ -386,7 +440,7 @@ class Agent:
             self._expired(number)
 
     def _late(self, number: int) -> None:
-        """Shortly before its deadline, the worker inquires after a call."""
+        """Shortly before the deadline of a call: ask the callee where it stands, for the text of the error."""
         entry = self._requests.get(number)
         if entry is not None:
             inquire = self.inquire if entry.what else None
@@ -401,15 +455,15 @@ class Agent:
             guarded(partial(entry.done, RpcTimeout(f"{late}: {found}, or give it a longer timeout")))
 
     def caused_by(self, calls: Collection[Key | None]) -> list[tuple[int, Request]]:
-        """The requests that functions of these calls have made and that are not answered, with their numbers."""
-        # Inquiries are made on the thread of a function too, and have no name of a function.
+        """The open requests that the functions of these incoming calls have made, with their numbers."""
+        # An inquiry may also be made on the thread of a function. It has no `what`, and is left out.
         return [(n, r) for n, r in list(self._requests.items()) if r.what and r.cause is not None and r.cause in calls]
 
     # The end.
 
     @property
     def busy(self) -> tuple[int, int]:
-        """Requests that are not answered, and works that are not over."""
+        """The numbers of open requests and of works that are queued or run."""
         return len(self._requests), self.pool.open
 
     @property
@@ -418,9 +472,10 @@ class Agent:
         return sum(c.frames_sent for c in self._all), sum(c.frames_received for c in self._all)
 
     def farewell(self, seconds: float, last: Callable[[], object] | None = None) -> None:
-        """Say good-bye to all, and wait until all have, or are lost.
+        """Send GOODBYE to all workers, and wait at most `seconds` until each has sent its own or is lost.
 
-        With `last` only when all others have, and after calling it: nobody leaves before it is done.
+        With `last`, this worker says good-bye last: it waits for the others, calls `last`, and then sends its GOODBYE.
+        So no other worker leaves before `last` has returned.
         """
         deadline = monotonic() + seconds
         if last is not None:
@@ -435,10 +490,10 @@ class Agent:
     def _wait_for(self, look: Callable[[], bool], deadline: float) -> None:
         with self._changed:
             while not look() and (left := deadline - monotonic()) > 0:
-                self._changed.wait(min(left, LOOK_SECONDS))  # nobody tells when the last byte is sent
+                self._changed.wait(min(left, OUTBOX_POLL_SECONDS))
 
     def close(self, why: str) -> None:
-        """End at once: what is not answered fails with AgentClosed."""
+        """End at once: open requests fail with AgentClosed."""
         if self.closed is None:
             self.closed = why
         for connection in self._all:
@@ -451,10 +506,10 @@ class Agent:
         self.release()
 
     def release(self) -> None:
-        """Give the descriptors back; in a fork, nothing else may be done with them."""
+        """Close the descriptors; in a forked child, nothing else may be done with them."""
         for connection in self._all:
             connection.release()
 
 
 def _forgotten(peer: int, answer: Answer) -> None:
-    """What an answer is that comes too late."""
+    """The default of `on_late`: the answer is dropped."""

@@ -1,7 +1,26 @@
-"""One connection to one worker: frames out in order, frames in by one thread at a time.
+"""One connection to one peer: frames leave in order, and one thread at a time reads.
 
-Rule: nobody waits for the peer to read. What the system does not take at once is copied and queued, and sent by a
-thread of the pool when there is room. Who waits for an answer may read the connection himself meanwhile (`lead`).
+Theory of operation. The connection is open, or `lost` says why it is over: it never opens again.
+
+- *Out.* Any thread calls `send`, under `_writing`. The socket takes what it can without blocking. The rest is copied
+  into `_outbox`, and a thread of the pool sends it when epoll reports room (`_flush`). So no sender waits for a peer
+  that does not read, and the caller may change its tensors as soon as `send` returns.
+- *In.* The reading thread holds `_reading`. That is a thread of the pool (`_readable`), or a thread that waits for an
+  answer and reads for itself (`lead`). The second is the Leader/Followers hand-over of `pool.py` seen from a caller:
+
+      caller        takes `_reading`, mutes the descriptor in epoll, polls the socket and its own event
+      caller        reads its answer: no other thread was woken between the arrival and the return of `rpc_sync`
+      caller        releases `_reading`, arms the descriptor again: the pool reads on
+
+  Frames for others that arrive meanwhile are handled on the caller's thread, as on one of the pool's.
+
+What can go wrong:
+
+- *The peer closes, or sends what is no frame.* `_end` sets `lost`, and calls `over` once. Frames that came before are
+  still delivered.
+- *The peer does not read.* The queue grows up to `Limits.unsent_bytes`; then `send` raises LimitExceeded, and nothing
+  of that frame was sent.
+- *A signal interrupts `send` in the middle of a frame.* The position in the stream is unknown, so the connection ends.
 """
 
 from __future__ import annotations
@@ -24,22 +43,23 @@ from .limits import Limits
 from .pool import Pool
 
 NOW = socket.MSG_DONTWAIT
-READS_IN_A_ROW = 64  # of a connection that never dries up; then others get their turn
-LOOK_SECONDS = 1000.0  # poll takes an int of milliseconds
+READS_IN_A_ROW = 64  # of a connection that always has more; then other connections get their turn
+POLL_SECONDS_MAX = 1000.0  # of one poll, which takes an int of milliseconds; `lead` polls again
 
 
 class Connection:
-    """A connected, authenticated socket.
+    """A connected, authenticated socket to worker `peer`.
 
-    On any thread `take(connection, frame)` is called for each frame, and `over(connection, why)` once no more come.
+    `take(connection, frame)` is called for each frame, in order, and `over(connection, why)` once after the last one;
+    both on the thread that reads.
     """
 
     def __init__(
         self, peer: int, sock: socket.socket, arena: Arena | None, window: Window | None, limits: Limits
     ) -> None:
         self.peer, self.arena, self.limits = peer, arena, limits
-        self.lost: str | None = None  # why it is over
-        self.goodbye = False  # the peer has said so: its end is no loss
+        self.lost: str | None = None  # why the connection is over; None while it is open
+        self.goodbye = False  # the peer has sent GOODBYE: the end of the connection is no loss
         self._socket = sock
         self._fd = sock.fileno()
         self._parser = Parser(limits, window)
@@ -48,23 +68,28 @@ class Connection:
         self._outbox: deque[memoryview] = deque()
         self._unsent = 0
         self.frames_sent = self.frames_received = 0
-        self._room: int | None = None  # the same socket again, to be told when there is room
+        self._room: int | None = None  # a duplicate of the descriptor, watched for EPOLLOUT
 
     def belong(
         self, pool: Pool, take: Callable[[Connection, Frame], None], over: Callable[[Connection, str], None]
     ) -> None:
-        """Be read by these threads, and tell these functions."""
+        """Set the pool that reads this connection, and the two functions that are called. Before `begin`."""
         self._pool, self._take, self._over = pool, take, over
         self._socket.setblocking(True)
 
     def begin(self) -> None:
-        """Read."""
+        """Let the pool read from now on."""
         self._pool.watch(self._fd, self._readable, select.EPOLLIN)
 
     # Out.
 
     def send(self, frame: Encoded) -> None:
-        """Send a frame after those before it. Raises PeerLost, and LimitExceeded if the peer does not read."""
+        """Send a frame after all earlier ones; never waits for the peer.
+
+        Raises:
+            PeerLost: the connection is over.
+            LimitExceeded: the peer does not read, and `Limits.unsent_bytes` wait for it already; nothing was sent.
+        """
         with self._writing:
             if self.lost is not None:
                 raise PeerLost(self.lost)
@@ -78,7 +103,7 @@ class Connection:
                 if sent < frame.size:
                     self._queue(frame.pieces, sent)
                     self._ask_for_room()
-            except BaseException:  # an interrupt: nobody knows where in the frame it stopped
+            except BaseException:  # a signal, somewhere within the frame: the stream cannot go on
                 self._hang_up()
                 raise
 
@@ -89,7 +114,7 @@ class Connection:
             return self._socket.sendmsg(pieces, (), NOW)
         except (BlockingIOError, InterruptedError):
             return 0
-        except OSError:  # what the peer has sent before is still read, and then the end of it
+        except OSError:  # only this direction ends: what the peer has sent before is still to be read
             self._hang_up(socket.SHUT_WR)
             return 0
 
@@ -99,7 +124,7 @@ class Connection:
                 self.arena.take_back(slot)
 
     def _queue(self, pieces: list[Any], sent: int) -> None:
-        """Keep a copy of what is left: the tensors are the caller's, who may change them."""
+        """Copy what the socket has not taken: the caller may change its tensors when `send` has returned."""
         for piece in pieces:
             data = memoryview(piece)
             if sent >= len(data):
@@ -112,7 +137,7 @@ class Connection:
 
     def _ask_for_room(self) -> None:
         if self._room is None:
-            self._room = os.dup(self._fd)  # epoll knows one set of events for each descriptor
+            self._room = os.dup(self._fd)  # epoll has one set of events for each descriptor: this one is for EPOLLOUT
             self._pool.watch(self._room, self._flush, select.EPOLLOUT)
         else:
             self._pool.arm(self._room, select.EPOLLOUT)
@@ -126,7 +151,7 @@ class Connection:
                 except (BlockingIOError, InterruptedError):
                     sent = 0
                 except OSError:
-                    self._outbox.clear()  # the reader meets the end
+                    self._outbox.clear()  # the reading thread meets the end of the stream, and ends the connection
                     return
                 self._unsent -= sent
                 if sent < len(data):
@@ -141,31 +166,34 @@ class Connection:
 
     # In.
 
-    def lead(self, flag: OneShotEvent, deadline: float) -> None:
-        """Read here until the flag is set or the deadline is over; returns at once if another thread reads."""
+    def lead(self, event: OneShotEvent, deadline: float) -> None:
+        """Read this connection on the calling thread until `event` is set, or until `deadline` (of `monotonic`).
+
+        Returns at once if another thread reads already: the caller then waits for the event. See the module.
+        """
         if self.lost is not None or not self._reading.acquire(blocking=False):
             return
         try:
             self._pool.arm(self._fd, 0)
-            bell = flag.listen()
+            event_fd = event.listen()
             poll = select.poll()
             poll.register(self._fd, select.POLLIN)
-            poll.register(bell.fd, select.POLLIN)
-            while not flag.is_set and self.lost is None:
+            poll.register(event_fd.fd, select.POLLIN)
+            while not event.is_set and self.lost is None:
                 left = deadline - monotonic()
                 if left <= 0:
                     break
-                for fd, _ in poll.poll(min(left, LOOK_SECONDS) * 1000 + 1):
+                for fd, _ in poll.poll(min(left, POLL_SECONDS_MAX) * 1000 + 1):
                     if fd == self._fd:
                         self._read()
                     else:
-                        bell.heard()
+                        event_fd.heard()
         finally:
             self._reading.release()
             self._pool.arm(self._fd)
 
     def _readable(self) -> None:
-        if self._reading.acquire(blocking=False):  # else whoever reads arms it again
+        if self._reading.acquire(blocking=False):  # else the thread that reads arms the descriptor again
             try:
                 self._read()
             finally:
@@ -173,7 +201,7 @@ class Connection:
                 self._pool.arm(self._fd)
 
     def _read(self) -> None:
-        """What is there; the end too."""
+        """Read what has arrived, and deliver the frames that are complete by it."""
         try:
             for _ in range(READS_IN_A_ROW):
                 buffer = self._parser.buffer()
@@ -211,11 +239,11 @@ class Connection:
             self._socket.shutdown(how)
 
     def close(self, why: str) -> None:
-        """From this side. What was sent and is not yet taken is lost."""
+        """End the connection from this side. What waits in the outbox is dropped."""
         self._end(why)
 
     def release(self) -> None:
-        """Give the descriptors back; nothing may use it any more."""
+        """Close the descriptors; no method may be called any more."""
         if self._room is not None:
             os.close(self._room)
             self._room = None

@@ -1,4 +1,4 @@
-"""What is due when: one thread, which sleeps until the earliest deadline that is still of interest."""
+"""Deadlines of requests: one thread, which sleeps until the earliest deadline of a request that is still open."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from time import monotonic
 
 from .pool import guarded
 
-SPARE = 1024  # deadlines that nobody needs any more, before they are sorted out
+SPARE = 1024  # entries of requests that are over, before the heap is swept
 
 
 class DeadlineTimer:
-    """Deadlines of requests. Most are met: an entry costs nothing more than its place in a heap."""
+    """Calls a function at the deadline of each request that is still open then.
+
+    Nearly all requests are answered in time: an entry is never taken out, it costs only its place in a heap.
+    """
 
     def __init__(self, name: str, over: Callable[[int], bool], expired: Callable[[int], None]) -> None:
-        """`over(number)`: whether nobody waits any more; `expired(number)` is called at its deadline otherwise."""
+        """`over(number)` says whether a request has ended; else `expired(number)` is called at its deadline."""
         self.name, self._over, self._expired = name, over, expired
         self._heap: list[tuple[float, int]] = []
         self._changed = threading.Condition()

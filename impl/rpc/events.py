@@ -1,4 +1,4 @@
-"""Something that threads wait for and another sets, once: cheaper than an Event, and audible in a poll."""
+"""One-shot events that threads wait for and that `poll` can watch, on Linux's eventfd(2)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import threading
 
 
 class EventFd:
-    """A descriptor that is readable after `ring()`."""
+    """A descriptor that is readable after `ring()`, until `heard()`.
+
+    Args:
+        semaphore: each `heard()` takes one ring away, and not all of them (EFD_SEMAPHORE).
+    """
 
     __slots__ = ("fd",)
 
@@ -17,11 +21,11 @@ class EventFd:
         self.fd = os.eventfd(0, mode)
 
     def ring(self) -> None:
-        """Safe anywhere, in `__del__` too."""
+        """Make the descriptor readable. Never blocks; may be called anywhere, in `__del__` too."""
         os.eventfd_write(self.fd, 1)
 
     def heard(self) -> bool:
-        """Take one ring away (all, if it is no semaphore); whether there was one."""
+        """Take the rings away, or one of them in a semaphore. False: there was none."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
@@ -34,55 +38,63 @@ class EventFd:
 
 
 class _Own(threading.local):
-    bell: EventFd | None = None
+    event_fd: EventFd | None = None
 
 
 _own = _Own()
 
 
 def thread_event_fd() -> EventFd:
-    """The calling thread's."""
-    bell = _own.bell
-    if bell is None:
-        bell = _own.bell = EventFd()
-    return bell
+    """The calling thread's EventFd: one for each thread, which all events that it listens to share."""
+    event_fd = _own.event_fd
+    if event_fd is None:
+        event_fd = _own.event_fd = EventFd()
+    return event_fd
 
 
 class OneShotEvent:
-    """Any threads may wait for it, one may listen. It may be set several times; the first counts."""
+    """An event that happens once: any number of threads may `wait`, and one may poll what `listen` returns.
 
-    __slots__ = ("_bell", "_locks", "_reader", "is_set")
+    Cheaper than `threading.Event`: no lock is made before a thread waits. `set` may be called several times, from any
+    thread; the first call counts.
+
+    `set` writes `is_set` before it reads the list of waiters; a waiter enters the list before it reads `is_set`. In
+    every order of the two threads one of them sees the other, so that no wait is missed.
+    """
+
+    __slots__ = ("_event_fd", "_listener", "_locks", "is_set")
 
     def __init__(self) -> None:
         self.is_set = False
-        self._locks: list[threading.Lock] = []  # of those who wait
-        self._bell: EventFd | None = None
-        self._reader = 0
+        self._locks: list[threading.Lock] = []  # one for each waiting thread, which holds it
+        self._event_fd: EventFd | None = None  # the listening thread's
+        self._listener = 0
 
     def set(self) -> None:
-        self.is_set = True  # before the looks at who waits, who looks at it after having said that he waits
-        locks, bell = self._locks, self._bell
+        """Let the event happen: wake the waiting threads, and ring the listener's descriptor."""
+        self.is_set = True  # before the list is read: see the class
+        locks, event_fd = self._locks, self._event_fd
         if locks:
-            with contextlib.suppress(IndexError):  # who sets it too has woken the last one
+            with contextlib.suppress(IndexError):  # another `set` has taken the last lock
                 while True:
                     locks.pop().release()
-        if bell is not None and self._reader != threading.get_ident():
-            bell.ring()
+        if event_fd is not None and self._listener != threading.get_ident():
+            event_fd.ring()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it was set in time."""
+        """Block for at most `seconds`. True: the event has happened."""
         if self.is_set:
             return True
         lock = threading.Lock()
         lock.acquire()
         self._locks.append(lock)
         if not self.is_set and not (seconds > 0 and lock.acquire(timeout=seconds)):
-            with contextlib.suppress(ValueError):  # it is being set
+            with contextlib.suppress(ValueError):  # `set` has just taken it out
                 self._locks.remove(lock)
         return self.is_set
 
     def listen(self) -> EventFd:
-        """What is rung from now on when another thread than this one sets it."""
-        self._reader = threading.get_ident()
-        self._bell = thread_event_fd()
-        return self._bell
+        """The calling thread's descriptor, which rings from now on when another thread sets the event."""
+        self._listener = threading.get_ident()
+        self._event_fd = thread_event_fd()
+        return self._event_fd

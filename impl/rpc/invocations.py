@@ -20,7 +20,7 @@ from torch.futures import Future
 from torch.nn import Parameter
 
 from . import remote_errors
-from .agent import GRACE_SECONDS, Agent, Answer, Incoming
+from .agent import DELIVERY_SECONDS, Agent, Answer, Incoming
 from .errors import AgentClosed, FrameRefused, LimitExceeded, NotAllowed, RpcError, RpcTimeout
 from .events import OneShotEvent
 from .frames import Kind
@@ -384,7 +384,7 @@ class RpcFuture(Future[Any]):
         """The result. Raises what the function raised, RpcTimeout, PeerLost."""
         if not self.done():
             # The agent tells it at the deadline; if that fails, this is the end of it.
-            if not self._calls.agent.wait(self._flag, self._seconds + GRACE_SECONDS, self._peer):
+            if not self._calls.agent.wait(self._flag, self._seconds + DELIVERY_SECONDS, self._peer):
                 self.arrived(RpcTimeout(f"there was no answer, nor word of its timeout of {self._seconds:g} s"))
             self._complete()
         if self._error is not None:

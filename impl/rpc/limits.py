@@ -26,7 +26,7 @@ class Limits:
     dimensions: int = 64  # of one tensor: torch's own limit
     name_bytes: int = KIB  # of a function
     unsent_bytes: int = 4 * GIB  # waiting for one slow peer; beyond, requests to it fail
-    unanswered: int = 64 * KIB  # requests to one peer
+    unanswered: int = 64 * KIB  # requests of this worker without an answer, to all peers together: what it keeps
     threads: int = 256  # user functions that run, or wait for other workers, at the same time
     workers: int = 4 * KIB  # each has a connection to each
     rrefs: int = MIB  # values that one worker owns for others

@@ -1,9 +1,33 @@
-"""The threads of an agent: each waits for any connection, reads it, and then does itself what it read asks for.
+"""The threads of an agent, as Leader/Followers: the thread that reads a request also runs it.
 
-All wait in one epoll. The system wakes one of them for a connection, which is then muted until that thread has read
-and arms it again; so one thread reads a connection at a time, and no other needs to be woken between the arrival of a
-call and its run. Rule: at least one thread is left to read, whatever the others wait for: before the last one would
-begin a work that may block, another thread is started, or, at the limit, the work is refused.
+Pattern: Leader/Followers (Schmidt, Stal, Rohnert, Buschmann: Pattern-Oriented Software Architecture 2, 2000). The
+threads share one set of event sources. One of them takes the next event, another takes its place as leader, and the
+first processes the event itself. No request is handed from a reader thread to a worker thread, which would cost a
+wake-up (5 to 50 µs) for each call.
+
+Theory of operation. All threads block in one `epoll.poll`. A thread is in one of three states:
+
+    idle      blocked in epoll: any event may wake it (the followers; the kernel chooses the next leader)
+    reading   it has a connection's event, reads frames, and collects the works that their handlers put off (`later`)
+    working   it runs a work, which may block: a user's function, or a wait for another worker
+
+A connection is registered with EPOLLONESHOT. The event that wakes one thread disarms the connection, and that thread
+arms it again when it has read. So one thread reads a connection at a time, and frames keep their order. A work is a
+callable without arguments. After a reading the thread itself runs the last of the works that it has collected; it puts
+the others into the queue and rings `_bell`, an EventFd that epoll watches, once for each: each ring wakes one thread.
+
+A thread that waits for an answer may take a connection out of this pool and read it itself: `connection.lead`.
+
+Rule: at least one thread is left to read, whatever the others wait for. `_free` counts the threads outside of works.
+Before the last free thread begins a work, it starts another thread.
+
+What can go wrong:
+
+- *All `threads_max` threads are working.* The last free one never begins a work: it calls the work's `refuse`, which
+  answers the request with an error. Otherwise two workers that call each other would wait for ever.
+- *A handler or a work raises.* `guarded` reports the exception as `threading.excepthook` does; the thread goes on.
+- *The pool is closed while threads work.* `_ending` rings and is never heard, so that every poll returns at once. A
+  thread inside a user's function is waited for JOIN_SECONDS; works that were not begun are refused.
 """
 
 from __future__ import annotations
@@ -20,19 +44,24 @@ from time import monotonic
 from .events import EventFd
 
 Work = Callable[[], object]
-Numbered = tuple[int, Work, Work | None]  # a work, and what to do if it cannot be begun
-IDLE_MAX = 8  # threads that are kept when nothing is to be done
-JOIN_SECONDS = 2.0  # for threads that may be inside users' functions
+Numbered = tuple[int, Work, Work | None]  # a number, a work, and what is called instead when no thread is free for it
+IDLE_MAX = 8  # idle threads that are kept; one that finds more of them ends
+JOIN_SECONDS = 2.0  # `close` waits so long for threads inside users' functions
 
 
 class _Collected(threading.local):
-    """What the thread has to do after the reading that it is in; None outside of one."""
+    """The works that the current reading of this thread has put off; None outside of a reading."""
 
     works: list[Numbered] | None = None
 
 
 class Pool:
-    """Threads, up to a limit."""
+    """Threads that read descriptors and run works.
+
+    Args:
+        name: of the threads.
+        threads_max: the largest number of threads at the same time.
+    """
 
     def __init__(self, name: str, threads_max: int) -> None:
         self.name, self.threads_max = name, threads_max
@@ -41,14 +70,14 @@ class Pool:
         self._collected = _Collected()
         self._queue: deque[Numbered] = deque()
         self._numbers = itertools.count()
-        self._open: set[int] = set()  # works that are not over
+        self._open: set[int] = set()  # numbers of the works that are queued or run
         self._bell = EventFd(semaphore=True)
         self._ending = EventFd()
         self._lock = threading.Lock()
-        self._free = 0  # threads that are in no work
+        self._free = 0  # threads outside of works: idle or reading
         self._threads: set[threading.Thread] = set()
         self._ended = False
-        # Each ring is heard by one thread; the end is heard by all, as nobody takes it away.
+        # One thread hears each ring of `_bell`. `_ending` wakes them all, since no thread takes its ring away.
         self._epoll.register(self._bell.fd, select.EPOLLIN | select.EPOLLEXCLUSIVE)
         self._epoll.register(self._ending.fd, select.EPOLLIN)
 
@@ -57,12 +86,12 @@ class Pool:
             self._add()
 
     def watch(self, fd: int, ready: Work, events: int = 0) -> None:
-        """Have `ready` called, by one thread at a time, each time after `arm`."""
+        """Call `ready` when `fd` has one of the epoll `events`; once, and once more after each `arm`."""
         self._ready[fd] = ready
         self._epoll.register(fd, events | select.EPOLLONESHOT)
 
     def arm(self, fd: int, events: int = select.EPOLLIN) -> None:
-        """Wait for it, once; with events=0 not at all. Does nothing if it is not watched any more."""
+        """Watch `fd` for the next event; events=0 mutes it. Does nothing after `forget`."""
         with contextlib.suppress(OSError, ValueError):
             self._epoll.modify(fd, events | select.EPOLLONESHOT)
 
@@ -72,9 +101,12 @@ class Pool:
             self._epoll.unregister(fd)
 
     def later(self, work: Work, refuse: Work | None = None) -> None:
-        """Run `work` on one of the threads: this one when it has read, if it reads. Safe in `__del__`.
+        """Run `work` soon: on this thread after its reading, or else on another. May be called in `__del__`.
 
-        At the limit of threads `refuse` is called instead; work without it runs all the same, and must not block then.
+        Args:
+            work: may block if `refuse` is given.
+            refuse: called instead of `work` when `threads_max` threads are working. Without it the work runs all the
+                same, and must not block.
         """
         number = next(self._numbers)
         self._open.add(number)
@@ -88,19 +120,20 @@ class Pool:
 
     @property
     def open(self) -> int:
-        """How many works are not over."""
+        """The number of works that are queued or run."""
         return len(self._open)
 
     def close(self) -> None:
-        """End the threads, and wait a while for those that are in a work; what was not begun is refused."""
+        """End the threads: wait for those in works at most JOIN_SECONDS, and refuse the works that were not begun."""
         self._ended = True
         self._ending.ring()
         deadline = monotonic() + JOIN_SECONDS
         here = threading.current_thread()
-        # What ends may have begun others. A thread that is inside of torch's code when the process ends aborts it.
+        # The list is read again after each round: a work may start a thread. A thread inside of torch's C++ code when
+        # the process ends would abort the process.
         while (others := [thread for thread in list(self._threads) if thread is not here]) and monotonic() < deadline:
             for thread in others:
-                with contextlib.suppress(RuntimeError):  # it is just about to begin
+                with contextlib.suppress(RuntimeError):  # the thread is not started yet
                     thread.join(max(deadline - monotonic(), 0.0))
         while self._queue:
             with contextlib.suppress(IndexError):
@@ -123,7 +156,7 @@ class Pool:
                 self._threads.discard(threading.current_thread())
 
         thread = threading.Thread(target=counted, name=self.name, daemon=True)
-        self._threads.add(thread)  # before it runs, who takes itself out
+        self._threads.add(thread)  # before it starts: at its end it takes itself out of the set
         try:
             thread.start()
         except BaseException:
@@ -135,7 +168,7 @@ class Pool:
         while not self._ended:
             for fd, _ in poll(-1, 1):
                 if fd == self._bell.fd:
-                    if self._bell.heard() and self._queue:  # empty: `close` has taken it
+                    if self._bell.heard() and self._queue:  # the queue is empty if `close` has taken the work
                         self._do(*self._queue.popleft())
                     continue
                 works = collected.works = []
@@ -144,7 +177,7 @@ class Pool:
                 if works:
                     while len(works) > 1:
                         self._hand_on(works.pop(1))
-                    self._do(*works.pop())  # nothing here may hold the tensors of a call that is over
+                    self._do(*works.pop())  # popped: this frame must not keep the tensors of a call that is over
             if self._free > IDLE_MAX and self._one_too_many():
                 return
 
@@ -158,7 +191,7 @@ class Pool:
     def _do(self, number: int, work: Work, refuse: Work | None) -> None:
         with self._lock:
             if self._free == 1 and len(self._threads) < self.threads_max:
-                with contextlib.suppress(RuntimeError):  # the system has none left: as if at the limit
+                with contextlib.suppress(RuntimeError):  # the system refuses another thread: as at the limit
                     self._add()
             alone = self._free == 1
             if not alone:
@@ -171,9 +204,10 @@ class Pool:
 
 
 def guarded(call: Work) -> None:
-    """Call it; what it raises is reported as a thread's last words are, and ends nothing.
+    """Call `call`, and report an exception to `threading.excepthook` instead of raising it.
 
-    But an interrupt: a signal's handler raises it in the main thread wherever that is, and means what it waits for.
+    KeyboardInterrupt and the like are raised if this is the main thread: a signal handler raises them there at any
+    moment, and they are meant for the code that waits, not for this work.
     """
     try:
         call()
@@ -185,4 +219,4 @@ def guarded(call: Work) -> None:
 
 
 def _nothing() -> None:
-    """An event of a descriptor that is forgotten."""
+    """For an event of a descriptor that was forgotten meanwhile."""

@@ -1,8 +1,18 @@
-"""When all workers have nothing more to do: the rounds by which they find out, through the store.
+"""Distributed termination of RPC: when all workers are idle and no frame is on its way.
 
-A worker is idle when it runs no call and waits for no answer. All are done when all were idle in two rounds one after
-the other, and as many frames were received as were sent, and no more in the second than in the first: then none was
-under way between them. Rule: all read the same, so all decide the same.
+Algorithm: the four counters of F. Mattern, "Algorithms for distributed termination detection", Distributed Computing 2
+(1987). A worker is *idle* when it runs no call and waits for no answer. A round collects from each worker the frames
+that it has sent and received so far, read at a moment at which it is idle. The workers' moments differ: a frame that
+was sent after its receiver was read makes equal sums of one round worthless. So two rounds are compared. If the second
+has the counters of the first, and the sum sent equals the sum received, no frame moved between them and none was on its
+way: all are done. (Mattern compares the four sums; here each worker's own counters are compared, which asks for more.)
+
+Theory of operation. Each worker runs `all_done` on the thread of `shutdown()`, writes its two counters of a round into
+the store that the workers met in, and waits for those of all others. All read the same values, so all decide alike, in
+the same round, and none is told by another.
+
+What can go wrong: a worker never calls `shutdown()` (RpcTimeout with its name), a worker is lost (PeerLost: its
+counters never come, and frames to it are sent and never received), the store fails (RpcError).
 """
 
 from __future__ import annotations
@@ -17,15 +27,22 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from .agent import Agent
 from .errors import PeerLost, RpcError, RpcTimeout
 
-PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.001, 0.05
-LOOK_SECONDS = 1.0  # between two looks at who is lost
+IDLE_POLL_SECONDS, IDLE_POLL_SECONDS_MAX = 0.001, 0.05  # between two looks at whether this worker is idle; doubled
+LOST_PEER_POLL_SECONDS = 1.0  # of one wait for counters, after which lost workers are looked for
 
 
 def all_done(agent: Agent, store: Store, seconds: float) -> None:
-    """Wait until all workers have called this and nothing is left to do.
+    """Wait until all workers have called this, all are idle, and no frame is on its way.
 
-    `seconds` may be infinite: then this ends when all have come, or one that is waited for, or the store, is lost.
-    Raises RpcTimeout, PeerLost and RpcError.
+    Args:
+        agent: of this worker.
+        store: the store of the group, which no earlier group has used.
+        seconds: at most; may be infinite.
+
+    Raises:
+        RpcTimeout: a worker is not idle, or has not called this, after `seconds`.
+        PeerLost: a worker is lost.
+        RpcError: the store fails.
     """
     deadline = monotonic() + seconds
     before: list[tuple[int, int]] | None = None
@@ -38,7 +55,7 @@ def all_done(agent: Agent, store: Store, seconds: float) -> None:
         if now == before and sum(sent for sent, _ in now) == sum(received for _, received in now):
             return
         lost = _lost(agent)
-        if lost:  # with what was under way to it: the sums may never be equal
+        if lost:  # frames to it were sent and are never received: the sums may never be equal
             raise PeerLost(lost[0])
         if monotonic() >= deadline:
             raise RpcTimeout(f"the workers still send each other frames after {seconds:g} s: give shutdown() more "
@@ -61,22 +78,22 @@ def _lost(agent: Agent) -> list[str]:
 
 
 def _until(look: Callable[[], bool], deadline: float) -> bool:
-    pause = PAUSE_SECONDS
+    pause = IDLE_POLL_SECONDS
     while not look():
         if monotonic() >= deadline:
             return False
         time.sleep(pause)
-        pause = min(2 * pause, PAUSE_SECONDS_MAX)
+        pause = min(2 * pause, IDLE_POLL_SECONDS_MAX)
     return True
 
 
 def _of(agent: Agent, store: Store, key: str, deadline: float, seconds: float) -> tuple[int, int]:
-    """What a worker says of itself, as soon as it does."""
+    """The counters of one worker in one round: frames sent, frames received."""
     rank = int(key.rpartition("/")[2])
     while True:
         begun = monotonic()
         left = deadline - begun
-        look = max(min(left, LOOK_SECONDS), 0.001)
+        look = max(min(left, LOST_PEER_POLL_SECONDS), 0.001)
         try:
             store.wait([key], timedelta(seconds=look))
             break

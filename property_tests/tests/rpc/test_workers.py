@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from trystate.impl.rpc import arena, invocations
-from trystate.impl.rpc.agent import Answer
+from trystate.impl.rpc.agent import Answer, Incoming
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.deadline_timer import DeadlineTimer
 from trystate.impl.rpc.events import OneShotEvent
@@ -222,7 +222,7 @@ def test_any_number_of_threads_waits_for_one_future(three: list[Invocations]) ->
 
 def test_no_wait_for_a_future_is_without_end(three: list[Invocations], monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even when nobody will ever set it."""
-    monkeypatch.setattr(invocations, "GRACE_SECONDS", 0.01)
+    monkeypatch.setattr(invocations, "DELIVERY_SECONDS", 0.01)
     future = RpcFuture(three[A], B, 0.01, (None, [], b""))
     found: list[BaseException] = []
 
@@ -270,12 +270,12 @@ def test_who_waits_for_a_peer_hears_another_thread(three: list[Invocations]) -> 
 def test_requests_of_other_kinds_are_handled_in_order(three: list[Invocations]) -> None:
     seen: list[bytes] = []
 
-    def handler(peer: int, body: bytes, tensors: Any, answer: Any, fail: Any) -> None:
-        seen.append(body)
-        if body == b"bad":
-            fail(ValueError("bad"))
+    def handler(incoming: Incoming) -> None:
+        seen.append(incoming.body)
+        if incoming.body == b"bad":
+            incoming.fail(ValueError("bad"))
         else:
-            three[B].agent.later(lambda: answer(body[::-1], tensors))
+            three[B].agent.later(lambda: incoming.answer(incoming.body[::-1], incoming.tensors))
 
     three[B].agent.handle(ECHO, handler)
     found: list[Answer | BaseException] = []
@@ -299,6 +299,20 @@ def test_requests_of_other_kinds_are_handled_in_order(three: list[Invocations]) 
         three[A].agent.ask(B, 99, b"", (), PATIENCE_SECONDS)
     with pytest.raises(UsageError, match="kind 3 is not free"):
         three[B].agent.handle(3, handler)
+
+
+def test_a_worker_is_limited_in_the_requests_that_all_its_peers_together_have_not_answered() -> None:
+    with world(3, Options(timeout=PATIENCE_SECONDS, limits=Limits(unanswered=2), arena_bytes=0)) as calls:
+        asking, kept = calls[A].agent, list[Incoming]()
+        for peer in (B, C):
+            calls[peer].agent.handle(ECHO, kept.append)
+            asking.request(peer, ECHO, b"", (), PATIENCE_SECONDS, lambda result: None)
+        for peer in (B, C):
+            with pytest.raises(LimitExceeded, match="2 requests of this worker are not answered"):
+                asking.ask(peer, ECHO, b"", (), PATIENCE_SECONDS)
+        assert eventually(lambda: len(kept) == 2)
+        kept[0].answer(b"")
+        assert eventually(lambda: asking.busy[0] == 1)
 
 
 class Recorder:
@@ -427,7 +441,7 @@ def test_an_interrupt_where_a_frame_is_taken_reaches_who_waits_there() -> None:
 
     with world(2) as calls:
         asking, asked = (each.agent for each in calls)
-        asked.handle(ECHO, lambda peer, body, tensors, answer, fail: asked.later(partial(late, answer)))
+        asked.handle(ECHO, lambda incoming: asked.later(partial(late, incoming.answer)))
         with pytest.raises(KeyboardInterrupt):
             for _ in range(50):
                 asking.request(B, ECHO, b"", [], PATIENCE_SECONDS, done)
