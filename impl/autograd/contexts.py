@@ -1,4 +1,4 @@
-"""What a context keeps: the two ends of each message, the gradients, the part of a pass that runs here."""
+"""What one worker keeps of a context: both ends of each message, the gradients, and the latest local pass."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, slots=True)
 class Send:
-    """Stands where tensors left: `edges` lead to what made them, one for each that requires a gradient.
+    """Stands in the graph where the tensors of a message left for worker `peer`, which will send their gradients.
 
-    `peer` is who got them, and will ship their gradients. `what` names the call, for people.
+    `edges` lead to the nodes that made the tensors, one for each tensor that requires a gradient. `what` names the
+    call. torch: SendRpcBackward.
     """
 
     message: int
@@ -32,7 +33,10 @@ class Send:
 
 @dataclass(eq=False, slots=True)
 class Recv:
-    """Stands where tensors arrived: the leaf of what is made of them; its gradients go to `peer`."""
+    """Stands in the graph where the tensors of a message arrived: a leaf, whose gradients go to worker `peer`.
+
+    torch: RecvRpcBackward.
+    """
 
     message: int
     peer: int
@@ -41,10 +45,10 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who waits for the answer to a request, and how to give it, once."""
+    """The worker whose request is to be answered once, and the function that does it."""
 
     peer: int
-    answer: Callable[[bytes, Sequence[Any | None]], None]  # its bytes, and the gradients that it carries
+    answer: Callable[[bytes, Sequence[Any | None]], None]  # takes its bytes, and the gradients of a piggybacked message
 
 
 @dataclass(eq=False, slots=True)
@@ -55,9 +59,11 @@ class Context:
     sends: dict[int, Send] = field(default_factory=dict)
     recvs: dict[int, Recv] = field(default_factory=dict)
     by_node: dict[Node, Recv] = field(default_factory=dict)
-    known: set[int] = field(default_factory=set)  # workers that have heard of it from here
+    known: set[int] = field(default_factory=set)  # workers that got a call with this context from here
     gradients: dict[Any, Any] = field(default_factory=dict)  # tensor to gradient
-    ended: dict[int, int] = field(default_factory=dict)  # by root: its last pass that is over here
-    local_pass: LocalPass | None = None  # of a pass: the last one that came by, which may be over
+    ended: dict[int, int] = field(
+        default_factory=dict
+    )  # by root worker: the number of its latest pass that is over here
+    local_pass: LocalPass | None = None  # the most recent one, possibly over
     released: bool = False
-    spoiled: bool = False  # nobody can say whether the gradients of a pass count
+    spoiled: bool = False  # no worker knows whether the last pass has succeeded

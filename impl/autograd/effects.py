@@ -1,4 +1,4 @@
-"""What the protocol wants done. It does nothing itself: no lock, thread, clock or socket is known to it."""
+"""Effects: what `Container` and `LocalPass` return for the driver, or the simulator, to perform."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ Gradients = Sequence[Any | None]
 
 
 class Hear(Protocol):
-    """Takes an answer and the gradients that it carries, or why there is none."""
+    """Takes an answer and the gradients of a message that is piggybacked on it, or an error instead."""
 
     def __call__(self, answer: bytes | BaseException, gradients: Gradients = (), /) -> list[Effect]: ...
 
 
 class Request(NamedTuple):
-    """Ask a worker, and call `done` with its answer or an error; never before this was returned."""
+    """Send a message to worker `to`, and call `done` with its answer or an error, under the lock."""
 
     to: int
     kind: int
     message: Any  # with pack()
     gradients: Gradients
     done: Hear
-    deadline: float | None  # None: what the driver gives to messages that end something
+    deadline: float | None  # None: CANCEL_SECONDS from now, for messages that end something
 
 
 class Answer(NamedTuple):
-    """Answer who asked."""
+    """Answer a message of a peer."""
 
     asker: Asker
     body: bytes
     gradients: Gradients = ()
-    piggybacked: Any = None  # the request in the body, whose gradients they are
+    piggybacked: Any = None  # the message in the body that the gradients belong to
 
 
 class Run(NamedTuple):
-    """There is something to run for a part: exactly one thread calls `Part.next` until there is nothing more."""
+    """There is something to run: exactly one thread calls `LocalPass.next` until it returns None."""
 
     local_pass: LocalPass
 
 
 class Watch(NamedTuple):
-    """Call `Part.expire` if the part is not over at its deadline."""
+    """Call `LocalPass.expire` at its deadline, unless it is over then."""
 
     local_pass: LocalPass
 
 
 class Over(NamedTuple):
-    """The root's part is over: wake who waits for it."""
+    """The local pass of the root is over: wake the thread in `backward()`."""
 
     local_pass: LocalPass
 

@@ -1,12 +1,37 @@
-"""One worker's part of a backward pass: who asked, what is still missing, what was asked of others. No I/O, no locks.
+"""One worker's share of one backward pass: torch calls it `GraphTask`. No I/O, no lock, no clock.
 
-Termination is found as by Dijkstra and Scholten (Information Processing Letters 11, 1980), over *all* gradients and
-marks: a part that is idle becomes *engaged* by a request, which it answers when it has nothing more to run and its own
-requests are answered; any other request it answers at once. So the root has its last answer exactly when nothing moves
-any more, wherever that is; and since each answer says by how many the sends without a gradient have changed, it knows
-then whether all have got one. What a part asks of its parent, whom it owes an answer, goes with that answer if it can:
-the parent is engaged until it has it, and need not answer once more. torch keeps this account for the first request of
-each worker only (dist_engine.cpp): it waits for all its sends, and so for ever if a call was not used.
+A pass begins at one worker, the root, which called `backward()`. It reaches other workers by messages: BACKWARD brings
+the gradients for one send (the tensors of one call, where they left), and MARK says which sends take part (SMART mode).
+
+Theory of operation. A local pass is in one of these states (`Part` of the vocabulary, here `PassState`):
+
+    IDLE       known here, nothing has arrived
+    RUNNING    a thread runs its nodes, or there is something to run
+    DRAINING   nothing to run; messages of its own have no answer yet
+    PASSIVE    nothing to run, nothing unanswered, its parent is answered; sends still wait for a gradient
+    DONE       as PASSIVE, and every send has its gradient; at the root: the pass has succeeded
+    FAILED     an error: everything is dropped; at the root: not all workers have answered CANCEL yet
+    CANCELLED  at the root only: all have answered, or cannot
+
+Its end is found as by Dijkstra and Scholten (deficit.py): each message is answered DONE once, at the latest when the
+receiver is at rest; the root is at rest last, and then knows how many sends got no gradient. In torch only the first
+request to each worker is counted like this (dist_engine.cpp), and a worker waits for all its sends: if a call was not
+used in the loss, its gradient never comes, and the pass never ends. Here the root counts a missing gradient and raises
+UnusedSendError (FAST), or does not expect it, since it was not marked (SMART).
+
+Who calls it. Every method is called under the lock of the driver (or by the simulator), by any thread, and returns
+effects that the caller performs after it has released the lock. `Run` asks for one thread, which calls `next` until it
+returns None, and runs what it returns without the lock (runner.py). `running` says that there is such a thread: there
+is never a second one for a pass.
+
+What can go wrong:
+
+- *A message comes twice*, since a request was repeated. The second copy does nothing; the first one has the answer.
+- *A message does not fit*: its send is unknown or freed. It is refused, and the pass fails here.
+- *A node raises, a peer is lost, the deadline comes.* The pass fails here. The error goes to the parent with its
+  answer, and so up to the root, which cancels the pass at all workers: it cannot know which of them it has reached.
+- *The root is lost after this worker was DONE.* No worker is left that knows whether the pass has succeeded. The
+  context is `spoiled`: its gradients are refused, and not guessed.
 """
 
 from __future__ import annotations
@@ -36,21 +61,21 @@ Observe = Callable[..., None]
 
 
 class Begin(NamedTuple):
-    """To run: the roots, and their gradients."""
+    """To run at the root: the edges of the roots, and a gradient for each."""
 
     edges: Sequence[Edge]
     gradients: Gradients
 
 
 class Arrived(NamedTuple):
-    """To run: gradients for a send."""
+    """To run: a send, and a gradient for each of its edges."""
 
     send: Send
     gradients: Gradients
 
 
 class Marked(NamedTuple):
-    """To walk from: the roots, or sends that take part."""
+    """To walk from (SMART): the edges of the roots, or of sends that were marked."""
 
     edges: Sequence[Edge]
 
@@ -59,7 +84,19 @@ Item = Begin | Arrived | Marked
 
 
 class LocalPass:
-    """A part. Its methods are called under one lock; what they return is done after it was let go."""
+    """One worker's share of one pass; see the module.
+
+    Args:
+        me: this worker.
+        context: the context that the pass runs in.
+        number: of the pass: its root worker, and a counter.
+        mode: FAST or SMART.
+        retain: the graph is kept for another pass.
+        deadline: by the driver's clock, in seconds.
+        roots: at the root worker: what `backward()` was called with.
+        others: all other workers.
+        observe: called for changes of the state, under the lock.
+    """
 
     def __init__(
         self,
@@ -78,11 +115,14 @@ class LocalPass:
         self.root = worker_of(number)
         self.state = PassState.IDLE
         self.error: PassError | None = None
-        self.counted = dict(context.sends) if mode is Mode.FAST else {}  # the sends that take part
-        self.expected = dict(self.counted)  # those of them without a gradient
+        self.counted = (
+            dict(context.sends) if mode is Mode.FAST else {}
+        )  # sends that take part; in FAST mode all of the context
+        self.expected = dict(self.counted)  # those of them that have no gradient yet
         self.arrived: set[int] = set()
         self.shipped: dict[int, Recv] = {}
-        self.gradients: dict[Any, Any] = {}  # with those of earlier passes; the context's once this one has succeeded
+        # Sums with the gradients of earlier passes: they become the context's when this pass has succeeded.
+        self.gradients: dict[Any, Any] = {}
         self.dependencies: DependencyCounts | None = None  # the runner's: the first gradient makes it
         self.walked: set[Any] = set()  # the runner's: nodes that the wave of marks has passed
         self.running = False
@@ -96,31 +136,33 @@ class LocalPass:
 
     @property
     def is_over(self) -> bool:
-        """Whether it neither runs nor waits."""
+        """Whether it has ended, with or without an error."""
         return self.state in (PassState.DONE, PassState.FAILED, PassState.CANCELLED)
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is over, and at the root of a pass that failed all workers have answered that they know."""
+        """Whether another pass may begin: it is over, and at the root no CANCEL is unanswered."""
         return self.is_over and not self._cancels
 
     @property
     def peers(self) -> frozenset[int]:
-        """Whom it has sent to."""
+        """The workers that got a message from here."""
         return frozenset(self._sent)
 
-    # What begins it, and comes in.
+    # Messages that arrive.
 
     def begin(self) -> list[Effect]:
-        """At the root."""
+        """At the root: run the roots (FAST), or mark what they reach (SMART)."""
         assert self.roots is not None
         self.deficit.engaged = True
         return self._put(Marked(self.roots.edges) if self.mode is Mode.SMART else self.roots)
 
     def arrive(self, message: int, gradients: Gradients, asker: Asker) -> list[Effect]:
-        """BACKWARD: the gradients for a send."""
+        """BACKWARD: gradients for the send of `message`, one for each of its edges."""
         if message in self.arrived:
-            return []  # a copy: it has one answer, which it must not get before that is due
+            # A copy, while the first may wait for its answer as the parent's. An answer to the copy would be taken for
+            # that one, and the sender would believe this worker at rest.
+            return []
         send = self.expected.pop(message, None)
         if send is None:
             return self._refuse(self._unexpected(message), asker)
@@ -132,7 +174,7 @@ class LocalPass:
         return [*self._engage(asker), *self._put(Arrived(send, gradients))]
 
     def mark(self, sends: tuple[int, ...], asker: Asker) -> list[Effect]:
-        """MARK: these sends take part."""
+        """MARK: these sends take part, and wait for a gradient."""
         new: list[Edge] = []
         for message in sends:
             if message not in self.counted:
@@ -150,7 +192,7 @@ class LocalPass:
     def _engage(self, asker: Asker) -> list[Effect]:
         return [] if self.deficit.engage(asker) else [Answer(asker, Done().pack())]
 
-    # Who runs.
+    # Running.
 
     def _put(self, item: Item) -> list[Effect]:
         self._inbox.append(item)
@@ -161,15 +203,23 @@ class LocalPass:
         return [Run(self)]
 
     def next(self) -> tuple[Item | None, list[Effect]]:
-        """What is to be run next; None ends the run."""
+        """For the running thread: what it runs next. None: it ends, and another `Run` may follow."""
         if self._inbox and not self.is_over:
-            item = self._inbox.popleft()  # a gradient may take long: the parent need not wait for what there is
+            item = self._inbox.popleft()
+            # Running a gradient may take long. Messages that were held back for the parent's answer would wait so long,
+            # and with them the parent: they go now.
             return item, [*self.deficit.release()] if isinstance(item, Arrived) else []
         self.running = False
         return None, self._cancelled() if self.is_over else self._settle()
 
     def ship(self, recv: Recv, gradients: Gradients, at_once: bool = False) -> list[Effect]:
-        """A recv has its gradients: they go to its peer; `at_once`: what runs next may take long."""
+        """A recv has its gradients: they go to its peer as a BACKWARD.
+
+        Args:
+            recv: the leaf at which they arrived.
+            gradients: one for each tensor of the message; None: none came; UNDEFINED: one came, and is not defined.
+            at_once: not held back for the parent's answer, since what runs next may take long.
+        """
         if self.is_over:
             return []
         self.shipped[recv.message] = recv
@@ -181,7 +231,7 @@ class LocalPass:
         return self._ask(recv.peer, BACKWARD, message, gradients, at_once)
 
     def spread(self, recvs: Iterable[Recv]) -> list[Effect]:
-        """The wave of marks has come to these recvs: it goes on at their peers, one message for each."""
+        """The wave of marks has reached these recvs: one MARK goes to each of their peers."""
         if self.is_over:
             return []
         by_peer: dict[int, list[int]] = {}
@@ -201,7 +251,7 @@ class LocalPass:
         return [*self.deficit.send(request, at_once)]
 
     def answered(self, answer: bytes | BaseException, gradients: Gradients = ()) -> list[Effect]:
-        """The answer to a request of its own and the gradients that it carries, or why there is none."""
+        """A message of this worker has its answer, perhaps with a message piggybacked on it, or an error instead."""
         self.deficit.signalled()
         if self.is_over:
             return []
@@ -226,7 +276,7 @@ class LocalPass:
             return self.mark(told.messages, nobody)
         return self.arrive(told.message, told.marked(gradients), nobody)
 
-    # How it ends.
+    # The end.
 
     def _settle(self) -> list[Effect]:
         deficit = self.deficit
@@ -257,11 +307,11 @@ class LocalPass:
         self._enter(PassState.DONE)
 
     def _quiet(self, change: int) -> list[Effect]:
-        """At the root: nothing moves any more, anywhere."""
+        """At the root: no message moves any more, at any worker."""
         self.deficit.total += change
         if self.mode is Mode.SMART and self.dependencies is None:
             assert self.roots is not None
-            return self._put(self.roots)  # the wave of marks has died out
+            return self._put(self.roots)  # the wave of marks is over: the gradients begin
         if self.deficit.total:
             return self.fail(self._error(UnusedSendError, ""))
         self.deficit.engaged = False
@@ -269,10 +319,11 @@ class LocalPass:
         return [Over(self)]
 
     def fail(self, error: PassError) -> list[Effect]:
-        """It is over, with an error: everything is dropped, and its parent is told; the root tells all workers.
+        """End with an error: drop everything, and answer the parent with the error. At the root: cancel everywhere.
 
-        The root cannot know whom the pass has reached, least of all when one of them died. Where it has not come, only
-        that it is over is kept.
+        The root cannot know which workers the pass has reached, least of all when one of them died, so CANCEL goes to
+        all. A worker that the pass has not reached remembers that it is over (`Context.ended`), and refuses messages of
+        it that come later.
         """
         if self.state in (PassState.FAILED, PassState.CANCELLED):
             return []
@@ -294,12 +345,16 @@ class LocalPass:
         return [Answer(parent, messages.failed(error.through(self.me)))] if parent is not None else []
 
     def cancel(self, cancel: messages.Cancel, asker: Asker) -> list[Effect]:
-        """CANCEL: the root has failed."""
+        """CANCEL: the pass has failed at its root."""
         effects = self.fail((UnusedSendError if cancel.ask else PassError)(cancel.reason))
         return [*effects, Answer(asker, self._unused.pack())]
 
     def cancelled(self, answer: bytes | BaseException, *_: object) -> list[Effect]:
-        """At the root, the answer to a CANCEL. Who gives none in time may keep what must not be added up."""
+        """At the root: an answer to CANCEL, or an error instead.
+
+        A worker that did not answer in time may hold gradients of the failed pass as good ones, and would add the next
+        pass to them: the context is spoiled.
+        """
         self._cancels -= 1
         if isinstance(answer, TimeoutError):
             self.context.spoiled = True
@@ -317,7 +372,7 @@ class LocalPass:
         return [Over(self)]
 
     def expire(self) -> list[Effect]:
-        """The deadline has come."""
+        """The deadline has come: fail, and name what is missing."""
         if self.is_over:
             return []
         waits = _named([send.what for send in self.expected.values()])
@@ -325,7 +380,9 @@ class LocalPass:
         return self.fail(self._error(PassTimeoutError, f"the backward pass was not over at its deadline: it {what}"))
 
     def lost(self, peer: int, reason: str) -> list[Effect]:
-        """A worker is no longer there. If it was the root, nobody will say any more whether the pass has succeeded."""
+        """A worker is lost: fail if it takes part in this pass."""
+        # The root may have found that a gradient is missing, and have died before it could cancel. Or it has returned
+        # from backward() with success. No worker is left that knows: gradients of this pass must not be used.
         if self.state is PassState.DONE and peer == self.root and self.gradients:
             self.gradients, self.context.spoiled = {}, True
         concerned = (
@@ -338,7 +395,7 @@ class LocalPass:
             return []
         return self.fail(self._error(PassPeerLostError, f"worker {peer} was lost: {reason}"))
 
-    # In words.
+    # Errors.
 
     def _enter(self, state: PassState) -> None:
         if state is not self.state:
@@ -371,7 +428,7 @@ class LocalPass:
 
 
 def _unanswered(body: bytes, gradients: Gradients) -> None:
-    """The answer to what an answer has carried."""
+    """A message that was piggybacked on an answer is not answered itself."""
 
 
 def _named(calls: list[str]) -> str:
