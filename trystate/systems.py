@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from trystate.model.autograd.cleanup import Contexts
     from trystate.model.autograd.ids import Ids
     from trystate.model.autograd.tombstones import Tombstones
-    from trystate.model.rendezvous.claims import Rendezvous
     from trystate.model.rendezvous.holder import Holders
+    from trystate.model.rendezvous.properties import Rendezvous
     from trystate.model.store.barriers import Barriers
     from trystate.model.store.frames import Frames
     from trystate.model.store.queues import Queues

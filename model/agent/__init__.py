@@ -1,6 +1,8 @@
 """The elastic agent: worker groups, the monitor loop, the exit barrier and the verdict of a job."""
 
-from .claims import Agents
+from .ours import Ours
+from .properties import Agents
+from .torch import Torch
 from .vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
 
-__all__ = ["Agents", "Edition", "Ending", "Loop", "Pace", "Verdict", "WorkerState"]
+__all__ = ["Agents", "Edition", "Ending", "Loop", "Ours", "Pace", "Torch", "Verdict", "WorkerState"]

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..checker.expectations import Finding, Run, explained
-from ..rendezvous.findings import FINDINGS as RENDEZVOUS
-from .claims import Agents
+from ..checker.expectations import Finding, Run
+from ..rendezvous.findings import NUMBERED as RENDEZVOUS
+from ..rendezvous.findings import explained
+from .properties import Agents
 from .vocabulary import Edition
 
 _FINDINGS = (
     Finding("leaving-closes", "A2",
-            "Whoever ends closes the rendezvous and gives no reason: one that restarts gets RendezvousClosedError.",
-            "let only a verdict close; let who waits in the exit barrier look at the round, and run again"),
+            "An agent that ends closes the rendezvous without a reason: one that restarts gets RendezvousClosedError.",
+            "let only a verdict close; let an agent in the exit barrier look at the round, and run again"),
     Finding("outage-ends-agent", "A4",
             "While the store cannot be reached num_nodes_waiting raises: healthy workers are stopped, the agent ends.",
             "go on until the lease ends, then join again"),
@@ -40,79 +41,96 @@ _FINDINGS = (
             "let a process of its own kill them when the lease ends"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
-_KNOWN = (*RENDEZVOUS.values(), *_FINDINGS)
-
-REFUSED = ("restarts_left_are_used",)
-UNSAID = ("closing_says_why",)
-SPLIT = ("one_verdict",)
-EARLY = ("success_is_everybodys",)
-SURVIVED = ("outages_are_survived",)
-NOTHING = ("everybody_gets_an_answer",)
-DEAF = ("signals_are_obeyed",)
-BESIDE = ("one_group_in_the_job",)
-TWICE = ("one_group_on_a_node", *BESIDE)
-LIMIT = ("restarts_are_limited",)
-RESTLESS = ("joins_end", "the_waiting_are_answered")
-ENDLESS = ("everybody_ends", *RESTLESS)
-UNHEARD = ("the_verdict_reaches_everybody",)
-UNNOTICED = ("departures_are_noticed",)
-NO_RESTART = ("a_round_is_replaced",)
-NO_END = ("all_succeed", "one_waits_for_another")
-OPEN = (*NO_END, "it_is_closed")
-NOT_ALL = ("all_succeed",)
+NUMBERED: Mapping[str, str] = {**RENDEZVOUS, **{f.number: f.name for f in _FINDINGS}}
 
 
-def _run(
-    edition: Edition, size: str, *faults: str, ends: int = 1, idle: tuple[str, ...] = (), **found: tuple[str, ...]
+def run(
+    edition: Edition,
+    nodes: int,
+    min_nodes: int,
+    max_nodes: int,
+    faults: tuple[str, ...],
+    *,
+    ends: int = 1,
+    idle: tuple[str, ...] = (),
+    **found: str | tuple[str, ...],
 ) -> Run:
-    """`size` is nodes and min:max, such as `3 2:3`; `A2=SPLIT` says which finding explains which violations."""
-    nodes, span = size.split()
-    low, high = span.split(":")
-    sizes = {"node": int(nodes), "min_nodes": int(low), "max_nodes": int(high), "ends": ends}
-    return Run(Agents, sizes, edition, faults, explained(_KNOWN, found), idle)
+    """One search: its edition, size and faults, and property = the findings that explain its violation."""
+    sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes, "ends": ends}
+    return Run(Agents, sizes, edition, faults, explained(found, NUMBERED), idle)
 
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
-CLOSES = REFUSED + UNSAID + SPLIT
-ALL = ("worker_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal")
+EVERY_FAULT = ("worker_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal")
 
+# Edition, nodes, min, max, faults; then property = finding. `idle`: what such a run cannot reach. `ends=0`: workers run
+# until they are stopped.
 # fmt: off
-_TORCH_RUNS = (
-    _run(TORCH, "2 2:2", "worker_failure", A2=CLOSES, A13=EARLY + SPLIT, A14=LIMIT),
-    _run(TORCH, "2 2:2", idle=NO_RESTART, A2=UNSAID, A13=EARLY),
-    _run(TORCH, "2 2:2", "outage", idle=NO_RESTART, A2=REFUSED + UNSAID, A4=SURVIVED, A13=EARLY),
-    _run(TORCH, "2 2:2", "signal", idle=NO_RESTART, A2=UNSAID, A11=DEAF, A13=EARLY),
-    _run(TORCH, "2 2:2", "crash", "newcomer", A2=CLOSES, A12=TWICE, A13=EARLY),
-    _run(TORCH, "2 1:2", A2=CLOSES, A13=EARLY),
-    _run(TORCH, "2 1:2", "crash", A2=CLOSES, A12=BESIDE, A13=EARLY),
-    _run(TORCH, "2 1:2", "stall", A2=CLOSES, A13=EARLY, A15=BESIDE),
-    _run(TORCH, "2 1:2", "freeze", A2=CLOSES, A13=EARLY, R6=BESIDE),
-    _run(TORCH, "2 1:2", "crash", ends=0, idle=OPEN, A12=BESIDE, R14=UNNOTICED),
-    _run(TORCH, "2 2:2", "worker_failure", ends=0, idle=NO_END, A2=REFUSED + UNSAID, A14=LIMIT, R14=UNHEARD),
-    _run(TORCH, "3 2:2", idle=NO_RESTART + NOT_ALL, A2=CLOSES, A7=NOTHING, A13=EARLY),
-    _run(TORCH, "3 2:2", "worker_failure", idle=NOT_ALL, A2=CLOSES, A7=NOTHING, A13=EARLY + SPLIT, A14=LIMIT,
-         R8=ENDLESS),
-    _run(TORCH, "3 2:3", "worker_failure", A2=CLOSES, A13=EARLY + SPLIT, A14=LIMIT),
-    _run(TORCH, "3 2:3", "signal", A2=CLOSES, A11=DEAF, A13=EARLY),
-    _run(TORCH, "3 2:3", "crash", "newcomer", A2=CLOSES, A12=TWICE, A13=EARLY),
-    _run(TORCH, "3 2:3", "outage", A2=CLOSES, A4=SURVIVED, A13=EARLY),
-)
-_OUR_RUNS = (
-    _run(TRYSTATE, "2 2:2", idle=NO_RESTART),
-    _run(TRYSTATE, "2 2:2", *ALL),
-    _run(TRYSTATE, "2 1:2", *ALL),
-    _run(TRYSTATE, "2 1:2", *ALL, ends=0, idle=(*NO_END, "one_gets_a_signal_when_done")),
-    _run(TRYSTATE, "3 2:2", "worker_failure", "crash", "newcomer"),
-    _run(TRYSTATE, "3 2:2", "outage", "signal"),
-    _run(TRYSTATE, "3 2:3", "worker_failure", "crash", "newcomer"),
-    _run(TRYSTATE, "3 2:3", "worker_failure", "stall"),
-    _run(TRYSTATE, "3 2:3", "worker_failure", "signal"),
-    _run(TRYSTATE, "3 2:3", "crash", "stall"),
-    _run(TRYSTATE, "3 2:3", "stall", "freeze"),
-    _run(TRYSTATE, "3 2:3", "outage", "signal"),
-    _run(TRYSTATE, "3 1:3", "crash", "newcomer"),
-    _run(TRYSTATE, "3 2:3", "worker_failure", "crash", "newcomer", ends=0, idle=NO_END),
-    _run(TRYSTATE, "3 2:3", "stall", "outage", ends=0, idle=OPEN),
+PLAN: tuple[Run, ...] = (
+    run(TORCH, 2, 2, 2, ("worker_failure",),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict=("A2", "A13"), success_is_everybodys="A13",
+        restarts_are_limited="A14"),
+    run(TORCH, 2, 2, 2, (), idle=("a_round_is_replaced",), closing_says_why="A2", success_is_everybodys="A13"),
+    run(TORCH, 2, 2, 2, ("outage",),
+        idle=("a_round_is_replaced",), restarts_left_are_used="A2", closing_says_why="A2", outages_are_survived="A4",
+        success_is_everybodys="A13"),
+    run(TORCH, 2, 2, 2, ("signal",),
+        idle=("a_round_is_replaced",), closing_says_why="A2", signals_are_obeyed="A11", success_is_everybodys="A13"),
+    run(TORCH, 2, 2, 2, ("crash", "newcomer"),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", one_group_on_a_node="A12",
+        one_group_in_the_job="A12", success_is_everybodys="A13"),
+    run(TORCH, 2, 1, 2, (),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", success_is_everybodys="A13"),
+    run(TORCH, 2, 1, 2, ("crash",),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", one_group_in_the_job="A12",
+        success_is_everybodys="A13"),
+    run(TORCH, 2, 1, 2, ("stall",),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", success_is_everybodys="A13",
+        one_group_in_the_job="A15"),
+    run(TORCH, 2, 1, 2, ("freeze",),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", success_is_everybodys="A13",
+        one_group_in_the_job="R6"),
+    run(TORCH, 2, 1, 2, ("crash",),
+        ends=0, idle=("all_succeed", "one_waits_for_another", "it_is_closed"), one_group_in_the_job="A12",
+        departures_are_noticed="R14"),
+    run(TORCH, 2, 2, 2, ("worker_failure",),
+        ends=0, idle=("all_succeed", "one_waits_for_another"), restarts_left_are_used="A2", closing_says_why="A2",
+        restarts_are_limited="A14", the_verdict_reaches_everybody="R14"),
+    run(TORCH, 3, 2, 2, (),
+        idle=("a_round_is_replaced", "all_succeed"), restarts_left_are_used="A2", closing_says_why="A2",
+        one_verdict="A2", everybody_gets_an_answer="A7", success_is_everybodys="A13"),
+    run(TORCH, 3, 2, 2, ("worker_failure",),
+        idle=("all_succeed",), restarts_left_are_used="A2", closing_says_why="A2", one_verdict=("A2", "A13"),
+        everybody_gets_an_answer="A7", success_is_everybodys="A13", restarts_are_limited="A14", everybody_ends="R8",
+        joins_end="R8", the_waiting_are_answered="R8"),
+    run(TORCH, 3, 2, 3, ("worker_failure",),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict=("A2", "A13"), success_is_everybodys="A13",
+        restarts_are_limited="A14"),
+    run(TORCH, 3, 2, 3, ("signal",),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", signals_are_obeyed="A11",
+        success_is_everybodys="A13"),
+    run(TORCH, 3, 2, 3, ("crash", "newcomer"),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", one_group_on_a_node="A12",
+        one_group_in_the_job="A12", success_is_everybodys="A13"),
+    run(TORCH, 3, 2, 3, ("outage",),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", outages_are_survived="A4",
+        success_is_everybodys="A13"),
+    run(TRYSTATE, 2, 2, 2, (), idle=("a_round_is_replaced",)),
+    run(TRYSTATE, 2, 2, 2, EVERY_FAULT),
+    run(TRYSTATE, 2, 1, 2, EVERY_FAULT),
+    run(TRYSTATE, 2, 1, 2, EVERY_FAULT,
+        ends=0, idle=("all_succeed", "one_waits_for_another", "one_gets_a_signal_when_done")),
+    run(TRYSTATE, 3, 2, 2, ("worker_failure", "crash", "newcomer")),
+    run(TRYSTATE, 3, 2, 2, ("outage", "signal")),
+    run(TRYSTATE, 3, 2, 3, ("worker_failure", "crash", "newcomer")),
+    run(TRYSTATE, 3, 2, 3, ("worker_failure", "stall")),
+    run(TRYSTATE, 3, 2, 3, ("worker_failure", "signal")),
+    run(TRYSTATE, 3, 2, 3, ("crash", "stall")),
+    run(TRYSTATE, 3, 2, 3, ("stall", "freeze")),
+    run(TRYSTATE, 3, 2, 3, ("outage", "signal")),
+    run(TRYSTATE, 3, 1, 3, ("crash", "newcomer")),
+    run(TRYSTATE, 3, 2, 3, ("worker_failure", "crash", "newcomer"),
+        ends=0, idle=("all_succeed", "one_waits_for_another")),
+    run(TRYSTATE, 3, 2, 3, ("stall", "outage"), ends=0, idle=("all_succeed", "one_waits_for_another", "it_is_closed")),
 )
 # fmt: on
-PLAN: tuple[Run, ...] = _TORCH_RUNS + _OUR_RUNS

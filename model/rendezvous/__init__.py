@@ -1,10 +1,23 @@
 """The rendezvous of PyTorch: its machines, operators, systems, and what is known to be wrong with it."""
 
-from .claims import Rendezvous
 from .operators import OPERATORS
-from .vocabulary import Action, Deadline, Edition, Heartbeat, Holder, Membership, Operation, Patience, Place, Round
+from .ours import Ours
+from .properties import Rendezvous
+from .torch import Torch110, Torch213
+from .vocabulary import (
+    Action,
+    AgentPhase,
+    Deadline,
+    Edition,
+    Heartbeat,
+    Holder,
+    JoinDeadline,
+    Membership,
+    Operation,
+    Round,
+)
 
 __all__ = [
-    "OPERATORS", "Action", "Deadline", "Edition", "Heartbeat", "Holder", "Membership", "Operation", "Patience",
-    "Place", "Rendezvous", "Round",
+    "OPERATORS", "Action", "AgentPhase", "Deadline", "Edition", "Heartbeat", "Holder", "JoinDeadline", "Membership",
+    "Operation", "Ours", "Rendezvous", "Round", "Torch110", "Torch213",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from ..language import Expr, SymbolicState, count
 from ..language.quantifiers import IndexSet
 
 SCALARS = ("complete", "closed", "deadline", "round")
-PER_NODE = ("member", "rank", "hb")
+PER_NODE = ("member", "rank", "heartbeat_age")
 
 
 class Copy:

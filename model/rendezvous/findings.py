@@ -7,11 +7,10 @@ own classes (`trystate replay NAME`). Most are as old as torch 1.10, so that the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from ..checker.expectations import Finding, Run, explained
-from .claims import Rendezvous
+from ..checker.expectations import Finding, Run
 from .holder import Holders
+from .properties import Rendezvous
 from .vocabulary import Edition
 
 _FINDINGS = (
@@ -63,126 +62,198 @@ _FINDINGS = (
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
-WORLD = ("agree_on_world", "ranks_are_dense", "at_least_min")
-RANKS = ("agree_on_world", "ranks_are_dense")
-MASTER = ("agree_on_master",)
-LEARN = ("members_learn_the_master",)
-TOLD = ("the_removed_are_told",)
-WAIT = ("the_waiting_are_answered",)
-GROUPS = ("never_two_groups",)
-EXPELLED = ("live_nodes_stay",)
-GONE = ("departures_are_noticed",)
-CLOSING = ("closing_is_earned",)
-REST = ("full_rounds_come_to_rest",)
-NO_ROUND = ("enough_nodes_complete_a_round",)
-REST_FOR_EVER = ("deadlock_freedom",)
-DEADLINE = ("deadline_iff_last_call",)
-NO_WAITING = ("somebody_waits",)
+NUMBERED: Mapping[str, str] = {f.number: f.name for f in _FINDINGS}
 
 
-def _run(
-    edition: Edition, size: str, *faults: str, idle: Any = (), rounds: int = 1, together: int | None = None,
-    **found: tuple[str, ...],
-) -> Run:  # fmt: skip
-    """`size` is nodes and min:max, such as `3 2:3`; with `together`, at most so many faults in all."""
-    nodes, span = size.split()
-    low, high = span.split(":")
-    sizes = {"node": int(nodes), "min_nodes": int(low), "max_nodes": int(high), "rounds": rounds}
-    return Run(Rendezvous, sizes, edition, faults, explained(_FINDINGS, found), tuple(idle), together)
+def explained(found: Mapping[str, str | tuple[str, ...]], numbered: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Property -> the names of the findings that explain its violation; each may be given as one number or several."""
+    several = {name: (numbers,) if isinstance(numbers, str) else numbers for name, numbers in found.items()}
+    return {name: tuple(numbered[number] for number in numbers) for name, numbers in several.items()}
 
 
-def _holders(edition: Edition, size: str, *faults: str, **found: tuple[str, ...]) -> Run:
-    run = _run(edition, size, *faults, rounds=2, together=None, **found)
-    return Run(Holders, run.sizes, edition, faults, run.findings)
+def run(
+    edition: Edition,
+    nodes: int,
+    min_nodes: int,
+    max_nodes: int,
+    faults: tuple[str, ...],
+    *,
+    rounds: int = 1,
+    max_faults: int | None = None,
+    idle: tuple[str, ...] = (),
+    **found: str | tuple[str, ...],
+) -> Run:
+    """One search of `Rendezvous`: edition, size and faults, and property = the findings that explain its violation."""
+    sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes, "rounds": rounds}
+    return Run(Rendezvous, sizes, edition, faults, explained(found, NUMBERED), idle, max_faults)
 
 
-TORCH, SEED, OURS = Edition.TORCH, Edition.SEED, Edition.TRYSTATE
+def holders(edition: Edition, nodes: int, min_nodes: int, max_nodes: int, faults: tuple[str, ...], **found: str) -> Run:
+    """One search of `Holders`."""
+    sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes, "rounds": 2}
+    return Run(Holders, sizes, edition, faults, explained(found, NUMBERED))
 
-# fmt: off
-_TORCH_RUNS = (
-    _run(TORCH, "2 1:2", R1=LEARN, R2=MASTER, R15=EXPELLED),
-    _run(TORCH, "2 2:2", idle=NO_WAITING),
-    _run(TORCH, "2 2:2", "worker_failure", R3=WORLD, rounds=4),
-    _run(TORCH, "2 2:2", "crash", idle=NO_WAITING, R4=WORLD, R14=GONE + LEARN, R15=REST_FOR_EVER),
-    _run(TORCH, "2 2:2", "stall", R6=TOLD + LEARN, R4=WORLD, R15=EXPELLED + REST_FOR_EVER),
-    _run(TORCH, "2 2:2", "outage", R7=REST_FOR_EVER + TOLD + LEARN, R4=WORLD, R15=EXPELLED),
-    _run(TORCH, "2 2:2", "clock_skew", idle=NO_WAITING, R5=WORLD + EXPELLED + TOLD),
-    _run(TORCH, "2 2:2", "clock_step", R13=EXPELLED + WORLD + TOLD),
-    _run(TORCH, "2 2:2", "other_expiry", R12=EXPELLED + WORLD + TOLD + LEARN + WAIT),
-    _run(TORCH, "2 2:2", "join_timeout", idle=NO_WAITING, R10=CLOSING, R4=WORLD[2:], R14=LEARN,
-         R15=EXPELLED + REST_FOR_EVER),
-    _run(TORCH, "2 2:2", "job_end", idle=NO_WAITING, R4=WORLD[1:]),
-    _run(TORCH, "2 2:2", "partition", R6=TOLD + LEARN, R4=WORLD, R15=EXPELLED + REST_FOR_EVER),
-    _run(TORCH, "2 1:2", "outage", R7=GROUPS + TOLD + LEARN + REST_FOR_EVER, R2=MASTER, R4=RANKS, R15=EXPELLED),
-    _run(TORCH, "3 2:3", R1=LEARN, R2=MASTER, R3=WORLD, R15=EXPELLED),
-    _run(TORCH, "3 2:2"),
-    _run(TORCH, "3 2:2", "job_end", R4=WORLD[1:]),
-    _run(TORCH, "3 2:2", "worker_failure", R8=REST + WAIT, R3=WORLD, R2=MASTER, R15=EXPELLED),
-    _run(TORCH, "3 2:3", "worker_failure", R1=LEARN, R2=MASTER, R3=WORLD, R15=EXPELLED),
-    _run(TORCH, "3 2:3", "crash", R14=GONE + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD,
-         R15=EXPELLED + REST_FOR_EVER),
-    _run(TORCH, "3 2:3", "crash", "restart", R14=GONE + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD,
-         R15=EXPELLED + REST_FOR_EVER),
-    _run(TORCH, "3 2:3", "stall", R6=GROUPS + TOLD + LEARN, R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD,
-         R15=EXPELLED + REST_FOR_EVER),
-    _run(TORCH, "3 2:3", "outage", R7=GROUPS + TOLD + LEARN + REST_FOR_EVER, R1=LEARN, R2=MASTER,
-         R3=WORLD, R4=WORLD, R15=EXPELLED),
-    _run(TORCH, "3 2:3", "other_expiry", R12=GROUPS + EXPELLED + NO_ROUND + WAIT + LEARN + TOLD + WORLD, R2=MASTER,
-         R15=EXPELLED),
-    _run(TORCH, "3 2:3", "join_timeout", R10=CLOSING, R14=LEARN, R1=LEARN, R2=MASTER, R3=WORLD,
-         R15=EXPELLED + REST_FOR_EVER),
-    _run(TORCH, "3 2:3", "job_end", R1=LEARN, R2=MASTER, R3=WORLD, R4=WORLD, R15=EXPELLED + REST_FOR_EVER),
-    _run(TORCH, "3 2:4", "other_min", R9=NO_ROUND + DEADLINE, R1=LEARN, R2=MASTER, R3=WORLD, R15=EXPELLED),
-    _holders(TORCH, "2 2:2"),
-    _holders(TORCH, "2 2:2", "worker_failure"),
-    _holders(TORCH, "2 2:2", "join_timeout"),
-    _holders(TORCH, "2 2:2", "crash"),
-    _holders(TORCH, "2 1:2", "job_end", R11=("lost_writes_are_reported",)),
-    _holders(TORCH, "2 1:1", "worker_failure"),
-    _holders(TORCH, "2 1:2", "join_timeout"),
-    _holders(TORCH, "3 2:2"),
-)
-_SEED_RUNS = (
-    _run(SEED, "2 2:2", idle=NO_WAITING),
-    _run(SEED, "2 2:2", "worker_failure", R3=WORLD, rounds=4),
-    _run(SEED, "2 2:2", "crash", idle=NO_WAITING, R4=WORLD, R14=GONE + LEARN),
-    _run(SEED, "2 2:2", "stall", R6=TOLD + WAIT + LEARN, R4=WORLD),
-    _run(SEED, "2 2:2", "outage", R7=REST_FOR_EVER + TOLD + WAIT + LEARN, R4=WORLD),
-    _run(SEED, "2 2:2", "partition", R6=TOLD + WAIT + LEARN, R4=WORLD),
-    _run(SEED, "2 2:2", "clock_skew", idle=NO_WAITING, R5=WORLD + EXPELLED + TOLD),
-    _run(SEED, "2 2:2", "clock_step", R13=EXPELLED + WORLD + TOLD + LEARN),
-    _run(SEED, "2 2:2", "other_expiry", R12=EXPELLED + WORLD + TOLD + LEARN + WAIT),
-    _run(SEED, "2 1:2", "outage", R7=GROUPS + TOLD + WAIT + LEARN + REST_FOR_EVER, R4=RANKS),
-    _run(SEED, "3 2:2", "worker_failure", R8=REST + WAIT, R3=WORLD),
-    _run(SEED, "3 2:3", R3=WORLD),
-    _run(SEED, "3 2:3", "worker_failure", R3=WORLD),
-    _run(SEED, "3 2:3", "crash", "restart", R14=GONE + WAIT + LEARN, R3=WORLD, R4=WORLD),
-    _run(SEED, "3 2:3", "stall", R6=GROUPS + TOLD + WAIT + LEARN, R3=WORLD, R4=WORLD),
-    _run(SEED, "3 2:3", "outage", R7=GROUPS + TOLD + WAIT + LEARN + REST_FOR_EVER, R3=WORLD, R4=WORLD),
-    _run(SEED, "3 2:3", "join_timeout", R10=CLOSING, R14=LEARN, R3=WORLD),
-    _run(SEED, "3 2:3", "job_end", R3=WORLD, R4=WORLD),
-    _run(SEED, "3 2:4", "other_min", R9=DEADLINE, R3=WORLD),
-    _holders(SEED, "2 2:2", "worker_failure"),
-    _holders(SEED, "2 1:2", "job_end", "join_timeout", R11=("lost_writes_are_reported",)),
-)
+
+TORCH, SEED, TRYSTATE = Edition.TORCH, Edition.SEED, Edition.TRYSTATE
 # Every fault but the clocks: in ours no step reads one, so that they only multiply the states.
-_FAULTS = ("worker_failure", "crash", "restart", "stall", "outage", "partition", "join_timeout", "job_end", "other_min",
-           "other_expiry")
+EVERY_FAULT = (
+    "worker_failure",
+    "crash",
+    "restart",
+    "stall",
+    "outage",
+    "partition",
+    "join_timeout",
+    "job_end",
+    "other_min",
+    "other_expiry",
+)
 # Where min = max, no node can start with a larger min.
-_BEARABLE = tuple(fault for fault in _FAULTS if fault != "other_min")
-_OUR_RUNS = (
-    _run(OURS, "2 2:2", *_BEARABLE, idle=NO_WAITING),
-    _run(OURS, "2 1:2", "worker_failure", "crash", "restart", "stall", "join_timeout", "job_end"),
-    _run(OURS, "2 1:1", "worker_failure", "crash", "restart", "stall", idle=("two_return", "somebody_is_expected")),
-    _run(OURS, "3 2:3"),
-    _run(OURS, "3 2:3", *_FAULTS, together=2),
-    _run(OURS, "3 2:3", "clock_skew", "clock_step"),
-    _run(OURS, "3 2:3", "worker_failure", "crash", "restart", "stall"),
-    _run(OURS, "3 2:2", *_BEARABLE, together=2),
-    _run(OURS, "3 1:2", "worker_failure"),
-    _run(OURS, "3 1:2", "crash", "restart", "join_timeout"),
-    _run(OURS, "3 2:4", "other_min", "other_expiry", "join_timeout"),
-    _run(OURS, "4 2:3", "crash", "stall"),
+EVERY_FAULT_BUT_OTHER_MIN = tuple(fault for fault in EVERY_FAULT if fault != "other_min")
+
+# Edition, nodes, min, max, faults; then property = finding. `idle`: what such a run cannot reach.
+# fmt: off
+PLAN: tuple[Run, ...] = (
+    run(TORCH, 2, 1, 2, (), members_learn_the_master="R1", agree_on_master="R2", live_nodes_stay="R15"),
+    run(TORCH, 2, 2, 2, (), idle=("somebody_waits",)),
+    run(TORCH, 2, 2, 2, ("worker_failure",), rounds=4, agree_on_world="R3", ranks_are_dense="R3", at_least_min="R3"),
+    run(TORCH, 2, 2, 2, ("crash",),
+        idle=("somebody_waits",), agree_on_world="R4", ranks_are_dense="R4", at_least_min="R4",
+        departures_are_noticed="R14", members_learn_the_master="R14", deadlock_freedom="R15"),
+    run(TORCH, 2, 2, 2, ("stall",),
+        the_removed_are_told="R6", members_learn_the_master="R6", agree_on_world="R4", ranks_are_dense="R4",
+        at_least_min="R4", live_nodes_stay="R15", deadlock_freedom="R15"),
+    run(TORCH, 2, 2, 2, ("outage",),
+        deadlock_freedom="R7", the_removed_are_told="R7", members_learn_the_master="R7", agree_on_world="R4",
+        ranks_are_dense="R4", at_least_min="R4", live_nodes_stay="R15"),
+    run(TORCH, 2, 2, 2, ("clock_skew",),
+        idle=("somebody_waits",), agree_on_world="R5", ranks_are_dense="R5", at_least_min="R5", live_nodes_stay="R5",
+        the_removed_are_told="R5"),
+    run(TORCH, 2, 2, 2, ("clock_step",),
+        live_nodes_stay="R13", agree_on_world="R13", ranks_are_dense="R13", at_least_min="R13",
+        the_removed_are_told="R13"),
+    run(TORCH, 2, 2, 2, ("other_expiry",),
+        live_nodes_stay="R12", agree_on_world="R12", ranks_are_dense="R12", at_least_min="R12",
+        the_removed_are_told="R12", members_learn_the_master="R12", the_waiting_are_answered="R12"),
+    run(TORCH, 2, 2, 2, ("join_timeout",),
+        idle=("somebody_waits",), closing_is_earned="R10", at_least_min="R4", members_learn_the_master="R14",
+        live_nodes_stay="R15", deadlock_freedom="R15"),
+    run(TORCH, 2, 2, 2, ("job_end",), idle=("somebody_waits",), ranks_are_dense="R4", at_least_min="R4"),
+    run(TORCH, 2, 2, 2, ("partition",),
+        the_removed_are_told="R6", members_learn_the_master="R6", agree_on_world="R4", ranks_are_dense="R4",
+        at_least_min="R4", live_nodes_stay="R15", deadlock_freedom="R15"),
+    run(TORCH, 2, 1, 2, ("outage",),
+        never_two_groups="R7", the_removed_are_told="R7", members_learn_the_master="R7", deadlock_freedom="R7",
+        agree_on_master="R2", agree_on_world="R4", ranks_are_dense="R4", live_nodes_stay="R15"),
+    run(TORCH, 3, 2, 3, (),
+        members_learn_the_master="R1", agree_on_master="R2", agree_on_world="R3", ranks_are_dense="R3",
+        at_least_min="R3", live_nodes_stay="R15"),
+    run(TORCH, 3, 2, 2, ()),
+    run(TORCH, 3, 2, 2, ("job_end",), ranks_are_dense="R4", at_least_min="R4"),
+    run(TORCH, 3, 2, 2, ("worker_failure",),
+        full_rounds_come_to_rest="R8", the_waiting_are_answered="R8", agree_on_world="R3", ranks_are_dense="R3",
+        at_least_min="R3", agree_on_master="R2", live_nodes_stay="R15"),
+    run(TORCH, 3, 2, 3, ("worker_failure",),
+        members_learn_the_master="R1", agree_on_master="R2", agree_on_world="R3", ranks_are_dense="R3",
+        at_least_min="R3", live_nodes_stay="R15"),
+    run(TORCH, 3, 2, 3, ("crash",),
+        departures_are_noticed="R14", members_learn_the_master=("R14", "R1"), agree_on_master="R2",
+        agree_on_world=("R3", "R4"), ranks_are_dense=("R3", "R4"), at_least_min=("R3", "R4"), live_nodes_stay="R15",
+        deadlock_freedom="R15"),
+    run(TORCH, 3, 2, 3, ("crash", "restart"),
+        departures_are_noticed="R14", members_learn_the_master=("R14", "R1"), agree_on_master="R2",
+        agree_on_world=("R3", "R4"), ranks_are_dense=("R3", "R4"), at_least_min=("R3", "R4"), live_nodes_stay="R15",
+        deadlock_freedom="R15"),
+    run(TORCH, 3, 2, 3, ("stall",),
+        never_two_groups="R6", the_removed_are_told="R6", members_learn_the_master=("R6", "R1"), agree_on_master="R2",
+        agree_on_world=("R3", "R4"), ranks_are_dense=("R3", "R4"), at_least_min=("R3", "R4"), live_nodes_stay="R15",
+        deadlock_freedom="R15"),
+    run(TORCH, 3, 2, 3, ("outage",),
+        never_two_groups="R7", the_removed_are_told="R7", members_learn_the_master=("R7", "R1"), deadlock_freedom="R7",
+        agree_on_master="R2", agree_on_world=("R3", "R4"), ranks_are_dense=("R3", "R4"), at_least_min=("R3", "R4"),
+        live_nodes_stay="R15"),
+    run(TORCH, 3, 2, 3, ("other_expiry",),
+        never_two_groups="R12", live_nodes_stay=("R12", "R15"), enough_nodes_complete_a_round="R12",
+        the_waiting_are_answered="R12", members_learn_the_master="R12", the_removed_are_told="R12",
+        agree_on_world="R12", ranks_are_dense="R12", at_least_min="R12", agree_on_master="R2"),
+    run(TORCH, 3, 2, 3, ("join_timeout",),
+        closing_is_earned="R10", members_learn_the_master=("R14", "R1"), agree_on_master="R2", agree_on_world="R3",
+        ranks_are_dense="R3", at_least_min="R3", live_nodes_stay="R15", deadlock_freedom="R15"),
+    run(TORCH, 3, 2, 3, ("job_end",),
+        members_learn_the_master="R1", agree_on_master="R2", agree_on_world=("R3", "R4"), ranks_are_dense=("R3", "R4"),
+        at_least_min=("R3", "R4"), live_nodes_stay="R15", deadlock_freedom="R15"),
+    run(TORCH, 3, 2, 4, ("other_min",),
+        enough_nodes_complete_a_round="R9", deadline_iff_last_call="R9", members_learn_the_master="R1",
+        agree_on_master="R2", agree_on_world="R3", ranks_are_dense="R3", at_least_min="R3", live_nodes_stay="R15"),
+    holders(TORCH, 2, 2, 2, ()),
+    holders(TORCH, 2, 2, 2, ("worker_failure",)),
+    holders(TORCH, 2, 2, 2, ("join_timeout",)),
+    holders(TORCH, 2, 2, 2, ("crash",)),
+    holders(TORCH, 2, 1, 2, ("job_end",), lost_writes_are_reported="R11"),
+    holders(TORCH, 2, 1, 1, ("worker_failure",)),
+    holders(TORCH, 2, 1, 2, ("join_timeout",)),
+    holders(TORCH, 3, 2, 2, ()),
+    run(SEED, 2, 2, 2, (), idle=("somebody_waits",)),
+    run(SEED, 2, 2, 2, ("worker_failure",), rounds=4, agree_on_world="R3", ranks_are_dense="R3", at_least_min="R3"),
+    run(SEED, 2, 2, 2, ("crash",),
+        idle=("somebody_waits",), agree_on_world="R4", ranks_are_dense="R4", at_least_min="R4",
+        departures_are_noticed="R14", members_learn_the_master="R14"),
+    run(SEED, 2, 2, 2, ("stall",),
+        the_removed_are_told="R6", the_waiting_are_answered="R6", members_learn_the_master="R6", agree_on_world="R4",
+        ranks_are_dense="R4", at_least_min="R4"),
+    run(SEED, 2, 2, 2, ("outage",),
+        deadlock_freedom="R7", the_removed_are_told="R7", the_waiting_are_answered="R7", members_learn_the_master="R7",
+        agree_on_world="R4", ranks_are_dense="R4", at_least_min="R4"),
+    run(SEED, 2, 2, 2, ("partition",),
+        the_removed_are_told="R6", the_waiting_are_answered="R6", members_learn_the_master="R6", agree_on_world="R4",
+        ranks_are_dense="R4", at_least_min="R4"),
+    run(SEED, 2, 2, 2, ("clock_skew",),
+        idle=("somebody_waits",), agree_on_world="R5", ranks_are_dense="R5", at_least_min="R5", live_nodes_stay="R5",
+        the_removed_are_told="R5"),
+    run(SEED, 2, 2, 2, ("clock_step",),
+        live_nodes_stay="R13", agree_on_world="R13", ranks_are_dense="R13", at_least_min="R13",
+        the_removed_are_told="R13", members_learn_the_master="R13"),
+    run(SEED, 2, 2, 2, ("other_expiry",),
+        live_nodes_stay="R12", agree_on_world="R12", ranks_are_dense="R12", at_least_min="R12",
+        the_removed_are_told="R12", members_learn_the_master="R12", the_waiting_are_answered="R12"),
+    run(SEED, 2, 1, 2, ("outage",),
+        never_two_groups="R7", the_removed_are_told="R7", the_waiting_are_answered="R7", members_learn_the_master="R7",
+        deadlock_freedom="R7", agree_on_world="R4", ranks_are_dense="R4"),
+    run(SEED, 3, 2, 2, ("worker_failure",),
+        full_rounds_come_to_rest="R8", the_waiting_are_answered="R8", agree_on_world="R3", ranks_are_dense="R3",
+        at_least_min="R3"),
+    run(SEED, 3, 2, 3, (), agree_on_world="R3", ranks_are_dense="R3", at_least_min="R3"),
+    run(SEED, 3, 2, 3, ("worker_failure",), agree_on_world="R3", ranks_are_dense="R3", at_least_min="R3"),
+    run(SEED, 3, 2, 3, ("crash", "restart"),
+        departures_are_noticed="R14", the_waiting_are_answered="R14", members_learn_the_master="R14",
+        agree_on_world=("R3", "R4"), ranks_are_dense=("R3", "R4"), at_least_min=("R3", "R4")),
+    run(SEED, 3, 2, 3, ("stall",),
+        never_two_groups="R6", the_removed_are_told="R6", the_waiting_are_answered="R6", members_learn_the_master="R6",
+        agree_on_world=("R3", "R4"), ranks_are_dense=("R3", "R4"), at_least_min=("R3", "R4")),
+    run(SEED, 3, 2, 3, ("outage",),
+        never_two_groups="R7", the_removed_are_told="R7", the_waiting_are_answered="R7", members_learn_the_master="R7",
+        deadlock_freedom="R7", agree_on_world=("R3", "R4"), ranks_are_dense=("R3", "R4"), at_least_min=("R3", "R4")),
+    run(SEED, 3, 2, 3, ("join_timeout",),
+        closing_is_earned="R10", members_learn_the_master="R14", agree_on_world="R3", ranks_are_dense="R3",
+        at_least_min="R3"),
+    run(SEED, 3, 2, 3, ("job_end",),
+        agree_on_world=("R3", "R4"), ranks_are_dense=("R3", "R4"), at_least_min=("R3", "R4")),
+    run(SEED, 3, 2, 4, ("other_min",),
+        deadline_iff_last_call="R9", agree_on_world="R3", ranks_are_dense="R3", at_least_min="R3"),
+    holders(SEED, 2, 2, 2, ("worker_failure",)),
+    holders(SEED, 2, 1, 2, ("job_end", "join_timeout"), lost_writes_are_reported="R11"),
+    run(TRYSTATE, 2, 2, 2, EVERY_FAULT_BUT_OTHER_MIN, idle=("somebody_waits",)),
+    run(TRYSTATE, 2, 1, 2, ("worker_failure", "crash", "restart", "stall", "join_timeout", "job_end")),
+    run(TRYSTATE, 2, 1, 1, ("worker_failure", "crash", "restart", "stall"),
+        idle=("two_return", "somebody_is_expected")),
+    run(TRYSTATE, 3, 2, 3, ()),
+    run(TRYSTATE, 3, 2, 3, EVERY_FAULT, max_faults=2),
+    run(TRYSTATE, 3, 2, 3, ("clock_skew", "clock_step")),
+    run(TRYSTATE, 3, 2, 3, ("worker_failure", "crash", "restart", "stall")),
+    run(TRYSTATE, 3, 2, 2, EVERY_FAULT_BUT_OTHER_MIN, max_faults=2),
+    run(TRYSTATE, 3, 1, 2, ("worker_failure",)),
+    run(TRYSTATE, 3, 1, 2, ("crash", "restart", "join_timeout")),
+    run(TRYSTATE, 3, 2, 4, ("other_min", "other_expiry", "join_timeout")),
+    run(TRYSTATE, 4, 2, 3, ("crash", "stall")),
 )
 # fmt: on
-PLAN: tuple[Run, ...] = _TORCH_RUNS + _SEED_RUNS + _OUR_RUNS

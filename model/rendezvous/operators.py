@@ -38,8 +38,6 @@ _LISTS_DISJOINT = (
 )
 _TIME = {"late": False, "rollback": False}  # before the deadline is before the end of the rollback window
 
-A = Action
-
 # fmt: off
 JOIN_TORCH = DecisionTable(
     "join",
@@ -49,22 +47,22 @@ JOIN_TORCH = DecisionTable(
            BEAT_DUE),
     impossible=(*_LISTS_DISJOINT, _TIME, {"room": True, "fits": False}),
     rows=(
-        row(Raised.GRACEFUL_EXIT,           closed=True, redundant=True),
-        row(A.ERROR_CLOSED,                 closed=True),
-        row(A.KEEP_ALIVE,                   redundant=True, room=False, fits=True, beat_due=True),
-        row(A.SYNC,                         redundant=True, room=False, fits=True),
-        row(A.REMOVE_FROM_REDUNDANCY_LIST,  redundant=True),
-        row(A.FINISH,                       complete=True, participant=True),
-        row(A.REMOVE_FROM_PARTICIPANTS,     late=True, rollback=True, participant=True),
-        row(A.REMOVE_FROM_WAIT_LIST,        late=True, rollback=True, waiting=True),
-        row(A.ERROR_TIMEOUT,                late=True),
-        row(A.ADD_TO_WAIT_LIST,             complete=True, room=True, waiting=False),
-        row(A.ADD_TO_REDUNDANCY_LIST,       complete=True, room=False, waiting=False),
-        row(A.MARK_RENDEZVOUS_COMPLETE,     complete=False, participant=True, quorum=True, fits=True,
-                                            last_call_over=True),
-        row(A.ADD_TO_PARTICIPANTS,          complete=False, participant=False),
-        row(A.KEEP_ALIVE,                   beat_due=True),
-        row(A.SYNC),
+        row(Raised.GRACEFUL_EXIT,                closed=True, redundant=True),
+        row(Action.ERROR_CLOSED,                 closed=True),
+        row(Action.KEEP_ALIVE,                   redundant=True, room=False, fits=True, beat_due=True),
+        row(Action.SYNC,                         redundant=True, room=False, fits=True),
+        row(Action.REMOVE_FROM_REDUNDANCY_LIST,  redundant=True),
+        row(Action.FINISH,                       complete=True, participant=True),
+        row(Action.REMOVE_FROM_PARTICIPANTS,     late=True, rollback=True, participant=True),
+        row(Action.REMOVE_FROM_WAIT_LIST,        late=True, rollback=True, waiting=True),
+        row(Action.ERROR_TIMEOUT,                late=True),
+        row(Action.ADD_TO_WAIT_LIST,             complete=True, room=True, waiting=False),
+        row(Action.ADD_TO_REDUNDANCY_LIST,       complete=True, room=False, waiting=False),
+        row(Action.MARK_RENDEZVOUS_COMPLETE,     complete=False, participant=True, quorum=True, fits=True,
+                                                 last_call_over=True),
+        row(Action.ADD_TO_PARTICIPANTS,          complete=False, participant=False),
+        row(Action.KEEP_ALIVE,                   beat_due=True),
+        row(Action.SYNC),
     ),
 )
 
@@ -75,18 +73,18 @@ JOIN_SEED = DecisionTable(
     atoms=(CLOSED, COMPLETE, PARTICIPANT, LATE, ROLLBACK, WAITING, ROOM, QUORUM, LAST_CALL, LAST_CALL_OVER, BEAT_DUE),
     impossible=({"participant": True, "waiting": True}, _TIME, {"last_call": False, "last_call_over": True}),
     rows=(
-        row(A.ERROR_CLOSED,                 closed=True),
-        row(A.FINISH,                       complete=True, participant=True),
-        row(A.REMOVE_FROM_PARTICIPANTS,     late=True, rollback=True, participant=True),
-        row(A.REMOVE_FROM_WAIT_LIST,        late=True, rollback=True, waiting=True),
-        row(A.ERROR_TIMEOUT,                late=True),
-        row(A.ADD_TO_WAIT_LIST,             complete=True, room=True, waiting=False),
+        row(Action.ERROR_CLOSED,                 closed=True),
+        row(Action.FINISH,                       complete=True, participant=True),
+        row(Action.REMOVE_FROM_PARTICIPANTS,     late=True, rollback=True, participant=True),
+        row(Action.REMOVE_FROM_WAIT_LIST,        late=True, rollback=True, waiting=True),
+        row(Action.ERROR_TIMEOUT,                late=True),
+        row(Action.ADD_TO_WAIT_LIST,             complete=True, room=True, waiting=False),
         # The article's code compares the deadline without looking whether there is one.
-        row(Raised.TYPE_ERROR,              complete=False, participant=True, quorum=True, last_call=False),
-        row(A.MARK_RENDEZVOUS_COMPLETE,     complete=False, participant=True, quorum=True, last_call_over=True),
-        row(A.ADD_TO_PARTICIPANTS,          complete=False, participant=False),
-        row(A.KEEP_ALIVE,                   beat_due=True),
-        row(A.SYNC),
+        row(Raised.TYPE_ERROR,                   complete=False, participant=True, quorum=True, last_call=False),
+        row(Action.MARK_RENDEZVOUS_COMPLETE,     complete=False, participant=True, quorum=True, last_call_over=True),
+        row(Action.ADD_TO_PARTICIPANTS,          complete=False, participant=False),
+        row(Action.KEEP_ALIVE,                   beat_due=True),
+        row(Action.SYNC),
     ),
 )
 
@@ -96,9 +94,9 @@ EXIT = DecisionTable(
     cite="rendezvous-engine 3.2.3; dynamic_rendezvous.py:_RendezvousExitOp",
     atoms=(PARTICIPANT, LATE),
     rows=(
-        row(A.ERROR_TIMEOUT,                participant=True, late=True),
-        row(A.REMOVE_FROM_PARTICIPANTS,     participant=True),
-        row(A.FINISH),
+        row(Action.ERROR_TIMEOUT,                participant=True, late=True),
+        row(Action.REMOVE_FROM_PARTICIPANTS,     participant=True),
+        row(Action.FINISH),
     ),
 )
 
@@ -108,9 +106,9 @@ CLOSE = DecisionTable(
     cite="rendezvous-engine 3.2.2; dynamic_rendezvous.py:_RendezvousCloseOp",
     atoms=(CLOSED, LATE),
     rows=(
-        row(A.FINISH,                       closed=True),
-        row(A.ERROR_TIMEOUT,                late=True),
-        row(A.MARK_RENDEZVOUS_CLOSED),
+        row(Action.FINISH,                       closed=True),
+        row(Action.ERROR_TIMEOUT,                late=True),
+        row(Action.MARK_RENDEZVOUS_CLOSED),
     ),
 )
 
@@ -120,9 +118,9 @@ KEEP_ALIVE = DecisionTable(
     cite="rendezvous-engine 3.2.1; dynamic_rendezvous.py:_RendezvousKeepAliveOp",
     atoms=(BEAT_DUE, LATE),
     rows=(
-        row(A.ERROR_TIMEOUT,                beat_due=True, late=True),
-        row(A.KEEP_ALIVE,                   beat_due=True),
-        row(A.FINISH),
+        row(Action.ERROR_TIMEOUT,                beat_due=True, late=True),
+        row(Action.KEEP_ALIVE,                   beat_due=True),
+        row(Action.FINISH),
     ),
 )
 
@@ -143,21 +141,21 @@ JOIN_TRYSTATE = DecisionTable(
     atoms=_OURS,
     impossible=_OURS_IMPOSSIBLE,
     rows=(
-        row(A.ERROR_CLOSED,                 closed=True),
-        row(A.ERROR_SETTINGS,               agrees=False),
-        row(A.KEEP_ALIVE,                   lease=False),
-        row(A.FINISH,                       complete=True, participant=True),
-        row(A.WITHDRAW,                     late=True, participant=True),
-        row(A.WITHDRAW,                     late=True, expected=True),
-        row(A.WITHDRAW,                     late=True, waiting=True),
-        row(A.ERROR_TIMEOUT,                late=True),
-        row(A.ADD_TO_WAIT_LIST,             complete=True, seat=True, waiting=False),
-        row(A.MARK_RENDEZVOUS_COMPLETE,     participant=True, ready=True),
-        row(A.ADD_TO_PARTICIPANTS,          expected=True),
-        row(A.ADD_TO_PARTICIPANTS,          complete=False, participant=False, seat=True),
-        row(A.ADD_TO_REDUNDANCY_LIST,       participant=False, seat=False, redundant=False),
-        row(A.KEEP_ALIVE,                   beat_due=True),
-        row(A.SYNC),
+        row(Action.ERROR_CLOSED,                 closed=True),
+        row(Action.ERROR_SETTINGS,               agrees=False),
+        row(Action.KEEP_ALIVE,                   lease=False),
+        row(Action.FINISH,                       complete=True, participant=True),
+        row(Action.WITHDRAW,                     late=True, participant=True),
+        row(Action.WITHDRAW,                     late=True, expected=True),
+        row(Action.WITHDRAW,                     late=True, waiting=True),
+        row(Action.ERROR_TIMEOUT,                late=True),
+        row(Action.ADD_TO_WAIT_LIST,             complete=True, seat=True, waiting=False),
+        row(Action.MARK_RENDEZVOUS_COMPLETE,     participant=True, ready=True),
+        row(Action.ADD_TO_PARTICIPANTS,          expected=True),
+        row(Action.ADD_TO_PARTICIPANTS,          complete=False, participant=False, seat=True),
+        row(Action.ADD_TO_REDUNDANCY_LIST,       participant=False, seat=False, redundant=False),
+        row(Action.KEEP_ALIVE,                   beat_due=True),
+        row(Action.SYNC),
     ),
 )
 
@@ -167,8 +165,8 @@ EXIT_TRYSTATE = DecisionTable(
     cite="docs/rendezvous.md",
     atoms=(CLOSED, COMPLETE, PARTICIPANT),
     rows=(
-        row(A.REPLACE_ROUND,                closed=False, complete=True, participant=True),
-        row(A.FINISH),
+        row(Action.REPLACE_ROUND,                closed=False, complete=True, participant=True),
+        row(Action.FINISH),
     ),
 )
 
@@ -178,8 +176,8 @@ EXPEL_TRYSTATE = DecisionTable(
     cite="docs/rendezvous.md",
     atoms=(CLOSED, SILENT),
     rows=(
-        row(A.EXPEL,                        closed=False, silent=True),
-        row(A.FINISH),
+        row(Action.EXPEL,                        closed=False, silent=True),
+        row(Action.FINISH),
     ),
 )
 
@@ -190,10 +188,10 @@ CLOSE_TRYSTATE = DecisionTable(
     atoms=(CLOSED, PARTICIPANT, EXPECTED),
     impossible=({"participant": True, "expected": True},),
     rows=(
-        row(A.FINISH,                       closed=True),
-        row(A.MARK_RENDEZVOUS_CLOSED,       participant=True),
-        row(A.MARK_RENDEZVOUS_CLOSED,       expected=True),
-        row(A.FINISH),
+        row(Action.FINISH,                       closed=True),
+        row(Action.MARK_RENDEZVOUS_CLOSED,       participant=True),
+        row(Action.MARK_RENDEZVOUS_CLOSED,       expected=True),
+        row(Action.FINISH),
     ),
 )
 
@@ -203,8 +201,8 @@ KEEP_ALIVE_TRYSTATE = DecisionTable(
     cite="docs/rendezvous.md",
     atoms=(LISTED, BEAT_DUE),
     rows=(
-        row(A.KEEP_ALIVE,                   listed=True, beat_due=True),
-        row(A.FINISH),
+        row(Action.KEEP_ALIVE,                   listed=True, beat_due=True),
+        row(Action.FINISH),
     ),
 )
 # fmt: on

@@ -1,23 +1,34 @@
 """The finer system seen as the coarser one: every step of `Holders` is a step of `Core`, or none.
 
 The map forgets copies, tokens and operations. An operation counts as over as soon as its node has a copy on
-which the operator says FINISH: from the read or write that loaded it nothing can change that any more.
+which the operator says FINISH: the decision is fixed by the read or write that loaded that copy.
 """
 
 from __future__ import annotations
 
-from ..language import Expr, State, SymbolicState, System, named
+from ..language import Expr, SymbolicState, named, transition
 from .holder import Holders
-from .surroundings import Surroundings
+from .torch import RUNS, Torch
+from .vocabulary import AgentPhase
 
 SAME = ("complete", "closed", "deadline", "round")
-SAME_PER_NODE = ("member", "rank", "hb", "patience", "returned", "saw_rank", "crashed", "stalled", "lapsed")
+SAME_PER_NODE = (
+    "member", "rank", "heartbeat_age", "join_deadline", "returned", "saw_rank", "crashed", "stalled", "interrupted",
+)  # fmt: skip
 
 
-class Core(Surroundings):
+class Core(Torch):
     """The coarser system without masters: what state holders and executors implement."""
 
     title = "Rendezvous without masters"
+
+    return_as_master = return_with_cached_master = return_to_connect = connect = None  # type: ignore[assignment]
+
+    @transition(each="node", moves=[RUNS])
+    def start_workers(self, s: SymbolicState, node: Expr) -> None:
+        """next_rendezvous returns, and the agent starts its workers."""
+        self.enters(s, node, AgentPhase.RETURNING)
+        self.goes_on(s, node, AgentPhase.RUNNING)
 
 
 def coarse(fine: Holders) -> Core:
@@ -35,11 +46,8 @@ def mapping(fine: Holders, target: Core) -> dict[str, Expr]:
         for j in s.node:
             getattr(t, name)[j] = named(name, getattr(s, name)[j])
     for j in s.node:
-        t.place[j] = fine.abstract_place(s, j)
+        t.phase[j] = fine.abstract_phase(s, j)
     for j in s.node:
         for k in s.node:
             t.saw[j, k] = named("saw", s.saw[j, k])
     return dict(t._bodies)
-
-
-__all__ = ["Core", "State", "System", "coarse", "mapping"]

@@ -50,7 +50,7 @@ class Deadline(enum.Enum):
     PASSED = "last call is over"
 
 
-class Place(enum.Enum):
+class AgentPhase(enum.Enum):
     """What a node's agent is doing."""
 
     EXITING = "next_rendezvous: the exit operation; a new process begins here"
@@ -63,7 +63,7 @@ class Place(enum.Enum):
     LEFT = "gone for good"
 
 
-class Patience(enum.Enum):
+class JoinDeadline(enum.Enum):
     """A node's join deadline."""
 
     IN_TIME = "before the deadline"

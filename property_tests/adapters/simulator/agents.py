@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from torch.distributed.elastic.rendezvous import RendezvousHandler
 from trystate.impl.rendezvous.state import Settings
-from trystate.model.rendezvous.vocabulary import Place
+from trystate.model.rendezvous.vocabulary import AgentPhase
 
 from .moments import Signal, Time
 from .nodes import KILL_SECONDS, LEAVE_SECONDS, START_SECONDS
@@ -120,7 +120,7 @@ class Node:
                 self.time.after(fault.seconds, self.boot)
         elif fault.kind == "leave":
             self.time.at(self.frozen_until, agent.leave)
-        elif agent.place is Place.RUNNING and not self.frozen:
+        elif agent.phase is AgentPhase.RUNNING and not self.frozen:
             agent.signal.set(fault.kind)
 
 
@@ -131,7 +131,7 @@ class Agent(Process):
         name = f"{node.host.number}{f'.{number}' if number else ''}"
         super().__init__(node, name, 100 * node.host.number + number)
         self.node, self.seen = node, node.seen
-        self.place, self.workers = Place.JOINING, False
+        self.phase, self.workers = AgentPhase.JOINING, False
         self.told: Returned | None = None
         self.signal = Signal(self.time)
         self._handler: RendezvousHandler | None = None
@@ -181,7 +181,7 @@ class Agent(Process):
         """Until the workers have succeeded."""
         side = self.node.side
         while True:
-            self.place = Place.JOINING
+            self.phase = AgentPhase.JOINING
             info = handler.next_rendezvous()
             store = info.bootstrap_store_info
             assert store is not None  # handlers that share their agents' stores say where these are
@@ -190,16 +190,16 @@ class Agent(Process):
             )
             self.seen.returned(self, self.told)
             self.signal = Signal(self.time)
-            self.place = Place.RETURNING
+            self.phase = AgentPhase.RETURNING
             self._pass(START_SECONDS)
-            self.place, self.workers = Place.RUNNING, True
+            self.phase, self.workers = AgentPhase.RUNNING, True
             self.seen.runs(self)
             why = self._watch(handler)
             if why in DONE:
-                self.place = Place.DONE
+                self.phase = AgentPhase.DONE
                 self.seen.succeeds(self)
                 return
-            self.place = Place.EXITING
+            self.phase = AgentPhase.EXITING
             self.seen.restarts(self, why)
             self._pass(KILL_SECONDS)
             self.workers = False
@@ -221,7 +221,7 @@ class Agent(Process):
         """Somebody ends the process by a signal: its interpreter shuts down, if that takes not too long."""
         if not self.up:
             return
-        self.workers, self.place = False, Place.FAILED
+        self.workers, self.phase = False, AgentPhase.FAILED
         self._main.end()
         self.start(self._depart)
         self.time.after(LEAVE_SECONDS, self.die)
@@ -232,7 +232,7 @@ class Agent(Process):
         self._end(None)
 
     def _end(self, error: Exception | None) -> None:
-        self.workers, self.place = False, Place.LEFT
+        self.workers, self.phase = False, AgentPhase.LEFT
         self.seen.ends(self, error)
         super().die()
 

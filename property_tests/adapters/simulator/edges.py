@@ -15,25 +15,36 @@ from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous import Rendezvous
-from trystate.model.rendezvous.vocabulary import Action, Deadline, Heartbeat, Membership, Patience, Place
+from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Deadline, Heartbeat, JoinDeadline, Membership
 
 from ...harness.subjects import Refused
 
-A, H, P = Action, Heartbeat, Place
 JOINS = {
-    "take_seat": A.ADD_TO_PARTICIPANTS, "wait_for_the_next": A.ADD_TO_WAIT_LIST,
-    "become_spare": A.ADD_TO_REDUNDANCY_LIST, "complete_round": A.MARK_RENDEZVOUS_COMPLETE, "find_complete": A.FINISH,
-    "withdraw": A.WITHDRAW, "be_late": A.ERROR_TIMEOUT, "be_told_of_the_end": A.ERROR_CLOSED,
-    "be_refused": A.ERROR_SETTINGS,
-}  # fmt: skip
+    "add_to_participants": Action.ADD_TO_PARTICIPANTS,
+    "add_to_wait_list": Action.ADD_TO_WAIT_LIST,
+    "add_to_redundancy_list": Action.ADD_TO_REDUNDANCY_LIST,
+    "mark_complete": Action.MARK_RENDEZVOUS_COMPLETE,
+    "finish": Action.FINISH,
+    "withdraw": Action.WITHDRAW,
+    "error_timeout": Action.ERROR_TIMEOUT,
+    "error_closed": Action.ERROR_CLOSED,
+    "error_settings": Action.ERROR_SETTINGS,
+}
 STEPS = (
-    *JOINS, "replace", "go_on_to_join", "beat", "expel", "restart_for_a_change", "close", "go", "start",
+    *JOINS, "replace_round", "exit_finish", "keep_alive", "expel", "restart_workers", "mark_closed", "close_finish",
+    "start_workers",
 )  # fmt: skip
-WRITES_NOTHING = (A.FINISH, A.ERROR_TIMEOUT, A.ERROR_CLOSED, A.ERROR_SETTINGS)
+WRITES_NOTHING = (Action.FINISH, Action.ERROR_TIMEOUT, Action.ERROR_CLOSED, Action.ERROR_SETTINGS)
 # In the runtime every write of a node is a heartbeat; in the model, those that list it and those that only beat.
-BEATS = (A.ADD_TO_PARTICIPANTS, A.ADD_TO_WAIT_LIST, A.ADD_TO_REDUNDANCY_LIST, A.REPLACE_ROUND, A.KEEP_ALIVE)
-LEASED = (P.RETURNING, P.RUNNING)
-HASTY = 1.0  # interval of a node with a shorter expiry window, in seconds
+BEATS = (
+    Action.ADD_TO_PARTICIPANTS,
+    Action.ADD_TO_WAIT_LIST,
+    Action.ADD_TO_REDUNDANCY_LIST,
+    Action.REPLACE_ROUND,
+    Action.KEEP_ALIVE,
+)
+LEASED = (AgentPhase.RETURNING, AgentPhase.RUNNING)
+SHORTER_SECONDS = 1.0  # interval of a node with a shorter expiry window, in seconds
 
 
 @dataclass(slots=True)
@@ -44,10 +55,10 @@ class Seat:
     settings: Settings
     engine: Engine
     life: int = 0
-    place: Place = P.EXITING
-    patience: Patience = Patience.IN_TIME
+    phase: AgentPhase = AgentPhase.EXITING
+    join_deadline: JoinDeadline = JoinDeadline.IN_TIME
     joined: Joined | None = None
-    broken: set[str] = field(default_factory=set)  # crashed, stalled, cut, lapsed, clock_low
+    broken: set[str] = field(default_factory=set)  # crashed, stalled, partitioned, interrupted
     before: str = ""  # the token of the process before this one, which is still listed
 
     @property
@@ -58,10 +69,10 @@ class Seat:
     def alive(self) -> bool:
         return not self.broken & {"crashed", "stalled"}
 
-    def be(self, place: Place) -> None:
-        self.place = place
-        if place is P.EXITING:
-            self.patience = Patience.IN_TIME
+    def be(self, phase: AgentPhase) -> None:
+        self.phase = phase
+        if phase is AgentPhase.EXITING:
+            self.join_deadline = JoinDeadline.IN_TIME
 
 
 def engine(number: int, life: int, settings: Settings) -> Engine:
@@ -90,9 +101,9 @@ class EngineSteps:
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         seats = [self.seats[k] for k in indices]
-        if step in STEPS and step != "start":
+        if step in STEPS and step != "start_workers":
             (seat,) = seats
-            if self.down or seat.broken & {"crashed", "stalled", "cut"}:
+            if self.down or seat.broken & {"crashed", "stalled", "partitioned"}:
                 raise Refused("the node does not act")
         if step in JOINS:
             self._join(seats[0], JOINS[step])
@@ -103,15 +114,15 @@ class EngineSteps:
 
     def view(self, seat: Seat) -> View:
         age = self._age(seat.token)
-        silent = frozenset(t for t, a in self.ages.items() if a is H.EXPIRED and t != seat.token)
+        silent = frozenset(t for t, a in self.ages.items() if a is Heartbeat.EXPIRED and t != seat.token)
         return View(
-            self.state, seat.token, seat.settings, late=seat.patience is not Patience.IN_TIME,
-            lease=age is not H.EXPIRED, beat_due=age in (H.DUE, H.EXPIRED),
+            self.state, seat.token, seat.settings, late=seat.join_deadline is not JoinDeadline.IN_TIME,
+            lease=age is not Heartbeat.EXPIRED, beat_due=age in (Heartbeat.DUE, Heartbeat.EXPIRED),
             call_over=self.state is not None and (self.state.round, self.state.call) in self.over, silent=silent,
         )  # fmt: skip
 
     def _age(self, token: str) -> Heartbeat:
-        return self.ages.get(token, H.NONE)
+        return self.ages.get(token, Heartbeat.NONE)
 
     def _write(self, seat: Seat, action: Action, view: View) -> None:
         before, after = self.state, _changed(seat.engine, action, view)
@@ -126,101 +137,103 @@ class EngineSteps:
         listed = {p.node.token for p in after.listed()}
         self.ages = {token: age for token, age in self.ages.items() if token in listed}
         if action in BEATS:
-            self.ages[seat.token] = H.FRESH
-            seat.broken.discard("lapsed")
+            self.ages[seat.token] = Heartbeat.FRESH
+            seat.broken.discard("interrupted")
 
-    def _in(self, seat: Seat, *places: Place) -> None:
-        if seat.place not in places:
-            raise Refused(f"the node is {seat.place.name}")
+    def _in(self, seat: Seat, *phases: AgentPhase) -> None:
+        if seat.phase not in phases:
+            raise Refused(f"the node is {seat.phase.name}")
 
     def _decided(self, decided: Action, wanted: Action) -> None:
         if decided is not wanted:
             raise Refused(f"the engine decides {decided.name}")
 
     def _join(self, seat: Seat, action: Action) -> None:
-        self._in(seat, P.JOINING)
+        self._in(seat, AgentPhase.JOINING)
         view = self.view(seat)
         self._decided(operators.join(view), action)
         if action not in WRITES_NOTHING:
             self._write(seat, action, view)
-        if action in (A.WITHDRAW, A.ERROR_TIMEOUT, A.ERROR_CLOSED, A.ERROR_SETTINGS):
-            seat.be(P.FAILED)
-        elif action is A.ADD_TO_REDUNDANCY_LIST:
-            seat.patience = Patience.IN_TIME  # a spare has no deadline
+        if action in (Action.WITHDRAW, Action.ERROR_TIMEOUT, Action.ERROR_CLOSED, Action.ERROR_SETTINGS):
+            seat.be(AgentPhase.FAILED)
+        elif action is Action.ADD_TO_REDUNDANCY_LIST:
+            seat.join_deadline = JoinDeadline.IN_TIME  # a spare has no deadline
         else:
             self._returns(seat)
 
     def _returns(self, seat: Seat) -> None:
         """The engine looks at what it has just written, or read."""
         view = self.view(seat)
-        seat.be(P.JOINING)
-        if operators.join(view) is A.FINISH:
-            seat.joined = seat.engine._ends(A.FINISH, view, 0.0)
-            seat.be(P.RETURNING)
+        seat.be(AgentPhase.JOINING)
+        if operators.join(view) is Action.FINISH:
+            seat.joined = seat.engine._ends(Action.FINISH, view, 0.0)
+            seat.be(AgentPhase.RETURNING)
 
-    def _replace(self, seat: Seat) -> None:
-        self._in(seat, P.EXITING)
+    def _replace_round(self, seat: Seat) -> None:
+        self._in(seat, AgentPhase.EXITING)
         self._alone(seat)
         view = self.view(seat)
-        self._decided(operators.exit_(view), A.REPLACE_ROUND)
-        self._write(seat, A.REPLACE_ROUND, view)
+        self._decided(operators.exit_(view), Action.REPLACE_ROUND)
+        self._write(seat, Action.REPLACE_ROUND, view)
         self._returns(seat)
 
-    def _go_on_to_join(self, seat: Seat) -> None:
-        self._in(seat, P.EXITING)
+    def _exit_finish(self, seat: Seat) -> None:
+        self._in(seat, AgentPhase.EXITING)
         if self.state is None or self.state.closed is None:
             self._alone(seat)
-        self._decided(operators.exit_(self.view(seat)), A.FINISH)
-        seat.be(P.JOINING)
+        self._decided(operators.exit_(self.view(seat)), Action.FINISH)
+        seat.be(AgentPhase.JOINING)
 
     def _alone(self, seat: Seat) -> None:
-        if self._ghost(seat):
+        if self._predecessor_listed(seat):
             raise Refused("left out of the model: it joins beside the listing of the process before it")
 
-    def _ghost(self, seat: Seat) -> bool:
+    def _predecessor_listed(self, seat: Seat) -> bool:
         return seat.before in self.ages
 
-    def _beat(self, seat: Seat) -> None:
-        self._in(seat, P.EXITING, P.JOINING, P.RETURNING, P.RUNNING, P.DONE)
+    def _keep_alive(self, seat: Seat) -> None:
+        self._in(
+            seat, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RETURNING, AgentPhase.RUNNING, AgentPhase.DONE
+        )
         view = self.view(seat)
-        self._decided(operators.keep_alive(view), A.KEEP_ALIVE)
-        self._write(seat, A.KEEP_ALIVE, view)
+        self._decided(operators.keep_alive(view), Action.KEEP_ALIVE)
+        self._write(seat, Action.KEEP_ALIVE, view)
 
     def _expel(self, seat: Seat) -> None:
-        self._in(seat, P.EXITING, P.JOINING, P.RUNNING, P.DONE)
+        self._in(seat, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING, AgentPhase.DONE)
         view = self.view(seat)
-        self._decided(operators.expel(view), A.EXPEL)
-        self._write(seat, A.EXPEL, view)
+        self._decided(operators.expel(view), Action.EXPEL)
+        self._write(seat, Action.EXPEL, view)
 
     # ---- the agent
 
-    def _restart_for_a_change(self, seat: Seat) -> None:
-        self._in(seat, P.RUNNING)
+    def _restart_workers(self, seat: Seat) -> None:
+        self._in(seat, AgentPhase.RUNNING)
         assert seat.joined is not None
-        if self._age(seat.token) is not H.EXPIRED:
+        if self._age(seat.token) is not Heartbeat.EXPIRED:
             seat.engine.lease.confirm(0.0)
         standing = seat.engine.standing(seat.joined, self.state, 0.0)
         if standing not in (Standing.NEWCOMERS, Standing.REPLACED, Standing.EXPELLED):
             raise Refused(standing.value)
-        seat.be(P.EXITING)
+        seat.be(AgentPhase.EXITING)
 
-    def _close(self, seat: Seat) -> None:
-        self._in(seat, P.DONE)
+    def _mark_closed(self, seat: Seat) -> None:
+        self._in(seat, AgentPhase.DONE)
         view = self.view(seat)
-        self._decided(operators.close(view), A.MARK_RENDEZVOUS_CLOSED)
-        self._write(seat, A.MARK_RENDEZVOUS_CLOSED, view)
+        self._decided(operators.close(view), Action.MARK_RENDEZVOUS_CLOSED)
+        self._write(seat, Action.MARK_RENDEZVOUS_CLOSED, view)
 
-    def _go(self, seat: Seat) -> None:
-        self._in(seat, P.FAILED, P.DONE)
-        if seat.place is P.DONE:
-            self._decided(operators.close(self.view(seat)), A.FINISH)
-        seat.be(P.LEFT)
+    def _close_finish(self, seat: Seat) -> None:
+        self._in(seat, AgentPhase.FAILED, AgentPhase.DONE)
+        if seat.phase is AgentPhase.DONE:
+            self._decided(operators.close(self.view(seat)), Action.FINISH)
+        seat.be(AgentPhase.LEFT)
 
-    def _start(self, seat: Seat) -> None:
+    def _start_workers(self, seat: Seat) -> None:
         if not seat.alive:
             raise Refused("the node does not act")
-        self._in(seat, P.RETURNING)
-        seat.be(P.RUNNING)
+        self._in(seat, AgentPhase.RETURNING)
+        seat.be(AgentPhase.RUNNING)
 
     # ---- what happens to them
 
@@ -229,52 +242,52 @@ class EngineSteps:
         self.over.add((self.state.round, self.state.call))
 
     def _heartbeat_ages(self, seat: Seat) -> None:
-        self.ages[self._listing(seat)] = H.DUE
+        self.ages[self._listing(seat)] = Heartbeat.DUE
 
     def _heartbeat_expires(self, seat: Seat) -> None:
-        self.ages[self._listing(seat)] = H.EXPIRED
+        self.ages[self._listing(seat)] = Heartbeat.EXPIRED
 
     def _join_deadline_passes(self, seat: Seat) -> None:
-        seat.patience = Patience.ROLLBACK
+        seat.join_deadline = JoinDeadline.ROLLBACK
 
     def _job_ends(self, seat: Seat) -> None:
-        seat.be(P.DONE)
+        seat.be(AgentPhase.DONE)
 
     def _worker_fails(self, seat: Seat) -> None:
-        seat.be(P.EXITING)
+        seat.be(AgentPhase.EXITING)
 
-    def _lose_the_lease(self, seat: Seat) -> None:
-        seat.be(P.EXITING)
+    def _lose_lease(self, seat: Seat) -> None:
+        seat.be(AgentPhase.EXITING)
 
     def _crash(self, seat: Seat) -> None:
-        seat.broken |= {"crashed", "lapsed"}
-        seat.broken -= {"stalled", "cut"}
+        seat.broken |= {"crashed", "interrupted"}
+        seat.broken -= {"stalled", "partitioned"}
 
-    def _start_anew(self, seat: Seat) -> None:
+    def _restart_process(self, seat: Seat) -> None:
         seat.broken.discard("crashed")
         seat.before = self._listing(seat)
         seat.life += 1
         seat.engine = engine(seat.number, seat.life, seat.settings)
-        seat.be(P.EXITING)
+        seat.be(AgentPhase.EXITING)
 
     def _stall(self, seat: Seat) -> None:
-        seat.broken |= {"stalled", "lapsed"}
+        seat.broken |= {"stalled", "interrupted"}
 
-    def _wake_up(self, seat: Seat) -> None:
+    def _resume(self, seat: Seat) -> None:
         seat.broken.discard("stalled")
-        if seat.place in LEASED and self._age(seat.token) in (H.NONE, H.EXPIRED):
-            seat.be(P.EXITING)
+        if seat.phase in LEASED and self._age(seat.token) in (Heartbeat.NONE, Heartbeat.EXPIRED):
+            seat.be(AgentPhase.EXITING)
 
-    def _cut_off(self, seat: Seat) -> None:
-        seat.broken |= {"cut", "lapsed"}
+    def _partition(self, seat: Seat) -> None:
+        seat.broken |= {"partitioned", "interrupted"}
 
     def _reconnect(self, seat: Seat) -> None:
-        seat.broken.discard("cut")
+        seat.broken.discard("partitioned")
 
     def _store_stops(self) -> None:
         self.down = True
         for seat in self.seats:
-            seat.broken.add("lapsed")
+            seat.broken.add("interrupted")
 
     def _store_returns(self) -> None:
         self.down = False
@@ -283,7 +296,7 @@ class EngineSteps:
         self._configure(seat, replace(seat.settings, min_nodes=self.settings.min_nodes + 1))
 
     def _start_with_shorter_expiry(self, seat: Seat) -> None:
-        self._configure(seat, replace(seat.settings, interval=HASTY))
+        self._configure(seat, replace(seat.settings, interval=SHORTER_SECONDS))
 
     def _configure(self, seat: Seat, settings: Settings) -> None:
         seat.settings = settings
@@ -304,8 +317,8 @@ class EngineSteps:
             "round": (state.round if state is not None else 0) % int(self.model.rounds),
             "deadline": ordinal(self._deadline(state)),
             "store_down": int(self.down),
-            "agreed_stern": int(state is not None and state.settings.min_nodes != self.settings.min_nodes),
-            "agreed_hasty": int(state is not None and state.settings.interval == HASTY),
+            "agreed_larger_min": int(state is not None and state.settings.min_nodes != self.settings.min_nodes),
+            "agreed_shorter_window": int(state is not None and state.settings.interval == SHORTER_SECONDS),
         }
         for seat in self.seats:
             self._observe_seat(out, seat, state)
@@ -318,24 +331,24 @@ class EngineSteps:
 
     def _listing(self, seat: Seat) -> str:
         """Under which token the node is listed: a dead process's, for as long as that is."""
-        return seat.before if self._ghost(seat) else seat.token
+        return seat.before if self._predecessor_listed(seat) else seat.token
 
     def _observe_seat(self, out: dict[str, int], seat: Seat, state: State | None) -> None:
         k, token = seat.number, self._listing(seat)
         ranks = [p.node.token for p in state.participants] if state is not None and state.complete else []
         out[f"member[{k}]"] = ordinal(state.membership(token) if state is not None else Membership.OUTSIDE)
         out[f"rank[{k}]"] = ranks.index(token) if token in ranks else 0
-        out[f"hb[{k}]"] = ordinal(self._age(token))
-        out[f"place[{k}]"] = ordinal(seat.place)
-        if seat.place is P.JOINING:  # a deadline of nothing else
-            out[f"patience[{k}]"] = ordinal(seat.patience)
-        out[f"ghost[{k}]"] = int(self._ghost(seat))
+        out[f"heartbeat_age[{k}]"] = ordinal(self._age(token))
+        out[f"phase[{k}]"] = ordinal(seat.phase)
+        if seat.phase is AgentPhase.JOINING:  # a deadline of nothing else
+            out[f"join_deadline[{k}]"] = ordinal(seat.join_deadline)
+        out[f"predecessor_listed[{k}]"] = int(self._predecessor_listed(seat))
         joined = seat.joined
         current = joined is not None and state is not None and joined.state.round == state.round
         out[f"returned[{k}]"] = int(current)
-        if joined is not None and (current or seat.place is P.RETURNING):
+        if joined is not None and (current or seat.phase is AgentPhase.RETURNING):
             out[f"saw_rank[{k}]"] = joined.rank
-        if joined is not None and seat.place in LEASED:
+        if joined is not None and seat.phase in LEASED:
             out[f"master[{k}]"] = int(joined.master.node.address.removeprefix("node")) + 1
         members = {p.node.address for p in joined.state.participants} if current and joined is not None else set()
         for j in range(len(self.seats)):
@@ -344,8 +357,8 @@ class EngineSteps:
 
 def _changed(engine: Engine, action: Action, view: View) -> State:
     """What the engine makes of the state, whichever of its operations decides the action."""
-    if action is A.REPLACE_ROUND:
+    if action is Action.REPLACE_ROUND:
         return engine._rejoined(view, failed=False, lapsed=False)
-    if action is A.MARK_RENDEZVOUS_CLOSED:
+    if action is Action.MARK_RENDEZVOUS_CLOSED:
         return changes.mark_closed(view.state, engine.me, "", engine.settings, next(engine._lives))
     return engine._changed(action, view)

@@ -23,7 +23,7 @@ from trystate.impl.rendezvous.state import Settings, State
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous import Edition, Rendezvous
-from trystate.model.rendezvous.vocabulary import Membership, Place
+from trystate.model.rendezvous.vocabulary import AgentPhase, Membership
 
 from ...harness.paths import explore_graph
 from .monitors import Event
@@ -31,11 +31,13 @@ from .schedule import DRIFT_MAX, NO_RETURN, Fault, Host, Schedule
 from .swarm import run
 
 SILENT = (
-    "heartbeat_ages", "heartbeat_expires", "last_call_passes", "go_on_to_join", "restart_for_a_change",
-    "lose_the_lease", "join_deadline_passes", "store_returns", "job_ends", "go",
+    "heartbeat_ages", "heartbeat_expires", "last_call_passes", "exit_finish", "restart_workers",
+    "lose_lease", "join_deadline_passes", "store_returns", "job_ends", "close_finish",
 )  # fmt: skip
-WRITES = ("take_seat", "wait_for_the_next", "become_spare", "complete_round", "replace", "withdraw", "beat", "expel",
-          "close")  # fmt: skip
+WRITES = (
+    "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "replace_round", "withdraw",
+    "keep_alive", "expel", "mark_closed",
+)  # fmt: skip
 FAULTS = {"worker_failure": "worker_fails", "outage": "store_stops"}
 KINDS = ("worker_failure", "crash", "outage", "success")
 MODELLED = ("worker_failure", "crash", "outage", "job_end")
@@ -88,8 +90,8 @@ class Atlas:
         states = [explored.state(k) for k in range(graph.size)]
         seen = [positions[name] for name in ("complete", "closed", "member[0]", "member[1]", "rank[0]", "rank[1]")]
         self.signatures: list[Signature] = [tuple(state[k] for k in seen) for state in states]
-        returning = ordinal(Place.RETURNING)
-        self.returning = [tuple(state[positions[f"place[{k}]"]] == returning for k in (0, 1)) for state in states]
+        returning = ordinal(AgentPhase.RETURNING)
+        self.returning = [tuple(state[positions[f"phase[{k}]"]] == returning for k in (0, 1)) for state in states]
 
     def later(self, states: frozenset[int]) -> frozenset[int]:
         """With whatever may happen without a trace."""
@@ -136,9 +138,9 @@ def followed(map_: Atlas, states: frozenset[int], event: Event) -> frozenset[int
     if word == "returns:":
         assert node is not None
         at_once = frozenset(s for s in before if map_.returning[s][node])
-        return at_once | map_.taken(before, ("find_complete",), node)
+        return at_once | map_.taken(before, ("finish",), node)
     if word in ("runs", "died"):
-        return map_.taken(before, ("start" if word == "runs" else "crash",), node)
+        return map_.taken(before, ("start_workers" if word == "runs" else "crash",), node)
     if event.fault is not None and event.fault.kind in FAULTS:  # it hits nobody whose workers do not run
         hit = None if event.fault.kind == "outage" else event.fault.node
         return before | map_.taken(before, (FAULTS[event.fault.kind],), hit)

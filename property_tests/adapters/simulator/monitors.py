@@ -13,13 +13,13 @@ from trystate.impl.rendezvous.engine import Joined, Write
 from trystate.impl.rendezvous.state import State
 from trystate.model.agent.vocabulary import Ending
 from trystate.model.errors import TrystateError
-from trystate.model.rendezvous.vocabulary import Place
+from trystate.model.rendezvous.vocabulary import AgentPhase
 
 from .moments import Time
 from .nodes import KILL_SECONDS, Process
 from .schedule import Fault
 
-ACTIVE = (Place.JOINING, Place.RETURNING, Place.RUNNING, Place.DONE, Place.EXITING)
+ACTIVE = (AgentPhase.JOINING, AgentPhase.RETURNING, AgentPhase.RUNNING, AgentPhase.DONE, AgentPhase.EXITING)
 # What a failure may come from that spends a restart. Others stop their workers for a round that is over, or a newcomer.
 LOSSES = ("worker_failure", "crash", "signal", "LAPSED")
 VERDICTS = {Ending.SUCCEEDED: "succeeded", Ending.FAILED: "failed"}
@@ -138,7 +138,7 @@ class Monitors:
             held = since * gone.host.rate < gone.host.settings.lease
             demand(not held, "leases_end_first", f"{who} expelled {gone.token} too early, after", since)
             window = gone.host.settings.window + 2 * gone.host.settings.interval
-            stays = not (gone.up and gone.place in ACTIVE and self._calm(gone) > window)
+            stays = not (gone.up and gone.phase in ACTIVE and self._calm(gone) > window)
             demand(stays, "live_nodes_stay", f"{who} expelled {gone.token}, which could beat all the time")
 
     def _calm(self, process: Process) -> float:
@@ -281,29 +281,29 @@ def unrest(state: State | None, processes: Mapping[str, Process]) -> Iterator[tu
         return
     for p in up:
         if p.signalled:
-            yield "signals_are_obeyed", f"{p.token} got a signal, and is {p.place.name}"
+            yield "signals_are_obeyed", f"{p.token} got a signal, and is {p.phase.name}"
     if state is None:
         yield "enough_nodes_complete_a_round", "nobody has written anything"
         return
     if state.closed is not None:
         for p in up:
-            yield "the_verdict_reaches_everybody", f"{p.token} is {p.place.name}: {shown(state)}"
+            yield "the_verdict_reaches_everybody", f"{p.token} is {p.phase.name}: {shown(state)}"
         return
     member = {p.node.token for p in state.participants}
-    trying = [p for p in up if p.place in ACTIVE and p.host.settings == state.settings]
+    trying = [p for p in up if p.phase in ACTIVE and p.host.settings == state.settings]
     if len(trying) >= state.settings.min_nodes and not state.complete:
         yield "enough_nodes_complete_a_round", f"{len(trying)} nodes try: {shown(state)}"
     yield from _unlisted(state, processes)
     for p in up:
         current = p.joined is not None and (p.joined.state.life, p.joined.state.round) == (state.life, state.round)
-        waits = p.place is Place.DONE and p.token in state.done
-        if p.token in member and state.complete and not (current and (waits or p.place is Place.RUNNING)):
-            yield "full_rounds_come_to_rest", f"{p.token} is {p.place.name}: {shown(state)}"
-        if p.place in (Place.RUNNING, Place.DONE) and p.token not in member:
+        waits = p.phase is AgentPhase.DONE and p.token in state.done
+        if p.token in member and state.complete and not (current and (waits or p.phase is AgentPhase.RUNNING)):
+            yield "full_rounds_come_to_rest", f"{p.token} is {p.phase.name}: {shown(state)}"
+        if p.phase in (AgentPhase.RUNNING, AgentPhase.DONE) and p.token not in member:
             yield "the_removed_are_told", f"{p.token} runs, and is no member: {shown(state)}"
         if p.host.work < math.inf and state.complete and p.token in member:
-            yield "everybody_ends", f"{p.token} is {p.place.name}: {shown(state)}"
-        if p.place is Place.JOINING and state.find(p.token) is None:
+            yield "everybody_ends", f"{p.token} is {p.phase.name}: {shown(state)}"
+        if p.phase is AgentPhase.JOINING and state.find(p.token) is None:
             yield "everybody_is_listed", f"{p.token} joins, and is in no list: {shown(state)}"
     if state.complete and not state.done and len(state.participants) < state.settings.max_nodes and state.spares:
         yield "spares_fill_seats", shown(state)

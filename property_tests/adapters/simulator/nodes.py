@@ -28,7 +28,7 @@ from trystate.impl.rendezvous.errors import (
 )
 from trystate.impl.rendezvous.state import Closed, Node, Participant, State
 from trystate.model.agent.vocabulary import Ending
-from trystate.model.rendezvous.vocabulary import Place
+from trystate.model.rendezvous.vocabulary import AgentPhase
 
 from .moments import Signal, Task, Time
 from .schedule import NO_RETURN, Fault, Host, Schedule
@@ -153,7 +153,7 @@ class Process:
         me = Participant(node, f"host{self.host.number}", 29_000 + number)
         self.engine = computer.engine(me, self.host.settings, draw=computer.rng.random, life=f"life of {self.name}")
         self.up, self.running, self.workers = True, False, WorkerState.INIT
-        self.place = Place.JOINING
+        self.phase = AgentPhase.JOINING
         self.joined: Joined | None = None
         self.restarting = self.signalled = False  # it joins because its workers failed; it was told to end
         self.cause = ""  # why its workers failed
@@ -186,7 +186,7 @@ class Process:
 
     def _live(self) -> None:
         self.ending, why = self._rounds()
-        self.place = Place.FAILED
+        self.phase = AgentPhase.FAILED
         self._say_farewell(why)
 
     def _rounds(self) -> tuple[Ending, str]:
@@ -214,12 +214,12 @@ class Process:
 
     def _round(self) -> Order:
         """Join a round, and look after it until it is over, and its workers are stopped; the order that ended it."""
-        self.place, self.engine.makes_room = Place.JOINING, False
+        self.phase, self.engine.makes_room = AgentPhase.JOINING, False
         joined = self._drive(
             self.engine.join(self.host.join_seconds, failed=self.restarting, lapsed=self._killed == self._groups)
         )
         self.computer.witness.returned(self, joined)
-        self.place, self.joined, self._state = Place.RETURNING, joined, joined.state
+        self.phase, self.joined, self._state = AgentPhase.RETURNING, joined, joined.state
         self.restarting, self._signal = False, Signal(self.time)
         beats = self._thread(lambda: self._beat(joined))
         self.time.sleep(self._draw(START_SECONDS))
@@ -234,7 +234,7 @@ class Process:
         return order
 
     def _start(self, joined: Joined) -> None:
-        self.place, self.running, self.workers = Place.RUNNING, True, WorkerState.HEALTHY
+        self.phase, self.running, self.workers = AgentPhase.RUNNING, True, WorkerState.HEALTHY
         self._groups += 1
         self._watchdog.guard(self._groups)
         self._look()
@@ -294,7 +294,7 @@ class Process:
         self._watchdog.rest()
 
     def _stop_those_that_run(self, cause: str) -> None:
-        self.place = Place.EXITING
+        self.phase = AgentPhase.EXITING
         gentle = core.may_finish(self._standing())
         ends = self.time.now + self._draw(self.host.stop_seconds if gentle else KILL_SECONDS)
         while gentle and self.time.now < ends:
@@ -403,11 +403,11 @@ class Process:
 
     def succeed(self) -> None:
         """All workers end by themselves."""
-        if not self.running or self.workers is not WorkerState.HEALTHY or self.place is not Place.RUNNING:
+        if not self.running or self.workers is not WorkerState.HEALTHY or self.phase is not AgentPhase.RUNNING:
             return
         if self.computer.frozen:
             return self.time.at(self.computer.frozen_until, self.succeed)
-        self.running, self.workers, self.place = False, WorkerState.SUCCEEDED, Place.DONE
+        self.running, self.workers, self.phase = False, WorkerState.SUCCEEDED, AgentPhase.DONE
         self.computer.witness.worked(self)
         self._notice()
 
@@ -421,10 +421,10 @@ class Process:
 
     def leave(self) -> None:
         """SIGTERM: it says so, stops its workers, and takes itself off the list if it can."""
-        if not self.up or self.signalled or self.place is Place.FAILED:
+        if not self.up or self.signalled or self.phase is AgentPhase.FAILED:
             return
         self.signalled = True
-        if self.place in (Place.JOINING, Place.RETURNING):  # what it waits for is interrupted
+        if self.phase in (AgentPhase.JOINING, AgentPhase.RETURNING):  # what it waits for is interrupted
             self._tasks[0].end()
             self._thread(self._depart)
         else:
@@ -434,7 +434,7 @@ class Process:
         self.ending = Ending.SIGNALLED
         if self.joined is not None:
             self._give_notice(self.joined)
-        self.place = Place.FAILED
+        self.phase = AgentPhase.FAILED
         for task in self._tasks[1:-1]:
             task.end()
         self._say_farewell("left")
@@ -456,7 +456,7 @@ class Process:
 
     def _end(self, why: str) -> None:
         self._stopped("crash")
-        self.up, self.place = False, Place.LEFT
+        self.up, self.phase = False, AgentPhase.LEFT
         for task in self._tasks:
             task.end()
         self.computer.witness.ends(self, why)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from torch.distributed.elastic.rendezvous import RendezvousClosedError, RendezvousGracefulExitError
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 from trystate.impl.store.errors import ConnectionLost, StoreTimeout
-from trystate.model.rendezvous.vocabulary import Place
+from trystate.model.rendezvous.vocabulary import AgentPhase
 
 from .agents import Agent, Returned, Side
 from .moments import Time
@@ -136,7 +136,7 @@ class Outcomes:
         up = [one for one in self.agents if one.up]
         if self.over or not up:
             for one in up:
-                if one.place is Place.JOINING:
+                if one.phase is AgentPhase.JOINING:
                     yield "closing_reaches_everyone", f"{one.name} still joins"
             return
         if self._time.now - self._moved < REST_SECONDS:

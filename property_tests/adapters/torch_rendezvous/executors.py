@@ -10,7 +10,15 @@ from typing import Any
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.holder import Holders, Token
-from trystate.model.rendezvous.vocabulary import Action, Deadline, Heartbeat, Membership, Operation, Patience, Place
+from trystate.model.rendezvous.vocabulary import (
+    Action,
+    AgentPhase,
+    Deadline,
+    Heartbeat,
+    JoinDeadline,
+    Membership,
+    Operation,
+)
 
 from ...harness.subjects import Refused
 from . import simulation as sim
@@ -19,14 +27,14 @@ ACTS = {f"act_{a.name.lower()}": a.name for a in Action} | {
     "act_mark_complete": Action.MARK_RENDEZVOUS_COMPLETE.name,
     "act_mark_closed": Action.MARK_RENDEZVOUS_CLOSED.name,
 }
-OPERATORS: dict[Place, type[Any]] = {
-    Place.EXITING: dr._RendezvousExitOp,
-    Place.JOINING: dr._RendezvousJoinOp,
-    Place.RUNNING: dr._RendezvousKeepAliveOp,
-    Place.DONE: dr._RendezvousCloseOp,
-    Place.FAILED: dr._RendezvousCloseOp,
+OPERATORS: dict[AgentPhase, type[Any]] = {
+    AgentPhase.EXITING: dr._RendezvousExitOp,
+    AgentPhase.JOINING: dr._RendezvousJoinOp,
+    AgentPhase.RUNNING: dr._RendezvousKeepAliveOp,
+    AgentPhase.DONE: dr._RendezvousCloseOp,
+    AgentPhase.FAILED: dr._RendezvousCloseOp,
 }
-LATE = {Patience.IN_TIME: -sim.JOIN_SECONDS, Patience.ROLLBACK: 1.0, Patience.OVER: 60.0}
+LATE = {JoinDeadline.IN_TIME: -sim.JOIN_SECONDS, JoinDeadline.ROLLBACK: 1.0, JoinDeadline.OVER: 60.0}
 
 
 class Node:
@@ -38,8 +46,8 @@ class Node:
         settings = sim.settings(subject.model.min_nodes, subject.model.max_nodes)
         self.holder = dr._BackendRendezvousStateHolder(subject.backend, settings)
         self.executor = dr._DistributedRendezvousOpExecutor(self.desc, self.holder, settings)
-        self.place = Place.EXITING
-        self.patience = Patience.IN_TIME
+        self.phase = AgentPhase.EXITING
+        self.join_deadline = JoinDeadline.IN_TIME
         self.operation: sim.Operation | None = None
         self.action = ""
         self.synced = self.crashed = self.told_won = self.about_to_act = False
@@ -66,18 +74,18 @@ class Node:
             self.subject.clock.seconds += sim.CACHE_SECONDS + 1
         else:
             self.holder._last_sync_time = self.subject.clock.seconds
-        operator = OPERATORS[self.place]()
+        operator = OPERATORS[self.phase]()
 
         def decide(context: Any, deadline: float) -> Any:
             sim.stop("decide")
-            late = LATE[self.patience] if self.place is Place.JOINING else -sim.JOIN_SECONDS
+            late = LATE[self.join_deadline] if self.phase is AgentPhase.JOINING else -sim.JOIN_SECONDS
             action = operator(context, self.subject.clock.seconds - late)
             self.action = action.name
             self.about_to_act = action.name in ACTS.values()
             return action
 
         def update_deadline(timeout: timedelta) -> float:
-            self.patience = Patience.IN_TIME
+            self.join_deadline = JoinDeadline.IN_TIME
             return self.subject.clock.seconds + timeout.total_seconds()
 
         self.operation = sim.Operation(lambda: self.executor.run(decide, 0.0, update_deadline))
@@ -150,15 +158,15 @@ class TorchHolders:
 
     def _begin(self, node: Node) -> None:
         self._expect(node, Operation.IDLE)
-        if node.place not in OPERATORS:
-            raise Refused(f"the node is {node.place.name}")
+        if node.phase not in OPERATORS:
+            raise Refused(f"the node is {node.phase.name}")
         node.start(cached=False)
 
     def _begin_from_cache(self, node: Node) -> None:
         self._expect(node, Operation.IDLE)
-        if node.place not in (Place.JOINING, Place.RUNNING) or not node.synced:
+        if node.phase not in (AgentPhase.JOINING, AgentPhase.RUNNING) or not node.synced:
             raise Refused("there is no copy to use")
-        if node.place is Place.JOINING and self._listed_and_complete(node):
+        if node.phase is AgentPhase.JOINING and self._listed_and_complete(node):
             raise Refused("left out of the model: the join would return from the cache")
         if any(sim.age_of(stamp) == "EXPIRED" for stamp in node.holder.state.last_heartbeats.values()):
             raise Refused("left out of the model: a heartbeat has expired within the second that the cache serves")
@@ -198,14 +206,14 @@ class TorchHolders:
         if node.operation is None or not node.operation.over:
             raise Refused("no operation has ended")
         failed = node.operation.error is not None
-        node.place = {
-            Place.EXITING: Place.JOINING,
-            Place.JOINING: Place.FAILED if failed else Place.RUNNING,
-            Place.RUNNING: Place.RUNNING,
-        }.get(node.place, Place.LEFT)
+        node.phase = {
+            AgentPhase.EXITING: AgentPhase.JOINING,
+            AgentPhase.JOINING: AgentPhase.FAILED if failed else AgentPhase.RUNNING,
+            AgentPhase.RUNNING: AgentPhase.RUNNING,
+        }.get(node.phase, AgentPhase.LEFT)
         node.operation = None
 
-    def _restart_for_newcomers(self, node: Node) -> None:
+    def _restart_workers(self, node: Node) -> None:
         self._expect(node, Operation.IDLE)
         self.clock.seconds += sim.CACHE_SECONDS + 1
         node.holder.sync()  # what num_nodes_waiting does
@@ -216,20 +224,20 @@ class TorchHolders:
     # ---- what happens to a node
 
     def _worker_fails(self, node: Node) -> None:
-        node.place = Place.EXITING
-        node.patience = Patience.IN_TIME
+        node.phase = AgentPhase.EXITING
+        node.join_deadline = JoinDeadline.IN_TIME
 
     def _job_ends(self, node: Node) -> None:
-        node.place = Place.DONE
+        node.phase = AgentPhase.DONE
 
     def _crash(self, node: Node) -> None:
         node.crashed = True
 
     def _join_deadline_passes(self, node: Node) -> None:
-        node.patience = Patience.ROLLBACK
+        node.join_deadline = JoinDeadline.ROLLBACK
 
     def _rollback_window_passes(self, node: Node) -> None:
-        node.patience = Patience.OVER
+        node.join_deadline = JoinDeadline.OVER
 
     def _heartbeat_ages(self, node: Node) -> None:
         self._age(node, "FRESH", "DUE")
@@ -283,8 +291,8 @@ class TorchHolders:
             self._observe_state(out, "copy_", f"[{i}]", node.holder.state)
             stage = node.stage
             out[f"operation[{i}]"] = ordinal(stage)
-            out[f"place[{i}]"] = ordinal(node.place)
-            out[f"patience[{i}]"] = ordinal(node.patience)
+            out[f"phase[{i}]"] = ordinal(node.phase)
+            out[f"join_deadline[{i}]"] = ordinal(node.join_deadline)
             out[f"dirty[{i}]"] = int(node.holder._dirty)
             out[f"token[{i}]"] = ordinal(self._token(node))
             out[f"synced[{i}]"] = int(node.synced)
@@ -292,7 +300,7 @@ class TorchHolders:
             out[f"crashed[{i}]"] = int(node.crashed)
             if stage is Operation.ACTING:
                 out[f"action[{i}]"] = ordinal(Action[node.action])
-            if stage is Operation.FINISHED and node.place is Place.JOINING:
+            if stage is Operation.FINISHED and node.phase is AgentPhase.JOINING:
                 self._observe_return(out, i, node)
         return out
 
@@ -322,7 +330,9 @@ class TorchHolders:
             out[f"{prefix}member{at}"] = ordinal(_membership(state, node.desc))
             out[f"{prefix}rank{at}"] = state.participants.get(node.desc, 0)
             stamp = state.last_heartbeats.get(node.desc)
-            out[f"{prefix}hb{at}"] = ordinal(Heartbeat.NONE if stamp is None else Heartbeat[sim.age_of(stamp)])
+            out[f"{prefix}heartbeat_age{at}"] = ordinal(
+                Heartbeat.NONE if stamp is None else Heartbeat[sim.age_of(stamp)]
+            )
 
 
 def _membership(state: Any, desc: Any) -> Membership:

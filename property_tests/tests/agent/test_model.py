@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.model.agent import Agents, Edition, Ending, Loop, Verdict, WorkerState
+from trystate.model.agent import Agents, Edition, Ending, Loop, Ours, Torch, Verdict, WorkerState
 from trystate.model.agent.findings import FINDINGS, PLAN
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Finding
@@ -32,9 +32,7 @@ from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
 from trystate.deciding import showcase
 
 S = SymbolicState
-E, L, M, V, W = Ending, Loop, Membership, Verdict, WorkerState
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
-OURS = (TRYSTATE,)
 PAIR, LONELY, SPARE = "node=2", "node=2 min_nodes=1", "node=3"
 TRIO = "node=3 max_nodes=3"
 ENDLESS = "ends=0"
@@ -103,78 +101,78 @@ def test_every_finding_is_shown_by_a_run_of_torchs_edition() -> None:
 # ---- ablations: our repairs, undone one by one
 
 
-class LeavingCloses(Agents):
+class LeavingCloses(Ours):
     """Whoever withdraws closes the rendezvous, and does not say why (A2)."""
 
-    @transition(each="node", editions=OURS)
+    @transition(each="node")
     def withdraw(self, s: S, node: Expr) -> None:
         """Closes."""
-        Agents.withdraw.body(self, s, node)
-        s.verdict = ite(self.is_open(s), V.UNSAID, s.verdict)
+        Ours.withdraw.body(self, s, node)
+        s.verdict = ite(self.is_open(s), Verdict.UNSAID, s.verdict)
 
 
-class WaitsInTheBarrier(Agents):
+class WaitsInTheBarrier(Ours):
     """Who waits in the exit barrier looks at nothing but the verdict (A2)."""
 
-    @transition(each="node", editions=OURS)
-    def find_change(self, s: S, node: Expr) -> None:
+    @transition(each="node")
+    def restart_workers(self, s: S, node: Expr) -> None:
         """Looks only while it monitors."""
-        s.when(s.loop[node] != L.BARRIER)
-        Agents.find_change.body(self, s, node)
+        s.when(s.loop[node] != Loop.BARRIER)
+        Ours.restart_workers.body(self, s, node)
 
 
-class EndsTheBarrierByTime(Agents):
+class EndsTheBarrierByTime(Ours):
     """The exit barrier ends after a while as if all had succeeded (A13)."""
 
-    @environment(each="node", editions=OURS)
+    @environment(each="node")
     def run_out_of_time(self, s: S, node: Expr) -> None:
         """Ends with success."""
-        self.goes(s, node, L.BARRIER)
-        self.end(s, node, E.SUCCEEDED)
+        self.goes(s, node, Loop.BARRIER)
+        self.end(s, node, Ending.SUCCEEDED)
 
 
-class EndsWithoutTheStore(Agents):
+class EndsWithoutTheStore(Ours):
     """A monitor loop that cannot reach the store raises (A4)."""
 
-    @transition(each="node", editions=OURS)
+    @transition(each="node")
     def raise_what_the_store_raises(self, s: S, node: Expr) -> None:
         """Ends."""
-        self.goes(s, node, L.MONITORING)
+        self.goes(s, node, Loop.MONITORING)
         s.when(s.store_down)
-        self.end(s, node, E.CUT_OFF)
+        self.end(s, node, Ending.CUT_OFF)
 
 
-class LeavesSparesWithoutAnAnswer(Agents):
+class LeavesSparesWithoutAnAnswer(Ours):
     """A spare gets no verdict (A7)."""
 
-    @transition(each="node", editions=OURS)
-    def hear_the_verdict(self, s: S, node: Expr) -> None:
+    @transition(each="node")
+    def error_closed(self, s: S, node: Expr) -> None:
         """Spares return nothing."""
-        Agents.hear_the_verdict.body(self, s, node)
-        s.ending[node] = ite(s.member[node] == M.REDUNDANT, E.NOTHING, s.ending[node])
+        Ours.error_closed.body(self, s, node)
+        s.ending[node] = ite(s.member[node] == Membership.REDUNDANT, Ending.NOTHING, s.ending[node])
 
 
-class SignalsWaitForTheBarrier(Agents):
+class SignalsWaitForTheBarrier(Ours):
     """A signal in the exit barrier is only remembered (A11)."""
 
     def remember(self, s: S, node: Expr) -> None:
         """Remembers."""
         before = s.fork()
-        Agents.get_signal.body(self, s, node)
-        blocked = before.loop[node] == L.BARRIER
-        s.loop[node] = ite(blocked, L.BARRIER, s.loop[node])
+        Ours.receive_signal.body(self, s, node)
+        blocked = before.loop[node] == Loop.BARRIER
+        s.loop[node] = ite(blocked, Loop.BARRIER, s.loop[node])
 
-    get_signal = replace(Agents.get_signal, body=remember)
+    receive_signal = replace(Ours.receive_signal, body=remember)
 
 
-class WorkersOutlive(Agents):
+class WorkersOutlive(Ours):
     """Workers have no parent-death signal (A12)."""
 
-    def dies_with_its_agent(self) -> bool:
+    def workers_die_with_their_agent(self) -> bool:
         return False
 
 
-class RestartsWithoutEnd(Agents):
+class RestartsWithoutEnd(Ours):
     """Nobody looks how many restarts are left (A14)."""
 
     def spend(self, s: S, when: Any) -> Any:
@@ -182,54 +180,54 @@ class RestartsWithoutEnd(Agents):
         return when
 
 
-class ComingSpends(Agents):
+class ComingSpends(Ours):
     """A restart for a node that waits is spent like any other."""
 
-    @transition(each="node", editions=OURS)
-    def make_room(self, s: S, node: Expr) -> None:
+    @transition(each="node")
+    def replace_round(self, s: S, node: Expr) -> None:
         """Spends."""
-        Agents.make_room.body(self, s, node)
+        Ours.replace_round.body(self, s, node)
         s.spent = ite(s.spent < self.max_restarts, s.spent + 1, s.spent)
 
 
-class LossesAreFree(Agents):
+class LossesAreFree(Ours):
     """Departures spend nothing: who rejoins quickly restarts the job for ever."""
 
-    @transition(each="node", editions=OURS)
+    @transition(each="node")
     def expel(self, s: S, node: Expr) -> None:
         """Spends nothing."""
         before = s.fork()
-        Agents.expel.body(self, s, node)
+        Ours.expel.body(self, s, node)
         s.spent = before.spent
 
 
-class FailsAtOnce(Agents):
+class FailsAtOnce(Ours):
     """The first failure closes the job, whatever is left."""
 
     def spend(self, s: S, when: Any) -> Any:
-        s.verdict = ite(when, V.FAILED, s.verdict)
+        s.verdict = ite(when, Verdict.FAILED, s.verdict)
         return when & (s.spent < 0)
 
 
-class NobodyIsExpelled(Agents):
+class NobodyIsExpelled(Ours):
     """Nobody looks at heartbeats."""
 
     expel = None  # type: ignore[assignment]
 
 
-class NobodyGivesUp(Agents):
+class NobodyGivesUp(Ours):
     """A join has no deadline."""
 
-    give_up = None  # type: ignore[assignment]
+    error_timeout = None  # type: ignore[assignment]
 
 
-class GoesOnWithoutALease(Agents):
+class GoesOnWithoutALease(Ours):
     """A node that comes back goes on as if nothing had happened."""
 
-    come_back = replace(Agents.go_on, editions=OURS)
+    resume = Torch.resume
 
 
-class WatchesNobody(Agents):
+class WatchesNobody(Ours):
     """Nothing outside of the agent ends its workers (A15)."""
 
     watchdog_kills = None  # type: ignore[assignment]
@@ -238,78 +236,82 @@ class WatchesNobody(Agents):
         return s.spent < 0
 
 
-class ExpelsBeforeTheLeaseEnds(Agents):
+class ExpelsBeforeTheLeaseEnds(Ours):
     """The window is shorter than the lease."""
 
     def is_leased(self, s: S, node: Expr) -> Any:
         return s.spent < 0
 
-    @environment(each="node", editions=OURS)
+    @environment(each="node")
     def watchdog_kills(self, s: S, node: Expr) -> None:
         """Kills, once that is too late as well."""
-        s.when(Agents.is_leased(self, s, node))
-        s.workers[node] = W.STOPPED
+        s.when(Ours.is_leased(self, s, node))
+        s.workers[node] = WorkerState.STOPPED
 
 
-class CompletesWithoutTheExpected(Agents):
+class CompletesWithoutTheExpected(Ours):
     """A round completes while members of the one before have not come."""
 
-    @transition(each="node", editions=OURS)
-    def complete_round(self, s: S, node: Expr) -> None:
+    @transition(each="node")
+    def mark_complete(self, s: S, node: Expr) -> None:
         """Does not wait for the expected."""
-        self.acts(s, node, L.JOINING)
-        s.when(self.is_open(s), ~s.complete, s.member[node] == M.PARTICIPANT, self.members(s) >= self.min_nodes)
+        self.acts(s, node, Loop.JOINING)
+        s.when(
+            self.is_open(s), ~s.complete, s.member[node] == Membership.PARTICIPANT, self.members(s) >= self.min_nodes
+        )
         self.settle(s, True)
 
 
-class JoinsItsRoundAgain(Agents):
+class JoinsItsRoundAgain(Ours):
     """A member that restarts does not replace its round."""
 
-    @transition(each="node", editions=OURS)
-    def leave_round(self, s: S, node: Expr) -> None:
+    @transition(each="node")
+    def exit_round(self, s: S, node: Expr) -> None:
         """Just joins."""
-        self.acts(s, node, L.RESTARTING)
-        s.workers[node] = W.STOPPED
-        s.loop[node] = L.JOINING
+        self.acts(s, node, Loop.RESTARTING)
+        s.workers[node] = WorkerState.STOPPED
+        s.loop[node] = Loop.JOINING
 
 
-class HearsOnlyWhenItWaits(Agents):
+class HearsOnlyWhenItWaits(Ours):
     """An agent whose workers run does not look whether the rendezvous is closed."""
 
-    @transition(each="node", editions=OURS)
-    def hear_the_verdict(self, s: S, node: Expr) -> None:
+    @transition(each="node")
+    def error_closed(self, s: S, node: Expr) -> None:
         """Not while it monitors."""
-        s.when(s.loop[node] != L.MONITORING)
-        Agents.hear_the_verdict.body(self, s, node)
+        s.when(s.loop[node] != Loop.MONITORING)
+        Ours.error_closed.body(self, s, node)
 
 
-class OverlooksWhoWaits(Agents):
+class OverlooksWhoWaits(Ours):
     """An agent looks only whether its round still stands."""
 
-    make_room = None  # type: ignore[assignment]
+    replace_round = None  # type: ignore[assignment]
 
 
-class SucceedsForAll(Agents):
+class SucceedsForAll(Ours):
     """The first success closes the rendezvous."""
 
-    @transition(each="node", editions=OURS)
-    def report_success(self, s: S, node: Expr) -> None:
+    @transition(each="node")
+    def mark_done(self, s: S, node: Expr) -> None:
         """Closes as succeeded."""
-        Agents.report_success.body(self, s, node)
-        s.verdict = V.SUCCEEDED
+        Ours.mark_done.body(self, s, node)
+        s.verdict = Verdict.SUCCEEDED
 
 
-class SucceedsAfterTheEnd(Agents):
+class SucceedsAfterTheEnd(Ours):
     """A success is reported into a rendezvous that is closed."""
 
-    @transition(each="node", editions=OURS)
-    def report_success(self, s: S, node: Expr) -> None:
+    @transition(each="node")
+    def mark_done(self, s: S, node: Expr) -> None:
         """Overwrites the verdict."""
-        self.acts(s, node, L.MONITORING)
-        s.when(s.workers[node] == W.SUCCEEDED, s.current[node])
+        self.acts(s, node, Loop.MONITORING)
+        s.when(s.workers[node] == WorkerState.SUCCEEDED, s.current[node])
         s.succeeded[node] = True
-        s.loop[node] = L.BARRIER
-        s.verdict = ite((s.verdict == V.NONE) & (s.succeeded.count() < self.members(s)), V.NONE, V.SUCCEEDED)
+        s.loop[node] = Loop.BARRIER
+        s.verdict = ite(
+            (s.verdict == Verdict.NONE) & (s.succeeded.count() < self.members(s)), Verdict.NONE, Verdict.SUCCEEDED
+        )
 
 
 # fmt: off

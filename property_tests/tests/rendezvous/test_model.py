@@ -87,13 +87,13 @@ def test_no_step_and_no_property_reads_a_clock_so_that_clocks_cannot_matter() ->
     """But the faults themselves, which happen to a clock once: that is why no other run needs them."""
     system = Rendezvous(edition=Edition.TRYSTATE, faults=(*EVERY.split(), *CLOCKS))
     moves = {name: t.effects[name] for t in system.transitions for name in t.effects if t.fault not in CLOCKS}
-    assert "clock_low" not in moves
+    assert "clock_behind" not in moves
     steps = [e for t in system.transitions if t.fault not in CLOCKS for e in (t.guard, *t.effects.values())]
     asked = [e for p in system.properties for e in (*p.exprs, *(p.conditions or {}).values())]
     machines = [machine.control for machine in system.machines.values()]
-    assert "clock_low" not in set[str]().union(*map(reads, (*steps, *asked, *machines, system.terminal)))
+    assert "clock_behind" not in set[str]().union(*map(reads, (*steps, *asked, *machines, system.terminal)))
     torchs = Rendezvous(edition=Edition.TORCH)
-    assert "clock_low" in set[str]().union(*(reads(t.guard) for t in torchs.transitions))
+    assert "clock_behind" in set[str]().union(*(reads(t.guard) for t in torchs.transitions))
 
 
 def test_the_finer_system_has_only_the_editions_that_it_takes_apart() -> None:

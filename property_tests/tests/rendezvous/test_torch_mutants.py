@@ -16,9 +16,10 @@ from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError
 from trystate.model.language import DecisionTable, Expr, Row, SymbolicState
-from trystate.model.rendezvous.claims import Rendezvous
 from trystate.model.rendezvous.holder import Holders, Token
 from trystate.model.rendezvous.operators import OPERATORS
+from trystate.model.rendezvous.properties import Rendezvous
+from trystate.model.rendezvous.torch import Torch
 from trystate.model.rendezvous.vocabulary import Action, Edition, Heartbeat, Membership, Raised
 from trystate.property_tests.adapters.torch_rendezvous import simulation as sim
 from trystate.property_tests.adapters.torch_rendezvous.contexts import TORCH_OPERATORS, Observed, compare, observe
@@ -257,8 +258,8 @@ class KeptHeartbeat(Holders):
 class BytesDiffer(Holders):
     """A write that lost is never taken for won."""
 
-    def _same_bytes(self, s: Any, node: Expr) -> Any:
-        return super()._same_bytes(s, node) & (s.round != s.round)
+    def same_bytes(self, s: Any, node: Expr) -> Any:
+        return super().same_bytes(s, node) & (s.round != s.round)
 
 
 HOLDER_MUTANTS: tuple[tuple[type[Holders], int, tuple[str, ...]], ...] = (
@@ -282,7 +283,7 @@ def test_a_mutant_in_the_finer_system_is_caught_by_the_edges(
 # ---- the coarser system, by a property, or by the moves that its steps claim
 
 
-class SweepsWithoutEpilogue(Rendezvous):
+class SweepsWithoutEpilogue(Torch):
     """Dropping the dead leaves the round as it is."""
 
     def removal_epilogue(self, s: SymbolicState, node: Expr, removed: Any) -> None:
@@ -290,28 +291,28 @@ class SweepsWithoutEpilogue(Rendezvous):
             super().removal_epilogue(s, node, removed)
 
 
-class NoLastCall(Rendezvous):
+class NoLastCall(Torch):
     """Reaching min sets no deadline."""
 
     def min_of(self, s: SymbolicState, node: Expr) -> Any:
         return super().min_of(s, node) + 1
 
 
-class ForgetsNothing(Rendezvous):
+class ForgetsNothing(Torch):
     """What nodes returned with outlives the round, and so does its master."""
 
     def forget_returns(self, s: SymbolicState, replaced: Any) -> None:
         pass
 
 
-class OneRank(Rendezvous):
+class OneRank(Torch):
     """Everybody is first."""
 
     def count_below(self, s: SymbolicState, node: Expr) -> Any:
         return super().count_below(s, node) - super().count_below(s, node)
 
 
-class KeepsTheDeadline(Rendezvous):
+class KeepsTheDeadline(Torch):
     """Completing a round leaves its deadline."""
 
     def assign_ranks(self, s: SymbolicState, done: Any) -> None:
@@ -320,14 +321,14 @@ class KeepsTheDeadline(Rendezvous):
         s.deadline = before.deadline
 
 
-class DropsTheDue(Rendezvous):
+class DropsTheDue(Torch):
     """A heartbeat that is only due passes for expired."""
 
     def expired_for(self, s: SymbolicState, observer: Expr, node: Expr) -> Any:
-        return super().expired_for(s, observer, node) | (s.hb[node] == Heartbeat.DUE)
+        return super().expired_for(s, observer, node) | (s.heartbeat_age[node] == Heartbeat.DUE)
 
 
-class KeepsTheHeartbeat(Rendezvous):
+class KeepsTheHeartbeat(Torch):
     """Whoever leaves keeps a heartbeat."""
 
     def unlist(self, s: SymbolicState, node: Expr) -> None:
@@ -335,7 +336,7 @@ class KeepsTheHeartbeat(Rendezvous):
         s.rank[node] = 0
 
 
-class Reopens(Rendezvous):
+class Reopens(Torch):
     """A beat opens what was closed."""
 
     def stamp(self, s: SymbolicState, node: Expr) -> None:
@@ -343,11 +344,11 @@ class Reopens(Rendezvous):
         s.closed = False
 
 
-class NobodyBeats(Rendezvous):
+class NobodyBeats(Torch):
     """No heartbeat is ever due."""
 
     def beat_due(self, s: SymbolicState, node: Expr) -> Any:
-        return super().beat_due(s, node) & (s.hb[node] == Heartbeat.NONE)
+        return super().beat_due(s, node) & (s.heartbeat_age[node] == Heartbeat.NONE)
 
 
 @dataclass(frozen=True)

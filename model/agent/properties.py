@@ -1,0 +1,232 @@
+"""The properties of the elastic agent, asked of both editions alike, and the system that a user names.
+
+Theory of operation. `always` looks at each state, `step` at each step, `leads_to` asks whether what is due comes about
+on every fair run; each `always` has a `sometimes` as its witness. What torch violates is in `findings.py`.
+`Agents(edition=..., node=3)` builds the class of that edition, in `torch.py` or `ours.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from typing import ClassVar
+
+from ..language import (
+    Expr,
+    SymbolicState,
+    all_,
+    always,
+    and_,
+    any_,
+    count,
+    implies,
+    leads_to,
+    sometimes,
+    step,
+    terminal,
+)
+from ..rendezvous.vocabulary import Membership
+from .environment import Environment
+from .fields import Condition
+from .vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
+
+
+class Agents(Environment):
+    """Agents that start, watch, restart and stop the workers of one job, and end."""
+
+    title = "The elastic agent"
+    Edition: ClassVar[Iterable[enum.Enum]] = Edition
+
+    @terminal
+    def at_rest(self, s: SymbolicState) -> Condition:
+        """Each agent has ended; or workers that never end run on, and spares stand by."""
+        runs_on = and_(self.ends == 0, any_(x == Loop.MONITORING for x in s.loop))
+        ended = all_(x == Loop.LEFT for x in s.loop)
+        return ended | (runs_on & all_((s.loop[j] == Loop.LEFT) | self.stays(s, j) for j in s.node))
+
+    def stays(self, s: SymbolicState, node: Expr) -> Condition:
+        """It runs workers that never end, or is a spare."""
+        return (s.loop[node] == Loop.MONITORING) | (s.member[node] == Membership.REDUNDANT)
+
+    # ---- what can be seen
+
+    @sometimes()
+    def two_run(self, s: SymbolicState) -> Condition:
+        """Two nodes run workers in the present round."""
+        return count(self.runs(s, j) & s.current[j] for j in s.node) >= 2
+
+    @sometimes()
+    def a_round_is_replaced(self, s: SymbolicState) -> Condition:
+        """A node is on its way into a round after its first."""
+        return any_((s.loop[j] == Loop.JOINING) & (s.workers[j] == WorkerState.STOPPED) for j in s.node)
+
+    @sometimes()
+    def all_succeed(self, s: SymbolicState) -> Condition:
+        """Every agent has ended with success."""
+        return all_(x == Ending.SUCCEEDED for x in s.ending)
+
+    @sometimes()
+    def one_waits_for_another(self, s: SymbolicState) -> Condition:
+        """An agent waits in the exit barrier while workers of another run."""
+        return any_((s.loop[j] == Loop.BARRIER) & self.runs(s, k) for j in s.node for k in s.node)
+
+    @sometimes(needs="worker_failure")
+    def the_last_restart_is_spent(self, s: SymbolicState) -> Condition:
+        """As many restarts are spent as there are."""
+        return s.spent == self.max_restarts
+
+    @sometimes(needs="worker_failure")
+    def the_job_fails(self, s: SymbolicState) -> Condition:
+        """An agent has ended with a failure."""
+        return any_(x == Ending.FAILED for x in s.ending)
+
+    @sometimes(needs="signal")
+    def one_ends_by_a_signal(self, s: SymbolicState) -> Condition:
+        """A signal has ended an agent."""
+        return any_(x == Ending.SIGNALLED for x in s.ending)
+
+    @sometimes(needs="signal")
+    def one_gets_a_signal_when_done(self, s: SymbolicState) -> Condition:
+        """A signal has come to an agent whose workers have succeeded."""
+        return any_(s.signalled[j] & s.succeeded[j] for j in s.node)
+
+    @sometimes(needs="newcomer")
+    def a_new_agent_runs(self, s: SymbolicState) -> Condition:
+        """The successor of an agent that has ended runs workers."""
+        return any_((s.loop[j] == Loop.MONITORING) & (s.newcomer_left == 0) for j in s.node)
+
+    @sometimes(needs="outage")
+    def the_store_is_away(self, s: SymbolicState) -> Condition:
+        """The store cannot be reached while a node runs workers."""
+        return s.store_down & any_(self.runs(s, j) for j in s.node)
+
+    @sometimes(needs="stall")
+    def workers_run_without_their_agent(self, s: SymbolicState) -> Condition:
+        """An agent is stopped, and its workers run."""
+        return any_((s.pace[j] == Pace.AGENT_STOPPED) & self.runs(s, j) for j in s.node)
+
+    @sometimes()
+    def it_is_closed(self, s: SymbolicState) -> Condition:
+        """The rendezvous is closed."""
+        return ~self.is_open(s)
+
+    # ---- workers
+
+    @always(witness="two_run")
+    def one_group_on_a_node(self, s: SymbolicState) -> Condition:
+        """Workers of two rounds never run at once on one node."""
+        return ~any_(s.orphans[j] & self.runs(s, j) for j in s.node)
+
+    @always(witness="two_run")
+    def one_group_in_the_job(self, s: SymbolicState) -> Condition:
+        """No worker of an earlier round runs on any node while one of the present round runs."""
+        present = any_(self.runs(s, j) & s.current[j] for j in s.node)
+        earlier = any_((self.runs(s, j) & ~s.current[j]) | s.orphans[j] for j in s.node)
+        return ~(present & earlier)
+
+    @step(on=("return_with_a_round",), each="node", witness="a_round_is_replaced")
+    def a_restart_is_a_new_round(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """A node never begins the same round twice: every restart has a new one."""
+        return ~before.current[node]
+
+    # ---- restarts
+
+    @always(witness="the_last_restart_is_spent", needs="worker_failure")
+    def restarts_are_limited(self, s: SymbolicState) -> Condition:
+        """The job restarts after failures and departures no more often than it may."""
+        return s.spent <= self.max_restarts
+
+    @step(each="node", witness="a_round_is_replaced")
+    def coming_spends_nothing(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """Only an agent whose worker has failed, or a member that is gone, spends a restart: no newcomer, no outage."""
+        failed = before.workers[node].isin((WorkerState.UNHEALTHY, WorkerState.FAILED))
+        return implies(after.spent > before.spent, failed | self.loses_a_member(before, after))
+
+    def loses_a_member(self, before: SymbolicState, after: SymbolicState) -> Condition:
+        return any_(
+            (before.member[j] == Membership.PARTICIPANT) & (after.member[j] == Membership.OUTSIDE) for j in before.node
+        )
+
+    @always(witness="it_is_closed")
+    def restarts_left_are_used(self, s: SymbolicState) -> Condition:
+        """No agent is told that the job has failed while a restart is left, and none merely that it is over."""
+        failed = any_(x == Ending.FAILED for x in s.ending)
+        return all_(x != Ending.CLOSED for x in s.ending) & implies(failed, s.spent >= self.max_restarts)
+
+    # ---- the verdict
+
+    @always(witness="all_succeed")
+    def one_verdict(self, s: SymbolicState) -> Condition:
+        """Agents never end with success on one node and with failure on another."""
+        failed = any_(x.isin((Ending.FAILED, Ending.CLOSED)) for x in s.ending)
+        return ~(failed & any_(x == Ending.SUCCEEDED for x in s.ending))
+
+    @step(witness="all_succeed")
+    def success_is_everybodys(self, before: SymbolicState, after: SymbolicState) -> Condition:
+        """An agent ends with success only when every member of its round has succeeded."""
+        anew = any_((after.ending[j] == Ending.SUCCEEDED) & (before.ending[j] != Ending.SUCCEEDED) for j in before.node)
+        everybody = all_((after.member[j] != Membership.PARTICIPANT) | after.succeeded[j] for j in before.node)
+        return implies(anew, everybody)
+
+    @always(witness="it_is_closed")
+    def closing_says_why(self, s: SymbolicState) -> Condition:
+        """When the rendezvous is closed, it says whether the job has succeeded or failed."""
+        return s.verdict != Verdict.UNSAID
+
+    @step(witness="it_is_closed")
+    def the_verdict_is_final(self, before: SymbolicState, after: SymbolicState) -> Condition:
+        """What is closed stays closed, with the same verdict."""
+        return self.is_open(before) | (after.verdict == before.verdict)
+
+    # ---- how an agent ends
+
+    @always(witness="it_is_closed")
+    def everybody_gets_an_answer(self, s: SymbolicState) -> Condition:
+        """Every agent that has ended says how: run() never returns nothing."""
+        ended = all_((s.loop[j] != Loop.LEFT) | (s.ending[j] != Ending.NONE) for j in s.node)
+        return ended & all_(x != Ending.NOTHING for x in s.ending)
+
+    @always(witness="the_store_is_away", needs="outage")
+    def outages_are_survived(self, s: SymbolicState) -> Condition:
+        """No agent that has started workers ends because the store cannot be reached."""
+        return all_((s.ending[j] != Ending.CUT_OFF) | (s.workers[j] == WorkerState.INIT) for j in s.node)
+
+    @always(witness="one_gets_a_signal_when_done", needs="signal")
+    def signals_are_obeyed(self, s: SymbolicState) -> Condition:
+        """An agent that got a signal waits for no other."""
+        return ~any_(s.signalled[j] & (s.loop[j] == Loop.BARRIER) for j in s.node)
+
+    # ---- progress
+
+    def is_up(self, s: SymbolicState, node: Expr) -> Condition:
+        return ~s.loop[node].isin((Loop.AWAY, Loop.LEFT))
+
+    @leads_to(each="node")
+    def everybody_ends(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
+        """Where workers come to an end, every agent does."""
+        return and_(self.is_up(s, node), self.ends > 0), s.loop[node] == Loop.LEFT
+
+    @leads_to(each="node", cite="elastic-node-change 3.3.1")
+    def joins_end(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
+        """Every join and every restart ends in a new round, or the agent ends and says why; only a spare stands by."""
+        joins = s.loop[node].isin((Loop.JOINING, Loop.RESTARTING))
+        return joins, s.loop[node].isin((Loop.STARTING, Loop.LEFT)) | (s.member[node] == Membership.REDUNDANT)
+
+    @leads_to(each="node", cite="elastic-node-change 2.3")
+    def the_waiting_are_answered(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
+        """A node that waits gets into a round, or is told that there will be none."""
+        waits = (s.member[node] == Membership.WAITING) & self.is_up(s, node)
+        return waits, ~waits
+
+    @leads_to(each="node", needs="crash", cite="elastic-node-change 3.1")
+    def departures_are_noticed(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
+        """When a member dies before it has succeeded, its group does not run on."""
+        member = s.current[node] | self.is_seated(s, node)
+        gone = (s.ending[node] == Ending.KILLED) & member & ~s.succeeded[node]
+        alone = gone & any_(self.runs(s, j) & self.is_up(s, j) & s.current[j] for j in s.node)
+        return alone, ~alone
+
+    @leads_to(each="node")
+    def the_verdict_reaches_everybody(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
+        """After the rendezvous is closed, every agent ends."""
+        return ~self.is_open(s) & self.is_up(s, node), s.loop[node] == Loop.LEFT

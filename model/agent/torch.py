@@ -1,0 +1,269 @@
+"""The elastic agent of torch 2.13 (TORCH): LocalElasticAgent and launch_agent, on a rendezvous that works.
+
+Theory of operation. Each agent decides for itself, and writes nothing of it anywhere: it counts its own restarts, waits
+in the exit barrier without looking at anything, and closes the rendezvous when it ends, unless a signal ended it. What
+goes wrong is in `findings.py`: agents end with different verdicts (A2, A13), restart too often (A14), end because the
+store is away (A4), or leave workers behind (A12, A15).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..language import (
+    Expr,
+    SymbolicState,
+    all_,
+    any_,
+    arc,
+    environment,
+    fault,
+    flag,
+    integer,
+    ite,
+    may,
+    named,
+    transition,
+)
+from ..rendezvous.vocabulary import Membership
+from .fields import PROCESSES, UP, Condition
+from .properties import Agents
+from .vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
+
+CALLS = (Loop.JOINING, Loop.MONITORING, Loop.RESTARTING)  # where an agent calls the rendezvous
+OUT = [arc(Loop.BARRIER, Loop.LEAVING), may(Loop.BARRIER, Loop.LEFT)]
+
+
+class Torch(Agents, edition=Edition.TORCH):
+    """The steps of torch's agent."""
+
+    own = integer(0, "max_restarts", per="node", doc="restarts that this agent has spent")
+    world = integer(0, "node", doc="how many members the round had when it completed")
+    broken = flag(doc="a member of the present round has failed")
+
+    def workers_die_with_their_agent(self) -> bool:
+        """torch starts workers in a session of their own (A12)."""
+        return False
+
+    def forget_agent(self, s: SymbolicState, node: Expr) -> None:
+        """Restarts are counted by each agent for itself (A14)."""
+        s.own[node] = 0
+
+    def settle(self, s: SymbolicState, when: Any) -> None:
+        super().settle(s, when)
+        s.world = ite(when, self.members(s), s.world)
+
+    def forget_round(self, s: SymbolicState, replaced: Any) -> None:
+        super().forget_round(s, replaced)
+        s.world = ite(replaced, 0, s.world)
+        s.broken = ite(replaced, False, s.broken)
+
+    # ---- the rendezvous below
+
+    def leave_members(self, s: SymbolicState, node: Expr, gone: Any = True) -> None:
+        """A node is taken off the lists; a complete round without members is over."""
+        s.member[node] = ite(gone, Membership.OUTSIDE, s.member[node])
+        s.succeeded[node] = s.succeeded[node] & (s.member[node] != Membership.OUTSIDE)
+        self.forget_round(s, s.complete & (self.members(s) == 0))
+
+    @transition(each="node", cite="rendezvous-engine 4.1, 4.3")
+    def join(self, s: SymbolicState, node: Expr) -> None:
+        """A node joins: as a participant, for the next round, or as a spare."""
+        self.acts(s, node, Loop.JOINING)
+        room = self.members(s) < self.max_nodes
+        late = ite(
+            room,
+            Membership.WAITING,
+            ite(s.member[node] == Membership.WAITING, Membership.WAITING, Membership.REDUNDANT),
+        )
+        listed = ite(s.complete, late, Membership.PARTICIPANT)
+        s.when(self.is_open(s), s.member[node] != Membership.PARTICIPANT, s.member[node] != listed)
+        s.member[node] = listed
+        self.settle(s, ~s.complete & (self.members(s) == self.max_nodes))
+
+    @transition(each="node", cite="rendezvous-engine 4.5")
+    def mark_complete(self, s: SymbolicState, node: Expr) -> None:
+        """The last call is over, and every live node that tries has polled."""
+        self.acts(s, node, Loop.JOINING)
+        s.when(
+            self.is_open(s), ~s.complete, s.member[node] == Membership.PARTICIPANT, self.members(s) >= self.min_nodes
+        )
+        trying = any_(
+            (s.loop[j] == Loop.JOINING) & ~self.is_dead(s, j) & (s.member[j] != Membership.PARTICIPANT) for j in s.node
+        )
+        s.when(named("every live node has polled", ~trying))
+        self.settle(s, True)
+
+    @transition(each="node", cite="dynamic_rendezvous.py:_sanitize")
+    def expel(self, s: SymbolicState, node: Expr) -> None:
+        """A node that is silent is dropped, and no node is told."""
+        self.acts(s, node, *UP)
+        before = s.fork()
+        s.when(any_((before.member[j] != Membership.OUTSIDE) & self.is_dead(before, j) for j in s.node))
+        for j in s.node:
+            s.member[j] = ite(self.is_dead(before, j), Membership.OUTSIDE, s.member[j])
+            s.succeeded[j] = s.succeeded[j] & ~self.is_dead(before, j)
+        self.forget_round(s, s.complete & (self.members(s) == 0))
+
+    @environment(each="node", fair=True)
+    def resume(self, s: SymbolicState, node: Expr) -> None:
+        """A stopped agent, or node, goes on as if nothing had happened."""
+        s.when(s.pace[node] != Pace.GOES_ON)
+        s.pace[node] = Pace.GOES_ON
+
+    # ---- the monitor loop
+
+    @transition(each="node", moves=[arc(Loop.MONITORING, Loop.BARRIER)], cite="api.py:_invoke_run")
+    def enter_barrier(self, s: SymbolicState, node: Expr) -> None:
+        """The workers have succeeded: the agent waits for as many as the round had members, and looks at nothing."""
+        self.goes(s, node, Loop.MONITORING)
+        s.when(s.workers[node] == WorkerState.SUCCEEDED)
+        s.loop[node] = Loop.BARRIER
+        s.succeeded[node] = s.current[node] & (s.member[node] == Membership.PARTICIPANT)
+
+    def leaves_barrier(self, s: SymbolicState, node: Expr) -> None:
+        """A signal that came while the agent waited is raised now; it does not close the rendezvous."""
+        s.loop[node] = ite(s.signalled[node], Loop.LEFT, Loop.LEAVING)
+        s.ending[node] = ite(s.signalled[node], Ending.SIGNALLED, Ending.SUCCEEDED)
+
+    @transition(each="node", moves=OUT, cite="api.py:_exit_barrier")
+    def pass_barrier(self, s: SymbolicState, node: Expr) -> None:
+        """As many have come as the round had members: run() returns."""
+        self.acts(s, node, Loop.BARRIER)
+        s.when(s.current[node], s.succeeded.count() == s.world)
+        self.leaves_barrier(s, node)
+
+    @environment(each="node", fair=True, moves=OUT, cite="api.py:_exit_barrier (exit_barrier_timeout)")
+    def barrier_times_out(self, s: SymbolicState, node: Expr) -> None:
+        """After 300 s the barrier fails, which is logged and ignored: run() returns all the same."""
+        self.goes(s, node, Loop.BARRIER)
+        # A13. Workers of another node may still run, and may yet fail: this agent has succeeded all the same.
+        s.when(named("300 s: no other agent has anything to do", all_((j == node) | self.idles(s, j) for j in s.node)))
+        self.leaves_barrier(s, node)
+
+    def idles(self, s: SymbolicState, node: Expr) -> Condition:
+        """The agent does not go on, waits for others, or looks at workers that run."""
+        watches = (s.loop[node] == Loop.MONITORING) & (s.workers[node] == WorkerState.HEALTHY) & ~s.store_down
+        few = (s.member[node] == Membership.PARTICIPANT) & ~s.complete & (self.members(s) < self.min_nodes)
+        waits = (
+            (s.loop[node] == Loop.JOINING)
+            & (s.member[node].isin((Membership.WAITING, Membership.REDUNDANT)) | few)
+            & self.is_open(s)
+        )
+        return self.is_dead(s, node) | s.loop[node].isin((Loop.AWAY, Loop.BARRIER)) | watches | waits
+
+    @transition(
+        each="node",
+        moves=[
+            arc(WorkerState.UNHEALTHY, WorkerState.FAILED),
+            arc(Loop.MONITORING, Loop.RESTARTING),
+            arc(Loop.MONITORING, Loop.LEAVING),
+        ],
+        cite="elastic-node-change 3.3",
+    )
+    def find_failure(self, s: SymbolicState, node: Expr) -> None:
+        """A worker has failed: the agent stops the others; it restarts if its own count allows, else it ends."""
+        self.goes(s, node, Loop.MONITORING)
+        s.when(s.workers[node] == WorkerState.UNHEALTHY)
+        again = s.own[node] < self.max_restarts
+        first = again & ~s.broken & (s.spent < self.counted)
+        s.workers[node] = WorkerState.FAILED
+        # A14. Another agent whose worker fails in a later round has its own count: the job restarts once more.
+        s.own[node] = ite(again, s.own[node] + 1, s.own[node])
+        s.spent = ite(first, s.spent + 1, s.spent)
+        s.broken = s.broken | again
+        s.loop[node] = ite(again, Loop.RESTARTING, Loop.LEAVING)
+        s.ending[node] = ite(again, s.ending[node], Ending.FAILED)
+
+    @transition(
+        each="node",
+        moves=[arc(Loop.MONITORING, Loop.RESTARTING), arc(WorkerState.HEALTHY, WorkerState.STOPPED)],
+        cite="elastic-node-change 2.3.1",
+    )
+    def restart_workers(self, s: SymbolicState, node: Expr) -> None:
+        """A node waits: the agent stops its workers, and restarts them with it."""
+        self.acts(s, node, Loop.MONITORING)
+        s.when(
+            s.workers[node] == WorkerState.HEALTHY,
+            named("num_nodes_waiting > 0", s.member.count(Membership.WAITING) > 0),
+        )
+        s.workers[node] = WorkerState.STOPPED
+        s.loop[node] = Loop.RESTARTING
+
+    @transition(
+        each="node",
+        moves=[arc(Loop.RESTARTING, Loop.JOINING), arc(WorkerState.FAILED, WorkerState.STOPPED)],
+        cite="rendezvous-engine 3.2.3",
+    )
+    def exit_round(self, s: SymbolicState, node: Expr) -> None:
+        """A restarting node takes itself off the round that it was in."""
+        self.acts(s, node, Loop.RESTARTING)
+        self.leave_members(s, node)
+        s.workers[node] = WorkerState.STOPPED
+        s.loop[node] = Loop.JOINING
+
+    # ---- how it ends
+
+    def fails(self, s: SymbolicState, node: Expr, ending: Any) -> None:
+        """Something is raised: launch_agent will close the rendezvous."""
+        s.loop[node] = Loop.LEAVING
+        s.ending[node] = ending
+        self.stop(s, node)
+
+    @transition(
+        each="node",
+        moves=[arc(CALLS, Loop.LEAVING), *may(PROCESSES, WorkerState.STOPPED)],
+        cite="dynamic_rendezvous.py:num_nodes_waiting",
+    )
+    def error_connection(self, s: SymbolicState, node: Expr) -> None:
+        """The store cannot be reached: what the rendezvous raises ends the agent."""
+        self.goes(s, node, *CALLS)
+        s.when(
+            s.store_down,
+            s.workers[node].isin((WorkerState.INIT, WorkerState.HEALTHY, WorkerState.STOPPED, WorkerState.FAILED)),
+        )
+        self.fails(s, node, Ending.CUT_OFF)
+
+    @transition(each="node", moves=[arc(Loop.JOINING, Loop.LEAVING)], cite="rendezvous-engine 3.2.4")
+    def error_closed(self, s: SymbolicState, node: Expr) -> None:
+        """The rendezvous is closed: RendezvousClosedError; a spare gets a graceful exit, and run() returns None."""
+        self.acts(s, node, Loop.JOINING)
+        s.when(~self.is_open(s))
+        self.fails(s, node, ite(s.member[node] == Membership.REDUNDANT, Ending.NOTHING, Ending.CLOSED))
+
+    @environment(each="node", fair=True, moves=[arc(Loop.JOINING, Loop.LEAVING)])
+    def error_timeout(self, s: SymbolicState, node: Expr) -> None:
+        """The join deadline passes: RendezvousTimeoutError."""
+        self.acts(s, node, Loop.JOINING)
+        s.when(self.is_open(s), self.too_few(s))
+        self.leave_members(s, node)
+        self.fails(s, node, Ending.TIMED_OUT)
+
+    @transition(
+        each="node",
+        moves=[arc(Loop.LEAVING, Loop.LEFT), arc(Verdict.NONE, Verdict.UNSAID)],
+        cite="launcher/api.py:launch_agent",
+    )
+    def mark_closed(self, s: SymbolicState, node: Expr) -> None:
+        """An agent that ends closes the rendezvous for all, if the store can be reached, and gives no reason."""
+        # A2. Another agent may be on its way into the next round: next_rendezvous raises RendezvousClosedError there.
+        self.goes(s, node, Loop.LEAVING)
+        s.verdict = ite(s.store_down | ~self.is_open(s), s.verdict, Verdict.UNSAID)
+        s.loop[node] = Loop.LEFT
+
+    @fault(
+        "signal",
+        each="node",
+        moves=[
+            arc((Loop.JOINING, Loop.STARTING, Loop.MONITORING, Loop.RESTARTING), Loop.LEFT),
+            *may(PROCESSES, WorkerState.STOPPED),
+        ],
+    )
+    def receive_signal(self, s: SymbolicState, node: Expr) -> None:
+        """SIGTERM or Ctrl-C: SignalException stops workers and agent; in the exit barrier it comes after that."""
+        self.goes(s, node, *UP)
+        s.signalled[node] = True
+        blocked = s.loop[node] == Loop.BARRIER
+        s.loop[node] = ite(blocked, Loop.BARRIER, Loop.LEFT)
+        s.ending[node] = ite(blocked, s.ending[node], Ending.SIGNALLED)
+        self.stop(s, node)

@@ -1,0 +1,519 @@
+"""The rendezvous of the edition TRYSTATE: a complete round is never changed, only replaced.
+
+Theory of operation. The members of a complete round, their ranks and their master are written once, together. A member
+that leaves, fails, or sees a node waiting or silent replaces the round: its members are *expected* in the next one,
+which completes only when each of them has come, has gone, or has been expelled. So no node runs in a round whose
+successor runs. What is different from torch's, each against the finding that it removes:
+
+- Members, ranks and master are fixed when the round completes (R1 to R4, R6).
+- A heartbeat is a counter. An observer expels a member only if that counter stood still on the observer's own monotonic
+  clock while it could see the store (R5, R7, R12, R13). A member stops its workers when it could not confirm a
+  heartbeat for as long (its lease), which its own clock tells earlier than any observer's (R6, R7).
+- No node is dropped in passing: expelling is an operation of its own, which replaces a complete round, so that the
+  others notice (R14).
+- The settings are part of the shared state: a node with other settings is refused (R9, R12).
+- A node that finds no seat becomes a spare, also from the wait list (R8). Waiting nodes and spares move up when a round
+  is replaced.
+- A node that could not join leaves; only a member closes (R10).
+
+Abstractions, beside those of `fields.py`. Nothing is assumed about polling: the last call may end at any time. A new
+process under the address of a dead one stays outside until the dead one's listing is expelled, maybe by itself; a
+newcomer that joins beside a dead listing is another node. A node that resumes after its lease has ended stops its
+workers before it does anything else: one step here, microseconds in the runtime.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..language import (
+    Expr,
+    SymbolicState,
+    all_,
+    always,
+    any_,
+    arc,
+    count,
+    environment,
+    fault,
+    flag,
+    implies,
+    ite,
+    leads_to,
+    may,
+    named,
+    ord_,
+    sometimes,
+    step,
+    transition,
+)
+from .fields import LEASED, LISTED, Condition
+from .properties import TRYING, Rendezvous
+from .vocabulary import Action, AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership, Round
+
+SEATED = (Membership.PARTICIPANT, Membership.EXPECTED)  # has a seat, or one is kept for it
+QUEUED = (Membership.WAITING, Membership.REDUNDANT)
+LIVING = (Heartbeat.FRESH, Heartbeat.DUE)
+
+# Moves that several steps make.
+ENLISTS = arc((Heartbeat.NONE, *LIVING), Heartbeat.FRESH)
+GROWS = (
+    *(arc(Round.JOINING, r) for r in (Round.JOINING, Round.LAST_CALL, Round.COMPLETE)),
+    *(arc(Round.LAST_CALL, r) for r in (Round.LAST_CALL, Round.COMPLETE)),
+)
+SHRINKS = (arc((Round.JOINING, Round.LAST_CALL), Round.JOINING), arc(Round.LAST_CALL, Round.LAST_CALL))
+REPLACES = (
+    *(arc(Round.COMPLETE, r) for r in (Round.JOINING, Round.LAST_CALL, Round.COMPLETE)),
+    arc(Membership.PARTICIPANT, Membership.EXPECTED, of="others"),
+    arc(QUEUED, Membership.PARTICIPANT, of="others"),
+)
+RETURNS = arc(AgentPhase.JOINING, AgentPhase.RETURNING)
+FAILS = arc(AgentPhase.JOINING, AgentPhase.FAILED)
+
+
+class Ours(Rendezvous, edition=Edition.TRYSTATE):
+    """The steps of our protocol, and the properties that say why it holds."""
+
+    agreed_larger_min = flag(doc="the settings in force have a larger min")
+    agreed_shorter_window = flag(doc="the settings in force have a shorter expiry window")
+    predecessor_listed = flag(per="node", doc="a new process; the one before it is listed under its address")
+
+    # ---- what a step sees
+
+    def listed(self, s: SymbolicState) -> Condition:
+        return s.member.count(*LISTED)
+
+    def agrees(self, s: SymbolicState, node: Expr) -> Condition:
+        """The settings of a rendezvous in which no node is listed are those of the first that comes."""
+        same = (s.agreed_larger_min == s.larger_min[node]) & (s.agreed_shorter_window == s.shorter_window[node])
+        return same | (self.listed(s) == 0)
+
+    def quorum(self, s: SymbolicState) -> Condition:
+        return ite(s.agreed_larger_min, self.min_nodes + 1, self.min_nodes)
+
+    def taken(self, s: SymbolicState) -> Condition:
+        """How many seats are taken, or kept for expected nodes."""
+        return s.member.count(*SEATED)
+
+    def atoms(self, s: SymbolicState, operator: str, node: Expr) -> dict[str, Any]:
+        """What the operators look at."""
+        member = s.member[node]
+        return {
+            "closed": s.closed,
+            "agrees": self.agrees(s, node),
+            "complete": s.complete,
+            "participant": member == Membership.PARTICIPANT,
+            "expected": member == Membership.EXPECTED,
+            "waiting": member == Membership.WAITING,
+            "redundant": member == Membership.REDUNDANT,
+            "listed": member.isin(LISTED),
+            "late": s.join_deadline[node] != JoinDeadline.IN_TIME,
+            "seat": self.taken(s) < self.max_nodes,
+            "lease": s.heartbeat_age[node] != Heartbeat.EXPIRED,
+            "ready": (s.deadline == Deadline.PASSED) & (s.member.count(Membership.EXPECTED) == 0),
+            "beat_due": s.heartbeat_age[node].isin((Heartbeat.DUE, Heartbeat.EXPIRED)),
+            "silent": any_(self.silent_to(s, node, j) for j in s.node),
+        }
+
+    def silent_to(self, s: SymbolicState, observer: Expr, node: Expr) -> Condition:
+        """The node's heartbeat stood still for the whole window. A new process may say so of the one before it."""
+        return (s.heartbeat_age[node] == Heartbeat.EXPIRED) & ((node != observer) | s.predecessor_listed[node])
+
+    # ---- what a step does
+
+    def enlist(self, s: SymbolicState, node: Expr, member: Membership) -> None:
+        """List a node. The first one brings the settings."""
+        first = self.listed(s) == 0
+        s.agreed_larger_min = ite(first, s.larger_min[node], s.agreed_larger_min)
+        s.agreed_shorter_window = ite(first, s.shorter_window[node], s.agreed_shorter_window)
+        s.member[node] = member
+        s.rank[node] = 0
+        self.stamp(s, node)
+
+    def settle(self, s: SymbolicState) -> Condition:
+        """After every change of the lists: the last call begins or is off, or the round is full. True: it completes."""
+        size = self.participants(s)
+        full = ~s.complete & (size == self.max_nodes)
+        call = ~s.complete & (size >= self.quorum(s))
+        s.deadline = ite(call, ite(s.deadline == Deadline.UNSET, Deadline.RUNNING, s.deadline), Deadline.UNSET)
+        self.assign_ranks(s, full)
+        return full
+
+    def begin_new_round(self, s: SymbolicState, replaced: Any) -> None:
+        """A new round, in which the members of the old one are expected."""
+        for j in s.node:
+            s.member[j] = ite((s.member[j] == Membership.PARTICIPANT) & replaced, Membership.EXPECTED, s.member[j])
+            s.rank[j] = ite(replaced, 0, s.rank[j])
+        s.complete = ite(replaced, False, s.complete)
+        s.round = ite(replaced, self.next_round(s.round), s.round)
+        self.forget_returns(s, replaced)
+
+    def move_up(self, s: SymbolicState, replaced: Any) -> None:
+        """Waiting nodes first, then spares, each in the order of their names."""
+        before = s.fork()
+        seats = self.max_nodes - self.taken(before)
+        waiting = before.member.count(Membership.WAITING)
+        for j in s.node:
+            kind = before.member[j]
+            ahead = count((before.member[k] == kind) & (ord_(k) < ord_(j)) for k in s.node)
+            place = ite(kind == Membership.REDUNDANT, waiting + ahead, ahead)
+            moves = kind.isin(QUEUED) & (place < seats)
+            s.member[j] = ite(moves & replaced, Membership.PARTICIPANT, kind)
+
+    def returns_if(self, s: SymbolicState, node: Expr, full: Any) -> None:
+        """A node that completes a round returns with what it wrote, in time."""
+        self.record_return(s, node, s, full)
+        s.join_deadline[node] = ite(full, JoinDeadline.IN_TIME, s.join_deadline[node])
+        s.master[node] = ite(full, self.first(s), s.master[node])
+        s.phase[node] = ite(full, AgentPhase.RETURNING, AgentPhase.JOINING)
+
+    def first(self, s: SymbolicState) -> Condition:
+        """The member with rank 0, as `master` counts: node + 1."""
+        below = count(
+            ~any_((s.member[k] == Membership.PARTICIPANT) & (ord_(k) <= ord_(j)) for k in s.node) for j in s.node
+        )
+        return ite(self.participants(s) > 0, below + 1, 0)
+
+    def restart(self, s: SymbolicState, node: Expr, when: Any = True) -> None:
+        """A master belongs to its round."""
+        super().restart(s, node, when)
+        s.master[node] = ite(when, 0, s.master[node])
+
+    # ---- time and processes
+
+    def guard_join_deadline(self, s: SymbolicState, node: Expr) -> None:
+        """A spare has no deadline."""
+        s.when(s.member[node] != Membership.REDUNDANT)
+
+    def falls_silent(self, s: SymbolicState, node: Expr) -> Condition:
+        """The node is down, gone, or partitioned, or a process before it is listed under its address.
+
+        No clock is compared. An observer that does not reach the store counts no silence. A partitioned node has
+        stopped its workers before others take it for dead: its lease ends first.
+        """
+        down = s.crashed[node] | s.stalled[node] | (s.phase[node] == AgentPhase.LEFT) | s.predecessor_listed[node]
+        return (down | (s.partitioned[node] & ~s.phase[node].isin(LEASED))) & ~s.store_down
+
+    @fault(
+        "restart",
+        each="node",
+        moves=[
+            arc(
+                (AgentPhase.JOINING, AgentPhase.RETURNING, AgentPhase.RUNNING, AgentPhase.DONE, AgentPhase.FAILED),
+                AgentPhase.EXITING,
+            )
+        ],
+    )
+    def restart_process(self, s: SymbolicState, node: Expr) -> None:
+        """A new process starts under the address of a dead one, which may still be listed; it remembers nothing."""
+        s.when(s.crashed[node])
+        s.crashed[node] = False
+        s.predecessor_listed[node] = s.member[node] != Membership.OUTSIDE
+        self.restart(s, node)
+
+    @environment(each="node", fair=True, moves=[arc(LEASED, AgentPhase.EXITING)])
+    def resume(self, s: SymbolicState, node: Expr) -> None:
+        """A stalled process goes on; if its lease is over, it begins by stopping its workers."""
+        s.when(s.stalled[node])
+        s.stalled[node] = False
+        # The others may have expelled the node, and formed a round without it, while it stood still.
+        self.restart(
+            s, node, s.heartbeat_age[node].isin((Heartbeat.NONE, Heartbeat.EXPIRED)) & s.phase[node].isin(LEASED)
+        )
+
+    @environment(each="node", moves=[arc(LEASED, AgentPhase.EXITING)])
+    def lose_lease(self, s: SymbolicState, node: Expr) -> None:
+        """A node could not confirm a heartbeat for the whole window, by its own clock: it stops its workers."""
+        s.when(self.live(s, node), s.interrupted[node], s.phase[node].isin(LEASED))
+        self.restart(s, node)
+
+    # ---- the exit operation
+
+    @transition(
+        each="node",
+        cite="rendezvous-engine 3.2.3",
+        moves=[
+            *REPLACES,
+            arc(AgentPhase.EXITING, AgentPhase.JOINING),
+            arc(AgentPhase.EXITING, AgentPhase.RETURNING),
+            arc((*LIVING, Heartbeat.EXPIRED), Heartbeat.FRESH),
+        ],
+    )
+    def replace_round(self, s: SymbolicState, node: Expr) -> None:
+        """A member that restarts replaces its round, and is the first of the next one."""
+        self.enters(s, node, AgentPhase.EXITING)
+        # The member listed under the address may be the process before this one, which only an expulsion takes off.
+        s.when(self.decides(s, "exit", Action.REPLACE_ROUND, node), ~s.predecessor_listed[node])
+        self.begin_new_round(s, True)
+        s.member[node] = Membership.PARTICIPANT
+        self.stamp(s, node)
+        self.move_up(s, True)
+        self.returns_if(s, node, self.settle(s))
+
+    @transition(each="node", cite="rendezvous-engine 3.2.3", moves=[arc(AgentPhase.EXITING, AgentPhase.JOINING)])
+    def exit_finish(self, s: SymbolicState, node: Expr) -> None:
+        """A node that is in no complete round goes on to join, unless an older process is listed under its address."""
+        self.enters(s, node, AgentPhase.EXITING)
+        s.when(self.decides(s, "exit", Action.FINISH, node), ~s.predecessor_listed[node] | s.closed)
+        s.phase[node] = AgentPhase.JOINING
+
+    # ---- the join operation
+
+    def joins(self, s: SymbolicState, node: Expr, outcome: Any) -> None:
+        """The node is in its join operation, and the operator decides `outcome` on the shared state."""
+        self.enters(s, node, AgentPhase.JOINING)
+        s.when(self.decides(s, "join", outcome, node))
+
+    @transition(
+        each="node",
+        cite="rendezvous-engine 4.1",
+        moves=[
+            *GROWS,
+            arc(
+                (Membership.OUTSIDE, Membership.WAITING, Membership.REDUNDANT, Membership.EXPECTED),
+                Membership.PARTICIPANT,
+            ),
+            ENLISTS,
+            RETURNS,
+        ],
+    )
+    def add_to_participants(self, s: SymbolicState, node: Expr) -> None:
+        """A node joins; reaching min starts the last call, reaching max completes the round: it returns at once."""
+        self.joins(s, node, Action.ADD_TO_PARTICIPANTS)
+        self.enlist(s, node, Membership.PARTICIPANT)
+        self.returns_if(s, node, self.settle(s))
+
+    @transition(
+        each="node",
+        cite="rendezvous-engine 4.3",
+        moves=[arc((Membership.OUTSIDE, Membership.REDUNDANT), Membership.WAITING), ENLISTS],
+    )
+    def add_to_wait_list(self, s: SymbolicState, node: Expr) -> None:
+        """The round is complete and has a seat: the node waits for the next one."""
+        self.joins(s, node, Action.ADD_TO_WAIT_LIST)
+        self.enlist(s, node, Membership.WAITING)
+
+    @transition(
+        each="node",
+        cite="dynamic_rendezvous.py:_add_to_redundancy_list",
+        moves=[arc((Membership.OUTSIDE, Membership.WAITING), Membership.REDUNDANT), ENLISTS],
+    )
+    def add_to_redundancy_list(self, s: SymbolicState, node: Expr) -> None:
+        """No seat is free, or it is kept for the expected: the node becomes a spare, without a deadline."""
+        self.joins(s, node, Action.ADD_TO_REDUNDANCY_LIST)
+        self.enlist(s, node, Membership.REDUNDANT)
+        s.join_deadline[node] = JoinDeadline.IN_TIME
+
+    @transition(
+        each="node",
+        cite="rendezvous-engine 4.5",
+        moves=[arc(Round.LAST_CALL, Round.COMPLETE), RETURNS],
+    )
+    def mark_complete(self, s: SymbolicState, node: Expr) -> None:
+        """The last call is over and no node is expected any more: a participant writes members, ranks and master."""
+        self.joins(s, node, Action.MARK_RENDEZVOUS_COMPLETE)
+        self.assign_ranks(s, True)
+        self.returns_if(s, node, True)
+
+    @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[RETURNS])
+    def finish(self, s: SymbolicState, node: Expr) -> None:
+        """A participant finds the round complete, and returns with what is written there."""
+        self.joins(s, node, Action.FINISH)
+        self.returns_if(s, node, True)
+
+    def fails(self, s: SymbolicState, node: Expr, outcome: Any) -> None:
+        """The operator raises."""
+        self.joins(s, node, outcome)
+        s.phase[node] = AgentPhase.FAILED
+        s.join_deadline[node] = JoinDeadline.IN_TIME
+
+    @transition(
+        each="node",
+        cite="rendezvous-engine 3.2.4",
+        moves=[
+            *SHRINKS,
+            arc((Membership.PARTICIPANT, Membership.WAITING, Membership.EXPECTED), Membership.OUTSIDE),
+            arc(LIVING, Heartbeat.NONE),
+            FAILS,
+        ],
+    )
+    def withdraw(self, s: SymbolicState, node: Expr) -> None:
+        """The join deadline has passed: the node takes itself off the list, and raises RendezvousTimeoutError."""
+        self.fails(s, node, Action.WITHDRAW)
+        self.unlist(s, node)
+        self.settle(s)
+
+    @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[FAILS])
+    def error_timeout(self, s: SymbolicState, node: Expr) -> None:
+        """Too late, and not listed: next_rendezvous raises RendezvousTimeoutError."""
+        self.fails(s, node, Action.ERROR_TIMEOUT)
+
+    @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[FAILS])
+    def error_closed(self, s: SymbolicState, node: Expr) -> None:
+        """The rendezvous is closed: next_rendezvous raises RendezvousClosedError, and says by whom and why."""
+        self.fails(s, node, Action.ERROR_CLOSED)
+
+    @transition(each="node", moves=[FAILS])
+    def error_settings(self, s: SymbolicState, node: Expr) -> None:
+        """The node's settings are not those in force: next_rendezvous raises RendezvousSettingsError."""
+        self.fails(s, node, Action.ERROR_SETTINGS)
+
+    # ---- heartbeats
+
+    @transition(
+        each="node",
+        cite="rendezvous-engine 3.2.1, 4.6",
+        moves=[arc((Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH)],
+    )
+    def keep_alive(self, s: SymbolicState, node: Expr) -> None:
+        """A listed node counts its heartbeat up, from the first join until it leaves."""
+        self.enters(
+            s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RETURNING, AgentPhase.RUNNING, AgentPhase.DONE
+        )
+        s.when(self.decides(s, "keep-alive", Action.KEEP_ALIVE, node), ~s.predecessor_listed[node])
+        self.stamp(s, node)
+
+    @transition(
+        each="node",
+        moves=[
+            *SHRINKS,
+            *REPLACES,
+            arc(LISTED, Membership.OUTSIDE, of="others"),
+            arc(Heartbeat.EXPIRED, Heartbeat.NONE, of="others"),
+            may(Membership.PARTICIPANT, Membership.EXPECTED),
+            may(QUEUED, Membership.PARTICIPANT),
+            arc(LISTED, Membership.OUTSIDE),
+            arc(Heartbeat.EXPIRED, Heartbeat.NONE),
+        ],
+    )
+    def expel(self, s: SymbolicState, node: Expr) -> None:
+        """The silent are taken off the lists; a complete round that loses a member is replaced."""
+        self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING, AgentPhase.DONE)
+        s.when(self.decides(s, "expel", Action.EXPEL, node))
+        before = s.fork()
+        members = (self.silent_to(before, node, j) & (before.member[j] == Membership.PARTICIPANT) for j in s.node)
+        lost = before.complete & any_(members)
+        # The survivors return from a new round, without the lost member. Each of them has to stop its workers first:
+        # until it comes, it is expected, and the new round does not complete.
+        self.begin_new_round(s, lost)
+        for j in s.node:
+            gone = self.silent_to(before, node, j)
+            s.member[j] = ite(gone, Membership.OUTSIDE, s.member[j])
+            s.rank[j] = ite(gone, 0, s.rank[j])
+            s.heartbeat_age[j] = ite(gone, Heartbeat.NONE, s.heartbeat_age[j])
+            s.predecessor_listed[j] = s.predecessor_listed[j] & ~gone
+        self.move_up(s, lost)
+        self.settle(s)
+
+    # ---- returning from next_rendezvous
+
+    @transition(each="node", moves=[arc(AgentPhase.RETURNING, AgentPhase.RUNNING)])
+    def start_workers(self, s: SymbolicState, node: Expr) -> None:
+        """next_rendezvous returns, and the agent starts its workers; neither needs the store."""
+        s.when(self.live(s, node), s.phase[node] == AgentPhase.RETURNING)
+        self.goes_on(s, node, AgentPhase.RUNNING)
+
+    # ---- the agent
+
+    @transition(
+        each="node",
+        cite="elastic-node-change 2.3.1 (num_nodes_waiting)",
+        moves=[arc(AgentPhase.RUNNING, AgentPhase.EXITING)],
+    )
+    def restart_workers(self, s: SymbolicState, node: Expr) -> None:
+        """A node sees that another waits, that its round is replaced, or that it is expelled: it stops its workers."""
+        self.enters(s, node, AgentPhase.RUNNING)
+        # A round that was replaced, or an expulsion, ends the group as well as a node that waits.
+        changed = ~s.returned[node] | (s.member[node] != Membership.PARTICIPANT)
+        s.when(~s.closed, named("num_nodes_waiting > 0", changed | (s.member.count(Membership.WAITING) > 0)))
+        self.restart(s, node)
+
+    @transition(
+        each="node",
+        cite="rendezvous-engine 3.2.2",
+        moves=[arc((Round.JOINING, Round.LAST_CALL, Round.COMPLETE), Round.CLOSED)],
+    )
+    def mark_closed(self, s: SymbolicState, node: Expr) -> None:
+        """A member whose job is over closes the rendezvous, and says so."""
+        self.enters(s, node, AgentPhase.DONE)
+        s.when(self.decides(s, "close", Action.MARK_RENDEZVOUS_CLOSED, node))
+        s.closed = True
+
+    @transition(
+        each="node", cite="rendezvous-engine 3.2.2", moves=[arc((AgentPhase.FAILED, AgentPhase.DONE), AgentPhase.LEFT)]
+    )
+    def close_finish(self, s: SymbolicState, node: Expr) -> None:
+        """A node that failed to join just goes; one that is done goes when the rendezvous is closed, or without it."""
+        self.enters(s, node, AgentPhase.FAILED, AgentPhase.DONE)
+        s.when((s.phase[node] == AgentPhase.FAILED) | self.decides(s, "close", Action.FINISH, node))
+        s.phase[node] = AgentPhase.LEFT
+
+    # ---- why the properties of every edition hold here
+
+    @sometimes()
+    def somebody_is_expected(self, s: SymbolicState) -> Condition:
+        """A round was replaced, and not all of its members have come."""
+        return any_(x == Membership.EXPECTED for x in s.member)
+
+    @always(witness="two_return")
+    def what_returned_stays_written(self, s: SymbolicState) -> Condition:
+        """A complete round is never changed: a node that returned from it has the rank and members listed there."""
+        return all_(
+            implies(
+                s.returned[j],
+                s.complete
+                & (s.saw_rank[j] == s.rank[j])
+                & all_(s.saw[j, k] == (s.member[k] == Membership.PARTICIPANT) for k in s.node),
+            )
+            for j in s.node
+        )
+
+    @step(witness="somebody_is_expected")
+    def a_round_ends_for_all(self, before: SymbolicState, after: SymbolicState) -> Condition:
+        """A complete round ends by being replaced, for all of its members at once."""
+        ends = before.complete & ~after.complete
+        return implies(ends, ~any_(after.returned[j] | (after.rank[j] != 0) for j in before.node))
+
+    @always(witness="two_run")
+    def who_runs_has_a_lease(self, s: SymbolicState) -> Condition:
+        """A node that acts on what it returned with is listed, and silent to no observer."""
+        return all_(implies(self.acts_on_its_round(s, j), s.heartbeat_age[j].isin(LIVING)) for j in s.node)
+
+    @always(witness="somebody_is_expected")
+    def the_replaced_are_expected(self, s: SymbolicState) -> Condition:
+        """A node that acts on a round that has been replaced is expected in the next one."""
+        return all_(
+            implies(self.acts_on_its_round(s, j) & ~s.returned[j], s.member[j] == Membership.EXPECTED) for j in s.node
+        )
+
+    @always(witness="somebody_is_expected")
+    def the_complete_expect_nobody(self, s: SymbolicState) -> Condition:
+        """A round completes only when each expected node has come, has gone, or has been expelled."""
+        return implies(s.complete, s.member.count(Membership.EXPECTED) == 0)
+
+    @always(witness="somebody_is_expected")
+    def seats_are_kept(self, s: SymbolicState) -> Condition:
+        """There is a seat for each expected node."""
+        return s.member.count(*SEATED) <= self.max_nodes
+
+    @always(witness="a_round_is_complete")
+    def the_listed_agree(self, s: SymbolicState) -> Condition:
+        """Each listed node has the settings in force."""
+        return all_(
+            implies(
+                s.member[j] != Membership.OUTSIDE,
+                (s.larger_min[j] == s.agreed_larger_min) & (s.shorter_window[j] == s.agreed_shorter_window),
+            )
+            for j in s.node
+        )
+
+    @leads_to(each="node")
+    def the_expected_come_or_go(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
+        """While some node tries, no node is expected for ever."""
+        tries = any_(self.is_up(s, j) & s.phase[j].isin(TRYING) for j in s.node)
+        waits = (s.member[node] == Membership.EXPECTED) & ~s.closed & tries
+        return waits, ~waits
+
+    def acts_on_its_round(self, s: SymbolicState, node: Expr) -> Condition:
+        """The node acts on what next_rendezvous returned to it, or is about to."""
+        return s.phase[node].isin(LEASED) & self.live(s, node)
