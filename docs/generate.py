@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import api
-from trystate.model.autograd import vocabulary as autograd
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.cleanup import Contexts
 from trystate.model.autograd.graphs import Graph
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.tombstones import Tombstones
+from trystate.model.autograd.vocabulary import Mode
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.checker.verdicts import Status
 from trystate.model.language import Form
@@ -234,7 +234,7 @@ def _by_edition(mine: list[Checked], editions: Iterable[enum.Enum]) -> str:
 
 def passes(plan: list[Checked]) -> str:
     """What each edition of a backward pass keeps."""
-    return _by_edition([c for c in plan if c.run.system is Backward], autograd.Edition)
+    return _by_edition([c for c in plan if c.run.system is Backward], Backward.Edition)
 
 
 def contexts(plan: list[Checked]) -> str:
@@ -249,7 +249,7 @@ def counts(_: list[Checked]) -> str:
 
 
 def _waits(graph: Graph) -> str:
-    modes = [*autograd.Mode]
+    modes = [*Mode]
     text = row("node", "worker", "feeds", *(f"{mode.name} waits for" for mode in modes))
     text += row("---", "--:", "---", *("--:" for _ in modes))
     send_of = {pair.recv: pair.send for pair in graph.pairs}

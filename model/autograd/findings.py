@@ -7,6 +7,7 @@ for G5, G7 and G8, which no model of states shows: a text, a value, and a call t
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 
 from ..checker.expectations import Finding, Run, explained
@@ -16,7 +17,7 @@ from .cleanup import Contexts
 from .examples import NUMBER
 from .ids import Ids
 from .tombstones import Tombstones
-from .vocabulary import Edition
+from .vocabulary import Edition, Mode
 
 _FINDINGS = (
     Finding("old-task-fed", "G1",
@@ -69,7 +70,7 @@ FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
 
 def _run(
-    system: type[System], edition: Edition, *faults: str, sizes: Mapping[str, int] | None = None,
+    system: type[System], edition: enum.Enum, *faults: str, sizes: Mapping[str, int] | None = None,
     idle: tuple[str, ...] = (), **found: tuple[str, ...],
 ) -> Run:  # fmt: skip
     """One run; `G1=("a_property",)` says which finding explains the violation of which properties."""
@@ -120,14 +121,19 @@ CONTEXTS: tuple[Run, ...] = (
 
 
 def _backward(
-    edition: Edition, graph: str, *faults: str, attempts: int = 1, idle: tuple[str, ...] = (), **found: tuple[str, ...]
+    edition: Edition | Mode,
+    graph: str,
+    *faults: str,
+    attempts: int = 1,
+    idle: tuple[str, ...] = (),
+    **found: tuple[str, ...],
 ) -> Run:
     """One graph of the examples, and how often backward() is called."""
     sizes = {"graph": NUMBER[graph], "attempt": attempts}
     return _run(Backward, edition, *faults, sizes=sizes, idle=idle, **found)
 
 
-SMART = Edition.SMART
+SMART = Mode.SMART
 FINE, UNMET, LOCAL = ("it_raises",), ("it_returns", "a_retry_returns"), ("a_worker_is_engaged",)
 ALL = ("error", "late", "lose", "copy", "die", "leave")
 ADDED = ("a_failed_pass_leaves_no_gradients",)

@@ -33,7 +33,6 @@ from .vocabulary import Counter, Edition
 
 S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
-TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 NONE = -1  # torch's id for "no context"
 
 
@@ -65,10 +64,7 @@ class Ids(System):
         return sum((number for _ in range(1, self.numbers)), start=number)
 
     def kept_number(self, worker: Expr) -> Any:
-        """torch keeps it in a signed integer of its bits."""
-        workers = self.sizes["worker"]
-        if self.edition is TORCH:
-            return ord_(worker) - ite(ord_(worker) < workers // 2, 0, workers)
+        """As the integer that it is kept in shows it."""
         return ord_(worker)
 
     def largest(self, worker: Expr) -> Any:
@@ -77,23 +73,25 @@ class Ids(System):
     def available(self) -> int:
         """How many ids a worker gives out."""
         room: int = self.sizes["numbers"]
-        return room - 1 if self.edition is TORCH else room
+        return room
 
     # ---- the steps
 
     @transition(
-        each="worker", moves=[arc(Counter.FRESH, Counter.COUNTING)],
+        each="worker",
+        moves=[arc(Counter.FRESH, Counter.COUNTING)],
         cite="distributed-autograd-contexts 2.2: newAutogradMessageId",
-    )  # fmt: skip
+    )
     def give(self, s: S, worker: Expr) -> None:
         """A new id."""
         s.when(s.given[worker] < self.available())
         s.given[worker] = s.given[worker] + 1
 
     @transition(
-        each="worker", moves=[arc(Counter.COUNTING, Counter.EXHAUSTED)],
+        each="worker",
+        moves=[arc(Counter.COUNTING, Counter.EXHAUSTED)],
         cite="distributed-autograd-contexts 2.2: next_autograd_message_id_ < max_id_",
-    )  # fmt: skip
+    )
     def refuse(self, s: S, worker: Expr) -> None:
         """There is no id left: torch's assertion fails, ours raises IdsExhaustedError."""
         s.when(s.given[worker] >= self.available(), ~s.refused[worker])
@@ -128,11 +126,14 @@ class Ids(System):
         """No two workers give out the same id."""
         differ = (
             all_(
-                (ord_(i) == ord_(j)) | (s.given[i] == 0) | (s.given[j] == 0)
-                | (self.last_given(s, i) != self.last_given(s, j)) for i in s.worker
+                (ord_(i) == ord_(j))
+                | (s.given[i] == 0)
+                | (s.given[j] == 0)
+                | (self.last_given(s, i) != self.last_given(s, j))
+                for i in s.worker
             )
             for j in s.worker
-        )  # fmt: skip
+        )
         return all_(differ)
 
     @always(witness="somebody_has_no_more")
@@ -144,3 +145,23 @@ class Ids(System):
     def every_id_is_given_out(self, s: S) -> Condition:
         """Who has no more ids has given out as many as the counter has room for."""
         return all_(implies(s.refused[j], s.given[j] == self.numbers) for j in s.worker)
+
+
+# ---- the editions
+
+
+class Torch(Ids, edition=Edition.TORCH):
+    """torch 2.13: signed numbers of workers (G9), and an id that means none (G10)."""
+
+    def kept_number(self, worker: Expr) -> Any:
+        """In a signed integer of its bits."""
+        workers = self.sizes["worker"]
+        return ord_(worker) - ite(ord_(worker) < workers // 2, 0, workers)
+
+    def available(self) -> int:
+        """The last id is never given out."""
+        return super().available() - 1
+
+
+class Ours(Ids, edition=Edition.TRYSTATE):
+    """Ours: every number is an id."""

@@ -37,8 +37,6 @@ from .vocabulary import Edition, Record
 
 S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
-R = Record
-TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 
 
 class Tombstones(System):
@@ -65,8 +63,8 @@ class Tombstones(System):
     @machine(Record, each="context")
     def record(self, s: S, context: Expr) -> Any:
         """What the peer keeps of a context."""
-        kept = ite(s.has[context], R.HELD, ite(s.buried[context], R.BURIED, R.UNHEARD))
-        return ite(~s.has[context] & (ord_(context) < s.mark), R.BELOW, kept)
+        kept = ite(s.has[context], Record.HELD, ite(s.buried[context], Record.BURIED, Record.UNHEARD))
+        return ite(~s.has[context] & (ord_(context) < s.mark), Record.BELOW, kept)
 
     # ---- the creator
 
@@ -90,26 +88,24 @@ class Tombstones(System):
     def is_open(self, s: S, context: Expr) -> Condition:
         return (ord_(context) < s.opened) & ~s.left[context]
 
-    @transition(each="context")
-    def leave(self, s: S, context: Expr) -> None:
-        """The creator leaves it, and tells whoever knows it or lags behind the mark."""
+    def leaves(self, s: S, context: Expr) -> tuple[Any, Any]:
+        """The creator leaves a context: the mark after it, and whether a peer lags behind that mark."""
         s.when(self.is_open(s, context))
         before = self.low(s)
         s.left[context] = True
         after = self.low(s)
-        behind = (after > before) & any_(s.told[j] & (ord_(j) >= before) for j in s.context)
-        tells = s.known[context] | self.tells_who_lags(behind)
-        s.told[context] = tells
-        s.clean[context] = tells
-        s.carried[context] = ite(tells, after, 0) if self.edition is TRYSTATE else 0
+        return after, (after > before) & any_(s.told[j] & (ord_(j) >= before) for j in s.context)
 
-    def tells_who_lags(self, behind: Any) -> Any:
-        return behind if self.edition is TRYSTATE else not_(True)
+    def sends_clean_up(self, s: S, context: Expr, when: Any) -> None:
+        s.told[context] = when
+        s.clean[context] = when
 
     # ---- the peer
 
     @transition(
-        each="context", moves=[arc(R.UNHEARD, R.HELD)], cite="distributed-autograd-contexts 5.2: getOrCreateContext"
+        each="context",
+        moves=[arc(Record.UNHEARD, Record.HELD)],
+        cite="distributed-autograd-contexts 5.2: getOrCreateContext",
     )
     def take_request(self, s: S, context: Expr) -> None:
         """The call arrives; what is over does not come back."""
@@ -120,34 +116,13 @@ class Tombstones(System):
     def is_over(self, s: S, context: Expr) -> Condition:
         return s.buried[context] | (ord_(context) < s.mark)
 
-    @transition(
-        each="context",
-        moves=[
-            arc(R.HELD, R.UNHEARD, editions=[TORCH]), arc((R.UNHEARD, R.HELD), R.BURIED, editions=[TRYSTATE]),
-            arc((R.UNHEARD, R.HELD), R.BELOW, editions=[TRYSTATE]),
-            arc((R.UNHEARD, R.HELD, R.BURIED), R.BELOW, of="others", editions=[TRYSTATE]),
-        ],
-        cite="container.cpp: releaseContextIfPresent",
-    )  # fmt: skip
-    def take_clean_up(self, s: S, context: Expr) -> None:
-        """CLEAN arrives: the context is over, and so is all that is below the mark."""
+    def takes_clean_up(self, s: S, context: Expr) -> None:
+        """CLEAN arrives: the context is over."""
         s.when(s.clean[context])
-        mark = self.read_mark(s, s.carried[context])
         s.clean[context] = False
         s.carried[context] = 0
         s.has[context] = False
         s.ended[context] = True
-        if self.edition is TRYSTATE:
-            s.buried[context] = True
-        s.mark = ite(mark > s.mark, mark, s.mark)
-        for j in s.context:
-            below = ord_(j) < s.mark
-            s.has[j] = s.has[j] & ~below
-            s.buried[j] = s.buried[j] & ~below
-            s.ended[j] = s.ended[j] | below
-
-    def read_mark(self, s: S, carried: Any) -> Any:
-        return carried
 
     # ---- what must hold
 
@@ -166,11 +141,6 @@ class Tombstones(System):
     def clean_up_comes_first(self, s: S) -> Condition:
         """CLEAN has overtaken the call."""
         return any_(s.ended[j] & s.request[j] for j in s.context)
-
-    @sometimes(editions=[TRYSTATE])
-    def something_is_remembered(self, s: S) -> Condition:
-        """A context is over, and an older one is not."""
-        return any_(s.buried[j] for j in s.context)
 
     @always(witness="clean_up_comes_first")
     def released_is_for_good(self, s: S) -> Condition:
@@ -191,3 +161,64 @@ class Tombstones(System):
     def nothing_is_remembered_for_ever(self, s: S) -> Condition:
         """When no context is open, and nothing is on its way, the peer remembers none of them."""
         return implies(self.is_idle(s), ~any_(s.buried[j] for j in s.context))
+
+
+# ---- the editions
+
+
+class Torch(Tombstones, edition=Edition.TORCH):
+    """torch 2.13 remembers nothing."""
+
+    @transition(each="context")
+    def leave(self, s: S, context: Expr) -> None:
+        """The creator leaves it, and tells the peer."""
+        self.leaves(s, context)
+        self.sends_clean_up(s, context, True)
+
+    @transition(each="context", moves=[arc(Record.HELD, Record.UNHEARD)], cite="container.cpp: releaseContextIfPresent")
+    def take_clean_up(self, s: S, context: Expr) -> None:
+        """CLEAN arrives: the context is dropped."""
+        self.takes_clean_up(s, context)
+
+
+class Ours(Tombstones, edition=Edition.TRYSTATE):
+    """Ours: the peer remembers what is over, down to the creator's low-water mark."""
+
+    @transition(each="context")
+    def leave(self, s: S, context: Expr) -> None:
+        """The creator leaves it, and tells each peer that knows it or lags behind the mark."""
+        mark, behind = self.leaves(s, context)
+        tells = s.known[context] | self.tells_who_lags(behind)
+        self.sends_clean_up(s, context, tells)
+        s.carried[context] = ite(tells, mark, 0)
+
+    def tells_who_lags(self, behind: Any) -> Any:
+        return behind
+
+    @transition(
+        each="context",
+        moves=[
+            arc((Record.UNHEARD, Record.HELD), Record.BURIED),
+            arc((Record.UNHEARD, Record.HELD), Record.BELOW),
+            arc((Record.UNHEARD, Record.HELD, Record.BURIED), Record.BELOW, of="others"),
+        ],
+    )
+    def take_clean_up(self, s: S, context: Expr) -> None:
+        """CLEAN arrives: the context is over, and so is all that is below the mark."""
+        mark = self.read_mark(s, s.carried[context])
+        self.takes_clean_up(s, context)
+        s.buried[context] = True
+        s.mark = ite(mark > s.mark, mark, s.mark)
+        for j in s.context:
+            below = ord_(j) < s.mark
+            s.has[j] = s.has[j] & ~below
+            s.buried[j] = s.buried[j] & ~below
+            s.ended[j] = s.ended[j] | below
+
+    def read_mark(self, s: S, carried: Any) -> Any:
+        return carried
+
+    @sometimes()
+    def something_is_remembered(self, s: S) -> Condition:
+        """A context is over, and an older one is not."""
+        return any_(s.buried[j] for j in s.context)

@@ -8,18 +8,17 @@ import enum
 
 
 class Edition(enum.Enum):
-    """One backward pass in variants; the same properties are asked of each."""
+    """One protocol in variants; the same properties are asked of each. Ours has two modes: see `Mode`."""
 
     TORCH = "FAST, the design note as torch 2.13 builds it: no pass numbers, nothing is cancelled"
     TRYSTATE = "FAST, ours: numbered passes, termination over all messages, cancelling, deadlines"
-    SMART = "ours, SMART: first a wave marks what takes part, then as FAST"
 
 
 class Mode(enum.Enum):
-    """Which sends a pass waits for."""
+    """Which sends a pass of ours waits for."""
 
     FAST = "every send of the context"
-    SMART = "the sends that the roots reach"
+    SMART = "the sends that the roots reach: a wave marks them first"
 
 
 class NodeKind(enum.Enum):

@@ -34,6 +34,7 @@ class Claim:
     form: Form
     each: tuple[str, ...]
     on: tuple[str, ...]
+    except_: tuple[str, ...]
     witness: str
     needs: tuple[str, ...]
     editions: tuple[enum.Enum, ...]
@@ -67,7 +68,15 @@ class Property:
 
 
 def _claim(
-    form: Form, *, each: Any = (), on: Any = (), witness: str = "", needs: Any, editions: Any, cite: str
+    form: Form,
+    *,
+    each: Any = (),
+    on: Any = (),
+    except_: Any = (),
+    witness: str = "",
+    needs: Any,
+    editions: Any,
+    cite: str,
 ) -> Decorator:
     faults = (needs,) if isinstance(needs, str) else tuple(needs)
 
@@ -75,7 +84,7 @@ def _claim(
         if not (body.__doc__ or "").strip():
             source.refuse(f"{body.__name__} has no docstring: say in one line what it claims")
         dims = (each,) if isinstance(each, str) else tuple(each)
-        return Claim(body, form, dims, tuple(on), witness, faults, tuple(editions), cite)
+        return Claim(body, form, dims, tuple(on), tuple(except_), witness, faults, tuple(editions), cite)
 
     return decorate
 
@@ -99,6 +108,7 @@ def step(
     *,
     witness: str,
     on: tuple[str, ...] = (),
+    except_: tuple[str, ...] = (),
     each: str | tuple[str, ...] = (),
     needs: str | tuple[str, ...] = (),
     editions: Iterable[enum.Enum] = (),
@@ -106,10 +116,12 @@ def step(
 ) -> Decorator:
     """A condition on a step's before and after: `def p(self, before, after, node)`.
 
-    `on` names the transitions it is asked of (all, if empty); with `each`, only transitions over those
-    indices are asked, and the body gets theirs.
+    `on` names the transitions it is asked of (all, if empty), `except_` those that it is not asked of; with `each`,
+    only transitions over those indices are asked, and the body gets theirs.
     """
-    return _claim(Form.STEP, each=each, on=on, witness=witness, needs=needs, editions=editions, cite=cite)
+    return _claim(
+        Form.STEP, each=each, on=on, except_=except_, witness=witness, needs=needs, editions=editions, cite=cite
+    )
 
 
 def leads_to(
@@ -135,8 +147,10 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
     if claim.form is Form.STEP:
         conditions = {}
         for t in system.transitions:
-            if (claim.on and t.name not in claim.on) or (
-                claim.each and tuple(p.sort.name for p in t.params) != claim.each
+            if (
+                (claim.on and t.name not in claim.on)
+                or t.name in claim.except_
+                or (claim.each and tuple(p.sort.name for p in t.params) != claim.each)
             ):
                 continue
             after = SymbolicState(system, frozen=f"the property {name}")

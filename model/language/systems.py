@@ -223,6 +223,7 @@ class System:
         for name, claim in body.items():
             if isinstance(claim, Claim):
                 _known(name, claim, "on", claim.on, rules)
+                _known(name, claim, "except_", claim.except_, rules)
                 _known(name, claim, "needs", claim.needs, faults)
                 self._check_editions(name, claim)
         for name, rule in rules.items():
@@ -326,7 +327,7 @@ def _names_of_systems() -> frozenset[str]:
 def _known(name: str, claim: Claim, what: str, given: Iterable[str], known: Iterable[str]) -> None:
     """A misspelt name would make a property ask less than it says."""
     for one in sorted(set(given) - set(known)):
-        kind = "transition" if what == "on" else "fault"
+        kind = "fault" if what == "needs" else "transition"
         at = source.line_of(claim.body.__code__)
         source.refuse(f"{name}: {what}={one!r} is not a {kind} of the system ({', '.join(sorted(known))})", at=at)
 

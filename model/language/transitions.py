@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +65,19 @@ class Rule:
     editions: tuple[enum.Enum, ...]
     cite: str
 
+    def claiming(self, *moves: Arc | tuple[Arc, ...]) -> Rule:
+        """The same step in another edition, where it moves machines otherwise."""
+        return replace(self, arcs=_flat(moves))
+
+
+def _flat(moves: Iterable[Arc | tuple[Arc, ...]]) -> tuple[Arc, ...]:
+    return tuple(a for group in moves for a in (group if isinstance(group, tuple) else (group,)))
+
 
 def _decorator(
     kind: Kind, each: Any, moves: Any, fair: bool, cite: str, editions: Any, fault: str = "", bound: int = 0
 ) -> Callable[[Callable[..., None]], Rule]:
-    arcs = tuple(a for group in moves for a in (group if isinstance(group, tuple) else (group,)))
+    arcs = _flat(moves)
 
     def decorate(body: Callable[..., None]) -> Rule:
         if not (body.__doc__ or "").strip():

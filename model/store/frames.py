@@ -8,7 +8,7 @@ Rule: what must hold is judged by what the server did, in `write`, `close` and `
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ..language import (
     Arc,
@@ -37,20 +37,8 @@ from ..language import (
 from .vocabulary import Connection, Edition, Fragment
 
 S = SymbolicState
-C, F = Connection, Fragment
-SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
-OPEN = (C.CONNECTING, C.VALIDATING, C.READY)
-LATER = (TORCH, TRYSTATE)  # torch 1.9 has neither VALIDATE nor MULTI_SET
-
-
-def dropped(of: str = "self") -> tuple[Arc, ...]:
-    """A fragment goes with its connection."""
-    return (
-        *may(F.SET, F.NOTHING, of=of),
-        *may(F.MULTI_SET, F.NOTHING, of=of, editions=LATER),
-        *may(F.STRANGER, F.NOTHING, of=of, editions=[TORCH]),
-        *may(F.VALIDATE, F.NOTHING, of=of, editions=[TRYSTATE]),
-    )
+OPEN = (Connection.CONNECTING, Connection.VALIDATING, Connection.READY)
+LATER = (Edition.TORCH, Edition.TRYSTATE)  # torch 1.9 has neither VALIDATE nor MULTI_SET
 
 
 class Frames(System):
@@ -58,9 +46,10 @@ class Frames(System):
 
     title = "Connections and frames"
     Edition = Edition
+    returns_at_once: ClassVar[bool] = True  # a set returns when it is sent, and not when it is answered
 
     connection = index(2)
-    at = choice(Connection, per="connection", initial=C.CLOSED)
+    at = choice(Connection, per="connection", initial=Connection.CLOSED)
     validated = flag(per="connection", doc="sent a VALIDATE")
     held = choice(Fragment, per="connection", doc="of an unfinished request")
     asked = flag(per="connection", doc="a whole SET has arrived and is not served")
@@ -88,11 +77,11 @@ class Frames(System):
     # ---- helpers
 
     def is_free(self, s: S) -> Any:
-        """Can the server read now? The daemon of 2021 reads one request to its end before it looks at another."""
-        return not_(any_(held != F.NOTHING for held in s.held)) if self.edition is SEED else not_(False)
+        """Can the server read now?"""
+        return not_(False)
 
     def begin(self, s: S, connection: Expr) -> None:
-        """A client begins a request. In torch a set returns when it is sent, in ours when it is answered."""
+        """A client begins a request. It has not returned."""
         s.done[connection] = False
         s.returned[connection] = False
 
@@ -100,7 +89,7 @@ class Frames(System):
         """The server carries out a connection's request, of which it holds a part or nothing."""
         own = ord_(connection) + 1
         s.intruded = s.intruded | ~s.validated[connection]
-        s.shown = s.shown | (s.held[connection] != F.NOTHING)
+        s.shown = s.shown | (s.held[connection] != Fragment.NOTHING)
         s.undone = s.undone | (s.done[connection] & (s.first != own))
         s.done[connection] = True
         s.first = own
@@ -109,193 +98,109 @@ class Frames(System):
 
     def close(self, s: S, connection: Expr, packet: Fragment) -> None:
         """The server closes a connection for the packet that it sent."""
-        s.at[connection] = C.CLOSING
-        s.wronged = s.wronged | not_(packet is F.STRANGER)
+        s.at[connection] = Connection.CLOSING
+        s.wronged = s.wronged | not_(packet is Fragment.STRANGER)
 
     def forget(self, s: S, connection: Expr) -> None:
-        """What came of an unfinished request: torch keeps it for good."""
-        if self.edition is not TORCH:
-            s.held[connection] = F.NOTHING
+        """What came of an unfinished request goes with its connection."""
+        s.held[connection] = Fragment.NOTHING
 
     def between_requests(self, s: S, connection: Expr) -> None:
-        s.when(s.at[connection] == C.READY, s.held[connection] == F.NOTHING, ~s.asked[connection], self.is_free(s))
+        s.when(
+            s.at[connection] == Connection.READY,
+            s.held[connection] == Fragment.NOTHING,
+            ~s.asked[connection],
+            self.is_free(s),
+        )
 
     # ---- getting in
 
-    @environment(each="connection", moves=[arc(C.CLOSED, C.CONNECTING)])
+    @environment(each="connection", moves=[arc(Connection.CLOSED, Connection.CONNECTING)])
     def connect(self, s: S, connection: Expr) -> None:
         """Somebody connects."""
-        s.when(s.at[connection] == C.CLOSED, ~s.stopped)
-        s.at[connection] = C.CONNECTING
-
-    @environment(
-        each="connection", editions=LATER, moves=[arc(C.CONNECTING, C.READY)],
-        cite="TCPStoreLibUvBackend.cpp: validate",
-    )  # fmt: skip
-    def validate(self, s: S, connection: Expr) -> None:
-        """The first packet is a VALIDATE with the right magic."""
-        s.when(s.at[connection] == C.CONNECTING)
-        s.at[connection] = C.READY
-        s.validated[connection] = True
-
-    @environment(
-        each="connection", editions=[SEED], moves=[arc(C.CONNECTING, C.READY)], cite="ddp-initialisation 4.2.6"
-    )
-    def speak_at_once(self, s: S, connection: Expr) -> None:
-        """There is no VALIDATE yet: any first byte is taken for a query."""
-        s.when(s.at[connection] == C.CONNECTING)
-        s.at[connection] = C.READY
-
-    @environment(
-        each="connection", editions=[TORCH], moves=[arc(C.CONNECTING, C.CLOSING)],
-        cite="TCPStoreLibUvBackend.cpp: validate wants all of it in one read",
-    )  # fmt: skip
-    def split_validate_is_refused(self, s: S, connection: Expr) -> None:
-        """A VALIDATE comes in two packets; the server closes."""
-        s.when(s.at[connection] == C.CONNECTING)
-        self.close(s, connection, F.VALIDATE)
-
-    @environment(
-        each="connection", editions=[TRYSTATE], moves=[arc(C.CONNECTING, C.VALIDATING), arc(F.NOTHING, F.VALIDATE)]
-    )
-    def begin_to_validate(self, s: S, connection: Expr) -> None:
-        """The first packet is part of a VALIDATE."""
-        s.when(s.at[connection] == C.CONNECTING)
-        s.at[connection] = C.VALIDATING
-        s.held[connection] = F.VALIDATE
-
-    @environment(each="connection", editions=[TRYSTATE], moves=[arc(C.VALIDATING, C.READY), arc(F.VALIDATE, F.NOTHING)])
-    def end_to_validate(self, s: S, connection: Expr) -> None:
-        """The rest of the VALIDATE."""
-        s.when(s.at[connection] == C.VALIDATING, s.held[connection] == F.VALIDATE)
-        s.at[connection] = C.READY
-        s.held[connection] = F.NOTHING
-        s.validated[connection] = True
-
-    @environment(
-        each="connection", editions=[TORCH], moves=[arc(C.CONNECTING, C.VALIDATING), arc(F.NOTHING, F.STRANGER)],
-        cite="TCPStoreLibUvBackend.cpp: the first read is dropped from view, not from the buffer",
-    )  # fmt: skip
-    def stranger_is_ignored(self, s: S, connection: Expr) -> None:
-        """The first packet is a SET without a VALIDATE: not carried out, but kept."""
-        s.when(s.at[connection] == C.CONNECTING)
-        s.at[connection] = C.VALIDATING
-        s.held[connection] = F.STRANGER
-
-    @environment(each="connection", editions=[TORCH], moves=[arc(C.VALIDATING, C.READY), arc(F.STRANGER, F.NOTHING)])
-    def stranger_is_served(self, s: S, connection: Expr) -> None:
-        """Another packet: the connection counts as validated, and the first is carried out too."""
-        s.when(s.held[connection] == F.STRANGER, s.at[connection] == C.VALIDATING)
-        s.at[connection] = C.READY
-        s.held[connection] = F.NOTHING
-        self.write(s, connection)
-
-    @environment(each="connection", editions=[TRYSTATE], moves=[arc(C.CONNECTING, C.CLOSING)])
-    def stranger_is_refused(self, s: S, connection: Expr) -> None:
-        """The first packet is no VALIDATE: the connection is closed."""
-        s.when(s.at[connection] == C.CONNECTING)
-        self.close(s, connection, F.STRANGER)
+        s.when(s.at[connection] == Connection.CLOSED, ~s.stopped)
+        s.at[connection] = Connection.CONNECTING
 
     # ---- requests
 
     @environment(each="connection")
     def ask(self, s: S, connection: Expr) -> None:
         """A whole SET of the first key arrives."""
-        s.when(s.at[connection] == C.READY, s.held[connection] == F.NOTHING, ~s.asked[connection])
+        s.when(s.at[connection] == Connection.READY, s.held[connection] == Fragment.NOTHING, ~s.asked[connection])
         self.begin(s, connection)
         s.asked[connection] = True
-        if self.edition is not TRYSTATE:
-            s.returned[connection] = True
+        s.returned[connection] = self.returns_at_once
 
     @transition(each="connection", cite="ddp-initialisation 4.2.6: setHandler")
     def serve(self, s: S, connection: Expr) -> None:
         """The server carries it out, and answers it if it is ours."""
-        s.when(s.asked[connection], s.at[connection] == C.READY, self.is_free(s))
+        s.when(s.asked[connection], s.at[connection] == Connection.READY, self.is_free(s))
         s.asked[connection] = False
         self.write(s, connection)
         s.returned[connection] = True
 
-    @environment(each="connection", moves=[arc(F.NOTHING, F.SET)], cite="ddp-initialisation 4.2.6: recvVector blocks")
+    @environment(
+        each="connection",
+        moves=[arc(Fragment.NOTHING, Fragment.SET)],
+        cite="ddp-initialisation 4.2.6: recvVector blocks",
+    )
     def set_begins(self, s: S, connection: Expr) -> None:
         """The first part of a SET arrives."""
         self.between_requests(s, connection)
         self.begin(s, connection)
-        s.held[connection] = F.SET
+        s.held[connection] = Fragment.SET
 
-    @environment(each="connection", moves=[arc(F.SET, F.NOTHING)])
+    @environment(each="connection", moves=[arc(Fragment.SET, Fragment.NOTHING)])
     def set_ends(self, s: S, connection: Expr) -> None:
         """The rest of the SET: it is carried out."""
-        s.when(s.at[connection] == C.READY, s.held[connection] == F.SET)
-        s.held[connection] = F.NOTHING
+        s.when(s.at[connection] == Connection.READY, s.held[connection] == Fragment.SET)
+        s.held[connection] = Fragment.NOTHING
         self.write(s, connection)
-        s.returned[connection] = True
-
-    @environment(
-        each="connection", editions=LATER, moves=[arc(F.NOTHING, F.MULTI_SET)],
-        cite="TCPStoreLibUvBackend.cpp: parse_multi_set_command",
-    )  # fmt: skip
-    def multi_set_begins(self, s: S, connection: Expr) -> None:
-        """A MULTI_SET of both keys arrives up to the second key."""
-        self.between_requests(s, connection)
-        self.begin(s, connection)
-        s.held[connection] = F.MULTI_SET
-        if self.edition is TORCH:  # parses from the start with every packet, and carries out what it can
-            self.write(s, connection)
-
-    @environment(each="connection", editions=[TORCH])  # where it changes nothing, it is no step
-    def multi_set_goes_on(self, s: S, connection: Expr) -> None:
-        """More of it arrives, not the end."""
-        s.when(s.at[connection] == C.READY, s.held[connection] == F.MULTI_SET)
-        self.write(s, connection)
-
-    @environment(each="connection", editions=LATER, moves=[arc(F.MULTI_SET, F.NOTHING)])
-    def multi_set_ends(self, s: S, connection: Expr) -> None:
-        """The rest of it: both keys are written."""
-        s.when(s.at[connection] == C.READY, s.held[connection] == F.MULTI_SET)
-        s.held[connection] = F.NOTHING
-        self.write(s, connection, both=True)
         s.returned[connection] = True
 
     # ---- the end
 
     @environment(
         each="connection",
-        moves=[arc((C.CONNECTING, C.READY), C.CLOSING), arc(C.VALIDATING, C.CLOSING, editions=LATER)],
+        moves=[arc((Connection.CONNECTING, Connection.READY), Connection.CLOSING)],
     )
     def hang_up(self, s: S, connection: Expr) -> None:
         """The peer closes, or dies, at any moment."""
         s.when(s.at[connection].isin(OPEN))
-        s.at[connection] = C.CLOSING
+        s.at[connection] = Connection.CLOSING
         s.asked[connection] = False
         self.begin(s, connection)  # nobody is left to say what has returned
 
     @transition(
         each="connection",
-        moves=[arc(C.CLOSING, C.CLOSED), *dropped()],
+        moves=[arc(Connection.CLOSING, Connection.CLOSED), may(Fragment.SET, Fragment.NOTHING)],
         cite="ddp-initialisation 4.2.6.2: queryFds",
-    )  # fmt: skip
+    )
     def clean_up(self, s: S, connection: Expr) -> None:
         """The server removes what it knows of the connection."""
-        own = s.held[connection] != F.NOTHING
-        s.when(s.at[connection] == C.CLOSING, self.is_free(s) | own)
+        own = s.held[connection] != Fragment.NOTHING
+        s.when(s.at[connection] == Connection.CLOSING, self.is_free(s) | own)
         self.forget(s, connection)
-        s.left_over = s.left_over | (s.held[connection] != F.NOTHING)
-        s.at[connection] = C.CLOSED
-        s.held[connection] = F.NOTHING  # of the next connection in this place
+        s.left_over = s.left_over | (s.held[connection] != Fragment.NOTHING)
+        s.at[connection] = Connection.CLOSED
+        s.held[connection] = Fragment.NOTHING  # of the next connection in this place
         s.validated[connection] = False
 
     @fault(
-        "stop", cite="TCPStore.cpp: set sends and returns",
-        moves=[arc((C.CONNECTING, C.READY, C.CLOSING), C.CLOSED, of="others"),
-               arc(C.VALIDATING, C.CLOSED, of="others", editions=LATER), *dropped("others")],
-    )  # fmt: skip
+        "stop",
+        cite="TCPStore.cpp: set sends and returns",
+        moves=[
+            arc((Connection.CONNECTING, Connection.READY, Connection.CLOSING), Connection.CLOSED, of="others"),
+            may(Fragment.SET, Fragment.NOTHING, of="others"),
+        ],
+    )
     def stop(self, s: S) -> None:
         """The server dies, and with it what it has not carried out."""
         s.when(~s.stopped)
         s.stopped = True
         for j in s.connection:
-            s.at[j] = C.CLOSED
-            s.held[j] = F.NOTHING
+            s.at[j] = Connection.CLOSED
+            s.held[j] = Fragment.NOTHING
             s.asked[j] = False
             s.validated[j] = False
 
@@ -309,7 +214,7 @@ class Frames(System):
     @sometimes()
     def both_are_ready(self, s: S) -> Any:
         """Every connection is ready."""
-        return all_(at == C.READY for at in s.at)
+        return all_(at == Connection.READY for at in s.at)
 
     @sometimes(editions=LATER)
     def both_keys_are_written(self, s: S) -> Any:
@@ -319,7 +224,7 @@ class Frames(System):
     @sometimes()
     def an_upload_was_aborted(self, s: S) -> Any:
         """A connection hung up with a request half sent."""
-        return any_((s.at[j] == C.CLOSING) & (s.held[j] == F.SET) for j in s.connection)
+        return any_((s.at[j] == Connection.CLOSING) & (s.held[j] == Fragment.SET) for j in s.connection)
 
     @sometimes(needs="stop")
     def the_server_stops(self, s: S) -> Any:
@@ -359,11 +264,172 @@ class Frames(System):
     @always(witness="an_upload_was_aborted")
     def nothing_is_left_of_the_closed(self, s: S) -> Any:
         """Nothing of a closed connection is left in the server."""
-        gone = all_((s.at[j] != C.CLOSED) | ((s.held[j] == F.NOTHING) & ~s.asked[j]) for j in s.connection)
+        gone = all_(
+            (s.at[j] != Connection.CLOSED) | ((s.held[j] == Fragment.NOTHING) & ~s.asked[j]) for j in s.connection
+        )
         return gone & ~s.left_over
 
     @leads_to(each="connection")
     def requests_are_served(self, s: S, connection: Expr) -> Any:
         """A whole request is served, whatever other connections do or leave undone."""
-        asked = s.asked[connection] & (s.at[connection] == C.READY)
+        asked = s.asked[connection] & (s.at[connection] == Connection.READY)
         return asked, ~s.asked[connection]
+
+
+# ---- the editions
+
+
+class Seed(Frames, edition=Edition.SEED):
+    """torch 1.9: no VALIDATE; the daemon reads one request to its end before it looks at another (S23)."""
+
+    def is_free(self, s: S) -> Any:
+        return not_(any_(held != Fragment.NOTHING for held in s.held))
+
+    @environment(
+        each="connection", moves=[arc(Connection.CONNECTING, Connection.READY)], cite="ddp-initialisation 4.2.6"
+    )
+    def speak_at_once(self, s: S, connection: Expr) -> None:
+        """There is no VALIDATE yet: any first byte is taken for a query."""
+        s.when(s.at[connection] == Connection.CONNECTING)
+        s.at[connection] = Connection.READY
+
+
+class Later(Frames):
+    """What torch has had since 2.0: a connection begins with VALIDATE, and a MULTI_SET may come in pieces."""
+
+    @environment(
+        each="connection",
+        moves=[arc(Connection.CONNECTING, Connection.READY)],
+        cite="TCPStoreLibUvBackend.cpp: validate",
+    )
+    def validate(self, s: S, connection: Expr) -> None:
+        """The first packet is a VALIDATE with the right magic."""
+        s.when(s.at[connection] == Connection.CONNECTING)
+        s.at[connection] = Connection.READY
+        s.validated[connection] = True
+
+    @environment(
+        each="connection",
+        moves=[arc(Fragment.NOTHING, Fragment.MULTI_SET)],
+        cite="TCPStoreLibUvBackend.cpp: parse_multi_set_command",
+    )
+    def multi_set_begins(self, s: S, connection: Expr) -> None:
+        """A MULTI_SET of both keys arrives up to the second key."""
+        self.between_requests(s, connection)
+        self.begin(s, connection)
+        s.held[connection] = Fragment.MULTI_SET
+        self.multi_set_comes(s, connection)
+
+    def multi_set_comes(self, s: S, connection: Expr) -> None:
+        """What the server does with the first part of a MULTI_SET."""
+
+    @environment(each="connection", moves=[arc(Fragment.MULTI_SET, Fragment.NOTHING)])
+    def multi_set_ends(self, s: S, connection: Expr) -> None:
+        """The rest of it: both keys are written."""
+        s.when(s.at[connection] == Connection.READY, s.held[connection] == Fragment.MULTI_SET)
+        s.held[connection] = Fragment.NOTHING
+        self.write(s, connection, both=True)
+        s.returned[connection] = True
+
+    hang_up = Frames.hang_up.claiming(*Frames.hang_up.arcs, arc(Connection.VALIDATING, Connection.CLOSING))
+
+
+def dropped(also: Fragment, of: str = "self") -> tuple[Arc, ...]:
+    """A fragment goes with its connection."""
+    return (*may(Fragment.MULTI_SET, Fragment.NOTHING, of=of), *may(also, Fragment.NOTHING, of=of))
+
+
+class Torch(Later, edition=Edition.TORCH):
+    """torch 2.13: the first packet is not looked at again (S9, S10), and what came of a request stays (S17)."""
+
+    def forget(self, s: S, connection: Expr) -> None:
+        """It is kept for good."""
+
+    def multi_set_comes(self, s: S, connection: Expr) -> None:
+        """It parses from the start with every packet, and carries out what it can (S8)."""
+        self.write(s, connection)
+
+    @environment(
+        each="connection",
+        moves=[arc(Connection.CONNECTING, Connection.CLOSING)],
+        cite="TCPStoreLibUvBackend.cpp: validate wants all of it in one read",
+    )
+    def split_validate_is_refused(self, s: S, connection: Expr) -> None:
+        """A VALIDATE comes in two packets; the server closes."""
+        s.when(s.at[connection] == Connection.CONNECTING)
+        self.close(s, connection, Fragment.VALIDATE)
+
+    @environment(
+        each="connection",
+        moves=[arc(Connection.CONNECTING, Connection.VALIDATING), arc(Fragment.NOTHING, Fragment.STRANGER)],
+        cite="TCPStoreLibUvBackend.cpp: the first read is dropped from view, not from the buffer",
+    )
+    def stranger_is_ignored(self, s: S, connection: Expr) -> None:
+        """The first packet is a SET without a VALIDATE: not carried out, but kept."""
+        s.when(s.at[connection] == Connection.CONNECTING)
+        s.at[connection] = Connection.VALIDATING
+        s.held[connection] = Fragment.STRANGER
+
+    @environment(
+        each="connection",
+        moves=[arc(Connection.VALIDATING, Connection.READY), arc(Fragment.STRANGER, Fragment.NOTHING)],
+    )
+    def stranger_is_served(self, s: S, connection: Expr) -> None:
+        """Another packet: the connection counts as validated, and the first is carried out too."""
+        s.when(s.held[connection] == Fragment.STRANGER, s.at[connection] == Connection.VALIDATING)
+        s.at[connection] = Connection.READY
+        s.held[connection] = Fragment.NOTHING
+        self.write(s, connection)
+
+    @environment(each="connection")  # where it changes nothing, it is no step
+    def multi_set_goes_on(self, s: S, connection: Expr) -> None:
+        """More of it arrives, not the end."""
+        s.when(s.at[connection] == Connection.READY, s.held[connection] == Fragment.MULTI_SET)
+        self.write(s, connection)
+
+    clean_up = Later.clean_up.claiming(*Later.clean_up.arcs, dropped(Fragment.STRANGER))
+    stop = Later.stop.claiming(
+        *Later.stop.arcs,
+        arc(Connection.VALIDATING, Connection.CLOSED, of="others"),
+        dropped(Fragment.STRANGER, "others"),
+    )
+
+
+class Ours(Later, edition=Edition.TRYSTATE):
+    """Ours: a request is read however it is cut, carried out when it is whole, and answered."""
+
+    returns_at_once = False
+
+    @environment(
+        each="connection",
+        moves=[arc(Connection.CONNECTING, Connection.VALIDATING), arc(Fragment.NOTHING, Fragment.VALIDATE)],
+    )
+    def begin_to_validate(self, s: S, connection: Expr) -> None:
+        """The first packet is part of a VALIDATE."""
+        s.when(s.at[connection] == Connection.CONNECTING)
+        s.at[connection] = Connection.VALIDATING
+        s.held[connection] = Fragment.VALIDATE
+
+    @environment(
+        each="connection",
+        moves=[arc(Connection.VALIDATING, Connection.READY), arc(Fragment.VALIDATE, Fragment.NOTHING)],
+    )
+    def end_to_validate(self, s: S, connection: Expr) -> None:
+        """The rest of the VALIDATE."""
+        s.when(s.at[connection] == Connection.VALIDATING, s.held[connection] == Fragment.VALIDATE)
+        s.at[connection] = Connection.READY
+        s.held[connection] = Fragment.NOTHING
+        s.validated[connection] = True
+
+    @environment(each="connection", moves=[arc(Connection.CONNECTING, Connection.CLOSING)])
+    def stranger_is_refused(self, s: S, connection: Expr) -> None:
+        """The first packet is no VALIDATE: the connection is closed."""
+        s.when(s.at[connection] == Connection.CONNECTING)
+        self.close(s, connection, Fragment.STRANGER)
+
+    clean_up = Later.clean_up.claiming(*Later.clean_up.arcs, dropped(Fragment.VALIDATE))
+    stop = Later.stop.claiming(
+        *Later.stop.arcs,
+        arc(Connection.VALIDATING, Connection.CLOSED, of="others"),
+        dropped(Fragment.VALIDATE, "others"),
+    )

@@ -41,8 +41,7 @@ from ..language import (
 from .vocabulary import Edition
 
 S = SymbolicState
-TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
-SEVERAL = (TORCH, TRYSTATE)  # torch 1.9 has no MULTI_SET and no MULTI_GET
+SEVERAL = (Edition.TORCH, Edition.TRYSTATE)  # torch 1.9 has no MULTI_SET and no MULTI_GET
 
 
 class Call(enum.Enum):
@@ -64,9 +63,6 @@ class Request(enum.Enum):
     MULTI_GET = "the values of all keys"
     HALF = "a MULTI_SET up to the second key"
     REST = "the rest of it"
-
-
-A, R = Call, Request
 
 
 class Registers(System):
@@ -111,7 +107,7 @@ class Registers(System):
 
     def starts(self, s: S, client: Expr, call: Call, **request: Any) -> None:
         """A client that asks for nothing sends a request."""
-        s.when(s.call[client] == A.IDLE, s.requests[client].is_empty)
+        s.when(s.call[client] == Call.IDLE, s.requests[client].is_empty)
         self.forgets_compare_set(s, client, True)
         s.call[client] = call
         s.requests[client].push(**request)
@@ -145,44 +141,25 @@ class Registers(System):
 
     # ---- what clients ask
 
-    @environment(each=("client", "key", "value"), moves=[arc(A.IDLE, A.COMPARING)])
+    @environment(each=("client", "key", "value"), moves=[arc(Call.IDLE, Call.COMPARING)])
     def ask_to_create(self, s: S, client: Expr, key: Expr, value: Expr) -> None:
         """A client calls compare_set with an empty expected value."""
         self.compares(s, client, ord_(key) + 1, 0, ord_(value) + 1)
 
-    @environment(each=("client", "key", "value", "value"), moves=[arc(A.IDLE, A.COMPARING)])
+    @environment(each=("client", "key", "value", "value"), moves=[arc(Call.IDLE, Call.COMPARING)])
     def ask_to_change(self, s: S, client: Expr, key: Expr, old: Expr, new: Expr) -> None:
         """A client calls compare_set."""
         self.compares(s, client, ord_(key) + 1, ord_(old) + 1, ord_(new) + 1)
 
     def compares(self, s: S, client: Expr, key: Any, expected: Any, desired: Any) -> None:
         request = {"key": key, "expected": expected, "desired": desired}
-        self.starts(s, client, A.COMPARING, kind=R.COMPARE_SET, **request)
+        self.starts(s, client, Call.COMPARING, kind=Request.COMPARE_SET, **request)
         s.its_key[client], s.expected[client], s.desired[client] = key, expected, desired
 
-    @environment(each=("client", "key"), moves=[arc(A.IDLE, A.DELETING)])
+    @environment(each=("client", "key"), moves=[arc(Call.IDLE, Call.DELETING)])
     def ask_to_delete(self, s: S, client: Expr, key: Expr) -> None:
         """A client deletes a key."""
-        self.starts(s, client, A.DELETING, kind=R.DELETE, key=ord_(key) + 1)
-
-    @environment(each="client", editions=SEVERAL, moves=[arc(A.IDLE, A.READING)])
-    def ask_for_all(self, s: S, client: Expr) -> None:
-        """A client reads all keys in one request."""
-        self.starts(s, client, A.READING, kind=R.MULTI_GET)
-
-    @environment(each=("client", "value"), editions=SEVERAL, moves=[arc(A.IDLE, A.SETTING)])
-    def send_half(self, s: S, client: Expr, value: Expr) -> None:
-        """A client sends a MULTI_SET of one value to all keys, up to the second key."""
-        self.starts(s, client, A.SETTING, kind=R.HALF, desired=ord_(value) + 1)
-        s.desired[client] = ord_(value) + 1
-
-    @environment(each="client", editions=SEVERAL, moves=[arc(A.SETTING, A.IDLE)])
-    def send_rest(self, s: S, client: Expr) -> None:
-        """It sends the rest, and returns."""
-        s.when(s.call[client] == A.SETTING, s.requests[client].is_empty)
-        s.call[client] = A.IDLE
-        s.requests[client].push(kind=R.REST, desired=s.desired[client])
-        s.desired[client] = 0
+        self.starts(s, client, Call.DELETING, kind=Request.DELETE, key=ord_(key) + 1)
 
     # ---- what the server does
 
@@ -197,7 +174,7 @@ class Registers(System):
     @transition(each="client", cite="TCPStoreLibUvBackend.cpp: compareAndSet")
     def take_compare_set(self, s: S, client: Expr) -> None:
         """The server compares, stores or not, and answers."""
-        asked = self.takes(s, client, R.COMPARE_SET)
+        asked = self.takes(s, client, Request.COMPARE_SET)
         value = self.of(s.stored, asked.key)
         matches = self.is_match(value, asked.expected)
         answer = self.reply(value, asked.expected, asked.desired, matches)
@@ -218,58 +195,30 @@ class Registers(System):
     @transition(each="client")
     def take_delete(self, s: S, client: Expr) -> None:
         """The server deletes, and answers whether there was a value."""
-        asked = self.takes(s, client, R.DELETE)
+        asked = self.takes(s, client, Request.DELETE)
         existed = self.of(s.stored, asked.key) != 0
         s.untrue = s.untrue | (existed != (self.of(s.meant, asked.key) != 0))
         s.answers[client].push(first=ite(existed, 1, 0))
         self.stores(s, asked.key, 0)
         self.means(s, asked.key, 0)
 
-    @transition(each="client", editions=SEVERAL)
-    def take_multi_get(self, s: S, client: Expr) -> None:
-        """The server answers with the values of all keys, empty for those that are missing."""
-        self.takes(s, client, R.MULTI_GET)
-        s.answers[client].push(first=self.of(s.stored, 1), second=self.of(s.stored, 2))
-        s.torn = s.torn | any_(s.stored[k] != s.meant[k] for k in s.key)
-
-    def takes_half(self, s: S, value: Any) -> None:
-        """What the server does with half a MULTI_SET: torch's carries out what it has."""
-        if self.edition is TORCH:
-            self.stores(s, 1, value)
-
-    @transition(each="client", editions=SEVERAL, cite="TCPStoreLibUvBackend.cpp: parse_multi_set_command")
-    def take_half(self, s: S, client: Expr) -> None:
-        """Half of a MULTI_SET arrives."""
-        asked = self.takes(s, client, R.HALF)
-        s.held[client] = asked.desired
-        self.takes_half(s, asked.desired)
-
-    @transition(each="client", editions=SEVERAL)
-    def take_rest(self, s: S, client: Expr) -> None:
-        """The rest arrives: all keys are set."""
-        asked = self.takes(s, client, R.REST)
-        self.stores(s, 0, s.held[client])
-        self.means(s, 0, asked.desired)
-        s.held[client] = 0
-
-    @transition(each="client", moves=[arc((A.COMPARING, A.DELETING), A.IDLE), arc(A.READING, A.IDLE, editions=SEVERAL)])
+    @transition(each="client", moves=[arc((Call.COMPARING, Call.DELETING), Call.IDLE)])
     def read_answer(self, s: S, client: Expr) -> None:
         """A client reads its answer, and its operation returns."""
         s.when(~s.answers[client].is_empty)
         s.answers[client].pop()
-        s.call[client] = A.IDLE
+        s.call[client] = Call.IDLE
         self.forgets_compare_set(s, client, ~s.won[client])
 
     def forgets(self, s: S, client: Expr) -> None:
         """The server forgets what it has of a connection."""
         s.held[client] = 0
 
-    @fault("drop", each="client", moves=[arc((A.IDLE, A.COMPARING, A.DELETING), A.GONE),
-                                         arc((A.READING, A.SETTING), A.GONE, editions=SEVERAL)])  # fmt: skip
+    @fault("drop", each="client", moves=[arc((Call.IDLE, Call.COMPARING, Call.DELETING), Call.GONE)])
     def drop(self, s: S, client: Expr) -> None:
         """A connection breaks, perhaps with half a request, or with one of which nobody will read the answer."""
-        s.when(s.call[client] != A.GONE)
-        s.call[client] = A.GONE
+        s.when(s.call[client] != Call.GONE)
+        s.call[client] = Call.GONE
         s.requests[client].clear()
         s.answers[client].clear()
         self.forgets(s, client)
@@ -280,12 +229,12 @@ class Registers(System):
     @terminal
     def at_rest(self, s: S) -> Any:
         """No client is left."""
-        return all_(call == A.GONE for call in s.call)
+        return all_(call == Call.GONE for call in s.call)
 
     @sometimes()
     def a_compare_set_wins(self, s: S) -> Any:
         """A compare_set has changed a value, and returned."""
-        return any_(s.won[j] & (s.call[j] == A.IDLE) & (s.expected[j] != 0) for j in s.client)
+        return any_(s.won[j] & (s.call[j] == Call.IDLE) & (s.expected[j] != 0) for j in s.client)
 
     @sometimes()
     def a_compare_set_fails(self, s: S) -> Any:
@@ -298,24 +247,27 @@ class Registers(System):
         same = and_(*(and_(s.its_key[0] == s.its_key[j], s.expected[0] == s.expected[j])
                       for j in range(1, self.sizes["client"])))  # fmt: skip
         ready = self.of(s.stored, s.its_key[0]) == s.expected[0]
-        return ready & same & all_(s.requests[j].contains(kind=R.COMPARE_SET) for j in s.client)
+        return ready & same & all_(s.requests[j].contains(kind=Request.COMPARE_SET) for j in s.client)
 
     @sometimes()
     def an_answer_says_nothing(self, s: S) -> Any:
         """A compare_set of a value with itself is answered with it, and the key is missing: this is not promised."""
         return any_(
-            self.is_answered(s, j) & ~s.won[j] & (s.answers[j].head.first == s.desired[j])
-            & (self.of(s.stored, s.its_key[j]) == 0) for j in s.client
-        )  # fmt: skip
+            self.is_answered(s, j)
+            & ~s.won[j]
+            & (s.answers[j].head.first == s.desired[j])
+            & (self.of(s.stored, s.its_key[j]) == 0)
+            for j in s.client
+        )
 
     @sometimes(editions=SEVERAL)
     def all_are_read(self, s: S) -> Any:
         """A multi_get reads what a MULTI_SET has set."""
-        return any_((s.call[j] == A.READING) & (s.answers[j].head.first != 0)
+        return any_((s.call[j] == Call.READING) & (s.answers[j].head.first != 0)
                     & (s.answers[j].head.first == s.answers[j].head.second) for j in s.client)  # fmt: skip
 
     def is_answered(self, s: S, client: Expr) -> Any:
-        return (s.call[client] == A.COMPARING) & ~s.answers[client].is_empty
+        return (s.call[client] == Call.COMPARING) & ~s.answers[client].is_empty
 
     @always(witness="a_compare_set_wins")
     def answers_are_those_of_one_moment(self, s: S) -> Any:
@@ -357,4 +309,75 @@ class Registers(System):
     @leads_to(each="client")
     def operations_return(self, s: S, client: Expr) -> Any:
         """An operation that waits for an answer returns, or its connection is lost."""
-        return s.call[client].isin((A.COMPARING, A.DELETING, A.READING)), s.call[client].isin((A.IDLE, A.GONE))
+        return s.call[client].isin((Call.COMPARING, Call.DELETING, Call.READING)), s.call[client].isin(
+            (Call.IDLE, Call.GONE)
+        )
+
+
+# ---- the editions
+
+
+class Seed(Registers, edition=Edition.SEED):
+    """torch 1.9: one key a request."""
+
+
+class Several(Registers):
+    """What torch has had since 2.0: requests of all keys, and a MULTI_SET that comes in two pieces."""
+
+    read_answer = Registers.read_answer.claiming(*Registers.read_answer.arcs, arc(Call.READING, Call.IDLE))
+    drop = Registers.drop.claiming(*Registers.drop.arcs, arc((Call.READING, Call.SETTING), Call.GONE))
+
+    @environment(each="client", moves=[arc(Call.IDLE, Call.READING)])
+    def ask_for_all(self, s: S, client: Expr) -> None:
+        """A client reads all keys in one request."""
+        self.starts(s, client, Call.READING, kind=Request.MULTI_GET)
+
+    @environment(each=("client", "value"), moves=[arc(Call.IDLE, Call.SETTING)])
+    def send_half(self, s: S, client: Expr, value: Expr) -> None:
+        """A client sends a MULTI_SET of one value to all keys, up to the second key."""
+        self.starts(s, client, Call.SETTING, kind=Request.HALF, desired=ord_(value) + 1)
+        s.desired[client] = ord_(value) + 1
+
+    @environment(each="client", moves=[arc(Call.SETTING, Call.IDLE)])
+    def send_rest(self, s: S, client: Expr) -> None:
+        """It sends the rest, and returns."""
+        s.when(s.call[client] == Call.SETTING, s.requests[client].is_empty)
+        s.call[client] = Call.IDLE
+        s.requests[client].push(kind=Request.REST, desired=s.desired[client])
+        s.desired[client] = 0
+
+    @transition(each="client")
+    def take_multi_get(self, s: S, client: Expr) -> None:
+        """The server answers with the values of all keys, empty for those that are missing."""
+        self.takes(s, client, Request.MULTI_GET)
+        s.answers[client].push(first=self.of(s.stored, 1), second=self.of(s.stored, 2))
+        s.torn = s.torn | any_(s.stored[k] != s.meant[k] for k in s.key)
+
+    @transition(each="client", cite="TCPStoreLibUvBackend.cpp: parse_multi_set_command")
+    def take_half(self, s: S, client: Expr) -> None:
+        """Half of a MULTI_SET arrives."""
+        asked = self.takes(s, client, Request.HALF)
+        s.held[client] = asked.desired
+        self.takes_half(s, asked.desired)
+
+    @transition(each="client")
+    def take_rest(self, s: S, client: Expr) -> None:
+        """The rest arrives: all keys are set."""
+        asked = self.takes(s, client, Request.REST)
+        self.stores(s, 0, s.held[client])
+        self.means(s, 0, asked.desired)
+        s.held[client] = 0
+
+    def takes_half(self, s: S, value: Any) -> None:
+        """What the server does with half a MULTI_SET."""
+
+
+class Torch(Several, edition=Edition.TORCH):
+    """torch 2.13: half a MULTI_SET is carried out as far as it has come (S8)."""
+
+    def takes_half(self, s: S, value: Any) -> None:
+        self.stores(s, 1, value)
+
+
+class Ours(Several, edition=Edition.TRYSTATE):
+    """Ours: a request is carried out when it is whole."""

@@ -14,8 +14,7 @@ from typing import Any
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.examples import NUMBER, small_graphs
 from trystate.model.autograd.graphs import Graph
-from trystate.model.autograd.passes import Passes
-from trystate.model.autograd.vocabulary import Edition
+from trystate.model.autograd.vocabulary import Edition, Mode
 from trystate.model.language import System
 
 from ...harness.checks import Check, Outcome
@@ -25,7 +24,7 @@ from . import context_edges
 from .edges import PassSteps
 
 Report = Callable[[str], None]
-FAST, SMART = Edition.TRYSTATE, Edition.SMART
+FAST, SMART = Edition.TRYSTATE, Mode.SMART
 ALL = ("error", "late", "lose", "copy", "die", "leave")
 
 
@@ -37,7 +36,7 @@ class Slice:
     faults: tuple[str, ...] = ()
     attempts: int = 1
 
-    def build(self, edition: Edition) -> Backward:
+    def build(self, edition: Edition | Mode) -> Backward:
         return Backward(graph=NUMBER[self.graph], attempt=self.attempts, edition=edition, faults=self.faults)
 
 
@@ -69,15 +68,17 @@ def replay(systems: Iterable[tuple[System, Subject]], report: Report, edges_max:
     return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
 
 
-def passes(models: Iterable[Passes], report: Report, edges_max: int | None = None) -> Outcome:
+def passes(models: Iterable[Backward], report: Report, edges_max: int | None = None) -> Outcome:
     return replay(((model, PassSteps(model)) for model in models), report, edges_max)
 
 
-def examples(edition: Edition, slices: Iterable[Slice], report: Report, edges_max: int | None = None) -> Outcome:
+def examples(edition: Edition | Mode, slices: Iterable[Slice], report: Report, edges_max: int | None = None) -> Outcome:
     return passes((one.build(edition) for one in slices), report, edges_max)
 
 
-def every_small(edition: Edition, graphs: Iterable[Graph], report: Report, edges_max: int | None = None) -> Outcome:
+def every_small(
+    edition: Edition | Mode, graphs: Iterable[Graph], report: Report, edges_max: int | None = None
+) -> Outcome:
     return passes((Backward.over(graph)(edition=edition) for graph in graphs), report, edges_max)
 
 
@@ -86,7 +87,7 @@ def contexts(slices: Iterable[context_edges.Slice], report: Report, edges_max: i
     return replay(((model, one.subject(model)) for one, model in models), report, edges_max)
 
 
-def _checks(edition: Edition, mode: str) -> tuple[Check, ...]:
+def _checks(edition: Edition | Mode, mode: str) -> tuple[Check, ...]:
     return (
         _sampled(f"our {mode} pass, examples", partial(examples, edition), SLICES),
         _sampled(f"our {mode} pass, small graphs", partial(every_small, edition), SMALL),

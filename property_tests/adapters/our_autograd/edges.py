@@ -22,9 +22,10 @@ from trystate.impl.autograd.ids import COUNTER_BITS
 from trystate.impl.autograd.local_pass import Arrived, Begin, Item, LocalPass, Marked
 from trystate.impl.autograd.messages import BACKWARD, CANCEL, MARK, Mark
 from trystate.impl.autograd.runner import Runner
+from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.backward.fields import Call, Outcome
 from trystate.model.autograd.graphs import Graph
-from trystate.model.autograd.passes import Call, Outcome, Passes
-from trystate.model.autograd.vocabulary import Edition, Mode, NodeKind, Part
+from trystate.model.autograd.vocabulary import Mode, NodeKind, Part
 from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Refused
@@ -33,7 +34,7 @@ from .simulated import DEADLINE, take
 
 P, K = Part, NodeKind
 OVER = (P.FAILED, P.CANCELLED)
-TRIED = ("begin", "begin_marking", "count_inputs", "run", "come_to_rest", "end_wave", "settle", "notice_loss")
+TRIED = ("begin", "count_inputs", "run", "come_to_rest", "end_wave", "settle", "notice_loss")
 
 
 class Numbers:
@@ -75,13 +76,13 @@ class Seat:
 
 
 class PassSteps:
-    """Subject for the model `Backward` (editions TRYSTATE and SMART)."""
+    """Subject for the model `Backward` (the modes of ours)."""
 
     container_class: type[Container] = Container
 
-    def __init__(self, model: Passes) -> None:
+    def __init__(self, model: Backward) -> None:
         self.model, self.graph = model, model.shape
-        self.mode = Mode.SMART if model.edition is Edition.SMART else Mode.FAST
+        self.mode = Mode.SMART if model.edition is Mode.SMART else Mode.FAST
         self.number = self.graph.workers << COUNTER_BITS  # whose creator takes no part, and never dies
         self.reset()
 
@@ -204,8 +205,6 @@ class PassSteps:
             raise Refused(str(error)) from None
         self.begun[attempt] = local_pass
         self._do(self.home, effects)
-
-    _begin_marking = _begin
 
     def _begin_beside(self, attempt: int) -> None:
         try:
@@ -332,7 +331,7 @@ class PassSteps:
     def _take_cancel(self, attempt: int, worker: int) -> None:
         self._arrive(self.letters[CANCEL, attempt, worker], self.seats[worker])
 
-    def _take_copy_again(self, attempt: int, pair: int) -> None:
+    def _take_copy(self, attempt: int, pair: int) -> None:
         """What a copy is answered is lost."""
         letter, to = self.letters[BACKWARD, attempt, pair], self._taker(pair)
         asker = Asker(letter.source, lambda *_: None)
@@ -374,12 +373,12 @@ class PassSteps:
         if not seat.local_pass.is_over:
             raise Refused("nobody is lost whom it has to do with")
 
-    def _run_out_of_time(self, worker: int) -> None:
+    def _expire(self, worker: int) -> None:
         seat = self.seats[worker]
         assert seat.local_pass is not None
         self._do(seat, seat.local_pass.expire())
 
-    _run_out_alone = _run_out_of_time
+    _expire_early = _expire
 
     def _leave(self) -> None:
         self._do(self.home, self.home.container.release(self.number))

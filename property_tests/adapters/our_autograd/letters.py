@@ -10,7 +10,7 @@ from trystate.impl.autograd.effects import Effect, Hear
 from trystate.impl.autograd.errors import PassError
 from trystate.impl.autograd.local_pass import LocalPass
 from trystate.impl.autograd.messages import CANCEL, Backward, Done, Mark, unpack_outcome
-from trystate.model.autograd.passes import Call
+from trystate.model.autograd.backward.fields import Call
 
 
 @dataclass(eq=False, slots=True)

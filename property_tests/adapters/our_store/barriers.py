@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from trystate.impl.store.wire import I64, TOKEN_BYTES, blob
 from trystate.model.errors import UsageError
-from trystate.model.store.barriers import Barriers, Reply
+from trystate.model.store.barriers import Barriers
+from trystate.model.store.barriers.fields import Reply
 from trystate.model.store.vocabulary import Edition, Extension, Query
 
 from .clients import Clients

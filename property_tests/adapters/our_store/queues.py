@@ -8,8 +8,8 @@ from trystate.impl.store.limits import Limits
 from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
 from trystate.model.language.sorts import ordinal
-from trystate.model.store.queueing import Answer
 from trystate.model.store.queues import Queues
+from trystate.model.store.queues.fields import Answer
 from trystate.model.store.vocabulary import Edition, Extension, Key, Query, Status
 
 from ...harness.subjects import Disagreement
@@ -21,11 +21,11 @@ from .wire import check, get, request, set_, wait
 TAKE_MS = 1  # the deadline of our client's pop: so short that no reservation ends with it
 RESERVATION_S = Limits().reservation_seconds
 READ = (
-    "read_element", "read_taken", "raise_empty", "read_value", "return_from_wait", "read_late_answer",
+    "read_element", "read_element_in_one", "raise_empty", "read_value", "return_from_wait", "read_late_answer",
     "read_cancelled", "read_timed_out",
 )  # fmt: skip
 SERVED = (
-    "take_wait_for_queue", "take_wait_for_key", "take_wait_for_both", "take_take", "take_pop", "answer_get",
+    "take_wait_for_queue", "take_wait_for_key", "take_wait_for_both", "take_pop_in_one", "take_pop", "answer_get",
     "cancel_wait",
 )  # fmt: skip
 PLACES = 2  # of the model's answers
@@ -73,7 +73,7 @@ class QueuesSubject(Clients):
         self.system = system
         self._steps: dict[str, Callable[[int], None]] = {
             **dict.fromkeys(READ, self._read), **dict.fromkeys(SERVED, self._send), "send_pop": self._send_pop,
-            "send_get": self._send_get, "time_out": self._time_out, "take_expires": self._expire,
+            "send_get": self._send_get, "time_out": self._time_out, "expires": self._expire,
             "reservation_ends": self._reservation_ends, "drop": self._lose, "forget_connection": self._forget,
             "go_on": self._go_on, "find_connection_lost": self._go_on,
         }  # fmt: skip
@@ -107,7 +107,7 @@ class QueuesSubject(Clients):
 
     def _asked(self, step: str) -> tuple[bytes] | tuple[bytes, Reader] | None:
         """The request with which an operation begins."""
-        if step == "take":
+        if step == "pop_in_one":
             return request(Extension.QUEUE_POP, self._due(), blob(self._queue)), taken
         keys = {"pop": [self._queue], "get": [self._key], "wait_for_both": [self._queue, self._key]}.get(step)
         return (wait(*keys),) if keys else None

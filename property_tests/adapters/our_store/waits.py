@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from trystate.impl.store.wire import I64, U64, blob, counted
 from trystate.model.store.vocabulary import Edition, Extension, Query, Status
-from trystate.model.store.waiting import Answer
 from trystate.model.store.waits import Waits
+from trystate.model.store.waits.fields import Answer
 
 from ...harness.subjects import Disagreement
 from .clients import Clients, one_of_ours_at_most

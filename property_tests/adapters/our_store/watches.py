@@ -14,7 +14,7 @@ from trystate.impl.store.wire import I64, U64, blob
 from trystate.model.language.sorts import ordinal
 from trystate.model.store.vocabulary import Change, Extension, Query, Status
 from trystate.model.store.watches import Watches
-from trystate.model.store.watching import Link, Message
+from trystate.model.store.watches.fields import Link, Message
 
 from ...harness.subjects import Disagreement
 from .lines import InProcess, Server

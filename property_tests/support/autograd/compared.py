@@ -13,7 +13,7 @@ from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.errors import UnusedSendError
 from trystate.impl.autograd.local_pass import LocalPass
 from trystate.model.autograd.backward import Backward
-from trystate.model.autograd.passes import Outcome
+from trystate.model.autograd.backward.fields import Outcome
 from trystate.model.autograd.vocabulary import Mode
 
 from ...adapters.our_autograd.simulated import Faults, Letter

@@ -13,7 +13,7 @@ from typing import Any
 
 from trystate.model.autograd import graphs as model
 from trystate.model.autograd.backward import Backward
-from trystate.model.autograd.passes import Call, Outcome
+from trystate.model.autograd.backward.fields import Call, Outcome
 from trystate.model.autograd.vocabulary import Edition, Mode, NodeKind
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Instance
@@ -23,7 +23,7 @@ from .graphs import Graph, Kind, Node
 from .outcomes import Key
 
 KINDS = {Kind.PLAIN: NodeKind.OP, Kind.LEAF: NodeKind.ACCUMULATE, Kind.SEND: NodeKind.SEND, Kind.RECV: NodeKind.RECV}
-EDITIONS = {Mode.FAST: Edition.TRYSTATE, Mode.SMART: Edition.SMART}
+EDITIONS = {Mode.FAST: Edition.TRYSTATE, Mode.SMART: Mode.SMART}
 LIKELY = 0.05  # that a fault which may happen does, at a step
 MAX_STEPS = 20_000
 
@@ -139,7 +139,7 @@ class Model:
 
     def _is_called(self, state: State) -> bool:
         """Whether a gradient or a mark is on its way to the worker that is to die."""
-        fields = ["call", "mark"] if self.system.edition is Edition.SMART else ["call"]
+        fields = ["call", "mark"] if self.system.edition is Mode.SMART else ["call"]
         pairs = [p for p in self.system.pairs() if self._taker(p) == self._upset.dies]
         out = list(Call).index(Call.OUT)
         return any(self._value(state, field, 0, p) == out for field in fields for p in pairs)

@@ -10,24 +10,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.backward import Backward, Ours, Smart, Torch
+from trystate.model.autograd.backward.fields import UNANSWERED, Call, Each, Outcome
 from trystate.model.autograd.examples import NUMBER
-from trystate.model.autograd.fast import Fast
-from trystate.model.autograd.ours import Numbered
-from trystate.model.autograd.passes import OURS, UNANSWERED, Call, Each, Outcome, P
-from trystate.model.autograd.vocabulary import Edition, NodeKind
+from trystate.model.autograd.vocabulary import Edition, Mode, NodeKind, Part
 from trystate.model.language import Expr, SymbolicState, System, and_, ite, not_, or_, ord_, transition
 from trystate.property_tests.support.pinned import Asked, bare, claims, report, violated
 
 S = SymbolicState
-TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Edition.SMART
+TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Mode.SMART
 RIGHT = bare(Backward)
 
 
 # ---- nodes
 
 
-class RunsOnTheFirstInput(Backward):
+class RunsOnTheFirstInput(Ours):
     """A node runs when it has been given anything."""
 
     def is_ready(self, s: S, k: int) -> Any:
@@ -35,7 +33,7 @@ class RunsOnTheFirstInput(Backward):
         return and_(self.lives(s, self.shape.nodes[k].worker), ~s.ran[k], self.reached(s, k), given)
 
 
-class CountsFromTheRoot(Backward):
+class CountsFromTheRoot(Ours):
     """What a node waits for is counted from the root alone, and not from the sends."""
 
     def waits_for(self, s: S, k: int) -> Any:
@@ -43,14 +41,14 @@ class CountsFromTheRoot(Backward):
         return len(feeders) or 1
 
 
-class IsOverWhenGradientsHaveArrived(Backward):
+class IsOverWhenGradientsHaveArrived(Ours):
     """A source is discarded when its gradient arrives, and not when its work has been done."""
 
     def is_at_rest(self, s: S, w: int) -> Any:
         return and_(self.missing(s, w) == 0, not_(self.is_unanswered(s, w)))
 
 
-class AddsToTheContext(Backward):
+class AddsToTheContext(Ours):
     """A leaf adds to the context's gradients at once, as torch does."""
 
     def total(self, s: S, k: int) -> Any:
@@ -65,7 +63,7 @@ class AddsToTheContext(Backward):
 # ---- messages
 
 
-class TakesCopies(Backward):
+class TakesCopies(Ours):
     """A gradient that arrives again is taken for a new one."""
 
     def recognises(self) -> bool:
@@ -76,24 +74,24 @@ class RunsCopies(TakesCopies):
     """And it is run again."""
 
     def copies(self, s: S, attempt: Expr, pair: Expr) -> None:
-        Numbered.take_copy_again.body(self, s, attempt, pair)
+        Ours.take_copy.body(self, s, attempt, pair)
         for p, one in enumerate(self.shape.pairs):
             s.ran[one.send] = and_(s.ran[one.send], pair != p)
 
-    take_copy_again = replace(Numbered.take_copy_again, body=copies)
+    take_copy = replace(Ours.take_copy, body=copies)
 
 
-class AnswersCopies(Backward):
+class AnswersCopies(Ours):
     """A gradient that arrives again is answered, although the first is not yet."""
 
     def copies(self, s: S, attempt: Expr, pair: Expr) -> None:
-        Numbered.take_copy_again.body(self, s, attempt, pair)
+        Ours.take_copy.body(self, s, attempt, pair)
         s.call[attempt, pair] = ite(s.call[attempt, pair] == Call.HELD, Call.DONE, s.call[attempt, pair])
 
-    take_copy_again = replace(Numbered.take_copy_again, body=copies)
+    take_copy = replace(Ours.take_copy, body=copies)
 
 
-class AnswersTheSecondAtOnce(Backward):
+class AnswersTheSecondAtOnce(Ours):
     """Only the first gradient of a worker is answered when its part has come to rest, as in torch."""
 
     def takes_in(self, s: S, attempt: Expr, pair: Expr, known: Any = False) -> tuple[Any, Any]:
@@ -102,31 +100,31 @@ class AnswersTheSecondAtOnce(Backward):
         return refused, or_(engaged, been)
 
 
-class KnowsTooLateWhomToAnswer(Backward):
+class KnowsTooLateWhomToAnswer(Ours):
     """A part runs, and may be over, before it is known whom to answer."""
 
     def takes_early(self, s: S, attempt: Expr, pair: Expr) -> None:
         s.when(not_(self.was_taken(s, attempt, pair)))
-        Numbered.take_gradient.body(self, s, attempt, pair)
+        Ours.take_gradient.body(self, s, attempt, pair)
         s.call[attempt, pair] = ite(s.call[attempt, pair] == Call.HELD, Call.OUT, s.call[attempt, pair])
 
-    take_gradient = replace(Numbered.take_gradient, body=takes_early)
+    take_gradient = replace(Ours.take_gradient, body=takes_early)
 
-    @transition(each=("attempt", "pair"), editions=OURS)
+    @transition(each=("attempt", "pair"))
     def note_whom_to_answer(self, s: S, attempt: Expr, pair: Expr) -> None:
         """Only now."""
         s.when(s.call[attempt, pair] == Call.OUT, self.was_taken(s, attempt, pair))
         s.call[attempt, pair] = Call.HELD
 
 
-class GoesOnAfterAnError(Backward):
+class GoesOnAfterAnError(Torch):
     """torch: a request that fails does not fail the task that sent it."""
 
     def gives_up(self, s: S, pair: Expr, when: Any) -> None:
         pass
 
 
-class TakesErrorsForAnswers(Backward):
+class TakesErrorsForAnswers(Ours):
     """A request that fails is one that has been answered."""
 
     def hears(self, s: S, attempt: Expr, pair: Expr) -> Each:
@@ -134,24 +132,24 @@ class TakesErrorsForAnswers(Backward):
         return [and_(live, not_(failed)) for live in super().hears(s, attempt, pair)]
 
 
-class HearsOldAnswers(Backward):
+class HearsOldAnswers(Ours):
     """An answer says nothing about its pass."""
 
     def hears(self, s: S, attempt: Expr, pair: Expr) -> Each:
-        return [and_(self.comes_from(pair, w), s.phase[w] == P.RUNNING) for w in self.workers()]
+        return [and_(self.comes_from(pair, w), s.phase[w] == Part.RUNNING) for w in self.workers()]
 
 
 # ---- what an answer carries
 
 
-class DropsWhatAnAnswerCarries(Backward):
+class DropsWhatAnAnswerCarries(Ours):
     """A request that comes with an answer is not taken in."""
 
     def unloads(self, s: S, kind: str, attempt: Expr, pair: Expr) -> list[Any]:
         return [and_(came, False) for came in super().unloads(s, kind, attempt, pair)]
 
 
-class KeepsForAnybody(Backward):
+class KeepsForAnybody(Ours):
     """A worker that owes an answer keeps for it what goes to others too."""
 
     def returns(self, p: int) -> list[int]:
@@ -162,7 +160,7 @@ class KeepsForAnybody(Backward):
         return [and_(one, self.comes_from(pair, self.shape.ends(p)[1])) for p, one in enumerate(came)]
 
 
-class AsksItsParentAndDoesNotWait(Backward):
+class AsksItsParentAndDoesNotWait(Ours):
     """What goes to the parent goes by itself, and the answer does not wait for it: it may overtake it."""
 
     def keeps(self, s: S, kind: str, a: Any, p: int) -> Any:
@@ -170,9 +168,7 @@ class AsksItsParentAndDoesNotWait(Backward):
 
     def is_unanswered(self, s: S, w: int) -> Any:
         waits = (
-            and_(
-                s.call[a, p].isin(UNANSWERED), s.current[w] == a + 1, not_(super(Backward, self).keeps(s, "call", a, p))
-            )
+            and_(s.call[a, p].isin(UNANSWERED), s.current[w] == a + 1, not_(Ours.keeps(self, s, "call", a, p)))
             for a, p in self.calls_of(w)
         )
         return or_(*waits)
@@ -181,7 +177,7 @@ class AsksItsParentAndDoesNotWait(Backward):
 # ---- what is missing
 
 
-class WaitsForTheMissing(Backward):
+class WaitsForTheMissing(Ours):
     """When gradients are missing, the root waits for them."""
 
     def is_at_rest(self, s: S, w: int) -> Any:
@@ -189,20 +185,20 @@ class WaitsForTheMissing(Backward):
         return and_(super().is_at_rest(s, w), not_(waits))
 
 
-class SaysNothingOfTheMissing(Backward):
+class SaysNothingOfTheMissing(Ours):
     """An answer does not say what is missing."""
 
     def rests(self, s: S, worker: Expr) -> None:
         s.owed[worker] = ite(worker == self.shape.home, s.owed[worker], 0)
-        Numbered.come_to_rest.body(self, s, worker)
+        Ours.come_to_rest.body(self, s, worker)
 
-    come_to_rest = replace(Numbered.come_to_rest, body=rests)
+    come_to_rest = replace(Ours.come_to_rest, body=rests)
 
 
 # ---- failure
 
 
-class TellsNobody(Backward):
+class TellsNobody(Ours):
     """A part that fails is dropped, and nobody is told, as in torch."""
 
     def tells(self, s: S, a: int, worker: Expr) -> Any:
@@ -212,10 +208,10 @@ class TellsNobody(Backward):
 class LeavesThemWaiting(TellsNobody):
     """And nobody looks at the clock."""
 
-    run_out_alone = None  # type: ignore[assignment]
+    expire = None  # type: ignore[assignment]
 
 
-class TellsOnlyItsOwn(Backward):
+class TellsOnlyItsOwn(Ours):
     """The root tells whom it has sent a gradient, and they tell nobody."""
 
     def tells(self, s: S, a: int, worker: Expr) -> Any:
@@ -224,71 +220,71 @@ class TellsOnlyItsOwn(Backward):
         return self.at(worker, [or_(*(self.concerns(s, shape.home, a, p) for p in of)) for of in pairs])
 
 
-class RaisesBeforeTheyAnswer(Backward):
+class RaisesBeforeTheyAnswer(Ours):
     """backward() raises when it has told everybody."""
 
     def is_telling(self, s: S) -> Any:
         return or_(False)
 
 
-class TriesAgainUnsure(Backward):
+class TriesAgainUnsure(Ours):
     """Another pass begins although a CANCEL was given up."""
 
     def begins_now(self, s: S, attempt: Expr) -> None:
-        Fast.begins_now(self, s, attempt)
+        Backward.begins_now(self, s, attempt)
         s.unused = False
         s.unsure = False
 
 
-class ForgetsWhatIsOver(Backward):
+class ForgetsWhatIsOver(Ours):
     """A gradient of a pass that is over begins a part anew."""
 
     def is_over(self, s: S, w: int, attempt: Any) -> Any:
         return s.released[w]
 
 
-class RefusesTheNext(Backward):
+class RefusesTheNext(Ours):
     """A pass that is over keeps the next out."""
 
     def is_over(self, s: S, w: int, attempt: Any) -> Any:
         return or_(super().is_over(s, w, attempt), and_(w != self.shape.home, s.ended[w] == self.number(attempt)))
 
 
-class LetsTheSecondIn(Backward):
+class LetsTheSecondIn(Ours):
     """A call of backward() begins a pass, whether another runs or not."""
 
     def begins_beside(self, s: S, attempt: Expr) -> None:
-        Fast.begin_beside.body(self, s, attempt)
+        Backward.begin_beside.body(self, s, attempt)
         s.outcome[attempt] = Outcome.RUNNING
         self.opens(s, ord_(attempt), [w == self.shape.home for w in self.workers()])
         s.gradient[self.shape.root] = 1
 
-    begin_beside = replace(Fast.begin_beside, body=begins_beside)
+    begin_beside = replace(Backward.begin_beside, body=begins_beside)
 
 
 # ---- the wave
 
 
-class CountsBeforeTheWaveEnds(Backward):
+class CountsBeforeTheWaveEnds(Smart):
     """The root begins to count when it has sent its marks."""
 
     def is_marking(self, s: S, w: int) -> Any:
         return False if w == self.shape.home else super().is_marking(s, w)
 
 
-class MarksEverything(Backward):
+class MarksEverything(Smart):
     """Whoever is marked marks all its sends."""
 
     def marks(self, s: S, attempt: Expr, pair: Expr) -> None:
-        Numbered.take_mark.body(self, s, attempt, pair)
+        Smart.take_mark.body(self, s, attempt, pair)
         for w in self.workers():
             for p in self.shape.sends(w):
                 s.marked[p] = or_(s.marked[p], self.goes_to(pair, w))
 
-    take_mark = replace(Numbered.take_mark, body=marks)
+    take_mark = replace(Smart.take_mark, body=marks)
 
 
-class ShipsWithoutMarks(Backward):
+class ShipsWithoutMarks(Smart):
     """Only half of the marks are sent on."""
 
     def marks_from(self, s: S, attempt: Expr, node: int, when: Any) -> None:
@@ -348,7 +344,7 @@ ABLATIONS = (
 # fmt: on
 
 
-def asked(cls: type[System], edition: Edition, graph: str, attempts: int, faults: tuple[str, ...]) -> Asked:
+def asked(cls: type[System], edition: Edition | Mode, graph: str, attempts: int, faults: tuple[str, ...]) -> Asked:
     return Asked(cls, edition, f"graph={NUMBER[graph]} attempt={attempts}", 0, "", faults)
 
 
@@ -356,7 +352,7 @@ def asked(cls: type[System], edition: Edition, graph: str, attempts: int, faults
     ("cls", "edition", "graph", "attempts", "faults", "broken"), ABLATIONS, ids=lambda x: getattr(x, "__name__", None)
 )
 def test_an_ablation_breaks_what_the_repair_is_there_for(
-    cls: type[System], edition: Edition, graph: str, attempts: int, faults: tuple[str, ...], broken: str
+    cls: type[System], edition: Edition | Mode, graph: str, attempts: int, faults: tuple[str, ...], broken: str
 ) -> None:
     right = violated(report(asked(RIGHT, edition, graph, attempts, faults)))
     wrong = violated(report(asked(bare(cls), edition, graph, attempts, faults)))
@@ -366,6 +362,6 @@ def test_an_ablation_breaks_what_the_repair_is_there_for(
 
 def test_every_property_is_broken_by_an_ablation() -> None:
     ours = set[str]()
-    for edition in OURS:
+    for edition in (TRYSTATE, SMART):
         ours |= claims(Backward(edition=edition, faults=["late", "leave"]))
     assert ours == {name for *_, broken in ABLATIONS for name in broken.split()}

@@ -12,10 +12,10 @@ from itertools import islice
 import pytest
 from trystate.diagrams.graph import graph_dot, graph_page
 from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.backward.fields import PAIRS_MAX
 from trystate.model.autograd.examples import GRAPHS, NUMBER, drawn_graph, note, small_graphs, unused_call
 from trystate.model.autograd.findings import FINDINGS, PASSES
 from trystate.model.autograd.graphs import Graph, Program, described
-from trystate.model.autograd.passes import PAIRS_MAX
 from trystate.model.autograd.vocabulary import Edition, Mode
 from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Report, Status
@@ -31,7 +31,7 @@ from trystate.property_tests.support.pinned import (
 from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Edition.SMART
+TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Mode.SMART
 ALL = ("error", "late", "lose", "copy", "die", "leave")
 ADDED, KEPT, WAITS = "a_failed_pass_leaves_no_gradients", "after_an_error_nothing_is_left", "errors_reach_everybody"
 TWICE = "inputs_are_counted a_send_runs_once a_part_is_done_when_all_has_run"
@@ -73,8 +73,8 @@ def test_an_edition_violates_exactly_what_is_known(asked: Asked) -> None:
     assert_as_pinned(asked)
 
 
-@pytest.mark.parametrize("edition", Edition)
-def test_every_step_is_taken_and_every_claimed_move_is_made(edition: Edition) -> None:
+@pytest.mark.parametrize("edition", Backward.Edition)
+def test_every_step_is_taken_and_every_claimed_move_is_made(edition: Edition | Mode) -> None:
     assert_all_happens(a for a in ASKED if a.edition is edition)
 
 
@@ -103,7 +103,7 @@ def test_the_findings_that_a_model_can_show_are_shown() -> None:
 # ---- every small graph, and some larger ones
 
 
-def checked(graph: Graph, edition: Edition, *faults: str) -> Report:
+def checked(graph: Graph, edition: Edition | Mode, *faults: str) -> Report:
     return check(bare(Backward.over(graph))(edition=edition, faults=faults), engine="explicit")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from trystate.model.autograd import ids, tombstones
 from trystate.model.autograd.cleanup import Contexts
 from trystate.model.autograd.findings import FINDINGS, PLAN
 from trystate.model.autograd.ids import Ids
@@ -176,62 +177,62 @@ class UsesItOn(Contexts):
         s.running = s.running & not_(when & (ord_(worker) == 0))
 
 
-class ForgetsNothing(Tombstones):
+class ForgetsNothing(tombstones.Ours):
     """CLEAN carries no mark."""
 
     def read_mark(self, s: S, carried: Any) -> Any:
         return ite(carried > 0, 0, 0)
 
 
-class TellsNobodyWhoLags(Tombstones):
+class TellsNobodyWhoLags(tombstones.Ours):
     """The mark is told only to those that know the context that was left."""
 
     def tells_who_lags(self, behind: Any) -> Any:
         return not_(True)
 
 
-class MarksTheNext(Tombstones):
+class MarksTheNext(tombstones.Ours):
     """The mark is the next context, whatever is open."""
 
     def low(self, s: S) -> Any:
         return s.opened + 0
 
 
-class MarksOnly(Tombstones):
+class MarksOnly(tombstones.Ours):
     """What is over above the mark is not remembered (G11)."""
 
     def is_over(self, s: S, context: Expr) -> Any:
         return ord_(context) < s.mark
 
 
-class HearsNothing(Tombstones):
+class HearsNothing(tombstones.Ours):
     """CLEAN is not taken in."""
 
     take_clean_up = None  # type: ignore[assignment]
 
 
-class KeepsSigned(Ids):
+class KeepsSigned(ids.Ours):
     """The worker's number is signed (G9)."""
 
     def kept_number(self, worker: Expr) -> Any:
         return ord_(worker) - ite(ord_(worker) < 2, 0, 4)
 
 
-class KeepsTheLast(Ids):
+class KeepsTheLast(ids.Ours):
     """The last id is not given out (G10)."""
 
     def available(self) -> int:
         return super().available() - 1
 
 
-class LosesABit(Ids):
+class LosesABit(ids.Ours):
     """The worker's number has a bit less than there are workers."""
 
     def kept_number(self, worker: Expr) -> Any:
         return ord_(worker) - ite(ord_(worker) < 2, 0, 2)
 
 
-class SaysNothing(Ids):
+class SaysNothing(ids.Ours):
     """Who has no more ids does not say so."""
 
     refuse = None  # type: ignore[assignment]

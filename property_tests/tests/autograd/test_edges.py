@@ -11,8 +11,8 @@ from hypothesis import settings
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.dependencies import DependencyCounts
 from trystate.impl.autograd.local_pass import LocalPass
+from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.examples import GRAPHS, small_graphs
-from trystate.model.autograd.fast import Fast
 from trystate.model.autograd.graphs import Graph
 from trystate.model.autograd.vocabulary import Edition, Mode, NodeKind
 from trystate.model.language.transitions import Rule
@@ -33,7 +33,7 @@ from trystate.property_tests.support.marks import by_verify
 from trystate.testing import state_machine
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-OURS = (Edition.TRYSTATE, Edition.SMART)
+OURS = (Edition.TRYSTATE, Mode.SMART)
 
 
 @by_verify
@@ -47,23 +47,23 @@ def test_containers_and_parts_do_what_the_model_says(check: object) -> None:
 @pytest.mark.skipif(not NIGHTLY, reason="millions of edges: under HYPOTHESIS_PROFILE=nightly")
 @pytest.mark.parametrize("edition", OURS)
 @pytest.mark.parametrize("one", LONG, ids=str)
-def test_all_faults_together(one: Slice, edition: Edition) -> None:
+def test_all_faults_together(one: Slice, edition: Edition | Mode) -> None:
     assert not examples(edition, [one], lambda _: None).disagreements
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="300 systems: under HYPOTHESIS_PROFILE=nightly")
 @pytest.mark.parametrize("edition", OURS)
 @pytest.mark.parametrize("size", [(2, 1), (3, 0)], ids=str)
-def test_all_larger_graphs(size: tuple[int, int], edition: Edition) -> None:
+def test_all_larger_graphs(size: tuple[int, int], edition: Edition | Mode) -> None:
     assert not every_small(edition, small_graphs(*size), lambda _: None).disagreements
 
 
 def test_every_fault_of_the_model_is_in_a_slice() -> None:
-    known = {rule.fault for rule in vars(Fast).values() if isinstance(rule, Rule) and rule.fault}
+    known = {rule.fault for rule in Backward.all_declarations().values() if isinstance(rule, Rule) and rule.fault}
     assert {fault for one in SLICES for fault in one.faults} == known
 
 
-TWICE = Slice("crossed", ALL, 2).build(Edition.SMART)
+TWICE = Slice("crossed", ALL, 2).build(Mode.SMART)
 TestSteps = state_machine(TWICE, lambda: PassSteps(TWICE)).TestCase
 TestSteps.settings = settings(max_examples=500 if NIGHTLY else 15, stateful_step_count=40)
 
@@ -102,7 +102,7 @@ TELLING = (
 )  # fmt: skip
 
 
-def notices(container: type[Container], edition: Edition = Edition.TRYSTATE) -> bool:
+def notices(container: type[Container], edition: Edition | Mode = Edition.TRYSTATE) -> bool:
     class Broken(PassSteps):
         container_class = container
 
@@ -120,7 +120,7 @@ SMART_ONLY = (mutants.MarksOnce, mutants.WaitsForAll)
 
 @pytest.mark.parametrize("local_pass", PARTS, ids=lambda local_pass: local_pass.__name__)
 def test_a_mutant_of_a_part_is_a_disagreement(local_pass: type[LocalPass]) -> None:
-    edition = Edition.SMART if local_pass in SMART_ONLY else Edition.TRYSTATE
+    edition = Mode.SMART if local_pass in SMART_ONLY else Edition.TRYSTATE
     assert notices(mutants.having(local_pass), edition)
 
 

@@ -23,7 +23,7 @@ pytest.importorskip("torch.distributed.rpc")
 from trystate.impl.autograd.effects import Effect
 from trystate.impl.autograd.local_pass import LocalPass
 from trystate.model.autograd.backward import Backward
-from trystate.model.autograd.passes import PAIRS_MAX, Outcome
+from trystate.model.autograd.backward.fields import PAIRS_MAX, Outcome
 from trystate.model.autograd.vocabulary import Mode
 from trystate.property_tests.support.autograd import counted, process_mutants
 from trystate.property_tests.support.autograd.building import Options, random_features, random_program

@@ -16,26 +16,27 @@ from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
 from trystate.model.language import Expr, SymbolicState, System, any_, as_int, count, ite, transition
 from trystate.model.store.findings import FINDINGS, PLAN
-from trystate.model.store.queueing import Doing
 from trystate.model.store.queues import Queues
+from trystate.model.store.queues import Torch as TorchQueues
+from trystate.model.store.queues.fields import Doing
 from trystate.model.store.vocabulary import Edition, Waiter
-from trystate.model.store.waits import Waits
+from trystate.model.store.waits import Cancelling, Ours, Seed, Torch, Waits
 from trystate.property_tests.support.pinned import bare, violated
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 S = SymbolicState
-SEED, TORCH = Edition.SEED, Edition.TORCH
+SEED = Edition.SEED
 NUMBER = {finding.name: finding.number for finding in FINDINGS.values()}
 
 
 # ---- waits
 
 
-class WakesWhenKeysAre(Waits):
+class WakesWhenKeysAre(Torch):
     """S1: a compare_set that fails wakes nobody."""
 
-    compare_set_fails = replace(Waits.compare_set_fails, body=lambda self, s, key: self.serves(s))
+    compare_set_fails = replace(Torch.compare_set_fails, body=lambda self, s, key: self.serves(s))
 
 
 class LooksAtAllKeys(Waits):
@@ -57,10 +58,10 @@ class AnswersFromTheWait(Waits):
             s.kept[key, j] = ite(told, s.holds[key], s.kept[key, j])
 
 
-class GivesUpByItself(Waits):
+class GivesUpByItself(Torch):
     """S14: a client waits for no answer without end."""
 
-    stop_reading = replace(Waits.stop_reading, editions=(TORCH,))
+    stop_reading = Ours.stop_reading
 
     def has_deadline(self, client: Expr) -> Any:
         return True
@@ -74,15 +75,15 @@ class DropsHalves(Waits):
         s.half[client] = s.half[client] & ~s.closed[client]
 
 
-class Cancels(Waits):
+class Cancels(Seed):
     """S18: a wait that timed out is taken back, and the answer to that is read, if it comes in time."""
 
     time_out_silently = None  # type: ignore[assignment]
-    time_out = replace(Waits.time_out, editions=(SEED,))
-    cancel_wait = replace(Waits.cancel_wait, editions=(SEED,))
-    read_late_answer = replace(Waits.read_late_answer, editions=(SEED,))
-    read_cancelled = replace(Waits.read_cancelled, editions=(SEED,))
-    stop_reading = replace(Waits.stop_reading, editions=(SEED,))
+    time_out = Cancelling.time_out
+    cancel_wait = Cancelling.cancel_wait
+    read_late_answer = Cancelling.read_late_answer
+    read_cancelled = Cancelling.read_cancelled
+    stop_reading = Ours.stop_reading
 
     def has_deadline(self, client: Expr) -> Any:
         return True
@@ -104,7 +105,7 @@ def may_pop(s: S, client: Expr) -> Any:
     return (s.doing[client] == Doing.POP) | ((s.waiter[client] == Waiter.CANCELLING) & (s.on_key[client] == 0))
 
 
-class ForgetsTheCounted(Queues):
+class ForgetsTheCounted(TorchQueues):
     """S4, S5: an entry counts once, who is answered is taken off every list, and only a popper uses up a wake."""
 
     def wakes_one(self, s: S, when: Any = True) -> None:
@@ -134,20 +135,20 @@ class ForgetsTheCounted(Queues):
         return self.in_line(before, client) & done
 
 
-class CountsTheMissing(Queues):
+class CountsTheMissing(TorchQueues):
     """S6: of a queue and a key, a wait counts what is missing."""
 
     @transition(each="client")
     def take_wait_for_both(self, s: S, client: Expr) -> None:
         """A queue that has an element is not waited for."""
         before = s.fork()
-        Queues.take_wait_for_both.body(self, s, client)
+        TorchQueues.take_wait_for_both.body(self, s, client)
         ready = ~before.queue.is_empty
         s.place[client] = ite(ready, 0, s.place[client])
         s.awaited[client] = s.awaited[client] - as_int(ready & (s.awaited[client] > 0))
 
 
-class ReservesForTheWoken(Queues):
+class ReservesForTheWoken(TorchQueues):
     """S28: an element is kept for the popper who is woken by it; from who cancels or is gone it goes to the next."""
 
     def wakes_one(self, s: S, when: Any = True) -> None:
@@ -174,7 +175,7 @@ class ReservesForTheAnswered(ReservesForTheWoken):
     def take_wait_for_queue(self, s: S, client: Expr) -> None:
         """A WAIT that is answered at once takes the element out of the queue."""
         before = s.fork()
-        Queues.take_wait_for_queue.body(self, s, client)
+        TorchQueues.take_wait_for_queue.body(self, s, client)
         s.reserved[client] = ite(before.queue.is_empty, 0, before.queue.head.element)
         s.queue.pop(when=~before.queue.is_empty)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from trystate.model.language import Expr, SymbolicState, System, all_, environment, transition
+from trystate.model.store import frames, startup
 from trystate.model.store.frames import Frames
 from trystate.model.store.startup import StartUps
 from trystate.model.store.vocabulary import Connection, Edition, Fragment, StartUp
@@ -85,71 +86,71 @@ def test_the_engines_agree(asked: Asked, engine: str) -> None:
 # ---- frames
 
 
-class WritesWhatItHas(Frames):
+class WritesWhatItHas(frames.Ours):
     """The server carries out a SET of which it has the beginning."""
 
     @environment(each="connection")
     def set_begins(self, s: S, connection: Expr) -> None:
         """Writes at once."""
-        Frames.set_begins.body(self, s, connection)
+        frames.Ours.set_begins.body(self, s, connection)
         self.write(s, connection)
 
 
-class ServesTwice(Frames):
+class ServesTwice(frames.Ours):
     """A request that was carried out stays in the server."""
 
     @transition(each="connection")
     def serve(self, s: S, connection: Expr) -> None:
         """Serves, and forgets that it has."""
-        Frames.serve.body(self, s, connection)
+        frames.Ours.serve.body(self, s, connection)
         s.asked[connection] = True
 
 
-class ServesStrangers(Frames):
+class ServesStrangers(frames.Ours):
     """Who does not begin with VALIDATE is let in."""
 
-    @environment(each="connection", editions=[TRYSTATE])
+    @environment(each="connection")
     def stranger_is_refused(self, s: S, connection: Expr) -> None:
         """Is let in."""
         s.when(s.at[connection] == C.CONNECTING)
         s.at[connection] = C.READY
 
 
-class WantsValidateWhole(Frames):
+class WantsValidateWhole(frames.Ours):
     """A VALIDATE in two packets is refused."""
 
-    @environment(each="connection", editions=[TRYSTATE])
+    @environment(each="connection")
     def begin_to_validate(self, s: S, connection: Expr) -> None:
         """Refuses the first of them."""
         s.when(s.at[connection] == C.CONNECTING)
         self.close(s, connection, F.VALIDATE)
 
 
-class ForgetsNothing(Frames):
+class ForgetsNothing(frames.Ours):
     """What came of an unfinished request is kept."""
 
     def forget(self, s: S, connection: Expr) -> None:
         pass
 
 
-class AnswersFirst(Frames):
+class AnswersFirst(frames.Ours):
     """The server answers a SET when it arrives, and carries it out later."""
 
     @environment(each="connection")
     def ask(self, s: S, connection: Expr) -> None:
         """Is answered at once."""
-        Frames.ask.body(self, s, connection)
+        frames.Ours.ask.body(self, s, connection)
         s.returned[connection] = True
 
 
-class ReadsToTheEnd(Frames):
+class ReadsToTheEnd(frames.Ours):
     """The server reads one request to its end before it looks at another."""
 
     def is_free(self, s: S) -> Any:
         return all_(held == F.NOTHING for held in s.held)
 
 
-class NeverCleansUp(Frames):
+class NeverCleansUp(frames.Ours):
     """The server does not see that a connection has ended."""
 
     clean_up = None  # type: ignore[assignment]
@@ -158,46 +159,46 @@ class NeverCleansUp(Frames):
 # ---- start-ups
 
 
-class CountsToAll(StartUps):
+class CountsToAll(startup.Ours):
     """The server counts a worker that looks as if all had come."""
 
     @transition(each="client")
     def count_in(self, s: S, client: Expr) -> None:
         """Counts too many."""
-        StartUps.count_in.body(self, s, client)
+        startup.Ours.count_in.body(self, s, client)
         s.counter = self.world()
 
 
-class TakesAnyNumber(StartUps):
+class TakesAnyNumber(startup.Ours):
     """The server lets anybody write init/."""
 
     def overwrite(self, s: S, number: int) -> None:
         s.counter = number
 
 
-class NeverTellsTheMaster(StartUps):
+class NeverTellsTheMaster(startup.Ours):
     """The server leaves the master's request unread."""
 
-    see_all = replace(StartUps.see_all, fair=False)
+    see_all = replace(startup.Ours.see_all, fair=False)
 
 
-class ReadsWithoutEnd(StartUps):
+class ReadsWithoutEnd(startup.Ours):
     """Our client waits for ever to be counted."""
 
     counting_times_out = None  # type: ignore[assignment]
 
 
-class LosesTheNewcomer(StartUps):
+class LosesTheNewcomer(startup.Ours):
     """Who comes again is not connected."""
 
     @transition(each="client")
     def connect(self, s: S, client: Expr) -> None:
         """Connects who has never counted itself in."""
-        StartUps.connect.body(self, s, client)
+        startup.Ours.connect.body(self, s, client)
         s.when(~s.counted[client])
 
 
-class StartsAtOnce(StartUps):
+class StartsAtOnce(startup.Ours):
     """The master's constructor does not wait."""
 
     @transition(each="client")

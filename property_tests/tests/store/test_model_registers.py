@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from trystate.model.language import SymbolicState, ite, not_
 from trystate.model.language.expressions import lift
-from trystate.model.store.registers import Registers
+from trystate.model.store.registers import Ours, Registers
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.support.pinned import (
     Asked,
@@ -67,28 +67,28 @@ def test_the_engines_agree(asked: Asked, engine: str) -> None:
     assert_engines_agree(asked, engine)
 
 
-class AnswersWithTheOldValue(Registers):
+class AnswersWithTheOldValue(Ours):
     """compare_set is answered with what the key held before."""
 
     def reply(self, value: Any, expected: Any, desired: Any, matches: Any) -> Any:
         return value
 
 
-class SaysItIsStored(Registers):
+class SaysItIsStored(Ours):
     """compare_set is answered with the desired value, stored or not."""
 
     def reply(self, value: Any, expected: Any, desired: Any, matches: Any) -> Any:
         return desired
 
 
-class ComparesNothing(Registers):
+class ComparesNothing(Ours):
     """compare_set stores whatever the value is."""
 
     def is_match(self, value: Any, expected: Any) -> Any:
         return not_(False)
 
 
-class StoresAndDenies(Registers):
+class StoresAndDenies(Ours):
     """A compare_set that does not match stores as well, and is answered as if it had not."""
 
     def reply(self, value: Any, expected: Any, desired: Any, matches: Any) -> Any:
@@ -97,34 +97,34 @@ class StoresAndDenies(Registers):
     is_match = ComparesNothing.is_match
 
 
-class DeletesAll(Registers):
+class DeletesAll(Ours):
     """delete_key deletes every key."""
 
     def stores(self, s: S, number: Any, value: Any, when: Any = True) -> None:
         super().stores(s, ite(lift(value) == 0, 0, number), value, when)
 
 
-class TakesHalves(Registers):
+class TakesHalves(Ours):
     """The server carries out what it has of a MULTI_SET."""
 
     def takes_half(self, s: S, value: Any) -> None:
         self.stores(s, 1, value)
 
 
-class SetsTheFirstOnly(Registers):
+class SetsTheFirstOnly(Ours):
     """Only the first pair of a MULTI_SET is carried out."""
 
     def stores(self, s: S, number: Any, value: Any, when: Any = True) -> None:
         super().stores(s, ite(lift(number) == 0, 1, number), value, when)
 
 
-class NeverTakes(Registers):
+class NeverTakes(Ours):
     """The server may leave a request unread for ever."""
 
-    take_compare_set = replace(Registers.take_compare_set, fair=False)
+    take_compare_set = replace(Ours.take_compare_set, fair=False)
 
 
-class NeverAnswers(Registers):
+class NeverAnswers(Ours):
     """The server reads a DELETE, and answers nothing."""
 
     read_answer = None  # type: ignore[assignment]

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from trystate.model.errors import UsageError
 from trystate.model.language import Expr, SymbolicState, System, ite, not_, transition
-from trystate.model.store.queueing import Answer as QueueAnswer
-from trystate.model.store.queueing import Request as QueueRequest
+from trystate.model.store.queues import Ours as OurQueues
 from trystate.model.store.queues import Queues
+from trystate.model.store.queues.fields import Answer as QueueAnswer
+from trystate.model.store.queues.fields import Request as QueueRequest
 from trystate.model.store.vocabulary import Edition, Waiter
-from trystate.model.store.waiting import Answer as WaitAnswer
-from trystate.model.store.waits import NO_WRITES, WRITES, Waits
+from trystate.model.store.waits import Ours as OurWaits
+from trystate.model.store.waits import Seed, Waits
+from trystate.model.store.waits.fields import Answer as WaitAnswer
+from trystate.model.store.waits.properties import WRITES
 from trystate.property_tests.support.pinned import (
     Asked,
     assert_all_happens,
@@ -97,28 +100,28 @@ def test_the_engines_agree(asked: Asked, engine: str) -> None:
 # ---- waits
 
 
-class TellsNobody(Waits):
+class TellsNobody(OurWaits):
     """A write wakes nobody."""
 
     def wakes(self, s: S, key: Expr) -> None:
         pass
 
 
-class CountsDown(Waits):
+class CountsDown(OurWaits):
     """A key that is deleted again still counts."""
 
     def goes_missing(self, s: S, key: Expr) -> None:
         pass
 
 
-class KeepsNothing(Waits):
+class KeepsNothing(OurWaits):
     """The value that satisfied a wait is not kept for the GET that follows."""
 
     def keeps(self, s: S, client: Expr, target: Any, when: Any) -> None:
         pass
 
 
-class ForgetsToDrop(Waits):
+class ForgetsToDrop(OurWaits):
     """The value that satisfied a wait is kept until a later GET."""
 
     def drops_kept(self, s: S, client: Expr) -> None:
@@ -131,25 +134,25 @@ class ForgetsToDrop(Waits):
             )
 
 
-class NeverTimesOut(Waits):
+class NeverTimesOut(OurWaits):
     """A client of torch's waits for as long as it takes."""
 
     time_out = None  # type: ignore[assignment]
 
 
-class NeverExpires(Waits):
+class NeverExpires(OurWaits):
     """The server does not look at the deadline of our client's request."""
 
     expires = None  # type: ignore[assignment]
 
 
-class NeverGivesUp(Waits):
+class NeverGivesUp(OurWaits):
     """Our client leaves it to the server to look at the time."""
 
     stop_reading = None  # type: ignore[assignment]
 
 
-class ReturnsLate(Waits):
+class ReturnsLate(OurWaits):
     """A client that has cancelled returns all the same."""
 
     @transition(each="client")
@@ -159,7 +162,7 @@ class ReturnsLate(Waits):
         self.ends(s, client, Waiter.SATISFIED)
 
 
-class FailedCompareSetDeletes(Waits):
+class FailedCompareSetDeletes(OurWaits):
     """A compare_set that fails deletes the key."""
 
     @transition(each="key")
@@ -168,28 +171,28 @@ class FailedCompareSetDeletes(Waits):
         s.holds[key] = 0
 
 
-class CancelsNothing(Waits):
+class CancelsNothing(OurWaits):
     """A client that takes too long sends no CANCEL_WAIT."""
 
     time_out = None  # type: ignore[assignment]
-    time_out_silently = replace(Waits.time_out_silently, editions=(TRYSTATE,))
+    time_out_silently = Seed.time_out_silently
 
 
-class ClosesAfterEveryGet(Waits):
+class ClosesAfterEveryGet(OurWaits):
     """The server closes the connection of whoever asks for a value."""
 
     def closes(self, s: S, client: Expr, when: Any) -> None:
         super().closes(s, client, True)
 
 
-class CleansNothing(Waits):
+class CleansNothing(OurWaits):
     """A connection that closes stays in the lists of waiters."""
 
     def closes(self, s: S, client: Expr, when: Any) -> None:
         s.closed[client] = s.closed[client] | when
 
 
-class CancelDeletes(Waits):
+class CancelDeletes(OurWaits):
     """A CANCEL_WAIT deletes keys."""
 
     def drops_kept(self, s: S, client: Expr) -> None:
@@ -198,34 +201,34 @@ class CancelDeletes(Waits):
             s.holds[k] = 0
 
 
-class NeverTakesAWait(Waits):
+class NeverTakesAWait(OurWaits):
     """The server may leave a WAIT unread for ever."""
 
-    take_wait = replace(Waits.take_wait, fair=False)
+    take_wait = replace(OurWaits.take_wait, fair=False)
 
 
 # ---- queues
 
 
-class PopsWithoutRemoving(Queues):
+class PopsWithoutRemoving(OurQueues):
     """An element that is popped stays in the queue."""
 
     @transition(each="client")
-    def take_take(self, s: S, client: Expr) -> None:
+    def take_pop_in_one(self, s: S, client: Expr) -> None:
         """Answers with the first element, and leaves it."""
         self.takes(s, client, QueueRequest.TAKE)
         s.answers[client].push(when=~s.queue.is_empty, kind=QueueAnswer.ELEMENT, element=s.queue.head.element)
         self.joins_line(s, client, s.queue.is_empty)
 
 
-class DropsReservations(Queues):
+class DropsReservations(OurQueues):
     """What was reserved is dropped with its reservation."""
 
     def gives_back(self, s: S, client: Expr) -> None:
         s.reserved[client] = 0
 
 
-class GivesBackToTheFront(Queues):
+class GivesBackToTheFront(OurQueues):
     """What comes back goes before all others, also before those that were pushed earlier."""
 
     def puts_back(self, s: S, number: Any) -> None:
@@ -236,7 +239,7 @@ class GivesBackToTheFront(Queues):
             s.queue.push(when=there, element=place.element)
 
 
-class GivesBackSilently(Queues):
+class GivesBackSilently(OurQueues):
     """What comes back is offered to nobody."""
 
     def gives_back(self, s: S, client: Expr) -> None:
@@ -245,38 +248,38 @@ class GivesBackSilently(Queues):
         self.puts_back(s, number)
 
 
-class ReservesTooBriefly(Queues):
+class ReservesTooBriefly(OurQueues):
     """A reservation ends before the pop that it is for."""
 
     @transition(each="client")
     def send_pop(self, s: S, client: Expr) -> None:
         """Whoever is told of an element competes for it."""
-        Queues.send_pop.body(self, s, client)
+        OurQueues.send_pop.body(self, s, client)
         self.gives_back(s, client)
 
 
-class PushTellsGetters(Queues):
+class PushTellsGetters(OurQueues):
     """A push wakes whoever waits for the key."""
 
     def is_told(self, s: S, client: Expr) -> Any:
         return s.on_key[client] > 0
 
 
-class IgnoresTheKey(Queues):
+class IgnoresTheKey(OurQueues):
     """Who waits for both is told when the queue has an element."""
 
     def is_told(self, s: S, client: Expr) -> Any:
         return self.in_line(s, client) & (s.on_key[client] > 0)
 
 
-class ForgetsThoseOfBoth(Queues):
+class ForgetsThoseOfBoth(OurQueues):
     """Who waits for both is never told."""
 
     def is_told(self, s: S, client: Expr) -> Any:
         return not_(True)
 
 
-class ForgetsNothing(Queues):
+class ForgetsNothing(OurQueues):
     """A connection that closes stays in every list."""
 
     @transition(each="client")
@@ -286,19 +289,19 @@ class ForgetsNothing(Queues):
         s.closed[client] = True
 
 
-class NeverTakesAPop(Queues):
+class NeverTakesAPop(OurQueues):
     """The server may leave the WAIT of a pop unread for ever."""
 
-    take_wait_for_queue = replace(Queues.take_wait_for_queue, fair=False)
+    take_wait_for_queue = replace(OurQueues.take_wait_for_queue, fair=False)
 
 
-class NeverFindsOut(Queues):
+class NeverFindsOut(OurQueues):
     """The server may never find out that a connection is lost."""
 
-    forget_connection = replace(Queues.forget_connection, fair=False)
+    forget_connection = replace(OurQueues.forget_connection, fair=False)
 
 
-class NeverCancels(Queues):
+class NeverCancels(OurQueues):
     """The server does not know CANCEL_WAIT."""
 
     cancel_wait = None  # type: ignore[assignment]
@@ -362,4 +365,3 @@ def test_what_changes_no_key_is_asked_of_every_step_but_the_writes(edition: Edit
     conditions = system.claim("only_writes_change_keys").conditions
     assert conditions is not None
     assert {*conditions} == {t.name for t in system.transitions} - {*WRITES}
-    assert not {*WRITES} & {*NO_WRITES}

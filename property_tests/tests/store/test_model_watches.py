@@ -16,10 +16,13 @@ from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Report
 from trystate.model.language import Expr, SymbolicState, System, all_
 from trystate.model.language.transitions import Rule
-from trystate.model.store.barriers import Barriers, Reply
+from trystate.model.store.barriers import Barriers
+from trystate.model.store.barriers import Ours as OurBarriers
+from trystate.model.store.barriers.fields import Reply
 from trystate.model.store.vocabulary import Edition
+from trystate.model.store.watches import Ours as OurWatches
 from trystate.model.store.watches import Watches
-from trystate.model.store.watching import EVENTS, Message, Request
+from trystate.model.store.watches.fields import EVENTS, Message, Request
 from trystate.property_tests.support.pinned import Asked, assert_all_happens, assert_as_pinned, claims, report, violated
 from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
 from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
@@ -145,16 +148,16 @@ def instead(rule: Rule, change: Callable[..., None]) -> Rule:
     return replace(rule, body=change)
 
 
-class AcknowledgesOnly(Watches):
+class AcknowledgesOnly(OurWatches):
     """Acknowledges a watch without entering it into the table."""
 
     def _unlist(self, s: S, client: Expr, key: Expr) -> None:
         s.listed[client, key] = 0
 
-    register = then(Watches.register, _unlist)
+    register = then(OurWatches.register, _unlist)
 
 
-class DeletesQuietly(Watches):
+class DeletesQuietly(OurWatches):
     """Tells nobody of a deletion."""
 
     def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
@@ -162,7 +165,7 @@ class DeletesQuietly(Watches):
             super().announce(s, key, kind, old, new)
 
 
-class TellsTwice(Watches):
+class TellsTwice(OurWatches):
     """Sends an event twice where there is room."""
 
     def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
@@ -173,7 +176,7 @@ class TellsTwice(Watches):
             s.messages[j].push(when=room, kind=kind, key=1, old=old, new=new)
 
 
-class Compacts(Watches):
+class Compacts(OurWatches):
     """Empties a full queue of CREATED and DELETED, instead of giving the watcher up."""
 
     def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
@@ -184,7 +187,7 @@ class Compacts(Watches):
         super().announce(s, key, kind, old, new)
 
 
-class TellsOfTheLatest(Watches):
+class TellsOfTheLatest(OurWatches):
     """Calls the callback with the last event that has come, and drops those before."""
 
     def tells(self, s: S, client: Expr) -> None:
@@ -193,21 +196,21 @@ class TellsOfTheLatest(Watches):
         super().tells(s, client)
 
 
-class TellsNoOldValue(Watches):
+class TellsNoOldValue(OurWatches):
     """Leaves the old value of an event out."""
 
     def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
         super().announce(s, key, kind, 0, new)
 
 
-class CallsEverythingAnUpdate(Watches):
+class CallsEverythingAnUpdate(OurWatches):
     """Says UPDATED where a key comes to be."""
 
     def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
         super().announce(s, key, Message.UPDATED, old, new)
 
 
-class TellsOfAllKeys(Watches):
+class TellsOfAllKeys(OurWatches):
     """Sends the events of one key to the watchers of all."""
 
     def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
@@ -218,35 +221,35 @@ class TellsOfAllKeys(Watches):
                 )
 
 
-class KeepsEntries(Watches):
+class KeepsEntries(OurWatches):
     """Leaves a closed connection in the table, as torch 1.9 did."""
 
     def _end(self, s: S, client: Expr) -> None:
         before = s.fork()
-        Watches.notice_end.body(self, s, client)
+        OurWatches.notice_end.body(self, s, client)
         for k in s.key:
             s.listed[client, k] = before.listed[client, k]
 
-    notice_end = instead(Watches.notice_end, _end)
+    notice_end = instead(OurWatches.notice_end, _end)
 
 
-class GoesOnAfterCancelling(Watches):
+class GoesOnAfterCancelling(OurWatches):
     """Acknowledges that a watch is over, and keeps it."""
 
     def _list(self, s: S, client: Expr, key: Expr) -> None:
         s.listed[client, key] = 1
 
-    unregister = then(Watches.unregister, _list)
+    unregister = then(OurWatches.unregister, _list)
 
 
-class WakesForSetOnly(Watches):
+class WakesForSetOnly(OurWatches):
     """Wakes waiters for a set, not for an append."""
 
     def put(self, s: S, client: Expr, key: Expr, verb: Message, *, wakes: bool = True) -> None:
         super().put(s, client, key, verb, wakes=verb is not Message.APPENDED)
 
 
-class ClosesTheWriter(Watches):
+class ClosesTheWriter(OurWatches):
     """Where a watcher is too slow it is the writer whose connection is closed as well."""
 
     def put(self, s: S, client: Expr, key: Expr, verb: Message, *, wakes: bool = True) -> None:
@@ -258,7 +261,7 @@ class ClosesTheWriter(Watches):
         return all_(self.fits(s, j, key) for j in s.client)
 
 
-class AnswersNothing(Watches):
+class AnswersNothing(OurWatches):
     """Registers a watch, and does not say so."""
 
     def answers(self, s: S, client: Expr, key: Expr, request: Request, answer: Message) -> Any:
@@ -267,28 +270,28 @@ class AnswersNothing(Watches):
         return full
 
 
-class ReadsWhenFull(Watches):
+class ReadsWhenFull(OurWatches):
     """Lets events lie until there is no room for more."""
 
     def _wait(self, s: S, client: Expr) -> None:
         s.when(s.messages[client].is_full)
-        Watches.run_callback.body(self, s, client)
+        OurWatches.run_callback.body(self, s, client)
 
-    run_callback = instead(Watches.run_callback, _wait)
+    run_callback = instead(OurWatches.run_callback, _wait)
 
 
-class LosesSilently(Watches):
+class LosesSilently(OurWatches):
     """Finds its connection closed, and tells nobody."""
 
     def _silent(self, s: S, client: Expr) -> None:
         before = s.fork()
-        Watches.notice_loss.body(self, s, client)
+        OurWatches.notice_loss.body(self, s, client)
         s.watcher[client] = before.watcher[client]
 
-    notice_loss = instead(Watches.notice_loss, _silent)
+    notice_loss = instead(OurWatches.notice_loss, _silent)
 
 
-class WaitsForReaders(Watches):
+class WaitsForReaders(OurWatches):
     """Serves a change only when every watcher has room, as torch 1.9 did."""
 
     def takes(self, s: S, client: Expr, key: Expr) -> None:
@@ -298,10 +301,10 @@ class WaitsForReaders(Watches):
     def _fit(self, s: S, client: Expr, key: Expr) -> None:
         s.when(all_(self.fits(s, j, key) for j in s.client))
 
-    change_nothing = then(Watches.change_nothing, _fit)
+    change_nothing = then(OurWatches.change_nothing, _fit)
 
 
-class CountsConnections(Barriers):
+class CountsConnections(OurBarriers):
     """Counts connections instead of clients."""
 
     def moves(self, s: S, client: Expr) -> None:
@@ -311,21 +314,21 @@ class CountsConnections(Barriers):
         return s.waiting.count() + s.held.count()
 
 
-class OpensTooEarly(Barriers):
+class OpensTooEarly(OurBarriers):
     """Takes one client too few for all."""
 
     def arrived(self, s: S) -> Any:
         return super().arrived(s) + 1
 
 
-class OpensTooLate(Barriers):
+class OpensTooLate(OurBarriers):
     """Waits for one client more than there has to be."""
 
     def arrived(self, s: S) -> Any:
         return super().arrived(s) - 1
 
 
-class ReleasesTheLast(Barriers):
+class ReleasesTheLast(OurBarriers):
     """Answers only the client that arrives last."""
 
     def release(self, s: S, opens: Any, newcomer: Expr | None = None) -> None:
@@ -334,7 +337,7 @@ class ReleasesTheLast(Barriers):
             s.waiting[newcomer] = s.waiting[newcomer] & ~opens
 
 
-class KeepsTheAnswered(Barriers):
+class KeepsTheAnswered(OurBarriers):
     """Leaves whom it has answered in the table."""
 
     def release(self, s: S, opens: Any, newcomer: Expr | None = None) -> None:
@@ -344,54 +347,54 @@ class KeepsTheAnswered(Barriers):
             s.waiting[j] = before.waiting[j]
 
 
-class LivesInAKey(Barriers):
+class LivesInAKey(OurBarriers):
     """Has a key of its own in the store."""
 
     def _write(self, s: S, client: Expr) -> None:
         s.key = 1
 
-    count_in = then(Barriers.count_in, _write)
+    count_in = then(OurBarriers.count_in, _write)
 
 
-class TimeoutWrites(Barriers):
+class TimeoutWrites(OurBarriers):
     """Leaves a key when a barrier was not in time."""
 
     def _write(self, s: S, client: Expr) -> None:
         s.key = 1
 
-    run_out_of_time = then(Barriers.run_out_of_time, _write)
+    run_out_of_time = then(OurBarriers.run_out_of_time, _write)
 
 
-class OpensForAKey(Barriers):
+class OpensForAKey(OurBarriers):
     """Releases who waits when somebody sets the key."""
 
     def _open(self, s: S) -> None:
         self.release(s, True)
 
-    write_key = then(Barriers.write_key, _open)
+    write_key = then(OurBarriers.write_key, _open)
 
 
-class CountsTheLate(Barriers):
+class CountsTheLate(OurBarriers):
     """Tells a client that it was not in time, and counts it all the same."""
 
     def _late(self, s: S, client: Expr) -> None:
         s.when(s.waiting[client], s.replies[client].is_empty)
         self.answer(s, client, Reply.TIMED_OUT)
 
-    run_out_of_time = instead(Barriers.run_out_of_time, _late)
+    run_out_of_time = instead(OurBarriers.run_out_of_time, _late)
 
 
-class KeepsTheBroken(Barriers):
+class KeepsTheBroken(OurBarriers):
     """Keeps the arrival of a connection that it knows to be broken."""
 
     def _end(self, s: S, client: Expr) -> None:
         s.when(s.lost[client])
         s.lost[client] = False
 
-    notice_end = instead(Barriers.notice_end, _end)
+    notice_end = instead(OurBarriers.notice_end, _end)
 
 
-class SwallowsTimeouts(Barriers):
+class SwallowsTimeouts(OurBarriers):
     """Never reads that it was not in time."""
 
     raise_timeout = None  # type: ignore[assignment]  # a step that is dropped

@@ -15,10 +15,11 @@ from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Run
 from trystate.model.language import Expr, SymbolicState, System, integer, ite
 from trystate.model.language.transitions import Rule
-from trystate.model.store.barriers import A, Barriers, Reply, Request
+from trystate.model.store.barriers import Barriers
+from trystate.model.store.barriers.fields import Reply, Request
 from trystate.model.store.findings import FINDINGS, PLAN
-from trystate.model.store.watches import Watches
-from trystate.model.store.watching import W
+from trystate.model.store.vocabulary import Arrival, Watcher
+from trystate.model.store.watches import Ours, Watches
 from trystate.property_tests.support.pinned import bare, violated
 from trystate.property_tests.tests.store.test_model_watches import then
 
@@ -113,7 +114,7 @@ def decide_at_the_server(base: Base) -> Members:
         """The answer is read: barrier() returns."""
         self.reads(s, client, Reply.STOP)
         s.cancelling[client] = False
-        s.place[client] = A.RELEASED
+        s.place[client] = Arrival.RELEASED
         s.passed[client] = s.passed[client] + 1
 
     steps = {"take_cancel": replace(base.take_cancel, body=cancel), "read_on": None}
@@ -157,7 +158,7 @@ def close_who_does_not_read(base: Base) -> Members:
 def tell_of_a_loss(base: Base) -> Members:
     """S24: a client whose connection has ended says so, to watch_key as well."""
 
-    return {"notice_loss": replace(base.notice_loss, editions=())}
+    return {"notice_loss": Ours.notice_loss}
 
 
 def enter_once(base: Base) -> Members:
@@ -173,7 +174,7 @@ def set_the_flag_under_its_lock(base: Base) -> Members:
     """S26: watch_key sees the flag before it sleeps, or is woken."""
 
     def returns(self: Any, s: S, client: Expr) -> None:
-        s.watcher[client] = W.REGISTERED
+        s.watcher[client] = Watcher.REGISTERED
 
     return {"notify_nobody": then(base.notify_nobody, returns)}
 
@@ -219,7 +220,7 @@ SICK = tuple(sick())
 
 @pytest.mark.parametrize(("run", "cured"), SICK, ids=[f"{run.build().label}-{'+'.join(c)}" for run, c in SICK])
 def test_a_label_goes_when_all_that_explains_it_is_cured_and_not_before(run: Run, cured: tuple[str, ...]) -> None:
-    healed = replace(run, system=bare(apply(run.system, cured)))
+    healed = replace(run, system=bare(apply(run.system.for_edition(run.edition), cured)))
     expected = {name for name, numbers in labels(run).items() if not numbers <= set(cured)}
     assert violated(check(healed.build(), engine="explicit")) == expected
 

@@ -1,7 +1,9 @@
-"""What clients of a queue and its server remember: elements, the line of those who wait, and what is reserved for whom.
+"""What clients of a queue and its server remember: elements, the line of those who wait, what is reserved for whom.
 
-One queue and one key beside it. Elements are numbered in the order in which they are pushed; 0 is none. In ours,
-clients from `torch_clients` on are our own, which pop in one request; the others are torch's, which need two.
+Theory of operation. There is one queue, and one key beside it. Elements are numbered in the order in which they are
+pushed; 0 is none. A blocking pop of torch's client is two requests: a WAIT for the queue, then a QUEUE_POP. The server
+answers the WAIT at once if there is an element, else the client stands in line, at a `place`. The editions differ in
+what a push does to that line: torch counts down along it and hopes that the client pops; ours reserves the element.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ..language import (
+from ...language import (
     Expr,
     SymbolicState,
     System,
@@ -27,11 +29,9 @@ from ..language import (
     ord_,
     sequence,
 )
-from .vocabulary import Connection, Edition, Key, Waiter
+from ..vocabulary import Connection, Key, Waiter
 
 S = SymbolicState
-C, K, W = Connection, Key, Waiter
-TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 
 
 class Element(enum.Enum):
@@ -81,13 +81,8 @@ class Answer(enum.Enum):
     TIMED_OUT = "ours: none in time"
 
 
-D, Q, A, E = Doing, Request, Answer, Element
-
-
-class Queueing(System):
-    """The fields of the system, and the helpers that its steps share."""
-
-    Edition = (Edition.TORCH, Edition.TRYSTATE)  # torch 1.9 has no queues
+class Fields(System):
+    """The fields of the system, and what its steps share."""
 
     client = index(2)
     element = index(2, "at most 3")
@@ -124,59 +119,65 @@ class Queueing(System):
     @machine(Connection, each="client")
     def connection(self, s: S, client: Expr) -> Any:
         """A client's connection."""
-        served = ite(self.is_registered(s, client), C.BLOCKED, C.READY)
-        return ite(s.closed[client], C.CLOSED, ite(s.lost[client], C.CLOSING, served))
+        served = ite(self.is_registered(s, client), Connection.BLOCKED, Connection.READY)
+        return ite(s.closed[client], Connection.CLOSED, ite(s.lost[client], Connection.CLOSING, served))
 
     @machine(Element, each="element")
     def element_state(self, s: S, element: Expr) -> Any:
         """An element of the queue."""
         number = ord_(element) + 1
         answered = any_(self.is_answered(s, j, number) for j in s.client)
-        kept = ite(any_(s.reserved[j] == number for j in s.client), E.RESERVED, E.UNSENT)
-        held = ite(s.queue.contains(element=number), E.QUEUED, ite(answered, E.ANSWERED, kept))
-        return ite(s.got[element] > 0, E.DELIVERED, ite(s.gone[element], E.LOST, held))
+        kept = ite(any_(s.reserved[j] == number for j in s.client), Element.RESERVED, Element.UNSENT)
+        held = ite(s.queue.contains(element=number), Element.QUEUED, ite(answered, Element.ANSWERED, kept))
+        return ite(s.got[element] > 0, Element.DELIVERED, ite(s.gone[element], Element.LOST, held))
 
     # ---- what is where
 
     def is_answered(self, s: S, client: Expr, number: Any) -> Any:
-        return s.answers[client].contains(kind=A.ELEMENT, element=number)
+        return s.answers[client].contains(kind=Answer.ELEMENT, element=number)
 
     def is_registered(self, s: S, client: Expr) -> Any:
-        if self.edition is TRYSTATE:
-            return self.in_line(s, client) | (s.on_key[client] > 0)
-        return s.awaited[client] > 0
+        """Does the server owe the client an answer that is not due yet?"""
+        raise NotImplementedError
 
     def in_line(self, s: S, client: Expr) -> Any:
         return s.place[client] > 0
 
     def is_torchs(self, client: Expr) -> Any:
-        return not_(False) if self.edition is TORCH else ord_(client) < self.torch_clients
+        """Is it a client of torch's?"""
+        return not_(False)
 
     # ---- what a client's steps share
 
     def begins(self, s: S, client: Expr, doing: Doing, kind: Request) -> None:
-        s.when(s.waiter[client] == W.IDLE, ~s.lost[client])
+        s.when(s.waiter[client] == Waiter.IDLE, ~s.lost[client])
         s.requests[client].push(kind=kind)
-        s.waiter[client] = W.BLOCKED
+        s.waiter[client] = Waiter.BLOCKED
         s.doing[client] = doing
         s.together[client] = self.both_there(s)
 
     def both_there(self, s: S) -> Any:
-        return (s.stored == K.PRESENT) & ~s.queue.is_empty
+        return (s.stored == Key.PRESENT) & ~s.queue.is_empty
 
     def reads(self, s: S, client: Expr, doing: Doing, *kinds: Answer) -> Any:
         """The client takes the next answer, which is of one of these kinds; its element."""
         head = s.answers[client].head
-        waits = W.CANCELLING if doing is D.NOTHING else W.BLOCKED
+        waits = Waiter.CANCELLING if doing is Doing.NOTHING else Waiter.BLOCKED
         s.when(s.waiter[client] == waits, s.doing[client] == doing, ~s.answers[client].is_empty)
         s.when(head.kind.isin(kinds))
         number = head.element
         s.answers[client].pop()
         return number
 
+    def receives(self, s: S, client: Expr, doing: Doing) -> None:
+        number = self.reads(s, client, doing, Answer.ELEMENT)
+        for e in s.element:
+            s.got[e] = s.got[e] + as_int((number == ord_(e) + 1) & (s.got[e] < 2))
+        self.ends(s, client, Waiter.SATISFIED)
+
     def ends(self, s: S, client: Expr, how: Waiter) -> None:
         s.waiter[client] = how
-        s.doing[client] = D.NOTHING
+        s.doing[client] = Doing.NOTHING
         s.together[client] = False
         s.dawdled[client] = False
 
@@ -210,19 +211,10 @@ class Queueing(System):
         s.place[client] = 0
 
     def forgets(self, s: S, client: Expr) -> None:
-        """The client is taken off every list; what was reserved for it comes back, to the place that it had."""
+        """The client is taken off every list."""
         self.leaves_line(s, client)
         s.on_key[client] = 0
         s.awaited[client] = 0
-        if self.edition is TRYSTATE:
-            self.gives_back(s, client)
-
-    def gives_back(self, s: S, client: Expr) -> None:
-        number = s.reserved[client]
-        s.reserved[client] = 0
-        self.puts_back(s, number)
-        self.remembers(s)
-        self.offers(s)
 
     def puts_back(self, s: S, number: Any) -> None:
         """Before all that were pushed later; 0 is no element."""
@@ -237,70 +229,11 @@ class Queueing(System):
 
     def remembers(self, s: S) -> None:
         for j in s.client:
-            s.together[j] = s.together[j] | ((s.doing[j] == D.BOTH) & self.both_there(s))
-
-    def waits_alone(self, s: S, client: Expr) -> Any:
-        """Does it wait for the queue, and not for the key too?"""
-        return self.in_line(s, client) & (s.on_key[client] == 0)
-
-    def offers(self, s: S) -> None:
-        """Ours: an element has come: whoever waits for both is told, and the first who waits for the queue has it."""
-        before = s.fork()
-        some, number = ~before.queue.is_empty, before.queue.head.element
-        for j in s.client:
-            told, mine, torchs = self.is_told(before, j), self.is_next(before, j), self.is_torchs(j)
-            kind, sent = ite(mine & ~torchs, A.ELEMENT, A.STOP_WAITING), ite(mine & ~torchs, number, 0)
-            s.answers[j].push(when=some & (told | mine) & ~before.lost[j], kind=kind, element=sent)
-            s.reserved[j] = ite(some & mine & torchs, number, before.reserved[j])
-            s.on_key[j] = ite(some & told, 0, before.on_key[j])
-            ahead = count(
-                (self.is_told(before, k) | self.is_next(before, k)) & (before.place[k] < before.place[j])
-                for k in s.client
-            )
-            s.place[j] = ite(some & (told | mine), 0, before.place[j] - ite(some & self.in_line(before, j), ahead, 0))
-        falls = some & any_(self.is_next(before, j) & before.lost[j] & ~self.is_torchs(j) for j in s.client)
-        for e in s.element:
-            s.gone[e] = s.gone[e] | (falls & (number == ord_(e) + 1))
-        s.queue.pop(when=any_(self.is_next(before, j) for j in s.client))
-
-    def is_told(self, s: S, client: Expr) -> Any:
-        """It waits for both, and the key is there."""
-        return self.in_line(s, client) & (s.on_key[client] > 0) & (s.stored == K.PRESENT)
-
-    def is_next(self, s: S, client: Expr) -> Any:
-        """It is the first of those who wait for the queue alone."""
-        earlier = any_(self.waits_alone(s, k) & (s.place[k] < s.place[client]) for k in s.client)
-        return self.waits_alone(s, client) & ~earlier
-
-    def wakes_one(self, s: S, when: Any = True) -> None:
-        """torch: a push counts down along the line until one comes to 0; nobody leaves it."""
-        before = s.fork()
-        for j in s.client:
-            stops = any_(self.uses_up(before, k) & (before.place[k] < before.place[j]) for k in s.client)
-            counts = self.in_line(before, j) & (before.awaited[j] > 0) & ~stops & when
-            s.answers[j].push(when=counts & (before.awaited[j] == 1) & ~before.lost[j], kind=A.STOP_WAITING)
-            s.awaited[j] = before.awaited[j] - as_int(counts)
-
-    def uses_up(self, s: S, client: Expr) -> Any:
-        """torch: does a wake go no further than this client? It does not ask whether the client will pop."""
-        return self.in_line(s, client) & (s.awaited[client] == 1)
+            s.together[j] = s.together[j] | ((s.doing[j] == Doing.BOTH) & self.both_there(s))
 
     def wakes_all_on_key(self, s: S) -> None:
         """The key was set."""
-        before = s.fork()
-        if self.edition is TRYSTATE:
-            for j in s.client:
-                told = (before.on_key[j] > 0) & ~self.in_line(before, j)
-                s.answers[j].push(when=told & ~before.lost[j], kind=A.STOP_WAITING)
-                s.on_key[j] = ite(told, 0, before.on_key[j])
-            self.offers(s)
-            return
-        for j in s.client:
-            entries, awaited = before.on_key[j], before.awaited[j]
-            last = (entries > 0) & (awaited > 0) & ~(awaited > entries)
-            s.answers[j].push(when=last & ~before.lost[j], kind=A.STOP_WAITING)
-            s.awaited[j] = ite(awaited > entries, awaited - entries, 0)
-            s.on_key[j] = 0
+        raise NotImplementedError
 
     def places_of(self, s: S, element: Expr) -> Any:
         """In how many places is it: the queue, a reservation, an answer, a client's hands?"""

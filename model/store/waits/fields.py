@@ -1,17 +1,22 @@
 """What clients that wait for keys and their server remember, and what is on its way between them.
 
-Each client has one connection: requests one way, answers the other, both in order. What other clients write arrives at
-the server as one step. A `target` is 0 for all keys, or the number of a key from 1; a `turn` tells an operation of a
-client from the one before it, which is what no byte on the wire does. In ours, clients from `torch_clients` on are our
-own, which wait and get in one request whose deadline the server keeps; the others are torch's.
+Theory of operation. Each client has one connection: requests one way, answers the other, both in order. A blocking
+operation of torch's client is a WAIT, and for a get a GET after its answer; when its time is over it sends CANCEL_WAIT
+and reads until that is answered. The server answers a WAIT at once if all keys are there; else it registers the client
+(`waiting`) and answers when a write makes the last key appear. What other clients write arrives at the server as one
+step. A `target` is 0 for all keys, or the number of a key from 1. A `turn` tells an operation of a client from the one
+before it, which is what no byte on the wire does.
+
+The editions differ in three things, each a flag below: how a wait counts its keys, whether the value that ended a wait
+is kept for the GET after it, and whether a GET of a missing key is answered.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, ClassVar
 
-from ..language import (
+from ...language import (
     Expr,
     SymbolicState,
     System,
@@ -31,11 +36,9 @@ from ..language import (
     ord_,
     sequence,
 )
-from .vocabulary import Connection, Edition, Key, Waiter
+from ..vocabulary import Connection, Key, Waiter
 
 S = SymbolicState
-C, K, W = Connection, Key, Waiter
-SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
 
 
 class Asking(enum.Enum):
@@ -66,10 +69,12 @@ class Answer(enum.Enum):
     TIMED_OUT = "ours: not in time"
 
 
-class Waiting(System):
-    """The fields of the system, and the helpers that its steps share."""
+class Fields(System):
+    """The fields of the system, and what its steps share."""
 
-    Edition = Edition
+    counts_together: ClassVar[bool] = False  # a wait ends when all its keys are there at once, not when each has been
+    keeps_values: ClassVar[bool] = False  # a GET is answered from what satisfied the WAIT before it
+    refuses_missing: ClassVar[bool] = False  # a GET of a missing key closes the connection
 
     client = index(2)
     key = index(2)
@@ -110,32 +115,23 @@ class Waiting(System):
     @machine(Key, each="key")
     def key_state(self, s: S, key: Expr) -> Any:
         """A key."""
-        return ite(s.holds[key] > 0, K.PRESENT, K.ABSENT)
+        return ite(s.holds[key] > 0, Key.PRESENT, Key.ABSENT)
 
     @machine(Connection, each="client")
     def connection(self, s: S, client: Expr) -> Any:
         """A client's connection."""
-        served = ite(self.is_registered(s, client), C.BLOCKED, C.READY)
-        return ite(s.closed[client], C.CLOSED, ite(s.lost[client], C.CLOSING, served))
+        served = ite(self.is_registered(s, client), Connection.BLOCKED, Connection.READY)
+        return ite(s.closed[client], Connection.CLOSED, ite(s.lost[client], Connection.CLOSING, served))
 
     # ---- what the steps share
-
-    @property
-    def counts_together(self) -> bool:
-        """Does a wait end when all its keys are there, or when each has been there?"""
-        return self.edition is TRYSTATE
-
-    @property
-    def keeps_values(self) -> bool:
-        """Is a GET answered from what satisfied the WAIT before it?"""
-        return self.edition is TRYSTATE
 
     def has_deadline(self, client: Expr) -> Any:
         """Does the client wait for no answer without end?"""
         return not_(self.is_torchs(client))
 
     def is_torchs(self, client: Expr) -> Any:
-        return ord_(client) < self.torch_clients if self.edition is TRYSTATE else not_(False)
+        """Is it a client of torch's?"""
+        return not_(False)
 
     def is_registered(self, s: S, client: Expr) -> Any:
         if self.counts_together:
@@ -158,10 +154,10 @@ class Waiting(System):
     def begins(self, s: S, client: Expr, asking: Asking, target: Any, kind: Request = Request.WAIT) -> None:
         """One answer of an earlier operation may be outstanding, which in torch 1.9 happens."""
         outstanding = s.requests[client].length + s.answers[client].length + as_int(self.is_registered(s, client))
-        s.when(s.waiter[client] == W.IDLE, ~self.is_cut(s, client), outstanding <= 1)
+        s.when(s.waiter[client] == Waiter.IDLE, ~self.is_cut(s, client), outstanding <= 1)
         s.turn[client] = ~s.turn[client]
         s.requests[client].push(kind=kind, target=target, turn=s.turn[client])
-        s.waiter[client] = W.BLOCKED
+        s.waiter[client] = Waiter.BLOCKED
         s.asking[client] = asking
         s.target[client] = target
         s.together[client] = self.all_there(s, target)
@@ -190,10 +186,8 @@ class Waiting(System):
         s.answers[client].clear(when=when)
 
     def serves(self, s: S) -> None:
-        """The daemon of 2021 reads a request to its end before it looks at another."""
+        """The server looks at a request."""
         s.when(~s.frozen)
-        if self.edition is SEED:
-            s.when(~any_(s.half[j] for j in s.client))
 
     def takes(self, s: S, client: Expr, kind: Request) -> tuple[Any, Any]:
         """The server takes the next request, of this kind: its target and its turn."""
@@ -218,7 +212,7 @@ class Waiting(System):
         s.wants_value[client] = s.wants_value[client] & not_(when)
 
     def wakes(self, s: S, key: Expr) -> None:
-        """Whoever waits for the key is told, if it was the last one."""
+        """Tell each client that waits for the key, if it was the last one missing."""
         if self.counts_together:
             self.wakes_the_satisfied(s, key)
         else:
@@ -235,7 +229,7 @@ class Waiting(System):
             s.waiting[key, j] = 0
 
     def wakes_the_satisfied(self, s: S, key: Expr) -> None:
-        """Ours: a waiter stays registered under all its keys until none is missing."""
+        """A waiter stays registered under all its keys until none is missing."""
         for j in s.client:
             s.missing[key, j] = False
         before = s.fork()
@@ -255,14 +249,14 @@ class Waiting(System):
         s.holds[key] = value
         s.failed = False
         for j in s.client:
-            asks = s.waiter[j].isin((W.BLOCKED, W.CANCELLING))
+            asks = s.waiter[j].isin((Waiter.BLOCKED, Waiter.CANCELLING))
             s.together[j] = s.together[j] | (asks & self.all_there(s, s.target[j]))
-            gets = (s.waiter[j] == W.BLOCKED) & (s.asking[j] != Asking.WAIT) & self.among(s.target[j], key)
+            gets = (s.waiter[j] == Waiter.BLOCKED) & (s.asking[j] != Asking.WAIT) & self.among(s.target[j], key)
             for v in s.value:
                 s.held[j, v] = s.held[j, v] | (gets & (s.holds[key] == ord_(v) + 1))
 
     def goes_missing(self, s: S, key: Expr) -> None:
-        """Ours: who waits for several keys has to wait for this one again."""
+        """A client that waits for several keys at once has to wait for this one again."""
         if self.counts_together:
             for j in s.client:
                 s.missing[key, j] = s.waiting[key, j] > 0
@@ -294,9 +288,12 @@ class Waiting(System):
         self.forgets(s, client, when)
         for k in s.key:
             s.kept[k, client] = ite(when, 0, s.kept[k, client])
-        keeps_parts = self.edition is TORCH
-        s.half[client] = s.half[client] & (not_(when) | keeps_parts)
+        self.drops_parts(s, client, when)
         s.closed[client] = s.closed[client] | when
+
+    def drops_parts(self, s: S, client: Expr, when: Any) -> None:
+        """A part of a request goes with its connection."""
+        s.half[client] = s.half[client] & not_(when)
 
     def is_known(self, s: S, client: Expr) -> Any:
         """Does the server remember anything of the connection?"""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from ..language import Expr, all_, always, and_, any_, count, implies, leads_to, not_, or_, sometimes, step
-from .carried import MARKS
-from .fast import LIVE
-from .ours import Numbered
-from .passes import OURS, SMART, TORCH, TRYSTATE, UNANSWERED, Call, Condition, K, Outcome, P, S
-from .vocabulary import Part
+from ...language import Expr, all_, always, and_, any_, count, implies, leads_to, not_, or_, sometimes, step
+from ..vocabulary import Edition, Mode, Part
+from .environment import Environment
+from .fields import LIVE, UNANSWERED, Call, Condition, Outcome, S
 
-FAST = (TORCH, TRYSTATE)
+FAST = (Edition.TORCH, Edition.TRYSTATE)
 RAISED = (Outcome.UNUSED, Outcome.RAISED)
-HEARD = ("hear", "expire", "time_out", "hear_answer", "hear_marked")
+HEARD = ("hear_answer", "expire", "expire_early", "hear_marked")
 
 
-class Backward(Numbered):
-    """Calls of backward() on one context of a distributed graph."""
+class Backward(Environment):
+    """Calls of backward() on one context of a distributed graph; its editions are `Torch`, `Ours` and `Smart`."""
+
+    title = "A backward pass"
+    held_by: ClassVar[tuple[Part, ...]] = (*LIVE, Part.DRAINING)  # a part in one of these keeps something of its pass
+    Edition = (Edition.TORCH, Edition.TRYSTATE, Mode.SMART)  # SMART is a mode of ours, and FAST is the other
 
     # ---- what can be seen
 
@@ -46,10 +48,6 @@ class Backward(Numbered):
 
     def none_runs(self, s: S) -> Condition:
         return and_(~self.is_unsure(s), *(s.outcome[a] != Outcome.RUNNING for a in self.attempts()))
-
-    def is_unsure(self, s: S) -> Condition:
-        """Ours: a CANCEL was given up, so that the context takes no other pass."""
-        return or_(False) if self.edition is TORCH else s.unsure
 
     def gradients_are(self, s: S, passes: Any) -> Condition:
         """Each leaf has what so many passes make, wherever its context still is."""
@@ -92,33 +90,27 @@ class Backward(Numbered):
     def a_send_runs_once(self, before: S, after: S) -> Condition:
         """What has run in a pass does not run again in it."""
         again = (
-            before.ran[k] & ~after.ran[k] & (before.phase[n.worker] == P.RUNNING) & (after.phase[n.worker] == P.RUNNING)
+            before.ran[k]
+            & ~after.ran[k]
+            & (before.phase[n.worker] == Part.RUNNING)
+            & (after.phase[n.worker] == Part.RUNNING)
             for k, n in enumerate(self.shape.nodes)
-        )  # fmt: skip
+        )
         return not_(any_(again))
 
     @always(witness="it_returns")
     def a_part_is_done_when_all_has_run(self, s: S) -> Condition:
         """A worker's part is over only when every node that counts has run."""
         nodes = enumerate(self.shape.nodes)
-        over = (P.DRAINING, P.DONE)
+        over = (Part.DRAINING, Part.DONE)
         return all_(implies(and_(s.phase[n.worker].isin(over), self.reached(s, k)), s.ran[k]) for k, n in nodes)
 
     # ---- the end
 
     def is_on_its_way(self, s: S, a: int) -> Condition:
         """Is a message of this attempt on its way, or not answered?"""
-        calls = (
-            s.call[a, p].isin(UNANSWERED[:-1]) & s.alive[self.shape.ends(p)[0]] for p in self.pairs()
-        )  # fmt: skip
-        if self.edition is TORCH:
-            return or_(*calls)
-        cancels = (s.cancel[a, w].isin(UNANSWERED[:-1]) & s.alive[self.shape.home] for w in self.workers())
-        marks = (
-            s.mark[a, p].isin(UNANSWERED[:-1]) & s.alive[self.shape.ends(p)[0]]
-            for p in self.pairs() if self.edition is SMART
-        )  # fmt: skip
-        return or_(*calls, *cancels, *marks)
+        lives = [(p, s.alive[self.shape.ends(p)[0]]) for p in self.pairs()]
+        return or_(*(cells[a, p].isin(UNANSWERED[:-1]) & live for cells in self.requests(s) for p, live in lives))
 
     def is_left(self, s: S, a: int, *phases: Part) -> Condition:
         """Does a worker hold on to this attempt?"""
@@ -127,7 +119,7 @@ class Backward(Numbered):
     @always(witness="it_returns")
     def the_root_returns_last(self, s: S) -> Condition:
         """When backward() returns, nothing of the pass runs or is on its way."""
-        busy = (or_(self.is_on_its_way(s, a), self.is_left(s, a, *LIVE, P.DRAINING)) for a in self.attempts())
+        busy = (or_(self.is_on_its_way(s, a), self.is_left(s, a, *LIVE, Part.DRAINING)) for a in self.attempts())
         return all_(
             implies(s.outcome[a] == Outcome.RETURNED, not_(b)) for a, b in zip(self.attempts(), busy, strict=True)
         )
@@ -136,24 +128,20 @@ class Backward(Numbered):
     def no_error_is_swallowed(self, s: S) -> Condition:
         """backward() returns only when no worker's part has failed."""
         failed = (
-            and_(s.alive[w], ~s.released[w], s.current[w] == a + 1, s.phase[w].isin((P.FAILED, P.CANCELLED)))
-            for a in self.attempts() for w in self.workers()
-        )  # fmt: skip
+            and_(s.alive[w], ~s.released[w], s.current[w] == a + 1, s.phase[w].isin((Part.FAILED, Part.CANCELLED)))
+            for a in self.attempts()
+            for w in self.workers()
+        )
         each = [a for a in self.attempts() for _ in self.workers()]
         return all_(implies(f, s.outcome[a] != Outcome.RETURNED) for a, f in zip(each, failed, strict=True))
 
     def holds_on(self, s: S, a: int) -> Condition:
         """Is anything of this attempt left anywhere?"""
-        parts = (*LIVE, P.DRAINING, *(() if self.edition is TORCH else (P.FAILED, P.DONE)))
-        return or_(self.is_left(s, a, *parts), self.is_pending(s, a))
+        return or_(self.is_left(s, a, *self.held_by), self.is_pending(s, a))
 
     def is_pending(self, s: S, a: int) -> Condition:
-        """May what is under way still do something? In ours what arrives after CANCEL is refused."""
-        if self.edition is TORCH:
-            return self.is_on_its_way(s, a)
-        calls = (s.call[a, p] == Call.HELD for p in self.pairs())
-        marks = (s.mark[a, p] == Call.HELD for p in self.pairs() if self.edition is SMART)
-        return or_(*(s.cancel[a, w].isin(UNANSWERED) for w in self.workers()), *calls, *marks)
+        """May what is under way still do something?"""
+        return self.is_on_its_way(s, a)
 
     @always(witness="it_raises")
     def after_an_error_nothing_is_left(self, s: S) -> Condition:
@@ -165,7 +153,9 @@ class Backward(Numbered):
     @leads_to()
     def errors_reach_everybody(self, s: S) -> tuple[Condition, Condition]:
         """When backward() has raised, no worker goes on waiting for a gradient."""
-        left = or_(*(and_(s.outcome[a].isin(RAISED), self.is_left(s, a, *LIVE, P.DRAINING)) for a in self.attempts()))
+        left = or_(
+            *(and_(s.outcome[a].isin(RAISED), self.is_left(s, a, *LIVE, Part.DRAINING)) for a in self.attempts())
+        )
         return left, not_(left)
 
     @leads_to(each="attempt")
@@ -190,11 +180,6 @@ class Backward(Numbered):
             for p, w in callers
         )
 
-    @always(witness="it_raises", needs="leave", editions=[TORCH])
-    def released_contexts_are_not_touched(self, s: S) -> Condition:
-        """No callback runs on a context that is gone."""
-        return ~s.crashed
-
     # ---- unused calls
 
     @always(witness="it_raises", editions=FAST)
@@ -208,55 +193,4 @@ class Backward(Numbered):
         asked = bool(self.shape.unused) and not self.faults
         return and_(asked, s.outcome[0] == Outcome.RUNNING), s.outcome[0] == Outcome.UNUSED
 
-    @always(witness="a_worker_is_engaged", editions=OURS)
-    def only_unused_calls_are_named(self, s: S) -> Condition:
-        """A call is named as unused only if it is; with SMART there is none."""
-        if {"late", "die"} & set(self.faults) or (self.shape.unused and self.edition is TRYSTATE):
-            return or_(True)  # a part that ended by itself looks as if gradients were missing
-        return not_(any_(s.outcome[a] == Outcome.UNUSED for a in self.attempts()))
-
-    @always(witness="a_worker_is_engaged", editions=OURS)
-    def the_missing_are_counted(self, s: S) -> Condition:
-        """When the root has come to rest, it knows how many gradients are missing in all parts."""
-        home = self.shape.home
-        parts = (P.RUNNING, P.PASSIVE, P.DONE)
-        same = [w for w in self.workers() if w != home]
-        failed = or_(*((s.current[w] == s.current[home]) & ~s.phase[w].isin(parts) for w in same))
-        known = s.owed[home]
-        rest = and_(s.phase[home] == P.RUNNING, self.is_at_rest(s, home), not_(failed))
-        missing = count(
-            and_(or_(w == home, s.current[w] == s.current[home]), self.begins(s, k), s.gradient[k] == 0)
-            for w in self.workers() for k in self.shape.of(w, K.SEND)
-        )  # fmt: skip
-        return implies(rest, known == missing)
-
     # ---- SMART
-
-    @sometimes(editions=MARKS)
-    def the_wave_ends(self, s: S) -> Condition:
-        """The root counts: all marks are answered."""
-        return s.phase[self.shape.home] == P.COUNTING
-
-    @always(witness="the_wave_ends", editions=MARKS)
-    def marked_means_reachable(self, s: S) -> Condition:
-        """No send is marked that no root reaches."""
-        return all_(or_(self.shape.paths[pair.send] > 0, ~s.marked[p]) for p, pair in enumerate(self.shape.pairs))
-
-    @always(witness="the_wave_ends", editions=MARKS)
-    def reachable_means_marked(self, s: S) -> Condition:
-        """When the wave has ended, every send that the roots reach is marked."""
-        home = self.shape.home
-        running = s.phase[home].isin((P.COUNTING, P.RUNNING, P.DONE))
-        unmarked = (
-            and_(self.shape.paths[pair.send] > 0, s.alive[w], s.current[w] == s.current[home], ~s.marked[p])
-            for p, pair in enumerate(self.shape.pairs) for w in [self.shape.ends(p)[1]]
-        )  # fmt: skip
-        return implies(running, not_(any_(unmarked)))
-
-    @step(on=("take_gradient", "hear_answer"), each=("attempt", "pair"), witness="a_worker_is_engaged", editions=MARKS)
-    def gradients_come_for_the_marked(self, before: S, after: S, attempt: Expr, pair: Expr) -> Condition:
-        """No gradient comes for a send that is not marked, unless its pass is over."""
-        known = (or_(before.marked[p], self.is_over(before, self.shape.ends(p)[1], attempt)) for p in self.pairs())
-        comes = (or_(pair == p, *(and_(pair == q, before.carrier[attempt, p] == q + 1) for q in self.pairs()))
-                 for p in self.pairs())  # fmt: skip
-        return all_(implies(c, k) for c, k in zip(comes, known, strict=True))

@@ -1,4 +1,12 @@
-"""A backward pass over one distributed graph: what every edition has. Nodes wait, run and feed; recvs ship to sends.
+"""The fields of a backward pass over one distributed graph, and what its editions share.
+
+Theory of operation. The graph of a forward pass is spread over workers: where a call took a tensor to another worker,
+the caller's part ends in a SEND node and the other's begins with a RECV node, a *pair*. Backwards, a recv ships its
+gradient to the send of its pair, in a request BACKWARD that has one answer. A worker's *part* of a pass begins with its
+first gradient (at the root: with backward()), counts what each node waits for, runs nodes that have all inputs, and
+rests when nothing is left to run. The two protocols differ in when a part is over, in whether messages name their pass,
+and in who learns of a failure: `torch` and `ours`; `smart` adds the wave of marks. Each class declares all steps of its
+protocol, under the same names; what happens to both is in `environment`, what is asked of both in `properties`.
 
 The graph is one of `graphs`; `over` makes the system of any other. An attempt is one call of backward() by the root's
 worker. A gradient is modelled as the number of ways that it came from the root: a leaf has the right one when it has
@@ -12,10 +20,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from ..errors import UsageError
-from ..language import (
+from ...errors import UsageError
+from ...language import (
     Arc,
     Expr,
     SymbolicState,
@@ -34,17 +42,14 @@ from ..language import (
     named,
     not_,
     or_,
-    transition,
+    ord_,
 )
-from .examples import GRAPHS
-from .graphs import Graph
-from .vocabulary import Edition, NodeKind, NodeState, Part
+from ..examples import GRAPHS
+from ..graphs import Graph
+from ..vocabulary import NodeKind, NodeState, Part
 
 S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
-N, K, P = NodeState, NodeKind, Part
-TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Edition.SMART
-OURS = (TRYSTATE, SMART)
 Each = Sequence[Any]  # a condition for every worker, or for every node
 PAIRS_MAX = 8
 
@@ -76,25 +81,33 @@ class Outcome(enum.Enum):
     RAISED = "raised something else"
 
 
-def moves(of: str, origins: Iterable[enum.Enum], *dests: enum.Enum, editions: Any = ()) -> tuple[Arc, ...]:
+ENDED = (Outcome.RETURNED, Outcome.UNUSED, Outcome.RAISED)
+
+
+def moves(of: str, origins: Iterable[enum.Enum], *dests: enum.Enum) -> tuple[Arc, ...]:
     """A step may move its own, or others, from each of some states to each of others."""
     pairs = [(origin, dest) for origin in origins for dest in dests if origin is not dest]
-    return tuple(m for origin, dest in pairs for m in may(origin, dest, of=of, editions=editions))
+    return tuple(m for origin, dest in pairs for m in may(origin, dest, of=of))
 
 
 OWN, OTHERS = "self", "others"
-ENGAGED = (P.COUNTING, P.RUNNING, P.DRAINING)
-RUNS = moves(OTHERS, [P.PASSIVE, P.DRAINING], P.RUNNING)
-COUNTED = (N.WAITING, N.READY, N.EXECUTED, N.CAPTURED, N.SHIPPED)
-SKIPS = moves(OTHERS, [*COUNTED, N.UNREACHED], N.SKIPPED)
-RESET = moves(OTHERS, [*COUNTED, N.SKIPPED], N.UNREACHED)
+LIVE = (Part.MARKING, Part.COUNTING, Part.RUNNING, Part.PASSIVE)
+ENGAGED = (Part.COUNTING, Part.RUNNING, Part.DRAINING)
+RUNS = moves(OTHERS, [Part.PASSIVE, Part.DRAINING], Part.RUNNING)
+COUNTED = (NodeState.WAITING, NodeState.READY, NodeState.EXECUTED, NodeState.CAPTURED, NodeState.SHIPPED)
+SKIPS = moves(OTHERS, [*COUNTED, NodeState.UNREACHED], NodeState.SKIPPED)
+RESET = moves(OTHERS, [*COUNTED, NodeState.SKIPPED], NodeState.UNREACHED)
+RUN = (
+    *arc(NodeState.READY, NodeState.EXECUTED), *arc(NodeState.READY, NodeState.CAPTURED),
+    *arc(NodeState.READY, NodeState.SHIPPED), *arc(NodeState.WAITING, NodeState.READY, of=OTHERS),
+    *arc(Part.RUNNING, Part.DRAINING, of=OTHERS),
+)  # fmt: skip
+COUNTS = (*arc(Part.COUNTING, Part.RUNNING), *moves(OTHERS, [NodeState.UNREACHED], NodeState.WAITING, NodeState.READY))
 
 
-class Passes(System):
+class Fields(System):
     """The graph, its nodes, and what they have been given."""
 
-    title = "A backward pass"
-    Edition = Edition
     graphs: ClassVar[tuple[Graph, ...]] = GRAPHS
 
     graph = constant(0, "which of the graphs")
@@ -115,7 +128,7 @@ class Passes(System):
     load = integer(0, "ways", per=("attempt", "pair"), doc="the gradient that it carries")
 
     @classmethod
-    def over(cls, graph: Graph) -> type[Passes]:
+    def over(cls, graph: Graph) -> type[Self]:
         """The system of another graph."""
         return type(cls.__name__, (cls,), {"graphs": (graph,), "__doc__": cls.__doc__})
 
@@ -170,13 +183,17 @@ class Passes(System):
 
     def begins(self, s: S, k: int) -> Condition:
         """Is this root or send counted?"""
-        if self.shape.nodes[k].kind is K.ROOT:
+        if self.shape.nodes[k].kind is NodeKind.ROOT:
             return s.gradient[k] > 0
-        return s.marked[self.shape.pair_of[k]] if self.edition is SMART else True
+        return self.takes_part(s, self.shape.pair_of[k])
+
+    def takes_part(self, s: S, pair: int) -> Condition:
+        """Does the pass wait for a gradient to this send? FAST waits for every send of the context."""
+        return True
 
     def sources(self, k: int) -> list[int]:
         """The root and the sends from which a node can be reached within its worker, itself among them."""
-        begins = self.shape.of(self.shape.nodes[k].worker, K.ROOT, K.SEND)
+        begins = self.shape.of(self.shape.nodes[k].worker, NodeKind.ROOT, NodeKind.SEND)
         return [source for source in begins if k in self.shape.local_reach(source)]
 
     def waits_for(self, s: S, k: int) -> Condition:
@@ -187,11 +204,11 @@ class Passes(System):
 
     def lives(self, s: S, w: int) -> Condition:
         """Does this worker run nodes?"""
-        return s.phase[w] == P.RUNNING
+        return s.phase[w] == Part.RUNNING
 
     def is_ready(self, s: S, k: int) -> Condition:
         node = self.shape.nodes[k]
-        given = s.gradient[k] > 0 if node.kind in (K.ROOT, K.SEND) else s.fed[k] == self.waits_for(s, k)
+        given = s.gradient[k] > 0 if node.kind in (NodeKind.ROOT, NodeKind.SEND) else s.fed[k] == self.waits_for(s, k)
         return and_(self.lives(s, node.worker), ~s.ran[k], self.reached(s, k), given)
 
     def any_ready(self, s: S, w: int) -> Condition:
@@ -199,12 +216,21 @@ class Passes(System):
 
     def missing(self, s: S, w: int) -> Condition:
         """How many of its sends have no gradient."""
-        return count(and_(self.begins(s, k), s.gradient[k] == 0) for k in self.shape.of(w, K.SEND))
+        return count(and_(self.begins(s, k), s.gradient[k] == 0) for k in self.shape.of(w, NodeKind.SEND))
 
     def is_unanswered(self, s: S, w: int) -> Condition:
         """Does a gradient that it has shipped in its pass wait for an answer?"""
-        waits = (s.call[a, p].isin(UNANSWERED) & (s.current[w] == a + 1) for a, p in self.calls_of(w))
-        return or_(*waits)
+        return or_(*(self.is_awaited(s, a, p) & (s.current[w] == a + 1) for a, p in self.calls_of(w)))
+
+    def is_awaited(self, s: S, a: Any, p: Any) -> Condition:
+        return s.call[a, p].isin(UNANSWERED)
+
+    def here(self, s: S, w: int, attempt: Any) -> Condition:
+        """Is the worker's part one of this attempt?"""
+        return s.current[w] == self.number(attempt) + 1
+
+    def number(self, attempt: Any) -> Any:
+        return ord_(attempt) if isinstance(attempt, Expr) and attempt.sort.kind == "index" else attempt
 
     def calls_of(self, w: int) -> list[tuple[int, int]]:
         """The places of the gradients that a worker ships, in each attempt."""
@@ -234,19 +260,25 @@ class Passes(System):
         found = or_(*(and_(self.goes_to(pair, w), each) for w, each in enumerate(holds)))
         return named(name, found) if name else found
 
-    @transition(
-        each="node",
-        moves=[
-            arc(N.READY, N.EXECUTED), arc(N.READY, N.CAPTURED), arc(N.READY, N.SHIPPED),
-            arc(N.WAITING, N.READY, of=OTHERS), arc(P.RUNNING, P.DRAINING, of=OTHERS),
-            moves(OTHERS, [*COUNTED, N.UNREACHED], N.SKIPPED, editions=[TORCH]),
-            moves(OWN, [N.READY], N.SKIPPED, editions=[TORCH]),
-            moves(OTHERS, [P.RUNNING], P.PASSIVE, P.FAILED, editions=[TORCH]),
-        ],
-        cite="engine.cpp:Engine::evaluate_function",
-    )  # fmt: skip
-    def run(self, s: S, node: Expr) -> None:
-        """A node whose inputs are all there runs, and feeds those that follow; a recv ships to the send of its pair."""
+    # ---- what the steps of both protocols share
+
+    def begins_now(self, s: S, attempt: Expr) -> None:
+        """The root's worker calls backward(); the last call has returned or raised."""
+        home, earlier = self.shape.home, self.attempts()[:-1]
+        s.when(s.outcome[attempt] == Outcome.AWAITED, s.alive[home], ~s.released[home])
+        s.when(*(or_(ord_(attempt) <= a, s.outcome[a].isin(ENDED)) for a in earlier))
+        s.outcome[attempt] = Outcome.RUNNING
+
+    def opens(self, s: S, attempt: Any, when: Each) -> None:
+        """A part of a pass begins on these workers, with nothing of the one before."""
+        self.clears(s, when)
+        for j in s.worker:
+            here = self.at(j, when)
+            s.phase[j] = ite(here, Part.COUNTING, s.phase[j])
+            s.current[j] = ite(here, attempt + 1, s.current[j])
+
+    def runs(self, s: S, node: Expr) -> None:
+        """A node runs and feeds those that follow; a recv ships to the send of its pair."""
         s.when(self.at(node, [self.is_ready(s, k) for k in self.nodes()], "all its inputs are there"))
         before = s.fork()
         s.ran[node] = True
@@ -269,6 +301,41 @@ class Passes(System):
                 s.fed[k] = ite(and_(here, s.fed[k] < self.inputs), s.fed[k] + 1, s.fed[k])
                 s.gradient[k] = ite(here, self.at_most(s.gradient[k] + before.gradient[feeder]), s.gradient[k])
 
+    def answers(self, s: S, when: Each, answer: Call, outcome: Outcome) -> None:
+        """Answer what the parts of these workers began with; at the root, backward() ends."""
+        home = self.shape.home
+        for a in s.attempt:
+            for p in s.pair:
+                for cells in self.requests(s):
+                    held = and_(cells[a, p] == Call.HELD, self.at_taker(p, when))
+                    cells[a, p] = ite(held, answer, cells[a, p])
+            ends = and_(when[home], s.current[home] == ord_(a) + 1, s.outcome[a] == Outcome.RUNNING)
+            s.outcome[a] = ite(ends, outcome, s.outcome[a])
+
+    def requests(self, s: S) -> list[Any]:
+        """The requests that go from pair to pair, by attempt."""
+        return [s.call]
+
+    def fails(self, s: S, when: Each) -> None:
+        """The parts of these workers are dropped."""
+        raise NotImplementedError
+
+    def is_lost(self, s: S, state: Condition, pair: Expr) -> Condition:
+        """Is a request or its answer lost, or nobody there to take it?"""
+        dead = self.at_taker(pair, [~s.alive[w] for w in self.workers()], "its taker is dead")
+        return or_(state == Call.LOST, and_(state == Call.OUT, dead))
+
+    def leaves(self) -> list[int]:
+        return [k for w in self.workers() for k in self.shape.of(w, NodeKind.ACCUMULATE)]
+
+    def total(self, s: S, k: int) -> Condition:
+        """What get_gradients() says of a leaf."""
+        return s.grads[k]
+
+    def is_unsure(self, s: S) -> Condition:
+        """Does the context take no other pass, since a worker may still hold on to one that is over?"""
+        return or_(False)
+
     # ---- what is drawn
 
     @machine(NodeState, each="node")
@@ -278,23 +345,29 @@ class Passes(System):
             node, [and_(self.is_counted(s, self.shape.nodes[k].worker), self.reached(s, k)) for k in self.nodes()]
         )
         dropped = self.at(
-            node, [s.phase[self.shape.nodes[k].worker].isin((P.FAILED, P.CANCELLED)) for k in self.nodes()]
+            node, [s.phase[self.shape.nodes[k].worker].isin((Part.FAILED, Part.CANCELLED)) for k in self.nodes()]
         )
-        ran = ite(self.kind(node, K.RECV), N.SHIPPED, ite(self.kind(node, K.ACCUMULATE), N.CAPTURED, N.EXECUTED))
+        ran = ite(
+            self.kind(node, NodeKind.RECV),
+            NodeState.SHIPPED,
+            ite(self.kind(node, NodeKind.ACCUMULATE), NodeState.CAPTURED, NodeState.EXECUTED),
+        )
         ready = self.at(node, [self.is_ready(s, k) for k in self.nodes()])
-        live = ite(s.ran[node], ran, ite(ready, N.READY, N.WAITING))
-        return ite(dropped, N.SKIPPED, ite(counted, live, N.UNREACHED))
+        live = ite(s.ran[node], ran, ite(ready, NodeState.READY, NodeState.WAITING))
+        return ite(dropped, NodeState.SKIPPED, ite(counted, live, NodeState.UNREACHED))
 
     def is_counted(self, s: S, w: int) -> Condition:
-        return s.phase[w].isin((P.RUNNING, P.PASSIVE, P.DRAINING, P.DONE))
+        return s.phase[w].isin((Part.RUNNING, Part.PASSIVE, Part.DRAINING, Part.DONE))
 
     @machine(Part, each="worker")
     def part(self, s: S, worker: Expr) -> Any:
         """A worker's part of a pass."""
         idle = not_(self.at(worker, [self.any_ready(s, w) for w in self.workers()]))
-        waits = self.at(worker, [self.missing(s, w) > 0 for w in self.workers()]) if self.edition is TORCH else False
-        rest = ite(waits, P.PASSIVE, P.DRAINING)
-        return ite((s.phase[worker] == P.RUNNING) & idle, rest, s.phase[worker])
+        return ite((s.phase[worker] == Part.RUNNING) & idle, self.at_rest_in(s, worker), s.phase[worker])
+
+    def at_rest_in(self, s: S, worker: Expr) -> Any:
+        """How the part of a worker with no node to run is called."""
+        return Part.DRAINING
 
     def at_most(self, value: Any) -> Any:
         """Gradients are counted up to a bound that no right one reaches."""

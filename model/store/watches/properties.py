@@ -1,41 +1,31 @@
-"""What is asked of watches, in every edition alike: the system `Watches`."""
+"""What is asked of watches, of both editions alike."""
 
 from __future__ import annotations
 
-from ..language import (
-    Expr,
-    all_,
-    always,
-    and_,
-    any_,
-    implies,
-    ite,
-    leads_to,
-    or_,
-    ord_,
-    sometimes,
-    step,
-    terminal,
-)
-from .watching import EVENTS, GONE, Condition, Link, Message, Request, S, W, Watching
+from ...language import Expr, all_, always, and_, any_, implies, ite, leads_to, or_, ord_, sometimes, step, terminal
+from ..vocabulary import Edition, Watcher
+from .environment import Environment
+from .fields import EVENTS, GONE, Condition, Link, Message, Request, S
 
-WATCHES = (W.REGISTERED, W.NOTIFIED)
-ENDED = (W.UNREGISTERED, W.LOST)
+WATCHING = (Watcher.REGISTERED, Watcher.NOTIFIED)
+ENDED = (Watcher.UNREGISTERED, Watcher.LOST)
 
 
-class Watches(Watching):
+class Watches(Environment):
     """Clients that watch keys, while others and they themselves change them."""
+
+    title = "Watches on keys"
+    Edition = (Edition.SEED, Edition.TRYSTATE)  # torch removed watches in 2023: pytorch/pytorch#105014
 
     @terminal
     def at_rest(self, s: S) -> Condition:
         """Every request is answered, and whatever was sent to a watcher is read."""
         return all_(
-            (s.asked[j] == 0) & ~s.watcher[j].isin((W.REGISTERING, W.NOTIFIED))
+            (s.asked[j] == 0)
+            & ~s.watcher[j].isin((Watcher.REGISTERING, Watcher.NOTIFIED))
             & (s.messages[j].is_empty | (s.watched[j] == 0))
             for j in s.client
-        )  # fmt: skip
-
-    # ---- what can be seen
+        )
 
     @sometimes()
     def a_change_is_made(self, s: S) -> Condition:
@@ -45,7 +35,7 @@ class Watches(Watching):
     @sometimes()
     def a_watch_returns(self, s: S) -> Condition:
         """watch_key has returned."""
-        return any_(x == W.REGISTERED for x in s.watcher)
+        return any_(x == Watcher.REGISTERED for x in s.watcher)
 
     @sometimes()
     def two_events_wait(self, s: S) -> Condition:
@@ -53,12 +43,12 @@ class Watches(Watching):
         return any_(
             s.messages[j].contains(kind=Message.CREATED) & s.messages[j].contains(kind=Message.DELETED)
             for j in s.client
-        )  # fmt: skip
+        )
 
     @sometimes()
     def a_callback_runs(self, s: S) -> Condition:
         """A callback runs."""
-        return any_(x == W.NOTIFIED for x in s.watcher)
+        return any_(x == Watcher.NOTIFIED for x in s.watcher)
 
     @sometimes(needs="cancel")
     def a_watch_is_cancelled(self, s: S) -> Condition:
@@ -80,19 +70,19 @@ class Watches(Watching):
         """A client waits for a key."""
         return any_(x != 0 for x in s.waits)
 
-    # ---- what a watcher is told
-
     @always(witness="a_watch_returns", cite="TCPStore.hpp:watchKey (1.9)")
     def returned_means_registered(self, s: S) -> Condition:
         """Once watch_key has returned the server has the watch, until it is cancelled or the connection ends."""
         return all_(
             implies(
-                s.watcher[j].isin(WATCHES) & (s.link[j] == Link.UP) & (s.request[j] != Request.UNWATCH)
+                s.watcher[j].isin(WATCHING)
+                & (s.link[j] == Link.UP)
+                & (s.request[j] != Request.UNWATCH)
                 & ~s.messages[j].contains(kind=Message.CANCELLED),
                 any_((s.watched[j] == ord_(k) + 1) & (s.listed[j, k] > 0) for k in s.key),
             )
             for j in s.client
-        )  # fmt: skip
+        )
 
     def event(self, there: Condition, record: Condition) -> Condition:
         return there & record.kind.isin(EVENTS)
@@ -112,7 +102,7 @@ class Watches(Watching):
             return (number == s.version[k]) & (value == s.value[k])
 
         def registered(j: Expr, k: Expr) -> Condition:
-            asks = (s.watcher[j] == W.REGISTERING) & (s.request[j] == Request.WATCH)
+            asks = (s.watcher[j] == Watcher.REGISTERING) & (s.request[j] == Request.WATCH)
             return (s.listed[j, k] > 0) & (s.link[j] == Link.UP) & (s.watched[j] == ord_(k) + 1) & ~asks
 
         return all_(implies(registered(j, k), is_told(j, k)) for j in s.client for k in s.key)
@@ -146,7 +136,7 @@ class Watches(Watching):
         return all_(
             and_(*(implies(self.event(there, record), fits(record)) for there, record in s.messages[j]))
             for j in s.client
-        )  # fmt: skip
+        )
 
     @always(witness="two_events_wait")
     def only_what_is_watched(self, s: S) -> Condition:
@@ -183,8 +173,6 @@ class Watches(Watching):
         """Nobody waits for a key that is there."""
         return ~any_((s.waits[j] == ord_(k) + 1) & (s.value[k] != 0) for j in s.client for k in s.key)
 
-    # ---- connections that ended
-
     @always(witness="a_connection_is_closed")
     def nothing_is_left_behind(self, s: S) -> Condition:
         """Nothing of a connection that the server has closed is in its table."""
@@ -195,24 +183,22 @@ class Watches(Watching):
         """The server closes no connection on account of what another did."""
         return ~any_(x for x in s.shut)
 
-    # ---- progress
-
     @leads_to(each="client")
     def watch_key_returns(self, s: S, client: Expr) -> tuple[Condition, Condition]:
         """watch_key returns, or raises."""
-        return s.watcher[client] == W.REGISTERING, s.watcher[client] != W.REGISTERING
+        return s.watcher[client] == Watcher.REGISTERING, s.watcher[client] != Watcher.REGISTERING
 
     @leads_to(each="client")
     def events_reach_the_callback(self, s: S, client: Expr) -> tuple[Condition, Condition]:
         """An event that has arrived reaches the callback, unless the client is slow or the connection ends."""
-        waits = and_(s.watcher[client] == W.REGISTERED, s.messages[client].head.kind.isin(EVENTS))
+        waits = and_(s.watcher[client] == Watcher.REGISTERED, s.messages[client].head.kind.isin(EVENTS))
         ends = s.slow[client] | (s.link[client] != Link.UP)
-        return waits & ~s.messages[client].is_empty, (s.watcher[client] == W.NOTIFIED) | ends
+        return waits & ~s.messages[client].is_empty, (s.watcher[client] == Watcher.NOTIFIED) | ends
 
     @leads_to(each="client")
     def the_lost_are_told(self, s: S, client: Expr) -> tuple[Condition, Condition]:
         """A watcher whose connection has ended is told that changes may be missed, unless it is slow for ever."""
-        cut = s.watcher[client].isin(WATCHES) & (s.link[client] != Link.UP)
+        cut = s.watcher[client].isin(WATCHING) & (s.link[client] != Link.UP)
         return cut, s.watcher[client].isin(ENDED) | s.slow[client]
 
     @leads_to(each="client")

@@ -1,0 +1,183 @@
+"""Our server, with clients of torch's and our own.
+
+Clients from `torch_clients` on are our own: they pop in one request whose deadline the server keeps. The others are
+torch's, which need two. Between the two the element is *reserved*. When its client cancels, dies or dawdles, the
+element goes back to the place that it had in the queue, and to the next client in the line.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...language import Arc, Expr, any_, arc, as_int, count, environment, ite, may, ord_, transition
+from ..vocabulary import Connection, Edition, Key, Waiter
+from .environment import WAKES
+from .fields import Answer, Doing, Element, Request, S
+from .properties import Queues
+from .steps import WAIT
+
+
+def offered(origin: Element) -> tuple[Arc, ...]:
+    """An element that is there for all is the first's in the line, who may be gone."""
+    return (
+        *may(origin, Element.RESERVED, of="others"),
+        *may(origin, Element.ANSWERED, of="others"),
+        *may(origin, Element.LOST, of="others"),
+    )
+
+
+COMES_BACK = (
+    *may(Connection.BLOCKED, Connection.READY, of="others"),
+    *may(Element.RESERVED, Element.QUEUED, of="others"),
+    *offered(Element.RESERVED),
+)
+TAKEN = arc(Element.QUEUED, Element.ANSWERED, of="others")
+
+
+class Ours(Queues, edition=Edition.TRYSTATE):
+    """An element is the first's in the line, and comes back when that client does not pop it."""
+
+    def is_registered(self, s: S, client: Expr) -> Any:
+        return self.in_line(s, client) | (s.on_key[client] > 0)
+
+    def is_torchs(self, client: Expr) -> Any:
+        return ord_(client) < self.torch_clients
+
+    # ---- our client, which pops in one request
+
+    @transition(each="client", fair=False, moves=[arc(Waiter.IDLE, Waiter.BLOCKED)])
+    def pop_in_one(self, s: S, client: Expr) -> None:
+        """queue_pop(block=True) of our client: one request."""
+        s.when(~self.is_torchs(client))
+        self.begins(s, client, Doing.TAKE, Request.TAKE)
+
+    @transition(
+        each="client",
+        moves=[arc(Waiter.BLOCKED, Waiter.SATISFIED), arc(Element.ANSWERED, Element.DELIVERED, of="others")],
+    )
+    def read_element_in_one(self, s: S, client: Expr) -> None:
+        """Our queue_pop() reads an element, and returns."""
+        self.receives(s, client, Doing.TAKE)
+
+    @transition(each="client", moves=[arc(Waiter.BLOCKED, Waiter.TIMED_OUT)])
+    def read_timed_out(self, s: S, client: Expr) -> None:
+        """Our queue_pop() reads that there was no element in time, and raises."""
+        self.reads(s, client, Doing.TAKE, Answer.TIMED_OUT)
+        self.ends(s, client, Waiter.TIMED_OUT)
+
+    # ---- the server
+
+    @transition(
+        each="client",
+        moves=[arc(Connection.READY, Connection.BLOCKED), arc(Element.QUEUED, Element.RESERVED, of="others")],
+        cite=WAIT,
+    )
+    def take_wait_for_queue(self, s: S, client: Expr) -> None:
+        """A WAIT for the queue: answered if it has an element, which is reserved; else the client stands in line."""
+        self.takes(s, client, Request.WAIT_QUEUE)
+        some, number = ~s.queue.is_empty, s.queue.head.element
+        s.reserved[client] = ite(some, number, 0)
+        s.queue.pop()
+        s.answers[client].push(when=some, kind=Answer.STOP_WAITING)
+        self.joins_line(s, client, ~some)
+
+    @transition(each="client", moves=[arc(Connection.READY, Connection.BLOCKED)], cite=WAIT)
+    def take_wait_for_both(self, s: S, client: Expr) -> None:
+        """A WAIT for both: answered when both are there together."""
+        self.takes(s, client, Request.WAIT_BOTH)
+        both = self.both_there(s)
+        s.answers[client].push(when=both, kind=Answer.STOP_WAITING)
+        self.joins_line(s, client, ~both)
+        s.on_key[client] = as_int(~both)
+
+    @transition(
+        fair=False,
+        moves=[arc(Element.UNSENT, Element.QUEUED, of="others"), offered(Element.UNSENT), WAKES],
+        cite="TCPStoreLibUvBackend.cpp: queuePush",
+    )
+    def push(self, s: S) -> None:
+        """Another client pushes the next element."""
+        self.pushes(s)
+        self.offers(s)
+
+    @transition(each="client", moves=[arc(Connection.READY, Connection.BLOCKED), TAKEN])
+    def take_pop_in_one(self, s: S, client: Expr) -> None:
+        """A pop of our client: the first element, or a place in the line."""
+        self.takes(s, client, Request.TAKE)
+        some, number = ~s.queue.is_empty, s.queue.head.element
+        s.queue.pop()
+        s.answers[client].push(when=some, kind=Answer.ELEMENT, element=number)
+        self.joins_line(s, client, ~some)
+
+    @environment(each="client", moves=[arc(Connection.BLOCKED, Connection.READY)])
+    def expires(self, s: S, client: Expr) -> None:
+        """The deadline of our client's request passes, at the server."""
+        s.when(self.timeouts > 0, ~self.is_torchs(client))
+        s.when(self.in_line(s, client), s.on_key[client] == 0, ~s.lost[client])
+        self.forgets(s, client)
+        s.answers[client].push(kind=Answer.TIMED_OUT)
+
+    @environment(each="client", switch="dawdle", moves=COMES_BACK)
+    def reservation_ends(self, s: S, client: Expr) -> None:
+        """Who was told of an element does not pop it in time: it is there for all again."""
+        s.when(s.reserved[client] > 0, s.waiter[client] == Waiter.BLOCKED)
+        s.dawdled[client] = True
+        self.gives_back(s, client)
+
+    take_pop = Queues.take_pop.claiming(TAKEN, arc(Element.RESERVED, Element.ANSWERED, of="others"))
+    cancel_wait = Queues.cancel_wait.claiming(arc(Connection.BLOCKED, Connection.READY), COMES_BACK)
+    forget_connection = Queues.forget_connection.claiming(arc(Connection.CLOSING, Connection.CLOSED), COMES_BACK)
+
+    def forgets(self, s: S, client: Expr) -> None:
+        """The client is taken off every list; what was reserved for it comes back, to the place that it had."""
+        super().forgets(s, client)
+        self.gives_back(s, client)
+
+    def gives_back(self, s: S, client: Expr) -> None:
+        number = s.reserved[client]
+        s.reserved[client] = 0
+        self.puts_back(s, number)
+        self.remembers(s)
+        self.offers(s)
+
+    def offers(self, s: S) -> None:
+        """An element has come: each client that waits for both is told, the first that waits for the queue has it."""
+        before = s.fork()
+        some, number = ~before.queue.is_empty, before.queue.head.element
+        for j in s.client:
+            told, mine, torchs = self.is_told(before, j), self.is_next(before, j), self.is_torchs(j)
+            kind, sent = ite(mine & ~torchs, Answer.ELEMENT, Answer.STOP_WAITING), ite(mine & ~torchs, number, 0)
+            s.answers[j].push(when=some & (told | mine) & ~before.lost[j], kind=kind, element=sent)
+            s.reserved[j] = ite(some & mine & torchs, number, before.reserved[j])
+            s.on_key[j] = ite(some & told, 0, before.on_key[j])
+            ahead = count(
+                (self.is_told(before, k) | self.is_next(before, k)) & (before.place[k] < before.place[j])
+                for k in s.client
+            )
+            s.place[j] = ite(some & (told | mine), 0, before.place[j] - ite(some & self.in_line(before, j), ahead, 0))
+        falls = some & any_(self.is_next(before, j) & before.lost[j] & ~self.is_torchs(j) for j in s.client)
+        for e in s.element:
+            s.gone[e] = s.gone[e] | (falls & (number == ord_(e) + 1))
+        s.queue.pop(when=any_(self.is_next(before, j) for j in s.client))
+
+    def is_told(self, s: S, client: Expr) -> Any:
+        """It waits for both, and the key is there."""
+        return self.in_line(s, client) & (s.on_key[client] > 0) & (s.stored == Key.PRESENT)
+
+    def is_next(self, s: S, client: Expr) -> Any:
+        """It is the first of those who wait for the queue alone."""
+        earlier = any_(self.waits_alone(s, k) & (s.place[k] < s.place[client]) for k in s.client)
+        return self.waits_alone(s, client) & ~earlier
+
+    def waits_alone(self, s: S, client: Expr) -> Any:
+        """Does it wait for the queue, and not for the key too?"""
+        return self.in_line(s, client) & (s.on_key[client] == 0)
+
+    def wakes_all_on_key(self, s: S) -> None:
+        """The key was set: the clients that wait for it alone are told, and the queue's are looked at again."""
+        before = s.fork()
+        for j in s.client:
+            told = (before.on_key[j] > 0) & ~self.in_line(before, j)
+            s.answers[j].push(when=told & ~before.lost[j], kind=Answer.STOP_WAITING)
+            s.on_key[j] = ite(told, 0, before.on_key[j])
+        self.offers(s)

@@ -1,0 +1,72 @@
+"""What happens to the waits from outside: other clients write, connections are lost, the server stops."""
+
+from __future__ import annotations
+
+from ...language import Expr, arc, fault, ite, may, transition
+from ..vocabulary import Connection, Key
+from .fields import S
+from .steps import Steps
+
+WAKES = arc(Connection.BLOCKED, Connection.READY, of="others")
+
+
+class Environment(Steps):
+    """What other clients write, and what is lost."""
+
+    @transition(
+        each="key", fair=False, moves=[arc(Key.ABSENT, Key.PRESENT), WAKES], cite="ddp-initialisation 4.2.6: setHandler"
+    )
+    def set_key(self, s: S, key: Expr) -> None:
+        """Another client sets the key (or adds or appends to it)."""
+        self.serves(s)
+        self.comes_to_hold(s, key, ite(s.holds[key] < self.sizes["value"], s.holds[key] + 1, 1))
+        self.wakes(s, key)
+
+    @transition(
+        each="key", fair=False, moves=[arc(Key.PRESENT, Key.ABSENT)], cite="ddp-initialisation 4.2.6: deleteHandler"
+    )
+    def delete_key(self, s: S, key: Expr) -> None:
+        """Another client deletes the key; nobody is told."""
+        self.serves(s)
+        s.when(self.deletes > 0, s.holds[key] > 0)
+        s.holds[key] = 0
+        s.failed = False
+        self.goes_missing(s, key)
+
+    @transition(
+        each="key",
+        fair=False,
+        moves=[arc(Key.ABSENT, Key.PRESENT), may(Connection.BLOCKED, Connection.READY, of="others")],
+        cite="TCPStoreLibUvBackend.cpp: compareAndSet",
+    )
+    def compare_set_creates(self, s: S, key: Expr) -> None:
+        """Another client's compare_set, which expects no value, stores one."""
+        self.serves(s)
+        s.when(self.compares > 0, s.holds[key] == 0)
+        self.comes_to_hold(s, key, 1)
+        self.wakes(s, key)
+
+    # ---- faults
+
+    @fault("drop", each="client", moves=[arc((Connection.READY, Connection.BLOCKED), Connection.CLOSING)])
+    def drop(self, s: S, client: Expr) -> None:
+        """A connection is lost, in both directions; either end finds out when it does."""
+        s.when(~self.is_cut(s, client))
+        self.hangs_up(s, client)
+
+    @fault(
+        "half_frame",
+        each="client",
+        moves=[arc(Connection.READY, Connection.CLOSING), may(Connection.BLOCKED, Connection.CLOSING)],
+    )
+    def drop_half_way(self, s: S, client: Expr) -> None:
+        """A connection is lost when half of a request has arrived."""
+        s.when(~self.is_cut(s, client), ~s.requests[client].is_empty)
+        s.half[client] = True
+        self.hangs_up(s, client)
+
+    @fault("freeze")
+    def freeze(self, s: S) -> None:
+        """The server stops, and its connections stay open (a stopped process, a host that is cut off)."""
+        s.when(~s.frozen)
+        s.frozen = True

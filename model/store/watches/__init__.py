@@ -1,0 +1,7 @@
+"""Watches: clients that watch keys, while others and they themselves change them."""
+
+from .ours import Ours
+from .properties import Watches
+from .seed import Seed
+
+__all__ = ["Ours", "Seed", "Watches"]

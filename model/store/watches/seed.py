@@ -1,0 +1,81 @@
+"""torch 1.9, the watch_key of the articles of 2021: no connection is forgotten, and a slow watcher stops all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...language import Expr, all_, any_, arc, environment, ite, may, ord_, transition
+from ..vocabulary import Edition, Key, Watcher
+from .fields import EVENTS, GONE, Condition, Link, Message, Request, S
+from .properties import Watches
+
+
+class Seed(Watches, edition=Edition.SEED):
+    """One thread serves all connections, and waits in `send` until a watcher has read."""
+
+    def takes(self, s: S, client: Expr, key: Expr) -> None:
+        """Only where every send goes through; one to a connection that is gone fails the author of the change."""
+        s.when(all_(self.fits(s, j, key) for j in s.client))
+        s.shut[client] = any_((s.listed[j, key] > 0) & s.link[j].isin(GONE) for j in s.client)
+        super().takes(s, client, key)
+
+    def announce(self, s: S, key: Expr, kind: Any, old: Any, new: Any) -> None:
+        before = s.fork()
+        for j in s.client:
+            told = (before.listed[j, key] > 0) & (before.link[j] == Link.UP)
+            event = {"kind": kind, "key": ord_(key) + 1, "number": before.version[key], "old": old, "new": new}
+            s.messages[j].push(when=told, **event)
+            s.messages[j].push(when=told & (before.listed[j, key] > 1), **event)
+
+    def unlists(self, s: S, client: Expr) -> None:
+        """The entry stays, for the next connection with this number."""
+
+    @transition(
+        each=("client", "key"),
+        moves=[arc(Key.ABSENT, Key.PRESENT)],
+        cite="TCPStore.cpp:compareSetHandler (1.9): tells watchers, wakes nobody",
+    )
+    def compare_set(self, s: S, client: Expr, key: Expr) -> None:
+        """The server compares, finds what was expected, and sets; clients that wait for the key are not woken."""
+        self.put(s, client, key, Message.UPDATED, wakes=False)
+
+    @transition(each=("client", "key"), cite="TCPStore.cpp:sendKeyUpdatesToClients (1.9): send blocks")
+    def get_stuck(self, s: S, client: Expr, key: Expr) -> None:
+        """A watcher's connection takes no more: the daemon's only thread blocks in send."""
+        s.when(s.stuck == 0, s.asked[client] == ord_(key) + 1, any_(~self.fits(s, j, key) for j in s.client))
+        s.stuck = ord_(client) + 1
+
+    def answers(self, s: S, client: Expr, key: Expr, request: Request, answer: Message) -> Condition:
+        s.when(~s.messages[client].is_full)
+        return super().answers(s, client, key, request, answer)
+
+    @transition(each=("client", "key"), cite="TCPStore.cpp:watchHandler (1.9)")
+    def register(self, s: S, client: Expr, key: Expr) -> None:
+        """The server enters the connection into its table, once more if it is there, and acknowledges."""
+        self.registers(s, client, key)
+        s.listed[client, key] = ite(s.listed[client, key] == 0, 1, 2)  # twice at most here
+
+    @environment(each="client", switch="preempted", cite="pytorch/pytorch#69590")
+    def notify_nobody(self, s: S, client: Expr) -> None:
+        """The flag is set, without its lock, after watch_key looked at it and before it sleeps: it is not woken."""
+        s.when(s.watcher[client] == Watcher.REGISTERING)
+        self.reads(s, client, Message.REGISTERED)
+
+    @transition(each="client", cite="TCPStore.cpp:watchKey (1.9): the callback is noted first")
+    def run_callback_early(self, s: S, client: Expr) -> None:
+        """An event is read before watch_key has returned: the callback runs, and returns at once."""
+        s.when(s.watcher[client] == Watcher.REGISTERING)
+        self.tells(s, client)
+
+    @transition(
+        each="client",
+        moves=[may((Watcher.REGISTERING, Watcher.REGISTERED), Watcher.UNREGISTERED), arc(Link.UP, Link.LEFT)],
+        cite="TCPStore.cpp:callbackHandler (1.9): keyToCallbacks_.at throws in the thread",
+    )
+    def terminate(self, s: S, client: Expr) -> None:
+        """An event of a key without a callback is read: the process of the client ends."""
+        s.when(s.link[client] == Link.UP, s.watched[client] != s.messages[client].head.key)
+        self.reads(s, client, *EVENTS)
+        s.link[client] = Link.LEFT
+        s.watcher[client] = Watcher.UNREGISTERED
+        self.forget(s, client)

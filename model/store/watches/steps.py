@@ -1,0 +1,78 @@
+"""The steps of the server and of a watcher's thread that are the same in both editions."""
+
+from __future__ import annotations
+
+from ...language import Expr, arc, ite, ord_, transition
+from ..vocabulary import Key, Watcher
+from .fields import Fields, Link, Message, Request, S
+
+
+class Steps(Fields):
+    """What the server and a watcher's thread do in both editions."""
+
+    # ---- the server
+
+    @transition(
+        each=("client", "key"), moves=[arc(Key.ABSENT, Key.PRESENT)], cite="TCPStore.cpp:setHandler, addHandler (1.9)"
+    )
+    def set_or_add(self, s: S, client: Expr, key: Expr) -> None:
+        """The server sets a key, or adds to it."""
+        self.put(s, client, key, Message.UPDATED)
+
+    @transition(each=("client", "key"), moves=[arc(Key.PRESENT, Key.ABSENT)], cite="TCPStore.cpp:deleteHandler (1.9)")
+    def delete(self, s: S, client: Expr, key: Expr) -> None:
+        """The server deletes a key."""
+        s.when(s.value[key] != 0)
+        self.takes(s, client, key)
+        old = s.value[key]
+        self.counts(s, key)
+        s.value[key] = 0
+        self.announce(s, key, Message.DELETED, old, 0)
+
+    @transition(each=("client", "key"), cite="TCPStore.cpp:compareSetHandler (1.9)")
+    def change_nothing(self, s: S, client: Expr, key: Expr) -> None:
+        """A compare_set that finds something else: nothing changes, no watcher is told."""
+        s.when(s.asked[client] == ord_(key) + 1, s.stuck == 0)
+        s.asked[client] = 0
+
+    @transition(
+        each="client",
+        moves=[arc(Link.LEFT, Link.DOWN), arc(Link.BROKEN, Link.DROPPED)],
+        cite="TCPStore.cpp:queryFds (1.9): forgets waitingSockets_ and keysAwaited_, not watchedSockets_",
+    )
+    def notice_end(self, s: S, client: Expr) -> None:
+        """The server finds the connection closed, closes it, and removes its traces."""
+        s.when(s.link[client].isin((Link.BROKEN, Link.LEFT)), s.stuck == 0)
+        s.link[client] = ite(s.link[client] == Link.BROKEN, Link.DROPPED, Link.DOWN)
+        s.request[client] = Request.NONE
+        self.unlists(s, client)
+
+    def unlists(self, s: S, client: Expr) -> None:
+        """The connection leaves the table of watchers."""
+        for k in s.key:
+            s.listed[client, k] = 0
+
+    # ---- the thread that reads
+
+    @transition(
+        each="client", moves=[arc(Watcher.REGISTERING, Watcher.REGISTERED)], cite="TCPStore.cpp:callbackHandler (1.9)"
+    )
+    def return_registered(self, s: S, client: Expr) -> None:
+        """The acknowledgement is read: watch_key returns."""
+        self.reads(s, client, Message.REGISTERED)
+        s.watcher[client] = Watcher.REGISTERED
+
+    @transition(
+        each="client", moves=[arc(Watcher.REGISTERED, Watcher.NOTIFIED)], cite="TCPStore.cpp:callbackHandler (1.9)"
+    )
+    def run_callback(self, s: S, client: Expr) -> None:
+        """An event is read: the callback runs."""
+        s.when(s.watcher[client] == Watcher.REGISTERED)
+        self.tells(s, client)
+        s.watcher[client] = Watcher.NOTIFIED
+
+    @transition(each="client", moves=[arc(Watcher.NOTIFIED, Watcher.REGISTERED)])
+    def return_callback(self, s: S, client: Expr) -> None:
+        """The callback returns."""
+        s.when(s.watcher[client] == Watcher.NOTIFIED, ~s.slow[client])
+        s.watcher[client] = Watcher.REGISTERED
