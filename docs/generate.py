@@ -23,7 +23,7 @@ from typing import Any
 
 import api
 from trystate.model.autograd.backward import Backward
-from trystate.model.autograd.cleanup import Contexts
+from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.graphs import Graph
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.tombstones import Tombstones

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from trystate.model.agent import Agents
 from trystate.model.autograd.backward import Backward
-from trystate.model.autograd.cleanup import Contexts
+from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.examples import note, unused_call
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.tombstones import Tombstones

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trystate.model.agent import Agents
     from trystate.model.autograd.backward import Backward
-    from trystate.model.autograd.cleanup import Contexts
+    from trystate.model.autograd.contexts import Contexts
     from trystate.model.autograd.ids import Ids
     from trystate.model.autograd.tombstones import Tombstones
     from trystate.model.rendezvous.holder import Holders

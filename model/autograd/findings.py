@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from ..checker.expectations import Finding, Run, explained
 from ..language.systems import System
 from .backward import Backward
-from .cleanup import Contexts
+from .contexts import Contexts
 from .examples import NUMBER
 from .ids import Ids
 from .tombstones import Tombstones

@@ -171,9 +171,9 @@ class Torch(Tombstones, edition=Edition.TORCH):
 
     @transition(each="context")
     def leave(self, s: S, context: Expr) -> None:
-        """The creator leaves it, and tells the peer."""
+        """The creator leaves it, and tells the peer if that knows it."""
         self.leaves(s, context)
-        self.sends_clean_up(s, context, True)
+        self.sends_clean_up(s, context, s.known[context])
 
     @transition(each="context", moves=[arc(Record.HELD, Record.UNHEARD)], cite="container.cpp: releaseContextIfPresent")
     def take_clean_up(self, s: S, context: Expr) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from trystate.impl.autograd.contexts import Asker
 from trystate.impl.autograd.effects import Answer, Effect, Request
 from trystate.impl.autograd.errors import ContextError
-from trystate.model.autograd.cleanup import Contexts
-from trystate.model.autograd.contexts import CREATOR
+from trystate.model.autograd.contexts import Contexts
+from trystate.model.autograd.contexts.fields import CREATOR
 from trystate.model.autograd.ids import Ids as IdsModel
 from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.autograd.vocabulary import CallState, CleanUp, Edition

@@ -18,7 +18,7 @@ from trystate.impl.autograd.errors import IdsExhaustedError
 from trystate.impl.autograd.ids import LAST_COUNT, Ids, worker_of
 from trystate.impl.autograd.messages import Clean
 from trystate.impl.autograd.tombstones import Tombstones
-from trystate.model.autograd.cleanup import Contexts
+from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.ids import Ids as IdsModel
 from trystate.model.autograd.tombstones import Tombstones as TombstonesModel
 from trystate.model.autograd.vocabulary import Edition

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trystate.model.autograd import ids, tombstones
-from trystate.model.autograd.cleanup import Contexts
+from trystate.model.autograd import contexts, ids, tombstones
+from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.findings import FINDINGS, PLAN
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.tombstones import Tombstones
@@ -87,90 +87,90 @@ def test_every_finding_is_shown_but_what_is_no_matter_of_states() -> None:
 # ---- ablations: our repairs, undone one by one
 
 
-class RemembersNothing(Contexts):
+class RemembersNothing(contexts.Ours):
     """A request has the context here again (G11)."""
 
     def creates(self, s: S, worker: Expr) -> Any:
         return not_(False)
 
 
-class AnswersRecreate(Contexts):
+class AnswersRecreate(contexts.Ours):
     """An answer has the context here again (G11)."""
 
     def recreates(self, s: S, worker: Expr) -> Any:
         return not_(False)
 
 
-class RemembersWhatItHad(Contexts):
+class RemembersWhatItHad(contexts.Ours):
     """CLEAN that overtakes the request is not remembered (G11)."""
 
     def is_news(self, s: S, worker: Expr) -> Any:
         return s.has[worker]
 
 
-class PassesNothingOn(Contexts):
+class PassesNothingOn(contexts.Ours):
     """Only the creator tells anybody."""
 
     def passes_on(self, s: S, worker: Expr, when: Any, told_by: Expr | None) -> None:
         super().passes_on(s, worker, when & (ord_(worker) == 0), told_by)
 
 
-class AnswersAtOnce(Contexts):
+class AnswersAtOnce(contexts.Ours):
     """CLEAN is answered before those that it is passed on to have answered (G14)."""
 
     def taken(self, state: Any, first: Any) -> Any:
         return CleanUp.NONE
 
 
-class AnswersEverybodyLast(Contexts):
+class AnswersEverybodyLast(contexts.Ours):
     """CLEAN from whomever is answered when those that it was passed on to have answered."""
 
     def taken(self, state: Any, first: Any) -> Any:
         return CleanUp.PASSING_ON
 
 
-class TellsWhomItKnows(Contexts):
+class TellsWhomItKnows(contexts.Ours):
     """When one that it knows is lost, nobody else is told (G14)."""
 
     def tells_everybody(self, missing: Any) -> Any:
         return not_(True)
 
 
-class KeepsContextsOfTheLost(Contexts):
+class KeepsContextsOfTheLost(contexts.Ours):
     """The loss of a creator changes nothing (G13)."""
 
     def loses_creator(self, s: S, worker: Expr, when: Any) -> None:
         pass
 
 
-class ForgetsTheLost(Contexts):
+class ForgetsTheLost(contexts.Ours):
     """The contexts of a creator that is lost are over only where they are: a call may yet bring one."""
 
     def loses_creator(self, s: S, worker: Expr, when: Any) -> None:
         self.releases(s, worker, when & s.has[worker])
 
 
-class NeverRepeats(Contexts):
+class NeverRepeats(contexts.Ours):
     """CLEAN is sent once."""
 
     repeat = None  # type: ignore[assignment]
 
 
-class LeavesItsThread(Contexts):
+class LeavesItsThread(contexts.Ours):
     """The thread that has served a call stays in its context."""
 
     def ends_request(self, s: S, worker: Expr) -> None:
         pass
 
 
-class WritesToTheContext(Contexts):
+class WritesToTheContext(contexts.Ours):
     """A callback has a pointer to the context (G12)."""
 
     def calls_back(self, s: S, failed: Any) -> None:
         self.writes_to_the_context(s, failed)
 
 
-class UsesItOn(Contexts):
+class UsesItOn(contexts.Ours):
     """A part of a pass goes on in a context that is released (G4)."""
 
     def stops_using(self, s: S, worker: Expr, when: Any) -> None:

@@ -1,0 +1,86 @@
+"""What happens to a context from outside: messages are lost or late, parts of a pass fail, workers die."""
+
+from __future__ import annotations
+
+from ...language import Expr, and_, any_, arc, environment, fault, ite, may, not_, ord_
+from ..vocabulary import CallState, CleanUp, ContextState, Shipped
+from .fields import CREATOR, LIVE, S
+from .steps import UNUSED, Steps
+
+DIES = may(LIVE, ContextState.ABSENT)
+UNSAID = may((CleanUp.LOST, CleanUp.PASSING_ON), CleanUp.NONE, of="others")
+TELLS = may(CleanUp.NONE, CleanUp.SENT, of="others")
+
+
+class Environment(Steps):
+    """Faults, and what is noticed of them."""
+
+    @fault("timeout", each="worker", cite="tensorpipe_agent.cpp: pollTimeoutRpcs")
+    def time_out(self, s: S, worker: Expr) -> None:
+        """Who called a worker waits no longer; the call goes on."""
+        s.when(s.call[worker] != CallState.IDLE, any_(s.caller[j, worker] & ~s.dead[j] for j in s.worker))
+        for j in s.worker:
+            s.caller[j, worker] = False
+
+    @fault("error", each="worker", bound=2, moves=[arc(Shipped.RUNNING, Shipped.FAILED), UNUSED])
+    def fail_part(self, s: S, worker: Expr) -> None:
+        """A node raises."""
+        s.when(s.shipped[worker] == Shipped.RUNNING, ~s.dead[worker])
+        s.shipped[worker] = Shipped.FAILED
+
+    @fault("lose", each=("worker", "worker"), moves=[arc(CleanUp.SENT, CleanUp.LOST)])
+    def lose(self, s: S, worker0: Expr, worker1: Expr) -> None:
+        """A CLEAN is lost."""
+        s.when(s.clean[worker0, worker1] == CleanUp.SENT, ~s.dead[worker0])
+        s.clean[worker0, worker1] = CleanUp.LOST
+
+    @environment(
+        each=("worker", "worker"),
+        fair=True,
+        moves=[arc(CleanUp.LOST, CleanUp.SENT)],
+        cite="rpc_agent.cpp: sendWithRetries",
+    )
+    def repeat(self, s: S, worker0: Expr, worker1: Expr) -> None:
+        """It is not answered in time, and sent again."""
+        s.when(s.clean[worker0, worker1] == CleanUp.LOST, ~s.dead[worker0])
+        s.clean[worker0, worker1] = CleanUp.SENT
+
+    # ---- workers that are lost
+
+    @fault("creator_crash", each="worker", moves=[DIES, UNSAID])
+    def creator_crashes(self, s: S, worker: Expr) -> None:
+        """The creator dies."""
+        s.when(ord_(worker) == CREATOR)
+        s.open = False
+        s.running = False
+        self.dies(s, worker)
+
+    @fault("crash", each="worker", moves=[DIES])
+    def crash(self, s: S, worker: Expr) -> None:
+        """Another worker dies."""
+        s.when(not_(ord_(worker) == CREATOR))
+        self.dies(s, worker)
+
+    @environment(
+        each=("worker", "worker"),
+        fair=True,
+        moves=[
+            TELLS,
+            may(tuple(CleanUp)[1:], CleanUp.NONE),
+            arc((CallState.REQUESTED, CallState.RUNNING, CallState.ANSWERED), CallState.IDLE),
+            may((Shipped.SENT, Shipped.RUNNING, Shipped.DONE), Shipped.FAILED),
+        ],
+        cite="tensorpipe_agent.cpp: the pipe to a peer fails",
+    )
+    def notice(self, s: S, worker0: Expr, worker1: Expr) -> None:
+        """A worker finds that another is lost: what it has asked of it fails, what that one sent does not arrive."""
+        s.when(s.dead[worker1], ~s.dead[worker0], ~s.noticed[worker0, worker1])
+        self.forgets_call(s, worker1, s.caller[worker0, worker1])
+        self.forgets_call(s, worker0, s.caller[worker1, worker0] & (s.call[worker0] == CallState.REQUESTED))
+        shipped = and_(ord_(worker0) == CREATOR, s.shipped[worker1] != Shipped.NONE)
+        s.shipped[worker1] = ite(shipped, Shipped.FAILED, s.shipped[worker1])
+        untold = s.clean[worker0, worker1] != CleanUp.NONE
+        s.clean[worker0, worker1] = CleanUp.NONE
+        s.clean[worker1, worker0] = CleanUp.NONE
+        s.noticed[worker0, worker1] = True
+        self.hears_of_loss(s, worker0, worker1, untold)

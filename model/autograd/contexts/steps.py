@@ -1,0 +1,159 @@
+"""The calls that take a context along, and the pass that uses it: the steps that are the same in both editions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...language import Expr, all_, and_, any_, arc, ite, may, or_, ord_, transition
+from ..vocabulary import CallState, ContextState, Shipped
+from .fields import CREATOR, Fields, S
+
+UNUSED = (*may(ContextState.IN_USE, ContextState.SHARED), *may(ContextState.IN_USE, ContextState.CREATED))
+
+
+class Steps(Fields):
+    """Calls that take the context along, and passes that use it, in both editions."""
+
+    # ---- forward
+
+    @transition(
+        each="worker",
+        moves=[arc(ContextState.ABSENT, ContextState.CREATED)],
+        cite="distributed-autograd-contexts 4.3.2: newContext",
+    )
+    def enter(self, s: S, worker: Expr) -> None:
+        """The creator enters `context()`."""
+        s.when(ord_(worker) == CREATOR, ~s.entered)
+        s.entered = True
+        s.open = True
+        s.has[worker] = True
+
+    @transition(
+        each=("worker", "worker"),
+        fair=False,
+        moves=[arc(ContextState.CREATED, ContextState.SHARED), arc(CallState.IDLE, CallState.REQUESTED)],
+        cite="distributed-autograd-contexts 5.1: getMessageWithAutograd",
+    )
+    def ask(self, s: S, worker0: Expr, worker1: Expr) -> None:
+        """A forward request: who asks records whom, before it sends."""
+        s.when(self.are_two(worker0, worker1), s.call[worker1] == CallState.IDLE, s.asked < self.calls)
+        s.when(s.has[worker0], ~s.dead[worker0], ~s.noticed[worker0, worker1])
+        s.when(or_(and_(ord_(worker0) == CREATOR, s.open), s.inside[worker0]))
+        s.asked = s.asked + 1
+        s.call[worker1] = CallState.REQUESTED
+        s.caller[worker0, worker1] = True
+        s.known[worker0, worker1] = True
+
+    @transition(
+        each="worker",
+        moves=[arc(CallState.REQUESTED, CallState.RUNNING), arc(ContextState.ABSENT, ContextState.CREATED)],
+        cite="distributed-autograd-contexts 5.2: getOrCreateContext",
+    )
+    def take_request(self, s: S, worker: Expr) -> None:
+        """The request arrives: the body runs in the context."""
+        s.when(s.call[worker] == CallState.REQUESTED, ~s.dead[worker])
+        s.inside[worker] = s.has[worker] | self.creates(s, worker)
+        s.has[worker] = s.has[worker] | self.creates(s, worker)
+        s.call[worker] = CallState.RUNNING
+
+    @transition(
+        each="worker",
+        moves=[arc(CallState.RUNNING, CallState.ANSWERED)],
+        cite="distributed-autograd-contexts 5.2: FORWARD_AUTOGRAD_RESP",
+    )
+    def answer(self, s: S, worker: Expr) -> None:
+        """The body returns or raises: the thread is in no context any more; the answer names it if it is here."""
+        s.when(s.call[worker] == CallState.RUNNING, ~s.dead[worker])
+        if not self.outlives:
+            s.when(or_(~self.waits(s, worker), ord_(worker) == CREATOR))  # whose own code waits, not the body
+        s.carries[worker] = s.inside[worker] & s.has[worker]
+        self.ends_request(s, worker)
+        s.call[worker] = CallState.ANSWERED
+        self.notes_caller(s, worker)
+
+    def notes_caller(self, s: S, worker: Expr) -> None:
+        """Does the worker remember the caller that it answers?"""
+
+    @transition(
+        each="worker",
+        moves=[arc(CallState.ANSWERED, CallState.IDLE)],
+        cite="distributed-autograd-contexts 5.2: addRecvRpcBackward",
+    )
+    def take_answer(self, s: S, worker: Expr) -> None:
+        """The answer of a worker arrives, or nobody is there to take it."""
+        s.when(s.call[worker] == CallState.ANSWERED)
+        for j in s.worker:
+            named = s.caller[j, worker] & s.carries[worker] & ~s.dead[j]
+            s.has[j] = s.has[j] | (named & self.recreates(s, j))
+        s.carries[worker] = False
+        self.forgets_call(s, worker)
+
+    # ---- backward
+
+    @transition(
+        moves=[
+            arc(ContextState.SHARED, ContextState.IN_USE, of="others"),
+            arc(Shipped.NONE, Shipped.SENT, of="others"),
+            may(Shipped.NONE, Shipped.FAILED, of="others"),
+        ],
+        cite="dist_engine.cpp:DistEngine::execute",
+    )
+    def begin_pass(self, s: S) -> None:
+        """The creator runs a pass, and ships to all that it has called."""
+        if not self.passes:
+            s.when(False)
+        s.when(s.open, ~s.began, s.has[CREATOR], any_(s.known[CREATOR, j] for j in s.worker))
+        s.when(all_(s.call[j] == CallState.IDLE for j in s.worker))
+        s.began = True
+        s.running = True
+        for j in s.worker:
+            s.shipped[j] = ite(
+                s.known[CREATOR, j], ite(s.noticed[CREATOR, j], Shipped.FAILED, Shipped.SENT), Shipped.NONE
+            )
+
+    @transition(
+        each="worker",
+        moves=[
+            arc(Shipped.SENT, Shipped.RUNNING),
+            may(Shipped.SENT, Shipped.FAILED),
+            arc(ContextState.SHARED, ContextState.IN_USE),
+            may(ContextState.CREATED, ContextState.IN_USE),
+        ],
+        cite="request_callback_no_python.cpp: BACKWARD_AUTOGRAD_REQ",
+    )
+    def take_gradient(self, s: S, worker: Expr) -> None:
+        """A gradient arrives: the worker's part runs, or there is no such context."""
+        s.when(s.shipped[worker] == Shipped.SENT, ~s.dead[worker])
+        s.shipped[worker] = ite(s.has[worker], Shipped.RUNNING, Shipped.FAILED)
+
+    @transition(each="worker", moves=[arc(Shipped.RUNNING, Shipped.DONE), UNUSED])
+    def end_part(self, s: S, worker: Expr) -> None:
+        """A worker's part is done."""
+        s.when(s.shipped[worker] == Shipped.RUNNING, ~s.dead[worker])
+        s.shipped[worker] = Shipped.DONE
+
+    @transition(
+        each="worker", moves=[arc((Shipped.DONE, Shipped.FAILED), Shipped.NONE)], cite="context.cpp: addOutstandingRpc"
+    )
+    def hear(self, s: S, worker: Expr) -> None:
+        """The root is answered."""
+        failed = s.shipped[worker] == Shipped.FAILED
+        s.when(failed | (s.shipped[worker] == Shipped.DONE), ~s.dead[CREATOR])
+        self.calls_back(s, failed)
+        s.shipped[worker] = Shipped.NONE
+
+    def calls_back(self, s: S, failed: Any) -> None:
+        """What the answer does besides."""
+
+    def writes_to_the_context(self, s: S, failed: Any) -> None:
+        """Who runs the pass keeps the context alive."""
+        s.crashed = s.crashed | (failed & ~s.running & ~s.has[CREATOR])
+
+    @transition(
+        moves=[arc(ContextState.IN_USE, ContextState.SHARED, of="others")],
+        cite="dist_engine.cpp: clearAndWaitForOutstandingRpcsAsync",
+    )
+    def end_pass(self, s: S) -> None:
+        """All are answered: backward() returns or raises."""
+        s.when(s.running, all_(s.shipped[j] == Shipped.NONE for j in s.worker))
+        s.running = False
