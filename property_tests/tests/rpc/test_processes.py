@@ -19,7 +19,7 @@ from trystate.impl.rpc import handshake
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.rpc import functions as f
-from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, Worker, eventually, processes
+from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, Worker, eventually, of_the_tests, processes
 
 from trystate import rpc
 from trystate.rpc import AgentClosed, Options, RpcError, RpcTimeout
@@ -93,7 +93,7 @@ def failed(to: str, function: str) -> str:
 def come_again(place: str, rank: int, seconds: float) -> str:
     """The error of another try to meet, as one of two."""
     try:
-        options = Options(timeout=PATIENCE_SECONDS, init_timeout=seconds)
+        options = of_the_tests(Options(timeout=PATIENCE_SECONDS, init_timeout=seconds))
         rpc.init_rpc(f"w{rank}", rank=rank, world_size=2, store=FileStore(place, 2), options=options)
     except RpcError as error:
         return type(error).__name__
@@ -167,7 +167,7 @@ def test_a_worker_that_leaves_at_once_is_no_riddle_to_the_others_and_both_can_co
 def _apart(line: Line, rank: int, port: int) -> None:
     """As if on two machines; by a URL; twice."""
     setattr(handshake, "machine", str)  # noqa: B010
-    url, options = f"tcp://127.0.0.1:{port}", Options(init_timeout=PATIENCE_SECONDS)
+    url, options = f"tcp://127.0.0.1:{port}", of_the_tests(Options(init_timeout=PATIENCE_SECONDS))
     torch_options = TensorPipeRpcBackendOptions(init_method=url, rpc_timeout=PATIENCE_SECONDS)
     ways: list[dict[str, Any]] = [{"init_method": url}, {"rpc_backend_options": torch_options}]
     for way in ways:
@@ -222,7 +222,7 @@ def test_what_cannot_be_is_refused(lone_store: HashStore, arguments: Any, compla
 
 def test_one_worker_alone_and_once_at_a_time(lone_store: HashStore) -> None:
     backend = BackendType.TENSORPIPE  # type: ignore[attr-defined]
-    agent = rpc.init_rpc("only", backend, 0, 1, Options(timeout=PATIENCE_SECONDS), store=lone_store)
+    agent = rpc.init_rpc("only", backend, 0, 1, of_the_tests(Options(timeout=PATIENCE_SECONDS)), store=lone_store)
     try:
         assert rpc.get_worker_info() == ("only", 0) == rpc.get_worker_info("only")
         assert rpc.rpc_sync(agent.me, f.add, (torch.ones(2), torch.ones(2))).tolist() == [2, 2]

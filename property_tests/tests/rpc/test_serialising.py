@@ -24,7 +24,7 @@ from trystate.impl.rpc.deadline_timer import DeadlineTimer
 from trystate.impl.rpc.functions import find, name_of
 from trystate.impl.rpc.serialise import Serialiser
 from trystate.property_tests.support.rpc import functions as f
-from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, eventually
+from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, eventually, of_the_tests
 
 from trystate.rpc import FunctionSet, NotAllowed, Options, Pickles, RemoteError, RpcTimeout, async_execution
 
@@ -45,7 +45,7 @@ class Evil:
 
 
 ANY = (FunctionSet.ANY,)
-STRICT = Serialiser(Options(allowed=(f.Counter,)), NoReferences())
+STRICT = Serialiser(of_the_tests(Options(allowed=(f.Counter,))), NoReferences())
 LOOSE = Serialiser(Options(pickles=Pickles.ANY), NoReferences())
 PLAIN = st.recursive(
     st.none()
