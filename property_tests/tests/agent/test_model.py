@@ -33,39 +33,73 @@ from trystate.deciding import showcase
 
 S = SymbolicState
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
-PAIR, LONELY, SPARE = "node=2", "node=2 min_nodes=1", "node=3"
-TRIO = "node=3 max_nodes=3"
-ENDLESS = "ends=0"
-CLOSES = "restarts_left_are_used closing_says_why one_verdict"
-EARLY, LIMIT, DEAF = "success_is_everybodys", "restarts_are_limited", "signals_are_obeyed"
-BESIDE, SAME = "one_group_in_the_job", "one_group_on_a_node"
-RESTLESS = "everybody_ends joins_end the_waiting_are_answered"
-CUT_OFF, NOTHING, UNHEARD = "outages_are_survived", "everybody_gets_an_answer", "the_verdict_reaches_everybody"
-STOPPED = ("worker_failure", "crash", "newcomer", "stall", "outage", "signal")
-ALL = (*STOPPED, "freeze")
+EVERY_FAULT_BUT_FREEZE = ("worker_failure", "crash", "newcomer", "stall", "outage", "signal")
+EVERY_FAULT = (*EVERY_FAULT_BUT_FREEZE, "freeze")
+
+
+def run(
+    edition: Edition,
+    nodes: int,
+    min_nodes: int,
+    max_nodes: int,
+    faults: tuple[str, ...],
+    states: int = 0,
+    *,
+    ends: int = 1,
+    max_restarts: int = 1,
+    counted: int = 2,
+    violated: tuple[str, ...] = (),
+) -> Asked:
+    """One exploration: its edition, size and faults, how many states it has, and exactly what it violates."""
+    sizes = (
+        f"node={nodes} min_nodes={min_nodes} max_nodes={max_nodes} ends={ends} max_restarts={max_restarts} "
+        f"counted={counted}"
+    )
+    return Asked(Agents, edition, sizes, states, " ".join(violated), faults)
+
+
+# Edition, nodes, min, max, faults, states.
 # fmt: off
 ASKED = (
-    Asked(Agents, TORCH, PAIR, 59, f"closing_says_why {EARLY}"),
-    Asked(Agents, TORCH, PAIR, 528, f"{CLOSES} {EARLY} {LIMIT}", ("worker_failure",)),
-    Asked(Agents, TORCH, PAIR, 607, f"{CLOSES} {EARLY} {BESIDE} {SAME}", ("crash", "newcomer")),
-    Asked(Agents, TORCH, LONELY, 1206, f"{CLOSES} {EARLY} {BESIDE}", ("stall",)),
-    Asked(Agents, TORCH, LONELY, 1206, f"{CLOSES} {EARLY} {BESIDE}", ("freeze",)),
-    Asked(Agents, TORCH, f"{LONELY} {ENDLESS}", 229, f"{BESIDE} departures_are_noticed", ("crash",)),
-    Asked(Agents, TORCH, f"{PAIR} {ENDLESS}", 168, f"restarts_left_are_used closing_says_why {LIMIT} {UNHEARD}",
-          ("worker_failure",)),
-    Asked(Agents, TORCH, SPARE, 755, f"{CLOSES} {EARLY} {NOTHING}"),
-    Asked(Agents, TORCH, SPARE, 27749, f"{CLOSES} {EARLY} {LIMIT} {NOTHING} {RESTLESS}", ("worker_failure",)),
-    Asked(Agents, TORCH, TRIO, 8244, f"{CLOSES} {EARLY} {DEAF}", ("signal",)),
-    Asked(Agents, TORCH, TRIO, 46529, f"{CLOSES} {EARLY} {CUT_OFF}", ("outage",)),
-    Asked(Agents, TRYSTATE, PAIR, 36),
-    Asked(Agents, TRYSTATE, LONELY, 108),
-    Asked(Agents, TRYSTATE, PAIR, 623369, "", ALL),
-    Asked(Agents, TRYSTATE, f"{PAIR} max_restarts=0", 91173, "", STOPPED),
-    Asked(Agents, TRYSTATE, f"{LONELY} max_restarts=2 counted=3", 374272, "", STOPPED),
-    Asked(Agents, TRYSTATE, f"{LONELY} {ENDLESS}", 189944, "", STOPPED),
-    Asked(Agents, TRYSTATE, SPARE, 20184, "", ("worker_failure", "crash", "newcomer")),
-    Asked(Agents, TRYSTATE, TRIO, 105135, "", ("worker_failure", "stall")),
-    Asked(Agents, TRYSTATE, TRIO, 41728, "", ("worker_failure", "signal")),
+    run(TORCH, 2, 2, 2, (), 59, violated=("closing_says_why", "success_is_everybodys")),
+    run(TORCH, 2, 2, 2, ("worker_failure",), 528,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "restarts_are_limited")),
+    run(TORCH, 2, 2, 2, ("crash", "newcomer"), 607,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "one_group_in_the_job", "one_group_on_a_node")),
+    run(TORCH, 2, 1, 2, ("stall",), 1206,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "one_group_in_the_job")),
+    run(TORCH, 2, 1, 2, ("freeze",), 1206,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "one_group_in_the_job")),
+    run(TORCH, 2, 1, 2, ("crash",), 229, ends=0, violated=("one_group_in_the_job", "departures_are_noticed")),
+    run(TORCH, 2, 2, 2, ("worker_failure",), 168, ends=0,
+        violated=("restarts_left_are_used", "closing_says_why", "restarts_are_limited",
+                  "the_verdict_reaches_everybody")),
+    run(TORCH, 3, 2, 2, (), 755,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "everybody_gets_an_answer")),
+    run(TORCH, 3, 2, 2, ("worker_failure",), 27749,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "restarts_are_limited", "everybody_gets_an_answer", "everybody_ends", "joins_end",
+                  "the_waiting_are_answered")),
+    run(TORCH, 3, 2, 3, ("signal",), 8244,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "signals_are_obeyed")),
+    run(TORCH, 3, 2, 3, ("outage",), 46529,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "outages_are_survived")),
+    run(TRYSTATE, 2, 2, 2, (), 36),
+    run(TRYSTATE, 2, 1, 2, (), 108),
+    run(TRYSTATE, 2, 2, 2, EVERY_FAULT, 623369),
+    run(TRYSTATE, 2, 2, 2, EVERY_FAULT_BUT_FREEZE, 91173, max_restarts=0),
+    run(TRYSTATE, 2, 1, 2, EVERY_FAULT_BUT_FREEZE, 374272, max_restarts=2, counted=3),
+    run(TRYSTATE, 2, 1, 2, EVERY_FAULT_BUT_FREEZE, 189944, ends=0),
+    run(TRYSTATE, 3, 2, 2, ("worker_failure", "crash", "newcomer"), 20184),
+    run(TRYSTATE, 3, 2, 3, ("worker_failure", "stall"), 105135),
+    run(TRYSTATE, 3, 2, 3, ("worker_failure", "signal"), 41728),
 )
 # fmt: on
 
@@ -316,47 +350,49 @@ class SucceedsAfterTheEnd(Ours):
 
 # fmt: off
 ABLATIONS = (
-    (LeavingCloses, LONELY, ("signal",), "closing_says_why restarts_left_are_used"),
-    (WaitsInTheBarrier, PAIR, ("worker_failure",), "deadlock_freedom everybody_ends joins_end"),
-    (EndsTheBarrierByTime, PAIR, ("worker_failure",), "one_verdict success_is_everybodys"),
-    (EndsWithoutTheStore, PAIR, ("outage",), "outages_are_survived"),
-    (LeavesSparesWithoutAnAnswer, SPARE, (), "everybody_gets_an_answer"),
-    (SignalsWaitForTheBarrier, PAIR, ("signal",), "signals_are_obeyed"),
-    (WorkersOutlive, PAIR, ("crash", "newcomer"), "one_group_in_the_job one_group_on_a_node"),
-    (RestartsWithoutEnd, PAIR, ("worker_failure",), "restarts_are_limited"),
-    (ComingSpends, LONELY, (), "coming_spends_nothing"),
-    (LossesAreFree, LONELY, ("crash",), "losses_spend"),
-    (FailsAtOnce, PAIR, ("worker_failure",), "restarts_left_are_used"),
-    (NobodyIsExpelled, LONELY, ("crash",), "deadlock_freedom everybody_ends joins_end the_waiting_are_answered"),
-    (NobodyIsExpelled, f"{LONELY} {ENDLESS}", ("crash",),
-     "deadlock_freedom departures_are_noticed joins_end the_waiting_are_answered"),
-    (NobodyGivesUp, PAIR, ("crash",), "deadlock_freedom everybody_ends joins_end"),
-    (GoesOnWithoutALease, LONELY, ("freeze",), "one_group_in_the_job"),
-    (WatchesNobody, LONELY, ("stall",), "one_group_in_the_job"),
-    (ExpelsBeforeTheLeaseEnds, LONELY, ("stall",), "one_group_in_the_job"),
-    (CompletesWithoutTheExpected, LONELY, ("worker_failure",), "one_group_in_the_job"),
-    (JoinsItsRoundAgain, PAIR, ("worker_failure",), "a_restart_is_a_new_round"),
-    (HearsOnlyWhenItWaits, f"{PAIR} {ENDLESS}", ("worker_failure",), "the_verdict_reaches_everybody"),
-    (OverlooksWhoWaits, f"{LONELY} {ENDLESS}", (), "deadlock_freedom joins_end the_waiting_are_answered"),
-    (SucceedsForAll, PAIR, (), "success_is_everybodys"),
-    (SucceedsAfterTheEnd, PAIR, ("worker_failure",), "one_verdict success_is_everybodys the_verdict_is_final"),
+    (LeavingCloses, run(TRYSTATE, 2, 1, 2, ("signal",)), ("closing_says_why", "restarts_left_are_used")),
+    (WaitsInTheBarrier, run(TRYSTATE, 2, 2, 2, ("worker_failure",)),
+     ("deadlock_freedom", "everybody_ends", "joins_end")),
+    (EndsTheBarrierByTime, run(TRYSTATE, 2, 2, 2, ("worker_failure",)), ("one_verdict", "success_is_everybodys")),
+    (EndsWithoutTheStore, run(TRYSTATE, 2, 2, 2, ("outage",)), ("outages_are_survived",)),
+    (LeavesSparesWithoutAnAnswer, run(TRYSTATE, 3, 2, 2, ()), ("everybody_gets_an_answer",)),
+    (SignalsWaitForTheBarrier, run(TRYSTATE, 2, 2, 2, ("signal",)), ("signals_are_obeyed",)),
+    (WorkersOutlive, run(TRYSTATE, 2, 2, 2, ("crash", "newcomer")), ("one_group_in_the_job", "one_group_on_a_node")),
+    (RestartsWithoutEnd, run(TRYSTATE, 2, 2, 2, ("worker_failure",)), ("restarts_are_limited",)),
+    (ComingSpends, run(TRYSTATE, 2, 1, 2, ()), ("coming_spends_nothing",)),
+    (LossesAreFree, run(TRYSTATE, 2, 1, 2, ("crash",)), ("losses_spend",)),
+    (FailsAtOnce, run(TRYSTATE, 2, 2, 2, ("worker_failure",)), ("restarts_left_are_used",)),
+    (NobodyIsExpelled, run(TRYSTATE, 2, 1, 2, ("crash",)),
+     ("deadlock_freedom", "everybody_ends", "joins_end", "the_waiting_are_answered")),
+    (NobodyIsExpelled, run(TRYSTATE, 2, 1, 2, ("crash",), ends=0),
+     ("deadlock_freedom", "departures_are_noticed", "joins_end", "the_waiting_are_answered")),
+    (NobodyGivesUp, run(TRYSTATE, 2, 2, 2, ("crash",)), ("deadlock_freedom", "everybody_ends", "joins_end")),
+    (GoesOnWithoutALease, run(TRYSTATE, 2, 1, 2, ("freeze",)), ("one_group_in_the_job",)),
+    (WatchesNobody, run(TRYSTATE, 2, 1, 2, ("stall",)), ("one_group_in_the_job",)),
+    (ExpelsBeforeTheLeaseEnds, run(TRYSTATE, 2, 1, 2, ("stall",)), ("one_group_in_the_job",)),
+    (CompletesWithoutTheExpected, run(TRYSTATE, 2, 1, 2, ("worker_failure",)), ("one_group_in_the_job",)),
+    (JoinsItsRoundAgain, run(TRYSTATE, 2, 2, 2, ("worker_failure",)), ("a_restart_is_a_new_round",)),
+    (HearsOnlyWhenItWaits, run(TRYSTATE, 2, 2, 2, ("worker_failure",), ends=0), ("the_verdict_reaches_everybody",)),
+    (OverlooksWhoWaits, run(TRYSTATE, 2, 1, 2, (), ends=0),
+     ("deadlock_freedom", "joins_end", "the_waiting_are_answered")),
+    (SucceedsForAll, run(TRYSTATE, 2, 2, 2, ()), ("success_is_everybodys",)),
+    (SucceedsAfterTheEnd, run(TRYSTATE, 2, 2, 2, ("worker_failure",)),
+     ("one_verdict", "success_is_everybodys", "the_verdict_is_final")),
 )
 # fmt: on
 
 
-@pytest.mark.parametrize(("cls", "sizes", "faults", "broken"), ABLATIONS, ids=lambda x: getattr(x, "__name__", None))
+@pytest.mark.parametrize(("cls", "asked", "broken"), ABLATIONS, ids=lambda x: getattr(x, "__name__", None))
 def test_an_ablation_breaks_what_the_repair_is_there_for(
-    cls: type[System], sizes: str, faults: tuple[str, ...], broken: str
+    cls: type[System], asked: Asked, broken: tuple[str, ...]
 ) -> None:
-    right = Asked(Agents, TRYSTATE, sizes, 0, "", faults)
-    wrong = Asked(bare(cls), TRYSTATE, sizes, 0, "", faults)
-    assert not violated(report(right))
-    assert violated(report(wrong)) == set(broken.split())
+    assert not violated(report(asked))
+    assert violated(report(replace(asked, system=bare(cls)))) == set(broken)
 
 
 def test_every_property_is_broken_by_an_ablation() -> None:
-    asked = claims(Agents(edition=TRYSTATE, faults=ALL))
-    assert asked == {name for *_, broken in ABLATIONS for name in broken.split()}
+    asked = claims(Agents(edition=TRYSTATE, faults=EVERY_FAULT))
+    assert asked == {name for *_, broken in ABLATIONS for name in broken}
 
 
 # ---- what the documents say

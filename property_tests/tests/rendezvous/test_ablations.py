@@ -16,7 +16,7 @@ from trystate.model.checker.verdicts import Report
 from trystate.model.language import Expr, Form, SymbolicState, ite
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import Ours, Rendezvous, Torch213
-from trystate.model.rendezvous.findings import FINDINGS
+from trystate.model.rendezvous.findings import EVERY_FAULT, FINDINGS
 from trystate.model.rendezvous.torch import Torch
 from trystate.model.rendezvous.vocabulary import (
     Action,
@@ -28,7 +28,6 @@ from trystate.model.rendezvous.vocabulary import (
     Membership,
 )
 from trystate.property_tests.support.pinned import bare, violated
-from trystate.property_tests.tests.rendezvous.test_model import EVERY
 
 S = SymbolicState
 
@@ -266,86 +265,90 @@ class Undone:
     """A repair that is undone, the finding that comes back, where that shows, what fails, and in how many steps."""
 
     cls: type[Rendezvous]
-    finding: str
-    size: str
-    faults: str
-    violated: str
+    findings: tuple[str, ...]
+    nodes: int
+    min_nodes: int
+    max_nodes: int
+    faults: tuple[str, ...]
     steps: int
+    violated: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.cls.__name__} {self.nodes} {self.min_nodes} {self.max_nodes} {' '.join(self.faults)}".strip()
 
     def report(self, cls: type[Rendezvous]) -> Report:
-        nodes, low, high = map(int, self.size.replace(":", " ").split())
-        system = bare(cls)(
-            node=nodes, min_nodes=low, max_nodes=high, edition=Edition.TRYSTATE, faults=self.faults.split()
-        )
-        return check(system, engine="explicit")
+        sizes = {"node": self.nodes, "min_nodes": self.min_nodes, "max_nodes": self.max_nodes}
+        return check(bare(cls)(edition=Edition.TRYSTATE, faults=self.faults, **sizes), engine="explicit")
 
 
+# Class, findings, nodes, min, max, faults, steps of the shortest run of the first property, properties.
 # fmt: off
 REPAIRS = (
-    Undone(KeepsItsMaster, "R1 R2", "3 2:3", "", "agree_on_master", 15),
-    Undone(LeavesAlone, "R3", "2 2:2", "worker_failure",
-           "agree_on_world ranks_are_dense at_least_min the_waiting_are_answered what_returned_stays_written", 8),
-    Undone(WithdrawsFromTheComplete, "R3", "3 2:3", "join_timeout",
-           "agree_on_world agree_on_master ranks_are_dense at_least_min what_returned_stays_written", 9),
-    Undone(DropsTheSilent, "R4 R14", "3 2:3", "crash",
-           "agree_on_world agree_on_master ranks_are_dense at_least_min departures_are_noticed "
-           "what_returned_stays_written", 11),
-    Undone(CountsNoneOut, "R6", "3 2:3", "",
-           "never_two_groups agree_on_world agree_on_master ranks_are_ordered what_returned_stays_written "
-           "the_complete_expect_nobody", 16),
-    Undone(GivesSeatsAway, "", "3 2:2", "worker_failure",
-           "at_most_max never_two_groups agree_on_world agree_on_master ranks_are_ordered what_returned_stays_written "
-           "the_complete_expect_nobody seats_are_kept", 10),
-    Undone(TellsNoRoundsApart, "", "3 2:3", "worker_failure",
-           "agree_on_world what_returned_stays_written a_round_ends_for_all", 12),
-    Undone(LooksAtTheWaitListAlone, "R6", "2 2:2", "worker_failure",
-           "the_removed_are_told the_expected_come_or_go", 13),
-    Undone(ComesBackRunning, "R6", "3 2:3", "stall",
-           "never_two_groups who_runs_has_a_lease the_replaced_are_expected", 17),
-    Undone(RunsOnWhenCutOff, "R6", "3 2:3", "partition",
-           "never_two_groups who_runs_has_a_lease the_replaced_are_expected", 16),
-    Undone(ReturnsWithoutALease, "R6", "3 2:3", "stall",
-           "never_two_groups who_runs_has_a_lease the_replaced_are_expected", 18),
-    Undone(CountsOutages, "R7", "2 1:2", "outage",
-           "never_two_groups who_runs_has_a_lease the_replaced_are_expected", 14),
-    Undone(ComparesClocks, "R5", "2 2:2", "clock_skew",
-           "live_nodes_stay who_runs_has_a_lease the_replaced_are_expected", 4),
-    Undone(BeatsByTheWallClock, "R13", "2 2:2", "clock_step",
-           "live_nodes_stay who_runs_has_a_lease the_replaced_are_expected", 6),
-    Undone(JudgesByItsOwn, "R12", "2 2:2", "other_expiry",
-           "live_nodes_stay who_runs_has_a_lease the_replaced_are_expected the_listed_agree", 5),
-    Undone(LastWriterSets, "R9", "3 2:3", "other_min", "at_least_min the_listed_agree", 9),
-    Undone(BeatsOnceItRuns, "R15", "2 2:2", "",
-           "live_nodes_stay who_runs_has_a_lease the_replaced_are_expected", 7),
-    Undone(WaitsForEver, "R8", "3 1:2", "", "full_rounds_come_to_rest the_waiting_are_answered", 23),
-    Undone(MovesNobodyUp, "R8", "3 2:3", "", "the_waiting_are_answered", 22),
-    Undone(ClosesAsItFails, "R10", "2 1:2", "join_timeout", "closing_is_earned", 9),
+    Undone(KeepsItsMaster, ("R1", "R2"), 3, 2, 3, (), 15, ("agree_on_master",)),
+    Undone(LeavesAlone, ("R3",), 2, 2, 2, ("worker_failure",), 8,
+           ("agree_on_world", "ranks_are_dense", "at_least_min", "the_waiting_are_answered",
+            "what_returned_stays_written")),
+    Undone(WithdrawsFromTheComplete, ("R3",), 3, 2, 3, ("join_timeout",), 9,
+           ("agree_on_world", "agree_on_master", "ranks_are_dense", "at_least_min", "what_returned_stays_written")),
+    Undone(DropsTheSilent, ("R4", "R14"), 3, 2, 3, ("crash",), 11,
+           ("agree_on_world", "agree_on_master", "ranks_are_dense", "at_least_min", "departures_are_noticed",
+            "what_returned_stays_written")),
+    Undone(CountsNoneOut, ("R6",), 3, 2, 3, (), 16,
+           ("never_two_groups", "agree_on_world", "agree_on_master", "ranks_are_ordered",
+            "what_returned_stays_written", "the_complete_expect_nobody")),
+    Undone(GivesSeatsAway, (), 3, 2, 2, ("worker_failure",), 10,
+           ("at_most_max", "never_two_groups", "agree_on_world", "agree_on_master", "ranks_are_ordered",
+            "what_returned_stays_written", "the_complete_expect_nobody", "seats_are_kept")),
+    Undone(TellsNoRoundsApart, (), 3, 2, 3, ("worker_failure",), 12,
+           ("agree_on_world", "what_returned_stays_written", "a_round_ends_for_all")),
+    Undone(LooksAtTheWaitListAlone, ("R6",), 2, 2, 2, ("worker_failure",), 13,
+           ("the_removed_are_told", "the_expected_come_or_go")),
+    Undone(ComesBackRunning, ("R6",), 3, 2, 3, ("stall",), 17,
+           ("never_two_groups", "who_runs_has_a_lease", "the_replaced_are_expected")),
+    Undone(RunsOnWhenCutOff, ("R6",), 3, 2, 3, ("partition",), 16,
+           ("never_two_groups", "who_runs_has_a_lease", "the_replaced_are_expected")),
+    Undone(ReturnsWithoutALease, ("R6",), 3, 2, 3, ("stall",), 18,
+           ("never_two_groups", "who_runs_has_a_lease", "the_replaced_are_expected")),
+    Undone(CountsOutages, ("R7",), 2, 1, 2, ("outage",), 14,
+           ("never_two_groups", "who_runs_has_a_lease", "the_replaced_are_expected")),
+    Undone(ComparesClocks, ("R5",), 2, 2, 2, ("clock_skew",), 4,
+           ("live_nodes_stay", "who_runs_has_a_lease", "the_replaced_are_expected")),
+    Undone(BeatsByTheWallClock, ("R13",), 2, 2, 2, ("clock_step",), 6,
+           ("live_nodes_stay", "who_runs_has_a_lease", "the_replaced_are_expected")),
+    Undone(JudgesByItsOwn, ("R12",), 2, 2, 2, ("other_expiry",), 5,
+           ("live_nodes_stay", "who_runs_has_a_lease", "the_replaced_are_expected", "the_listed_agree")),
+    Undone(LastWriterSets, ("R9",), 3, 2, 3, ("other_min",), 9, ("at_least_min", "the_listed_agree")),
+    Undone(BeatsOnceItRuns, ("R15",), 2, 2, 2, (), 7,
+           ("live_nodes_stay", "who_runs_has_a_lease", "the_replaced_are_expected")),
+    Undone(WaitsForEver, ("R8",), 3, 1, 2, (), 23, ("full_rounds_come_to_rest", "the_waiting_are_answered")),
+    Undone(MovesNobodyUp, ("R8",), 3, 2, 3, (), 22, ("the_waiting_are_answered",)),
+    Undone(ClosesAsItFails, ("R10",), 2, 1, 2, ("join_timeout",), 9, ("closing_is_earned",)),
 )
 # fmt: on
 
 
-def report_of(cls: type[Rendezvous], faults: str, together: int, max_nodes: int = 3) -> Report:
+def report_of(cls: type[Rendezvous], faults: tuple[str, ...], max_faults: int, max_nodes: int = 3) -> Report:
     """Three nodes, and at most so many of the faults in a run."""
     sizes = {"node": 3, "min_nodes": 2, "max_nodes": max_nodes}
-    system = bare(cls)(edition=Edition.TRYSTATE, faults=faults.split(), max_faults=together, **sizes)
+    system = bare(cls)(edition=Edition.TRYSTATE, faults=faults, max_faults=max_faults, **sizes)
     return check(system, engine="explicit")
 
 
-@pytest.mark.parametrize("undone", REPAIRS, ids=lambda u: f"{u.cls.__name__} {u.size} {u.faults}".strip())
+@pytest.mark.parametrize("undone", REPAIRS, ids=str)
 def test_an_ablation_violates_a_property_that_holds_with_the_repair(undone: Undone) -> None:
     assert violated(undone.report(Rendezvous)) == set()
     found = undone.report(undone.cls)
-    assert violated(found) == set(undone.violated.split())
-    shortest = found.verdict(undone.violated.split()[0]).run
+    assert violated(found) == set(undone.violated)
+    shortest = found.verdict(undone.violated[0]).run
     assert shortest is not None
     assert len(shortest.path.steps) == undone.steps
 
 
 def test_what_takes_two_different_faults_is_missed_by_any_one_and_found_by_any_two() -> None:
-    assert violated(report_of(BeatsForTheDead, EVERY, 1)) == set()
+    assert violated(report_of(BeatsForTheDead, EVERY_FAULT, 1)) == set()
     for alone in ("crash", "restart"):
-        assert violated(report_of(BeatsForTheDead, alone, 2)) == set()
-    found = report_of(BeatsForTheDead, "crash restart", 2)
+        assert violated(report_of(BeatsForTheDead, (alone,), 2)) == set()
+    found = report_of(BeatsForTheDead, ("crash", "restart"), 2)
     assert violated(found) == {"enough_nodes_complete_a_round", "the_expected_come_or_go"}
     run = found.verdict("the_expected_come_or_go").run
     assert run is not None
@@ -355,7 +358,7 @@ def test_what_takes_two_different_faults_is_missed_by_any_one_and_found_by_any_t
 @pytest.mark.parametrize("max_nodes", [2, 3])
 def test_a_late_node_may_leave_without_a_word(max_nodes: int) -> None:
     """Its withdrawal spares the others the time until they expel it, and no property asks for that."""
-    found = report_of(LeavesWithoutAWord, "join_timeout crash worker_failure", 2, max_nodes)
+    found = report_of(LeavesWithoutAWord, ("join_timeout", "crash", "worker_failure"), 2, max_nodes)
     assert violated(found) == set()
     assert "withdraw" not in found.never_fired
 
@@ -372,7 +375,7 @@ def test_torchs_member_that_waits_for_its_master_is_expelled_for_want_of_a_clien
 
 def test_every_finding_of_the_rendezvous_has_a_repair_that_keeps_it_away() -> None:
     """But R11: a write is one step here, and the runtime's carries its writer and version."""
-    removed = {number for undone in REPAIRS for number in undone.finding.split()}
+    removed = {number for undone in REPAIRS for number in undone.findings}
     assert removed == {finding.number for finding in FINDINGS.values()} - {"R11"}
 
 
@@ -381,4 +384,4 @@ def test_every_property_that_is_ours_alone_can_fail() -> None:
         {p.name for p in Rendezvous(edition=edition).properties if p.form is not Form.SOMETIMES}
         for edition in (Edition.TRYSTATE, Edition.TORCH)
     )
-    assert ours - torchs <= {name for undone in REPAIRS for name in undone.violated.split()}
+    assert ours - torchs <= {name for undone in REPAIRS for name in undone.violated}
