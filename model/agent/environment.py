@@ -1,9 +1,9 @@
-"""What happens in every edition: agents and workers that start, succeed and fail, and faults that can be switched on.
+"""Agents and workers that start, succeed and fail, and the faults that can be switched on: the same in every edition.
 
-Theory of operation. A step of the environment waits for nobody's decision. `fair` steps happen at last if they stay
-possible; faults are off unless a run names them, and happen as often as their bound says. The editions differ in two
-places, each a method that an edition overrides: whether workers die with their agent, and what a new agent forgets. How
-a stopped agent goes on is the edition's own step (`resume`).
+Theory of operation. A step of the environment waits for no decision. `fair` steps happen at last if they stay possible;
+faults are off unless a run names them, and happen as often as their bound says. The editions differ in two places, each
+a method that an edition overrides: whether workers die with their agent, and what a new agent forgets. How a stopped
+agent goes on is the edition's own step (`resume`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Environment(Fields):
         raise NotImplementedError
 
     def forget_agent(self, s: SymbolicState, node: Expr) -> None:
-        """What a new agent does not know of the one before it."""
+        """A new agent does not know all that the one before it knew."""
 
     # ---- the life of workers
 

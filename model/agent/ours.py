@@ -8,7 +8,7 @@ does the same with it. What is different from torch's, each against the finding 
 - Only a verdict closes the rendezvous; an agent that leaves does not (A2). Each agent that is there, spares included,
   ends with that verdict (A7).
 - Restarts are counted once for the job: a failure or a departure spends one, and where none is left it closes as failed
-  (A14). A node that waits, or an outage, spends none; after the first success nobody restarts for a node that waits.
+  (A14). A node that waits, or an outage, spends none; after the first success no agent restarts for a node that waits.
 - For a node that waits the round is replaced before any worker is stopped: a worker whose peers stop may fail.
 - Without the store an agent goes on: it stops its workers when its lease ends, and joins again afterwards (A4).
 - A signal ends an agent in every state; a member that leaves withdraws, one that has succeeded just goes (A11).
@@ -61,7 +61,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
     # ---- the rendezvous below
 
     def seats(self, s: SymbolicState) -> Condition:
-        """A seat that is kept for nobody."""
+        """A seat is free, and kept for no expected node."""
         return s.member.count(*SEATED) < self.max_nodes
 
     def is_full(self, s: SymbolicState) -> Condition:

@@ -175,7 +175,7 @@ class Agents(Environment):
 
     @step(witness="it_is_closed")
     def the_verdict_is_final(self, before: SymbolicState, after: SymbolicState) -> Condition:
-        """What is closed stays closed, with the same verdict."""
+        """A closed rendezvous stays closed, with the same verdict."""
         return self.is_open(before) | (after.verdict == before.verdict)
 
     # ---- how an agent ends

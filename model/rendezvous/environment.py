@@ -1,11 +1,10 @@
-"""What happens to the protocol in every edition: time that passes, and the faults that can be switched on.
+"""Time that passes, and the faults that can be switched on: the same in every edition.
 
-Theory of operation. A step of the environment waits for nobody's decision: a heartbeat ages, a deadline passes, a
-process dies. `fair` steps happen at last if they stay possible; faults are off unless a run names them, and happen as
-often as their bound says. The editions differ in three places, each a method that an edition overrides: what the last
-call waits for (`guard_last_call`), which nodes have a join deadline (`guard_join_deadline`), and when a heartbeat
-stands still (`falls_silent`). How a process starts again or goes on is the edition's own step (`restart_process`,
-`resume`).
+Theory of operation. A step of the environment waits for no decision: a heartbeat ages, a deadline passes, a process
+dies. `fair` steps happen at last if they stay possible; faults are off unless a run names them, and happen as often as
+their bound says. The editions differ in three places, each a method that an edition overrides: what the last call waits
+for (`guard_last_call`), which nodes have a join deadline (`guard_join_deadline`), and when a heartbeat stands still
+(`falls_silent`). How a process starts again or goes on is the edition's own step (`restart_process`, `resume`).
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ class Environment(Fields):
     """Time and faults."""
 
     def guard_last_call(self, s: SymbolicState) -> None:
-        """What the end of the last call waits for."""
+        """The end of the last call may wait for something."""
 
     def guard_join_deadline(self, s: SymbolicState, node: Expr) -> None:
-        """Which joining nodes have a deadline."""
+        """Some joining nodes may have no deadline."""
 
     def falls_silent(self, s: SymbolicState, node: Expr) -> Condition:
         """The node writes no heartbeat before its last one expires."""

@@ -117,7 +117,7 @@ class Fields(System):
         return OPERATORS[self.edition][operator].when(outcome, self.atoms(s, operator, node))
 
     def atoms(self, s: SymbolicState, operator: str, node: Expr) -> dict[str, Any]:
-        """What the operators of the edition look at."""
+        """The values of the atoms that the operators of the edition look at."""
         raise NotImplementedError
 
     # ---- what a step does
@@ -148,7 +148,7 @@ class Fields(System):
         return ite(number + 1 < self.rounds, number + 1, 0)
 
     def forget_returns(self, s: SymbolicState, replaced: Any) -> None:
-        """What nodes returned with concerns the current round only: a new one begins with nothing."""
+        """A rank and a world concern the current round only: a new round begins with none."""
         for j in s.node:
             s.returned[j] = ite(replaced, False, s.returned[j])
             # A node between its last sync and its return still has its rank, whatever happens to the round.

@@ -108,7 +108,7 @@ class StateHolders(TorchState):
 
     @terminal
     def at_rest(self, s: SymbolicState) -> Condition:
-        """Everybody has left or died."""
+        """Each node has left or died."""
         return all_((s.phase[j] == AgentPhase.LEFT) | s.crashed[j] for j in s.node)
 
     def forget_returns(self, s: SymbolicState, replaced: Any) -> None:
@@ -294,7 +294,7 @@ ACT = [arc(Operation.ACTING, Operation.SYNCING), arc(Holder.CLEAN, Holder.DIRTY)
 
 
 class Actions(StateHolders):
-    """What each action does to a copy."""
+    """Each action as a change of a copy."""
 
     @transition(each="node", moves=ACT, cite="rendezvous-engine 4.6")
     def act_keep_alive(self, s: SymbolicState, node: Expr) -> None:
@@ -397,7 +397,7 @@ class Holders(Actions):
         return s.operation[node].isin((Operation.DECIDING, Operation.ACTING)) | s.dirty[node]
 
     def nobody_between(self, s: SymbolicState) -> Condition:
-        """Nobody can still write what it read before now."""
+        """No node can still write what it read before now."""
         return ~any_(self.between(s, j) & (s.token[j] == Token.GOOD) & ~s.crashed[j] for j in s.node)
 
     @environment(fair=True)
@@ -477,7 +477,7 @@ class Holders(Actions):
 
     @sometimes()
     def a_write_loses(self, s: SymbolicState) -> Condition:
-        """Somebody is about to write on a stale copy."""
+        """A node is about to write on a stale copy."""
         return any_(s.dirty[j] & (s.token[j] != Token.GOOD) & (s.operation[j] == Operation.SYNCING) for j in s.node)
 
     @sometimes()
@@ -492,7 +492,7 @@ class Holders(Actions):
 
     @always(witness="a_write_loses")
     def a_good_token_means_a_good_copy(self, s: SymbolicState) -> Condition:
-        """A clean copy with the store's token is the store's state, less whoever it takes for dead."""
+        """A clean copy with the store's token is the store's state, less the nodes that it takes for dead."""
         return all_(
             implies(
                 (s.token[i] == Token.GOOD) & ~s.dirty[i],
@@ -516,7 +516,7 @@ class Holders(Actions):
 
 
 class Holders213(Holders, edition=Edition.TORCH):
-    """What torch 2.13 has alone: the redundancy list."""
+    """The redundancy list, which torch 2.13 has alone."""
 
     @transition(each="node", moves=ACT, cite="dynamic_rendezvous.py")
     def act_add_to_redundancy_list(self, s: SymbolicState, node: Expr) -> None:

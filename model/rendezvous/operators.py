@@ -131,7 +131,7 @@ _OURS_IMPOSSIBLE = (
     *({"agrees": False, listed: True} for listed in ("participant", "expected", "waiting", "redundant")),
     {"complete": True, "ready": True}, {"lease": False, "beat_due": False},
     {"late": True, "redundant": True},  # a spare has no deadline
-    # Who is not listed has no lease to lose.
+    # A node that is not listed has no lease to lose.
     {"lease": False, "participant": False, "expected": False, "waiting": False, "redundant": False},
 )
 JOIN_TRYSTATE = DecisionTable(

@@ -96,7 +96,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         return s.member.count(*SEATED)
 
     def atoms(self, s: SymbolicState, operator: str, node: Expr) -> dict[str, Any]:
-        """What the operators look at."""
+        """The values of the atoms on the shared state."""
         member = s.member[node]
         return {
             "closed": s.closed,

@@ -1,8 +1,8 @@
 """The rendezvous of torch 1.10 (SEED) and 2.13 (TORCH).
 
 Theory of operation. Before an operator decides, a node drops from its copy each node that it takes for dead (`sweep`):
-in the same write as its own change, and told to nobody. Reaching min sets the deadline of the last call; reaching max
-completes the round at once; after the last call, any participant completes it. A node that finds the round complete
+in the same write as its own change, and without telling it. Reaching min sets the deadline of the last call; reaching
+max completes the round at once; after the last call, any participant completes it. A node that finds the round complete
 waits for the next one. A member sees in num_nodes_waiting that a node waits, stops its workers, and calls
 next_rendezvous: the exit operator removes it from the round, and the join operator adds it to the next one.
 
@@ -64,7 +64,7 @@ class TorchState(Fields):
     published = integer(0, "node", doc="the master under this round's prefix: node + 1, or 0")
 
     def atoms(self, s: SymbolicState, operator: str, node: Expr) -> dict[str, Any]:
-        """What the operators look at, on the swept copy; only a join ever runs into its deadline here."""
+        """The values of the atoms on the swept copy; only a join ever runs into its deadline here."""
         size = self.participants(s)
         member = s.member[node]
         return {
@@ -84,7 +84,7 @@ class TorchState(Fields):
         }
 
     def min_of(self, s: SymbolicState, node: Expr) -> Condition:
-        """The min that a node was started with: nobody agrees on one (R9)."""
+        """The min that a node was started with; nodes do not agree on one (R9)."""
         return ite(s.larger_min[node], self.min_nodes + 1, self.min_nodes)
 
     def beat_due(self, s: SymbolicState, node: Expr) -> Condition:
@@ -439,7 +439,7 @@ class Torch(Rendezvous, TorchState):
 
 
 class Torch110(Torch, edition=Edition.SEED):
-    """What torch 1.10 has alone."""
+    """The step that torch 1.10 has alone."""
 
     @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[FAILS])
     def type_error(self, s: SymbolicState, node: Expr) -> None:
@@ -448,7 +448,7 @@ class Torch110(Torch, edition=Edition.SEED):
 
 
 class Torch213(Torch, edition=Edition.TORCH):
-    """What torch 2.13 has alone: the redundancy list, and a master that outlives its round."""
+    """The steps that torch 2.13 has alone: the redundancy list, and a master that outlives its round."""
 
     # The master's address and the shared state are read by one TCPStore client, which a `get` that waits locks (R15).
     beating: ClassVar[tuple[AgentPhase, ...]] = (AgentPhase.JOINING, AgentPhase.RUNNING, AgentPhase.DONE)
