@@ -7,8 +7,7 @@ from itertools import product
 from typing import Any
 
 from ..errors import DeclarationError, LimitReached, UsageError
-from ..language.expressions import FALSE, TRUE, Expr, and_, const, differing, not_, or_
-from ..language.fields import placeholder
+from ..language.expressions import FALSE, TRUE, Expr, and_, const, differing, not_, or_, placeholder
 from ..language.machines import Machine
 from ..language.properties import Form, Property
 from ..language.systems import System
@@ -169,7 +168,7 @@ def _members(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[tuple[Ex
 
 def _fields_read(expr: Expr) -> frozenset[str]:
     inner = frozenset[str]().union(*(_fields_read(x) for x in expr.args if isinstance(x, Expr)))
-    return inner | {expr.args[0]} if expr.op == "read" else inner
+    return inner | {expr.name} if expr.op == "read" else inner
 
 
 def _settle(exploration: Exploration) -> None:

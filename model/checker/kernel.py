@@ -17,8 +17,8 @@ from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
-from ..language.expressions import Expr, and_, const, differing, equal, lift, not_, or_, read, substitute
-from ..language.fields import Cell, is_placeholder
+from ..language.expressions import Expr, Role, and_, const, differing, equal, lift, not_, or_, read, substitute
+from ..language.fields import Cell
 from ..language.quantifiers import Unrolling, expand
 from ..language.state import Write
 from ..language.systems import State, System
@@ -245,7 +245,7 @@ class Kernel:
             if value.sort.low >= slot.sort.low and value.sort.high <= slot.sort.high:
                 continue
             later = [w for w in instance.transition.writes[number:] if w.field == write.field]
-            loops = [i for i in write.indices if is_placeholder(i)]
+            loops = [i for i in write.indices if i.role is Role.PLACEHOLDER]
             for members in product(*(range(v.sort.size) for v in loops)):
                 binding = {**instance.binding, **dict(zip(loops, members, strict=True))}
                 tree = self.closed(value, binding)
@@ -256,7 +256,7 @@ class Kernel:
 
     def _assigns(self, write: Write, instance: Instance, place: Sequence[Expr]) -> Expr:
         """Closed condition: this line assigns the member at these indices. A loop assigns every member."""
-        pairs = [(i, at) for i, at in zip(write.indices, place, strict=True) if not is_placeholder(i)]
+        pairs = [(i, at) for i, at in zip(write.indices, place, strict=True) if i.role is not Role.PLACEHOLDER]
         return and_(*(equal(self.closed(i, instance.binding), at) for i, at in pairs))
 
     @cached_property

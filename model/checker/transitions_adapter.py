@@ -34,7 +34,7 @@ class Running:
     def __init__(self, interpreter: Interpreter, machine: Machine, indices: Mapping[str, int]) -> None:
         self.data: State = machine.system.initial_states[0]
         self._interpreter = interpreter
-        binding = {p: const(indices[p.args[0]], p.sort) for p in machine.params}
+        binding = {p: const(indices[p.name], p.sort) for p in machine.params}
         self._control = substitute(machine.control, binding)
         self._names = tuple(member.name for member in machine.states)
 
@@ -116,13 +116,13 @@ def trigger_name(instance: Instance) -> str:
 def _arcs(machine: Machine, instance: Instance, indices: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """From where to where the step may move this machine: its claimed arcs, or nowhere."""
     own = [(p.sort.name, k) for p, k in instance.binding.items()]
-    mine = all((p.sort.name, indices[p.args[0]]) in own for p in machine.params)
+    mine = all((p.sort.name, indices[p.name]) in own for p in machine.params)
     claimed = {(a.source.name, a.dest.name) for a in machine.arcs(instance.transition, "self" if mine else "others")}
     yield from sorted(claimed | {(member.name, member.name) for member in machine.states})
 
 
 def _check_indices(machine: Machine, indices: Mapping[str, int]) -> None:
-    wanted = {p.args[0]: p.sort for p in machine.params}
+    wanted = {p.name: p.sort for p in machine.params}
     example = ", ".join(["machine", *(f"{name}=0" for name in wanted)])
     usage = f"call to_transitions({example})"
     for name in sorted(indices.keys() - wanted.keys()):

@@ -5,7 +5,7 @@ trees are one object, so `is` compares them and memo tables work by identity. Co
 so that a tree instantiated for a given node is as small as if it had been written for that node.
 
 Operators (`op`, its `args`):
-    const (value)               read (field, *indices)         var (name)
+    const (value)               read (field, *indices)         var (name, role, number)
     eq (a, b)   lt (a, b)       not (a)   and (*xs)            ite (c, a, b)
     add (a, b)  sub (a, b)      int (a bool as 0 or 1)         ord (an index as an int)
     any (sort, body)            count (sort, body)             bound (level)
@@ -30,10 +30,17 @@ from .sorts import BOOL, Sort, enum_sort, int_sort, ordinal
 
 QUANTIFIERS = ("any", "count")
 
+
+class Role(enum.Enum):
+    """What a variable stands for."""
+
+    PARAMETER = "an index of a declaration with `each`, bound by its instance"
+    PLACEHOLDER = "any member, at one position of the indices of a field, in the body of an effect"
+    LOOP = "the member of a loop that is running; a quantifier or an effect takes its place"
+
+
 _serials = itertools.count()
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Expr] = weakref.WeakValueDictionary()
-
-Value = "Expr | bool | int | enum.Enum"
 
 
 class Expr:
@@ -68,6 +75,30 @@ class Expr:
             inner = frozenset[Expr]().union(*(x.free for x in self.args if isinstance(x, Expr)))
             self._free = frozenset((self,)) if self.op == "var" else inner
             return self._free
+
+    @property
+    def name(self) -> str:
+        """Of a variable its name, of a read its field, of a named value its label."""
+        assert self.op in ("var", "read", "named"), f"{self} has no name"
+        return str(self.args[0])
+
+    @property
+    def value(self) -> int:
+        """Of a constant: the int that stands for its value."""
+        assert self.op == "const", f"{self} is no constant"
+        value: int = self.args[0]
+        return value
+
+    @property
+    def role(self) -> Role | None:
+        """What a variable stands for; None for other operators."""
+        return self.args[1] if self.op == "var" else None
+
+    @property
+    def number(self) -> int:
+        """Of a placeholder its position, of a loop variable what tells it from all others; 0 for a parameter."""
+        assert self.op == "var", f"{self} is no variable"
+        return int(self.args[2])
 
     def __hash__(self) -> int:
         return self.serial
@@ -304,8 +335,13 @@ def read(field: str, indices: tuple[Expr, ...], sort: Sort) -> Expr:
     return Expr("read", (field, *indices), sort)
 
 
-def variable(name: str, sort: Sort) -> Expr:
-    return Expr("var", (name,), sort)
+def variable(name: str, sort: Sort, role: Role = Role.PARAMETER, number: int = 0) -> Expr:
+    return Expr("var", (name, role, number), sort)
+
+
+def placeholder(position: int, sort: Sort) -> Expr:
+    """The variable that stands for any member, at this position of the indices of a field."""
+    return variable(sort.name, sort, Role.PLACEHOLDER, position)
 
 
 def bound(level: int, sort: Sort) -> Expr:

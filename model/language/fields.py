@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import source
-from .expressions import Expr, lift, read, variable
+from .expressions import Expr, lift, placeholder, read
 from .sorts import BOOL, Sort, enum_sort, int_sort
 
 Bound = int | str  # a number, or the name of a constant or an index of the system
@@ -48,18 +48,21 @@ class Field:
 
 
 def _field(
-    kind: str, low: Bound, high: Bound, members: type[enum.Enum] | None, per: Any, initial: Any, editions: Any, doc: str
-) -> Field:
+    kind: str, *, per: Any, initial: Any, editions: Any, doc: str, low: Bound = 0, high: Bound = 0,
+    members: type[enum.Enum] | None = None,
+) -> Field:  # fmt: skip
     dims = (per,) if isinstance(per, str) else tuple(per)
     values = initial if isinstance(initial, tuple) else (initial,)
-    return Field(kind, low, high, members, dims, values, tuple(editions), doc, source.line())
+    return Field(
+        kind, low, high, members, per=dims, initial=values, editions=tuple(editions), doc=doc, at=source.line()
+    )
 
 
 def flag(
     *, per: str | tuple[str, ...] = (), initial: bool | tuple[bool, ...] = False, editions: Any = (), doc: str = ""
 ) -> Field:
     """A variable that is true or false."""
-    return _field("bool", 0, 1, None, per, initial, editions, doc)
+    return _field("bool", high=1, per=per, initial=initial, editions=editions, doc=doc)
 
 
 def integer(
@@ -72,14 +75,16 @@ def integer(
     doc: str = "",
 ) -> Field:
     """A variable from `low` to `high`, both inclusive; either may be the name of a constant or index."""
-    return _field("int", low, high, None, per, low if initial is None else initial, editions, doc)
+    first = low if initial is None else initial
+    return _field("int", low=low, high=high, per=per, initial=first, editions=editions, doc=doc)
 
 
 def choice(
     members: type[enum.Enum], *, per: str | tuple[str, ...] = (), initial: Any = None, editions: Any = (), doc: str = ""
 ) -> Field:
     """A variable that is one member of an enum; initially the first, unless said otherwise."""
-    return _field("enum", 0, 0, members, per, next(iter(members)) if initial is None else initial, editions, doc)
+    first = next(iter(members)) if initial is None else initial
+    return _field("enum", members=members, per=per, initial=first, editions=editions, doc=doc)
 
 
 def index(default: int, doc: str = "") -> Any:
@@ -90,16 +95,6 @@ def index(default: int, doc: str = "") -> Any:
 def constant(default: int, doc: str = "") -> Any:
     """Declare a constant: an argument when the system is built, and from then on a number."""
     return Constant(default, doc)
-
-
-def placeholder(position: int, sort: Sort) -> Expr:
-    """The variable that stands for any member, at this position of the indices of a field."""
-    return variable(f"@{position}", sort)
-
-
-def is_placeholder(expr: Expr) -> bool:
-    """Is it one that `placeholder` makes?"""
-    return expr.op == "var" and expr.args[0].startswith("@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +167,7 @@ def make_slot(name: str, declared: Field, sizes: dict[str, int], dims: dict[str,
     for v in begins:
         if v.sort.kind != sort.kind or (sort.kind == "enum" and v.sort is not sort):
             source.refuse(f"{name}: initial value {v} is of sort {v.sort.name}, not {sort.name}", at=declared.at)
-    initial = tuple(dict.fromkeys(v.args[0] for v in begins))
+    initial = tuple(dict.fromkeys(v.value for v in begins))
     for value in initial:
         if not sort.low <= value <= sort.high:
             source.refuse(f"{name}: initial value {value} is outside {sort.low}..{sort.high}", at=declared.at)

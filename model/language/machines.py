@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import QUANTIFIERS, Expr, and_, equal, lift, not_, or_, read, rebuild, substitute
-from .fields import placeholder
+from .expressions import QUANTIFIERS, Expr, and_, equal, lift, not_, or_, placeholder, read, rebuild, substitute
 from .quantifiers import close, loop_variable, opened
 from .sorts import enum_sort
 from .state import SymbolicState, parameters
@@ -101,9 +100,9 @@ def apply_effects(expr: Expr, t: Transition, memo: dict[Expr, Expr]) -> Expr:
         return found
     if expr.op == "read":
         indices = tuple(apply_effects(i, t, memo) for i in expr.args[1:])
-        slot_body = t.effects.get(expr.args[0])
+        slot_body = t.effects.get(expr.name)
         if slot_body is None:
-            found = read(expr.args[0], indices, expr.sort)
+            found = read(expr.name, indices, expr.sort)
         else:
             places = (placeholder(k, i.sort) for k, i in enumerate(indices))
             found = substitute(slot_body, dict(zip(places, indices, strict=True)))
@@ -116,6 +115,3 @@ def apply_effects(expr: Expr, t: Transition, memo: dict[Expr, Expr]) -> Expr:
         found = rebuild(expr, tuple(apply_effects(x, t, memo) if isinstance(x, Expr) else x for x in expr.args))
     memo[expr] = found
     return found
-
-
-__all__ = ["Machine", "View", "apply_effects", "machine", "make_machine"]

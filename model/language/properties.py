@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import Expr, lift
-from .quantifiers import is_loop_variable
+from .expressions import Expr, Role, lift
 from .state import SymbolicState, parameters
 
 if TYPE_CHECKING:
     from .systems import System
+    from .transitions import Transition
 
 
 class Form(enum.Enum):
@@ -39,6 +39,12 @@ class Claim:
     needs: tuple[str, ...]
     editions: tuple[enum.Enum, ...]
     cite: str
+
+    def concerns(self, t: Transition) -> bool:
+        """Is a step property asked of this transition?"""
+        if t.name in self.except_ or (self.on and t.name not in self.on):
+            return False
+        return not self.each or tuple(p.sort.name for p in t.params) == self.each
 
     def is_asked(self, system: System) -> bool:
         """Of a system of this edition, with these faults?"""
@@ -84,7 +90,10 @@ def _claim(
         if not (body.__doc__ or "").strip():
             source.refuse(f"{body.__name__} has no docstring: say in one line what it claims")
         dims = (each,) if isinstance(each, str) else tuple(each)
-        return Claim(body, form, dims, tuple(on), tuple(except_), witness, faults, tuple(editions), cite)
+        return Claim(
+            body, form, each=dims, on=tuple(on), except_=tuple(except_), witness=witness, needs=faults,
+            editions=tuple(editions), cite=cite,
+        )  # fmt: skip
 
     return decorate
 
@@ -116,8 +125,14 @@ def step(
 ) -> Decorator:
     """A condition on a step's before and after: `def p(self, before, after, node)`.
 
-    `on` names the transitions it is asked of (all, if empty), `except_` those that it is not asked of; with `each`,
-    only transitions over those indices are asked, and the body gets theirs.
+    Args:
+        witness: the `sometimes` that shows that the property is not safe merely because nothing happens.
+        on: the transitions that are asked; none: all.
+        except_: the transitions that are not asked.
+        each: only transitions over exactly these indices are asked, and the body gets theirs.
+        needs: faults without which the property is not asked.
+        editions: only these are asked; none: all.
+        cite: the source of the claim.
     """
     return _claim(
         Form.STEP, each=each, on=on, except_=except_, witness=witness, needs=needs, editions=editions, cite=cite
@@ -147,24 +162,23 @@ def trace_property(system: System, name: str, claim: Claim) -> Property:
     if claim.form is Form.STEP:
         conditions = {}
         for t in system.transitions:
-            if (
-                (claim.on and t.name not in claim.on)
-                or t.name in claim.except_
-                or (claim.each and tuple(p.sort.name for p in t.params) != claim.each)
-            ):
+            if not claim.concerns(t):
                 continue
-            after = SymbolicState(system, frozen=f"the property {name}")
-            after._bodies.update(t.effects)
+            after = SymbolicState(system, frozen=f"the property {name}", effects=t.effects)
             conditions[t.name] = _condition(
                 name, at, claim.body(system, state, after, *(t.params if claim.each else ()))
             )
-        return Property(name, claim.form, doc, claim.cite, at, claim.witness, params, conditions=conditions)
+        return Property(
+            name, claim.form, doc=doc, cite=claim.cite, at=at, witness=claim.witness, params=params,
+            conditions=conditions,
+        )  # fmt: skip
     result = claim.body(system, state, *params)
     exprs = result if isinstance(result, tuple) else (result,)
     if len(exprs) != (2 if claim.form is Form.LEADS_TO else 1):
         source.refuse(f"{name}: return (premise, goal) from leads_to, one condition from always and sometimes", at=at)
+    traced = tuple(_condition(name, at, e) for e in exprs)
     return Property(
-        name, claim.form, doc, claim.cite, at, claim.witness, params, tuple(_condition(name, at, e) for e in exprs)
+        name, claim.form, doc=doc, cite=claim.cite, at=at, witness=claim.witness, params=params, exprs=traced
     )
 
 
@@ -172,6 +186,6 @@ def _condition(name: str, at: str, value: Any) -> Expr:
     expr = lift(value)
     if expr.sort.kind != "bool":
         source.refuse(f"{name} returned {expr}, which is not a condition", at=at)
-    if any(is_loop_variable(v) for v in expr.free):
+    if any(v.role is Role.LOOP for v in expr.free):
         source.refuse(f"{name}: a loop index is left over, close it with all_() or any_()", at=at)
     return expr

@@ -16,6 +16,7 @@ from .expressions import (
     FALSE,
     QUANTIFIERS,
     Expr,
+    Role,
     as_int,
     bind,
     bound,
@@ -57,14 +58,10 @@ class IndexSet:
 
 def loop_variable(sort: Sort) -> Expr:
     """A member that stands for each, unlike any other."""
-    return variable(f"{sort.name}#{next(_fresh)}", sort)
+    return variable(sort.name, sort, Role.LOOP, next(_fresh))
 
 
 _each = cache(loop_variable)  # one for each sort: equal bodies of two quantifiers are then one tree
-
-
-def is_loop_variable(expr: Expr) -> bool:
-    return expr.op == "var" and "#" in expr.args[0]
 
 
 def close(op: str, loop: Expr, body: Expr) -> Expr:
@@ -186,8 +183,5 @@ def _unrolled(quantifier: Expr, done: Unrolling) -> list[Expr]:
     if named:
         found = list(found)
         for member in named:
-            found[member.args[0]] = expand(substitute(body, {index: member}), done)
+            found[member.value] = expand(substitute(body, {index: member}), done)
     return found
-
-
-__all__ = ["IndexSet", "all_", "any_", "close", "count", "expand", "is_loop_variable", "opened"]

@@ -8,7 +8,7 @@ Rule: a place that holds nothing has the lowest values, so that equal sequences 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,10 +84,17 @@ class Record:
 class SequenceView:
     """One sequence, as seen from a symbolic state."""
 
-    __slots__ = ("_declared", "_indices", "_name", "_state")
+    __slots__ = ("_declared", "_indices", "_name", "_sizes", "_state")
 
-    def __init__(self, state: SymbolicState, name: str, declared: Sequence, indices: tuple[Any, ...]) -> None:
-        self._state, self._name, self._declared, self._indices = state, name, declared, indices
+    def __init__(
+        self,
+        state: SymbolicState,
+        name: str,
+        declared: Sequence,
+        sizes: Mapping[str, int],
+        indices: tuple[Any, ...] = (),
+    ) -> None:
+        self._state, self._name, self._declared, self._sizes, self._indices = state, name, declared, sizes, indices
 
     @property
     def length(self) -> Expr:
@@ -161,7 +168,7 @@ class SequenceView:
         sort = dict(self._declared.components)[component]
         if isinstance(sort, tuple):
             low = sort[0]
-            return low if isinstance(low, int) else self._state._system.sizes[low]
+            return low if isinstance(low, int) else self._sizes[low]
         return next(iter(sort)) if issubclass(sort, enum.Enum) else FALSE
 
     def _known(self, components: Any) -> None:
@@ -184,17 +191,20 @@ class SequenceView:
 class SequenceArray:
     """One sequence per member of an index: `s.replies[client]`."""
 
-    __slots__ = ("_declared", "_name", "_state")
+    __slots__ = ("_declared", "_name", "_sizes", "_state")
 
-    def __init__(self, state: SymbolicState, name: str, declared: Sequence) -> None:
-        self._state, self._name, self._declared = state, name, declared
+    def __init__(self, state: SymbolicState, name: str, declared: Sequence, sizes: Mapping[str, int]) -> None:
+        self._state, self._name, self._declared, self._sizes = state, name, declared, sizes
 
     def __getitem__(self, key: Any) -> SequenceView:
         indices = key if isinstance(key, tuple) else (key,)
         if len(indices) != len(self._declared.per):
             source.refuse(f"{self._name} wants {len(self._declared.per)} indices, got {len(indices)}")
-        return SequenceView(self._state, self._name, self._declared, indices)
+        return SequenceView(self._state, self._name, self._declared, self._sizes, indices)
 
 
-def view_of(state: SymbolicState, name: str, declared: Sequence) -> SequenceView | SequenceArray:
-    return SequenceArray(state, name, declared) if declared.per else SequenceView(state, name, declared, ())
+def view_of(
+    state: SymbolicState, name: str, declared: Sequence, sizes: Mapping[str, int]
+) -> SequenceView | SequenceArray:
+    """The sequence of a system with these sizes, which are the values of its constants and indices."""
+    return (SequenceArray if declared.per else SequenceView)(state, name, declared, sizes)

@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["bool", "int", "enum", "index"]
+SortKind = Literal["bool", "int", "enum", "index"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Sort:
     order; for an index they count the members of an index set; for a bool they are 0 and 1.
     """
 
-    kind: Kind
+    kind: SortKind
     name: str
     low: int
     high: int

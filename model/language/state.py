@@ -1,21 +1,21 @@
 """The symbolic state that a transition's body runs on, once, to record its guard and effects.
 
 The current value of a field is a tree over the values before the step. For a field with indices it is a
-tree over placeholders `@0`, `@1`: what the member at those indices holds now. A write at a given index
-wraps it in `ite(@0 == index, value, ...)`; a write in a loop over an index set replaces it.
+tree over placeholders, one for each position: what the member at those indices holds now. A write at a given index
+wraps it in `ite(placeholder == index, value, ...)`; a write in a loop over an index set replaces it.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import Expr, and_, const, equal, ite, lift, read, substitute, variable
+from .expressions import Expr, Role, and_, const, equal, ite, lift, read, substitute, variable
 from .fields import Slot
-from .quantifiers import IndexSet, count, is_loop_variable
+from .quantifiers import IndexSet, count
 from .sequences import view_of
 
 if TYPE_CHECKING:
@@ -32,22 +32,39 @@ class Write:
     line: str
 
 
+@dataclass(slots=True)
+class Trace:
+    """What a body has done so far: its guard, each assigned field as a tree over placeholders, and each assignment."""
+
+    bodies: dict[str, Expr] = field(default_factory=dict)
+    guard: list[Expr] = field(default_factory=list)
+    writes: dict[tuple[str, tuple[Expr, ...]], Write] = field(default_factory=dict)
+
+    def current(self, slot: Slot, indices: tuple[Expr, ...]) -> Expr:
+        """The value of a member after what was assigned so far."""
+        body = self.bodies.get(slot.name)
+        if body is None:
+            return read(slot.name, indices, slot.sort)
+        return substitute(body, dict(zip(slot.placeholders(), indices, strict=True)))
+
+
+def trace_of(state: SymbolicState) -> Trace:
+    """What was recorded on a state, whose own attributes are the fields of the system."""
+    return state._trace
+
+
 class SymbolicState:
     """Fields as attributes: `s.complete`, `s.member[node]`, `for j in s.node`; `s.when(...)` adds to the guard."""
 
-    def __init__(self, system: System, *, frozen: str = "", before: SymbolicState | None = None) -> None:
+    def __init__(self, system: System, *, frozen: str = "", effects: Mapping[str, Expr] | None = None) -> None:
         put = object.__setattr__
         put(self, "_system", system)
-        put(self, "_bodies", {} if before is None else dict(before._bodies))
-        put(self, "_guard", [])
-        put(self, "_writes", {})
+        put(self, "_trace", Trace(dict(effects or {})))
         put(self, "_frozen", frozen)
 
     _system: System
-    _bodies: dict[str, Expr]
-    _guard: list[Expr]
-    _writes: dict[tuple[str, tuple[Expr, ...]], Write]
-    _frozen: str
+    _trace: Trace
+    _frozen: str  # where nothing may be assigned: what this state is for; else empty
 
     def when(self, *conditions: Any) -> None:
         """The transition is enabled only where all conditions hold."""
@@ -57,21 +74,21 @@ class SymbolicState:
             expr = lift(condition)
             if expr.sort.kind != "bool":
                 source.refuse(f"when() wants a condition, but {expr} is of sort {expr.sort.name}")
-            if any(is_loop_variable(v) for v in expr.free):
+            if any(v.role is Role.LOOP for v in expr.free):
                 source.refuse("when() inside a loop over an index: say all_(...) or any_(... for j in s.node)")
-            self._guard.append(expr)
+            self._trace.guard.append(expr)
 
     def fork(self) -> SymbolicState:
         """A state of what-if: starts as this one is now; writing to it changes nothing here."""
-        return SymbolicState(self._system, before=self)
+        return SymbolicState(self._system, effects=self._trace.bodies)
 
     def __getattr__(self, name: str) -> Any:
         system = self._system
         if name in system.slots:
             slot = system.slots[name]
-            return ArrayView(self, slot) if slot.dims else _current(self, slot, ())
+            return ArrayView(self, slot) if slot.dims else self._trace.current(slot, ())
         if name in system.sequences:
-            return view_of(self, name, system.sequences[name])
+            return view_of(self, name, system.sequences[name], system.sizes)
         if name in system.index_sorts:
             return IndexSet(system.index_sorts[name])
         if name in {f"{fault}_left" for fault in system.faults}:
@@ -115,7 +132,7 @@ class ArrayView:
         return tuple(out)
 
     def __getitem__(self, key: Any) -> Expr:
-        return _current(self._state, self._slot, self._indices(key))
+        return self._state._trace.current(self._slot, self._indices(key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _write(self._state, self._slot, self._indices(key), value)
@@ -142,13 +159,6 @@ def parameters(system: System, name: str, each: tuple[str, ...], at: str) -> tup
     )
 
 
-def _current(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...]) -> Expr:
-    body = state._bodies.get(slot.name)
-    if body is None:
-        return read(slot.name, indices, slot.sort)
-    return substitute(body, dict(zip(slot.placeholders(), indices, strict=True)))
-
-
 def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: Any) -> None:
     if state._frozen:
         source.refuse(f"{slot.name} is assigned in {state._frozen}: only transitions change the state")
@@ -156,21 +166,21 @@ def _write(state: SymbolicState, slot: Slot, indices: tuple[Expr, ...], value: A
     sort = slot.sort
     if expr.sort.kind != sort.kind or (sort.kind == "enum" and expr.sort.name != sort.name):
         source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} is of sort {expr.sort.name}")
-    if expr.op == "const" and not sort.low <= expr.args[0] <= sort.high:
+    if expr.op == "const" and not sort.low <= expr.value <= sort.high:
         source.refuse(f"{slot.name} holds {_wanted(slot)}, but {expr} lies outside")
     places = slot.placeholders()
-    loops = {i: p for i, p in zip(indices, places, strict=True) if is_loop_variable(i)}
-    if len({*loops}) < sum(is_loop_variable(i) for i in indices):
+    loops = {i: p for i, p in zip(indices, places, strict=True) if i.role is Role.LOOP}
+    if len({*loops}) < sum(i.role is Role.LOOP for i in indices):
         source.refuse(f"{slot.name}: one loop index stands twice, write to the diagonal with an index of its own")
     expr = substitute(expr, dict(loops))
     here = and_(*(equal(p, i) for i, p in zip(indices, places, strict=True) if i not in loops))
-    if any(is_loop_variable(v) for v in (*expr.free, *here.free)):
+    if any(v.role is Role.LOOP for v in (*expr.free, *here.free)):
         source.refuse(f"the loop index escapes into {slot.name}: use count(), any_() or all_() for a total")
-    old = state._bodies.get(slot.name, slot.identity())
-    state._bodies[slot.name] = ite(here, expr, old)
+    trace = state._trace
+    trace.bodies[slot.name] = ite(here, expr, trace.bodies.get(slot.name, slot.identity()))
     shown = tuple(loops.get(i, i) for i in indices)
-    state._writes.pop((slot.name, shown), None)
-    state._writes[slot.name, shown] = Write(slot.name, shown, expr, source.line())
+    trace.writes.pop((slot.name, shown), None)
+    trace.writes[slot.name, shown] = Write(slot.name, shown, expr, source.line())
 
 
 def _wanted(slot: Slot) -> str:

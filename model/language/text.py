@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from .expressions import QUANTIFIERS, Expr
-from .fields import is_placeholder
+from .expressions import QUANTIFIERS, Expr, Role
 
 _SYMBOL = {"eq": "=", "lt": "<", "add": "+", "sub": "−"}
 _LETTERS = "jklmnopq"
@@ -18,15 +17,15 @@ def show(expr: Expr, names: Names = ()) -> str:
     """One line of text. Names given with `named()` stand for what they name."""
     op, args = expr.op, expr.args
     if op == "const":
-        return expr.sort.show(args[0])
+        return expr.sort.show(expr.value)
     if op == "var":
         return _variable(expr)
     if op == "bound":
         return names[args[0]] if args[0] < len(names) else f"#{args[0] - len(names)}"  # taken out of its quantifier
     if op == "read":
-        return f"{args[0]}[{', '.join(show(i, names) for i in args[1:])}]" if args[1:] else str(args[0])
+        return f"{expr.name}[{', '.join(show(i, names) for i in args[1:])}]" if args[1:] else expr.name
     if op == "named":
-        return str(args[0])
+        return expr.name
     if op == "not":
         return _negation(args[0], names)
     if op == "and":
@@ -46,8 +45,7 @@ def show(expr: Expr, names: Names = ()) -> str:
 
 
 def _variable(var: Expr) -> str:
-    name: str = var.args[0]
-    return _letter(int(name[1:])) if is_placeholder(var) else name.split("#")[0]
+    return _letter(var.number) if var.role is Role.PLACEHOLDER else var.name
 
 
 def _letter(number: int) -> str:
@@ -111,7 +109,7 @@ def _operand(expr: Expr, names: Names, loose: str = "") -> str:
 def definitions(expr: Expr, names: Names = ()) -> Iterator[tuple[str, str]]:
     """The label of each named value in a tree, and the text of what it stands for, outermost first."""
     if expr.op == "named":
-        yield expr.args[0], show(expr.args[1], names)
+        yield expr.name, show(expr.args[1], names)
     inner = _below(expr, names) if expr.op in QUANTIFIERS else names
     for part in expr.args:
         if isinstance(part, Expr):
@@ -120,7 +118,7 @@ def definitions(expr: Expr, names: Names = ()) -> Iterator[tuple[str, str]]:
 
 def assignment(field: str, indices: tuple[Expr, ...], value: Expr) -> str:
     """One effect: `complete := yes`, `∀ j: current[j] := no`."""
-    loops = [show(i) for i in indices if is_placeholder(i)]
+    loops = [show(i) for i in indices if i.role is Role.PLACEHOLDER]
     where = f"[{', '.join(show(i) for i in indices)}]" if indices else ""
     prefix = f"∀ {', '.join(loops)}: " if loops else ""
     return f"{prefix}{field}{where} := {show(value)}"

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from . import source
-from .expressions import Expr, and_
-from .quantifiers import is_loop_variable
-from .state import SymbolicState, Write, parameters
+from .expressions import Expr, Role, and_
+from .state import SymbolicState, Write, parameters, trace_of
 
 if TYPE_CHECKING:
     from .systems import System
@@ -75,7 +74,7 @@ def _flat(moves: Iterable[Arc | tuple[Arc, ...]]) -> tuple[Arc, ...]:
 
 
 def _decorator(
-    kind: Kind, each: Any, moves: Any, fair: bool, cite: str, editions: Any, fault: str = "", bound: int = 0
+    kind: Kind, each: Any, moves: Any, *, fair: bool, cite: str, editions: Any, fault: str = "", bound: int = 0
 ) -> Callable[[Callable[..., None]], Rule]:
     arcs = _flat(moves)
 
@@ -83,18 +82,26 @@ def _decorator(
         if not (body.__doc__ or "").strip():
             source.refuse(f"{body.__name__} has no docstring: say in one line what the step is")
         dims = (each,) if isinstance(each, str) else tuple(each)
-        return Rule(body, kind, dims, arcs, fair, fault, bound, tuple(editions), cite)
+        return Rule(
+            body, kind, each=dims, arcs=arcs, fair=fair, fault=fault, bound=bound, editions=tuple(editions), cite=cite
+        )
 
     return decorate
 
 
 def transition(
-    *, each: str | tuple[str, ...] = (), source: Any = None, dest: enum.Enum | None = None,
-    moves: Any = (), fair: bool = True, cite: str = "", editions: Any = (),
-) -> Callable[[Callable[..., None]], Rule]:  # fmt: skip
-    """Declare a step of the protocol. `source`/`dest` is short for `moves=[arc(source, dest)]`."""
-    claimed = [*moves, *((arc(source, dest),) if dest is not None else ())]
-    return _decorator(Kind.PROTOCOL, each, claimed, fair, cite, editions)
+    *, each: str | tuple[str, ...] = (), moves: Any = (), fair: bool = True, cite: str = "", editions: Any = ()
+) -> Callable[[Callable[..., None]], Rule]:
+    """Declare a step of the protocol.
+
+    Args:
+        each: the indices over whose members the step goes; the body gets one of each.
+        moves: the claimed moves of machines, from `arc` and `may`; checked on every explored step.
+        fair: where it can happen from some point on for ever, it happens.
+        cite: the source: a section of the specification, a line of the implementation.
+        editions: only these have the step; none: all.
+    """
+    return _decorator(Kind.PROTOCOL, each, moves, fair=fair, cite=cite, editions=editions)
 
 
 def environment(
@@ -105,14 +112,15 @@ def environment(
 
     With `switch` it happens only where that name is switched on, like a fault, and at most `bound` times.
     """
-    return _decorator(Kind.ENVIRONMENT, each, moves, fair, cite, editions, switch, bound if switch else 0)
+    limit = bound if switch else 0
+    return _decorator(Kind.ENVIRONMENT, each, moves, fair=fair, cite=cite, editions=editions, fault=switch, bound=limit)
 
 
 def fault(
     name: str, *, each: str | tuple[str, ...] = (), moves: Any = (), bound: int = 1, cite: str = "", editions: Any = ()
 ) -> Callable[[Callable[..., None]], Rule]:
     """Declare a step that happens at most `bound` times, and only where the fault `name` is switched on."""
-    return _decorator(Kind.FAULT, each, moves, False, cite, editions, name, bound)
+    return _decorator(Kind.FAULT, each, moves, fair=False, cite=cite, editions=editions, fault=name, bound=bound)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +144,7 @@ class Transition:
 
     @property
     def signature(self) -> str:
-        return self.name + (f"({', '.join(p.args[0] for p in self.params)})" if self.params else "")
+        return self.name + (f"({', '.join(p.name for p in self.params)})" if self.params else "")
 
 
 def trace(system: System, name: str, rule: Rule) -> Transition:
@@ -149,13 +157,25 @@ def trace(system: System, name: str, rule: Rule) -> Transition:
         left = system.fault_counter(rule.fault)
         state.when(getattr(state, left) > 0)
         setattr(state, left, getattr(state, left) - 1)
-    effects = {f: body for f, body in state._bodies.items() if body is not system.slots[f].identity()}
-    for write in state._writes.values():
-        if any(is_loop_variable(v) for v in write.value.free):
+    done = trace_of(state)
+    effects = {f: body for f, body in done.bodies.items() if body is not system.slots[f].identity()}
+    for write in done.writes.values():
+        if any(v.role is Role.LOOP for v in write.value.free):
             source.refuse(f"{name}: a loop index escapes into {write.field}", at=write.line)
     doc = (rule.body.__doc__ or "").strip().split("\n")[0]
     arcs = tuple(a for a in rule.arcs if not a.editions or system.edition in a.editions)
     return Transition(
-        name, rule.kind, params, and_(*state._guard), effects, tuple(state._writes.values()), arcs,
-        rule.fair, rule.fault, doc, rule.cite, at, tuple(state._guard),
-    )  # fmt: skip
+        name=name,
+        kind=rule.kind,
+        params=params,
+        guard=and_(*done.guard),
+        effects=effects,
+        writes=tuple(done.writes.values()),
+        arcs=arcs,
+        fair=rule.fair,
+        fault=rule.fault,
+        doc=doc,
+        cite=rule.cite,
+        at=at,
+        conditions=tuple(done.guard),
+    )

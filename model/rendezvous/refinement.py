@@ -7,6 +7,7 @@ which the operator says FINISH: the decision is fixed by the read or write that 
 from __future__ import annotations
 
 from ..language import Expr, SymbolicState, named, transition
+from ..language.state import trace_of
 from .holder import Holders
 from .torch import RUNS, Torch
 from .vocabulary import AgentPhase
@@ -50,4 +51,4 @@ def mapping(fine: Holders, target: Core) -> dict[str, Expr]:
     for j in s.node:
         for k in s.node:
             t.saw[j, k] = named("saw", s.saw[j, k])
-    return dict(t._bodies)
+    return trace_of(t).bodies

@@ -137,7 +137,7 @@ class Layout:
     def place(self, expr: Expr) -> Place:
         """Where the cell stands that a closed tree reads."""
         name, *indices = expr.args
-        return self.places[self.position[name, tuple(i.args[0] for i in indices)]]
+        return self.places[self.position[name, tuple(i.value for i in indices)]]
 
     def pack(self, states: Iterable[State]) -> Columns:
         # Offsets fit a word where the values themselves may not.

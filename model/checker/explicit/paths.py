@@ -75,12 +75,12 @@ class Trails:
     def _guesses(self, step: Step, targets: Columns) -> Columns | None:
         """Every state that could step to a target, as far as cells written and fixed tell."""
         layout = self._layout
-        fixed = {layout.place(read): value.args[0] for read, value in step.facts.items()}
+        fixed = {layout.place(read): value.value for read, value in step.facts.items()}
         written = [layout.places[k] for k in step.effects]
         for k, value in step.effects.items():
             if value.op == "const":
                 p = layout.places[k]
-                same = (targets[p.word] & p.mask) == p.pattern(value.args[0])
+                same = (targets[p.word] & p.mask) == p.pattern(value.value)
                 targets = tuple(c[same] for c in targets)
         if not len(targets[0]):
             return targets  # the step writes another value: however wide the other fields, nothing is guessed

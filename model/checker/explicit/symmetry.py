@@ -70,7 +70,7 @@ def _tells_apart(expr: Expr, sort: Sort) -> str:
             continue
         seen.add(here)
         if here.op == "const" and here.sort is sort:
-            return f"names {sort.name} {here.args[0]}"
+            return f"names {sort.name} {here.value}"
         if here.op == "ord" and here.args[0].sort is sort:
             return f"uses the number of a {sort.name} (ord)"
         if here.op == "lt" and here.args[0].sort is sort:

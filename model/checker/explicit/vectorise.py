@@ -109,7 +109,7 @@ class Emitter:
         return found
 
     def _const(self, expr: Expr) -> tuple[str, str]:
-        return str(expr.args[0]), _CONST
+        return str(expr.value), _CONST
 
     def _read(self, expr: Expr) -> tuple[str, str]:
         p = self.layout.place(expr)
@@ -140,10 +140,10 @@ class Emitter:
         # Shifting the constant instead of the cell saves an operation: bits of one cell keep its order.
         if a.op == "read" and b.op == "const":
             p = self.layout.place(a)
-            return f"((w{p.word} & {p.mask}) {sign} {p.pattern(b.args[0])})"
+            return f"((w{p.word} & {p.mask}) {sign} {p.pattern(b.value)})"
         if b.op == "read" and a.op == "const":
             p = self.layout.place(b)
-            return f"({p.pattern(a.args[0])} {sign} (w{p.word} & {p.mask}))"
+            return f"({p.pattern(a.value)} {sign} (w{p.word} & {p.mask}))"
         return f"({self._text(a)[0]} {sign} {self._text(b)[0]})"
 
     def _and(self, expr: Expr) -> tuple[str, str]:
@@ -163,7 +163,7 @@ class Emitter:
         for cell, value in facts.items():
             p = self.layout.place(cell)
             mask, pattern = masks.get(p.word, (0, 0))
-            masks[p.word] = mask | p.mask, pattern | p.pattern(value.args[0])
+            masks[p.word] = mask | p.mask, pattern | p.pattern(value.value)
         return [f"((w{word} & {mask}) == {pattern})" for word, (mask, pattern) in sorted(masks.items())]
 
     def _ite(self, expr: Expr) -> tuple[str, str]:
@@ -205,7 +205,7 @@ def fits_int64(low: int, high: int) -> bool:
 def is_big(expr: Expr) -> bool:
     """Can a value of the tree lie outside of int64?"""
     if expr.op == "const":
-        return not fits_int64(expr.args[0], expr.args[0])
+        return not fits_int64(expr.value, expr.value)
     return not fits_int64(expr.sort.low, expr.sort.high)
 
 
@@ -331,8 +331,8 @@ class Step:
             p = self.layout.places[k]
             clear[p.word] = clear.get(p.word, 0) | p.mask
             if value.op == "const":
-                if p.low <= value.args[0] <= p.high:
-                    fixed[p.word] = fixed.get(p.word, 0) | p.pattern(value.args[0])
+                if p.low <= value.value <= p.high:
+                    fixed[p.word] = fixed.get(p.word, 0) | p.pattern(value.value)
                 else:
                     outside.append("np.True_")
                 continue

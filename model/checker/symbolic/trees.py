@@ -158,7 +158,7 @@ class Trees:
 
     def _cell(self, expr: Expr) -> Cell:
         name, *indices = expr.args
-        return self.cells[self.position[name, tuple(i.args[0] for i in indices)]]
+        return self.cells[self.position[name, tuple(i.value for i in indices)]]
 
     def _choose(self, c: Function, a: Vector, b: Vector) -> Vector:
         self.clock.check()

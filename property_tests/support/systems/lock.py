@@ -57,13 +57,13 @@ class Lock(System):
         """Where a node is."""
         return s.at[node]
 
-    @transition(each="node", source=Where.OUTSIDE, dest=Where.INSIDE, editions=(Edition.BROKEN,))
+    @transition(each="node", moves=[arc(Where.OUTSIDE, Where.INSIDE)], editions=(Edition.BROKEN,))
     def barge_in(self, s: S, node: Expr) -> None:
         """A node enters without looking."""
         s.when(s.at[node] == Where.OUTSIDE)
         s.at[node] = Where.INSIDE
 
-    @transition(each="node", source=Where.OUTSIDE, dest=Where.INSIDE, editions=(Edition.MENDED,))
+    @transition(each="node", moves=[arc(Where.OUTSIDE, Where.INSIDE)], editions=(Edition.MENDED,))
     def enter(self, s: S, node: Expr) -> None:
         """A node enters an empty room."""
         s.when(s.at[node] == Where.OUTSIDE, all_(s.at[j] != Where.INSIDE for j in s.node))

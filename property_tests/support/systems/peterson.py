@@ -79,7 +79,7 @@ class Peterson(System):
         else:
             s.wants[process] = True
 
-    @transition(each="process", source=P.ENTERING, dest=P.WAITING)
+    @transition(each="process", moves=[arc(P.ENTERING, P.WAITING)])
     def go_on(self, s: SymbolicState, process: Expr) -> None:
         """The second half of the entry."""
         s.when(s.at[process] == P.ENTERING)
@@ -89,7 +89,7 @@ class Peterson(System):
         elif self.edition is Lock.TURN_FIRST:
             s.wants[process] = True
 
-    @transition(each="process", source=P.WAITING, dest=P.CRITICAL)
+    @transition(each="process", moves=[arc(P.WAITING, P.CRITICAL)])
     def enter(self, s: SymbolicState, process: Expr) -> None:
         """The other does not want to, or lets this one go first."""
         s.when(s.at[process] == P.WAITING)
@@ -97,7 +97,7 @@ class Peterson(System):
         s.when(free if self.edition is Lock.WITHOUT_TURN else free | (s.turn == ord_(process)))
         s.at[process] = P.CRITICAL
 
-    @transition(each="process", source=P.CRITICAL, dest=P.OUTSIDE)
+    @transition(each="process", moves=[arc(P.CRITICAL, P.OUTSIDE)])
     def leave(self, s: SymbolicState, process: Expr) -> None:
         """A process leaves the critical section: none stays for ever."""
         s.when(s.at[process] == P.CRITICAL)

@@ -86,19 +86,19 @@ class TwoPhaseCommit(System):
         s.when(s.decision == D.NONE, ~s.down, s.sent[rm])
         s.received[rm] = True
 
-    @transition(source=D.NONE, dest=D.COMMIT, cite="TwoPhase.tla, TMCommit")
+    @transition(moves=[arc(D.NONE, D.COMMIT)], cite="TwoPhase.tla, TMCommit")
     def commit(self, s: SymbolicState) -> None:
         """All have promised: the transaction is committed."""
         s.when(s.decision == D.NONE, ~s.down, all_(s.received))
         s.decision = D.COMMIT
 
-    @transition(source=D.NONE, dest=D.ABORT, cite="TwoPhase.tla, TMAbort")
+    @transition(moves=[arc(D.NONE, D.ABORT)], cite="TwoPhase.tla, TMAbort")
     def abort(self, s: SymbolicState) -> None:
         """The transaction manager has waited long enough."""
         s.when(s.decision == D.NONE, ~s.down)
         s.decision = D.ABORT
 
-    @transition(each="rm", source=M.WORKING, dest=M.PREPARED, cite="TwoPhase.tla, RMPrepare")
+    @transition(each="rm", moves=[arc(M.WORKING, M.PREPARED)], cite="TwoPhase.tla, RMPrepare")
     def prepare(self, s: SymbolicState, rm: Expr) -> None:
         """A resource manager promises to do as it is told."""
         s.when(s.state[rm] == M.WORKING)
@@ -111,13 +111,13 @@ class TwoPhaseCommit(System):
         s.when(s.state[rm] == M.WORKING)
         s.state[rm] = M.ABORTED
 
-    @transition(each="rm", source=M.PREPARED, dest=M.COMMITTED, cite="TwoPhase.tla, RMRcvCommitMsg")
+    @transition(each="rm", moves=[arc(M.PREPARED, M.COMMITTED)], cite="TwoPhase.tla, RMRcvCommitMsg")
     def obey_commit(self, s: SymbolicState, rm: Expr) -> None:
         """A resource manager is told to commit."""
         s.when(s.decision == D.COMMIT)
         s.state[rm] = M.COMMITTED
 
-    @transition(each="rm", source=(M.WORKING, M.PREPARED), dest=M.ABORTED, cite="TwoPhase.tla, RMRcvAbortMsg")
+    @transition(each="rm", moves=[arc((M.WORKING, M.PREPARED), M.ABORTED)], cite="TwoPhase.tla, RMRcvAbortMsg")
     def obey_abort(self, s: SymbolicState, rm: Expr) -> None:
         """A resource manager is told to abort."""
         s.when(s.decision == D.ABORT)

@@ -21,9 +21,10 @@ from trystate.model.checker.explicit import engine as explicit
 from trystate.model.checker.explicit import visited
 from trystate.model.checker.explicit.engine import ExplicitEngine
 from trystate.model.checker.kernel import Kernel, Limits, Watch, WatchKind
-from trystate.model.checker.reference import engine as plain
-from trystate.model.checker.symbolic import diagrams as bdd
+from trystate.model.checker.reference import engine as reference
+from trystate.model.checker.symbolic import diagrams
 from trystate.model.checker.symbolic import engine as symbolic
+from trystate.model.checker.symbolic.diagrams import Diagrams
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import LimitReached
 from trystate.property_tests.harness.checks import Check
@@ -42,9 +43,10 @@ PROGRAM = """
 import contextlib, resource, sys
 import numpy, rich.console, rich.table, trystate.commands.verify, {system}
 from trystate.__main__ import main
-from trystate.model.checker import bdd, explicit, symbolic
+from trystate.model.checker.explicit import engine as _
+from trystate.model.checker.symbolic import diagrams, engine as _
 with contextlib.suppress(trystate.UnavailableError):
-    bdd.load()
+    diagrams.load()
 with open("/proc/self/statm") as file:
     held = int(file.read().split()[0]) * resource.getpagesize()
 limit = held + (int(sys.argv[1]) << 20)
@@ -175,7 +177,7 @@ def test_a_property_of_fair_runs_for_which_there_is_no_memory_is_alone_not_decid
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explicit, "Graph", ends)
-    monkeypatch.setattr(plain, "fair_region", ends)
+    monkeypatch.setattr(reference, "fair_region", ends)
     report = check(Ring(), engine=engine)
     assert {v.property.name for v in report.undecided} == {"served_again", "wakes", "moves"}
     assert all(v.reason.startswith(NO_MORE) for v in report.undecided)
@@ -193,7 +195,7 @@ def test_a_graph_for_which_there_is_no_memory_is_a_limit(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("engine", ["interpret", "explicit", "auto"])
 def test_an_engine_for_which_there_is_no_memory_decides_nothing(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explicit, "Step", ends)
-    monkeypatch.setattr(plain, "Interpreter", ends)
+    monkeypatch.setattr(reference, "Interpreter", ends)
     report = check(Jugs(), engine=engine)
     assert {v.status for v in report.verdicts} == {Status.NOT_DECIDED}
     assert report.exploration.stopped.startswith(NO_MORE)
@@ -207,7 +209,7 @@ def test_a_manager_of_diagrams_for_which_there_is_no_memory_decides_nothing(
 
     broken: Any = ModuleType("cudd")
     broken.BDD, broken.and_exists, broken.__file__ = fails, None, str(tmp_path / "no.so")
-    monkeypatch.setattr(bdd, "load", lambda: (broken, ""))
+    monkeypatch.setattr(diagrams, "load", lambda: (broken, ""))
     report = check(Jugs(), engine="symbolic")
     assert {v.status for v in report.verdicts} == {Status.NOT_DECIDED}
     assert report.exploration.stopped.startswith(NO_MORE)
@@ -228,9 +230,9 @@ def fails_after(count: int, function: Any) -> Any:
 @pytest.mark.parametrize(
     ("engine", "owner", "method", "calls"),
     [
-        ("interpret", plain._Watching, "look", 50),
+        ("interpret", reference._Watching, "look", 50),
         ("explicit", visited.NextLevel, "finish", 5),
-        ("symbolic", bdd.Diagrams, "union", 4),
+        ("symbolic", Diagrams, "union", 4),
     ],
 )
 def test_a_search_whose_memory_ends_on_the_way_keeps_what_it_found(
@@ -284,7 +286,7 @@ def test_a_step_that_a_symbolic_search_cannot_look_at_leaves_everything_open(mon
 def test_edges_that_cannot_be_counted_stop_a_symbolic_search(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dd.cudd")
     levels = 37  # each counts its states
-    monkeypatch.setattr(bdd.Diagrams, "count", fails_after(levels, bdd.Diagrams.count))
+    monkeypatch.setattr(Diagrams, "count", fails_after(levels, Diagrams.count))
     report = check(Odometer(), engine="symbolic")
     assert report.exploration.stopped.startswith(NO_MORE)
     assert report.exploration.distinct == 10_000
@@ -292,7 +294,7 @@ def test_edges_that_cannot_be_counted_stop_a_symbolic_search(monkeypatch: pytest
 
 def test_a_refusal_of_another_kind_is_an_error() -> None:
     pytest.importorskip("dd.cudd")
-    diagrams = bdd.Diagrams(["x"], 1 << 26)
+    diagrams = Diagrams(["x"], 1 << 26)
     with pytest.raises(ValueError, match="no such variable"):
         diagrams.refused(ValueError("no such variable"))
     with pytest.raises(MemoryError, match="NULL"):

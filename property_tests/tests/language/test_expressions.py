@@ -39,12 +39,12 @@ from trystate.model.language.expressions import (
     const,
     differing,
     lift,
+    placeholder,
     read,
     rebuild,
     substitute,
     variable,
 )
-from trystate.model.language.fields import placeholder
 from trystate.model.language.quantifiers import expand
 from trystate.model.language.sorts import index_sort
 from trystate.property_tests.support.lines import blamed

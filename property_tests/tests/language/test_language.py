@@ -205,7 +205,7 @@ def test_a_step_claimed_for_a_machine_that_the_system_lacks_is_an_error() -> Non
     class Bad(Base):
         """No machine."""
 
-        @transition(source=Mood.CALM, dest=Mood.GONE)  # blamed: no machine
+        @transition(moves=[arc(Mood.CALM, Mood.GONE)])  # blamed: no machine
         def go(self, s: Any) -> None:
             """Go."""
             s.mood = Mood.GONE

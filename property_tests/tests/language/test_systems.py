@@ -67,7 +67,7 @@ def test_a_field_is_blamed_where_it_was_declared() -> None:
 
 def test_a_field_cannot_hide_an_attribute_of_systems_or_states() -> None:
     names = {name for name in (*dir(System()), *dir(SymbolicState(System()))) if not name.startswith("__")}
-    assert {"cells", "initial_states", "transition", "name", "faults", "_sizes", "when", "fork", "_writes"} <= names
+    assert {"cells", "initial_states", "transition", "name", "faults", "_sizes", "when", "fork", "_trace"} <= names
     for name in names:
         field = flag()
         message = declare(**{name: field})
