@@ -1,4 +1,12 @@
-"""Check a system: turn its declarations into watches, let an engine search, and read the verdicts off what it found."""
+"""Check a system: turn its declarations into watches, let an engine search, and read the verdicts off what it found.
+
+*Theory of operation.* `check` builds a kernel, makes the watches, chooses an engine (`estimate`), and calls `explore`
+once: that decides all but liveness, and shows which steps and claimed moves never happen. Then `leads_to` asks the
+engine for a lasso, once for each member. All of it runs on the caller's thread. Three things can go wrong. A reachable
+step contradicts its declaration (a value out of range, a move that is not claimed): that is an error, and no verdict. A
+limit or an allocation ends the search: what is found stays, the rest is not decided. The engine cannot take the system
+(a cell too wide, members that differ under symmetry): that is refused before the search.
+"""
 
 from __future__ import annotations
 

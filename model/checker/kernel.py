@@ -1,5 +1,10 @@
 """A system made ready for the engines: its transitions per binding, and what a search has to watch for.
 
+*Theory of operation.* A kernel lists the cells of a state (a field, or its member at given indices) and the instances
+of the transitions, and closes trees: parameters are put in, quantifiers unrolled, cells that no step assigns replaced
+by their value. Closing is lazy and remembered, so one kernel serves all engines of a check, on one thread; its work
+grows with the members of a system, since only the members that a tree names are looked at (`expressions.differing`).
+
 An engine answers two kinds of question only. A *watch* asks for the nearest reachable state in which a
 condition holds (and, if it names an instance, from which that step is taken): invariants, reachable states,
 step properties, claimed moves, effects out of range, deadlocks and steps that never happen are all watches.

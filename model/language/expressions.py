@@ -1,8 +1,11 @@
 """Expression trees: what a guard, an effect and a property are made of.
 
-A tree is built by running ordinary Python operators on symbolic values. Trees are hash-consed: two equal
-trees are one object, so `is` compares them and memo tables work by identity. Constructors fold constants,
-so that a tree instantiated for a given node is as small as if it had been written for that node.
+*Theory of operation.* A tree is built by running ordinary Python operators on symbolic values. Trees are hash-consed:
+two equal trees are one object, so `is` compares them and memo tables work by identity. Constructors fold constants, so
+that a tree instantiated for a given node is as small as if it had been written for that node. Every other module of the
+language and the checker makes and reads trees; only this one makes an `Expr`. The table of trees is not locked: systems
+are built on one thread. Three things can go wrong, and each is refused with the line of the author: a symbolic value is
+used as a Python bool, two sorts do not fit, a value is none of the language. A memo table must not outlive its mapping.
 
 Operators (`op`, its `args`):
     const (value)               read (field, *indices)         var (name, role, number)

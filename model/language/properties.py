@@ -1,4 +1,12 @@
-"""Properties: what is asked of every edition of a protocol alike, as far as it has what they speak of."""
+"""Properties: what is asked of every edition of a protocol alike, as far as it has what they speak of.
+
+*Theory of operation.* A decorator records a function as a `Claim`. When a system is built, `trace_property` runs the
+function once on symbolic states and keeps the trees: a condition (`always`, `sometimes`), a premise and a goal
+(`leads_to`, under weak fairness), or for each transition a condition over the state before it (`step`: what the state
+after reads is replaced by the transition's effects). Engines never see a property: `checker/check.py` turns the trees
+into watches and lassos. Three things can go wrong, and are refused with the line of the function: it assigns a field,
+it returns something else than conditions, or an index of a loop is left over in one.
+"""
 
 from __future__ import annotations
 

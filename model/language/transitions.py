@@ -1,4 +1,13 @@
-"""Transitions: guarded, atomic steps, written as short functions and traced once."""
+"""Transitions: guarded, atomic steps, written as short functions and traced once.
+
+*Theory of operation.* A decorator records a function as a `Rule`. When a system is built, `trace` runs the function
+once on a `SymbolicState`; the calls of `when` become the guard, the assignments become for each field a tree of its new
+value over the values before. A loop over an index runs once, for a member that stands for each. The checker binds the
+parameters: a transition over nodes is one `Transition` and as many instances as there are nodes. A step that changes
+nothing is not a step. Three things can go wrong, and are refused with the line of the function: a value does not fit
+its field, an index of a loop escapes, a guard stands in a loop. A value that leaves its field's range in some state
+only is found by the search.
+"""
 
 from __future__ import annotations
 
