@@ -30,6 +30,7 @@ DOCUMENTS += sorted(p for p in (CHECKOUT / "docs").glob("*.md"))
 SECONDS_MAX = 120.0
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^(?P=indent)```[ \t]*$", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
 MARKER = re.compile(r"<!-- not run:(?P<reason>.*?)-->\s*\Z", re.S)
 
 
@@ -123,6 +124,20 @@ def run_document(text: str, folder: Path) -> int:
 def test_the_blocks_of_a_document_run_and_print_what_is_shown(path: Path, tmp_path: Path) -> None:
     (tmp_path / "docs").symlink_to(CHECKOUT / "docs")  # what is run is named as from the checkout
     run_document(path.read_text(encoding="utf-8"), tmp_path)
+
+
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading() -> None:
+    def anchors(page: Path) -> set[str]:
+        headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+        return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+    broken = []
+    for page in (*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").glob("*.md")):
+        for name, anchor in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+            target = page.parent / name if name else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append(f"{page.name}: {name}#{anchor}")
+    assert broken == []
 
 
 @pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
