@@ -1,4 +1,4 @@
-"""Hypothesis profiles, chosen by HYPOTHESIS_PROFILE (`ci`, the default, is the same on every run), and patience."""
+"""Hypothesis profiles, chosen by HYPOTHESIS_PROFILE (`ci`, the default, is the same on every run); `--quick`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import pytest
 import trystate.model
 from hypothesis import HealthCheck, settings
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+TESTS = Path(__file__).resolve().parent
+CHECKOUT = TESTS.parents[1]
 TESTED = Path(str(trystate.model.__file__)).resolve().parents[1]
 if TESTED != CHECKOUT:
     raise pytest.UsageError(
         f"these tests are of {CHECKOUT}, but `import trystate` finds {TESTED}: pip install -e '{CHECKOUT}[test]'"
     )
+from trystate.property_tests.support.quick import QUICK  # noqa: E402 - of the checkout, as has just been made sure
 
 # torch's clients and servers look up the names of their peers; a name server that does not answer costs 5 s and more
 # each time. The C library reads this once, when the first name is looked up.
@@ -36,8 +38,36 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=SLOW,
 )
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=20)
 settings.register_profile("nightly", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="only the tests of property_tests/support/quick.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file that is not in the quick selection is not even imported."""
+    if not config.getoption("--quick") or not collection_path.name.startswith("test_"):
+        return None
+    return collection_path.relative_to(TESTS).as_posix() not in QUICK or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        slow = [item for item in items if _name(item) in QUICK[item.path.relative_to(TESTS).as_posix()]]
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=slow)
+
+
+def _name(item: pytest.Item) -> str:
+    return item.name.partition("[")[0]
 
 
 def pytest_collection_finish() -> None:

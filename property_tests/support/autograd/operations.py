@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import itertools
-import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,10 +18,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
+from ..nightly import NIGHTLY
+
 SIDE = 4  # of a square
 INDICES = (1, 2, 2, 3)  # of rows that an embedding looks up
 ROWS = 6  # of an embedding
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 
 class Feature(enum.Enum):

@@ -19,9 +19,9 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.impl.agent import watchdog
 from trystate.property_tests.adapters.jobs import Agent, Job, Step, alive, eventually, overtaken
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.tests.agent.test_watchdog import dogs
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 # 20: a watchdog is killed, an agent is stopped for longer than the window, then a node, and an agent is killed.
 SEEDS, FAULTS = (range(20), 12) if NIGHTLY else ((20,), 4)
 NODES = 3

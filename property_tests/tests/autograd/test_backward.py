@@ -5,7 +5,6 @@ More graphs, and larger ones, under HYPOTHESIS_PROFILE=nightly.
 
 from __future__ import annotations
 
-import os
 import random
 from itertools import islice
 
@@ -20,6 +19,7 @@ from trystate.model.autograd.vocabulary import Edition, Mode
 from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.errors import UsageError
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import (
     Asked,
     assert_all_happens,
@@ -30,7 +30,6 @@ from trystate.property_tests.support.pinned import (
 )
 from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Mode.SMART
 ALL = ("error", "late", "lose", "copy", "die", "leave")
 ADDED, KEPT, WAITS = "a_failed_pass_leaves_no_gradients", "after_an_error_nothing_is_left", "errors_reach_everybody"

@@ -5,7 +5,6 @@ Each rule that they keep is broken once: a replay notices it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,8 +27,8 @@ from trystate.property_tests.adapters.our_autograd.context_edges import LONG, LO
 from trystate.property_tests.adapters.our_autograd.tombstone_edges import Build, container
 from trystate.property_tests.harness.paths import Replayed, explore_graph, replay_every_edge
 from trystate.property_tests.support.marks import by_verify
+from trystate.property_tests.support.nightly import NIGHTLY
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 OF_PASSES = {"begin_pass", "take_gradient", "end_part", "fail_part", "hear", "end_pass"}
 
 

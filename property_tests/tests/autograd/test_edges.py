@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterable
 
 import pytest
@@ -29,10 +28,10 @@ from trystate.property_tests.adapters.our_autograd.edges import Numbers, PassSte
 from trystate.property_tests.harness.paths import replay_every_edge
 from trystate.property_tests.support.autograd import local_pass_mutants as mutants
 from trystate.property_tests.support.marks import by_verify
+from trystate.property_tests.support.nightly import NIGHTLY
 
 from trystate.testing import state_machine
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 OURS = (Edition.TRYSTATE, Mode.SMART)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import random
 import re
 import tempfile
@@ -28,8 +27,8 @@ from trystate.property_tests.support.autograd.programs import Program
 from trystate.property_tests.support.autograd.running import Runs, in_processes, run_locally
 from trystate.property_tests.support.autograd.sides import SIDES
 from trystate.property_tests.support.autograd.worlds import Failed
+from trystate.property_tests.support.nightly import NIGHTLY
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SEEDS = range(3_000 if NIGHTLY else 60)
 DRAWN = 2_000 if NIGHTLY else 40
 WORKERS = 4

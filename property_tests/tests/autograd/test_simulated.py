@@ -26,8 +26,9 @@ from trystate.property_tests.support.autograd.graphs import Graph, Kind, Node, g
 from trystate.property_tests.support.autograd.local_pass_mutants import MUTANTS
 from trystate.property_tests.support.autograd.operations import Feature
 from trystate.property_tests.support.autograd.simulated_counts import World
+from trystate.property_tests.support.nightly import NIGHTLY
 
-SEEDS = 20_000 if settings.get_current_profile_name() == "nightly" else 250
+SEEDS = 20_000 if NIGHTLY else 250
 FAULTS = [
     Faults(),
     Faults(lost=1),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from functools import cache
-from itertools import product
 from random import Random
 from typing import Any
 
@@ -44,11 +43,11 @@ from trystate.property_tests.support.autograd.outcomes import Outcome as Left
 from trystate.property_tests.support.autograd.programs import Program
 from trystate.property_tests.support.autograd.running import Runs, in_processes
 from trystate.property_tests.support.autograd.stateful import machine
+from trystate.property_tests.support.nightly import NIGHTLY, seeds
 
-NIGHTLY = settings.get_current_profile_name() == "nightly"
 CASES = range(400 if NIGHTLY else 12)
 PAIRS = PAIRS_MAX if NIGHTLY else 6  # of messages in a graph that the model takes
-GRAPHS = range(10_000 if NIGHTLY else 60)
+GRAPHS = range(60)
 PROGRAMS = range(1_000 if NIGHTLY else 25)
 RUNS = 1_000 if NIGHTLY else 25
 STEPS = 40
@@ -132,7 +131,12 @@ def test_a_mutant_in_the_model_is_no_longer_the_runtime() -> None:
 
 
 def test_the_runtime_counts_what_the_model_counts() -> None:
-    assert [wrong for seed, mode in product(GRAPHS, Mode) for wrong in compare_counts(drawn(seed), mode, seed)] == []
+    assert [
+        wrong
+        for seed in seeds(60, nightly=10_000)
+        for mode in Mode
+        for wrong in compare_counts(drawn(seed), mode, seed)
+    ] == []
 
 
 def test_counting_what_takes_no_part_is_noticed() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import settings
 
 pytest.importorskip("torch", reason="it is about torch's autograd")
 
@@ -31,8 +30,7 @@ from trystate.property_tests.support.autograd.outcomes import differences
 from trystate.property_tests.support.autograd.programs import Program
 from trystate.property_tests.support.autograd.running import run_locally
 from trystate.property_tests.support.autograd.simulated_tensors import TensorWorkers
-
-PROGRAMS = 20_000 if settings.get_current_profile_name() == "nightly" else 200
+from trystate.property_tests.support.nightly import seeds
 
 
 def drawn(seed: int, *features: Feature) -> Program:
@@ -60,19 +58,19 @@ def compare(seed: int, *features: Feature) -> list[str]:
 
 
 def test_the_runtimes_engine_gives_the_gradients_of_plain_autograd() -> None:
-    assert [each for seed in range(PROGRAMS) for each in compare(seed)] == []
+    assert [each for seed in seeds(200, nightly=20_000) for each in compare(seed)] == []
 
 
 def test_the_block_engine_gives_the_gradients_of_plain_autograd() -> None:
-    wrong, compared = [], 0
-    for seed in range(PROGRAMS):
+    wrong, compared, seed = [], 0, 0
+    for seed in seeds(200, nightly=20_000):
         program = drawn(seed)
         if all_used(program):
             compared += 1
             found = run_in_blocks(program)
             wrong += [f"seed {seed}: {each}" for each in differences(program, run_locally(program), found, True)]
     assert wrong == []
-    assert compared > PROGRAMS // 3
+    assert compared > seed // 3
 
 
 # Mutants, one by one.

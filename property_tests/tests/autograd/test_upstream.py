@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,13 @@ import pytest
 pytest.importorskip("expecttest", reason="torch's test modules need it")
 
 from trystate.property_tests.support.autograd.sides import OURS, TORCH
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.upstream_autograd import mutants
 from trystate.property_tests.support.upstream_autograd.catalogue import names, reason
 from trystate.property_tests.support.upstream_autograd.running import run
 from trystate.property_tests.support.upstream_autograd.substitution import Mutant
 from trystate.property_tests.support.upstream_autograd.table import table
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "autograd-upstream.md"
 _D = "DistAutogradTest."
 REPRESENTATIVE = [

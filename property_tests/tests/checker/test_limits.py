@@ -121,9 +121,9 @@ def test_a_violation_found_before_the_limit_counts(engine: str) -> None:
 
 @every_engine
 def test_without_a_limit_everything_is_decided(engine: str) -> None:
-    report = check(Odometer(), engine=engine)
+    report = check(Odometer(digit=3), engine=engine)
     assert report.undecided == []
-    assert (report.exploration.distinct, report.exploration.depth) == (10_000, 36)
+    assert (report.exploration.distinct, report.exploration.depth) == (1_000, 27)
     assert {v.property.name for v in report.violated} == {"small"}
 
 
@@ -157,7 +157,7 @@ def test_the_choice_of_an_engine_is_explained() -> None:
 @pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
 def test_progress_never_goes_back(engine: str) -> None:
     seen: list[Progress] = []
-    check(Odometer(), engine=engine, on_progress=seen.append)
+    check(Odometer(), engine=engine, limits=Limits(states=5_000), on_progress=seen.append)
     exploring = [(p.distinct, p.depth, p.seconds) for p in seen if p.phase == "exploring"]
     assert len(exploring) > 1
     assert exploring == sorted(exploring)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from trystate.property_tests.support.nightly import NIGHTLY
 
 CHECKER = Path(__file__).resolve().parents[3] / "benchmarks" / "checker.py"
 
@@ -39,7 +39,6 @@ PARTS = {
     "rendezvous": ("rounds", "simulated", "last-call", "newcomer", "death"),
     "autograd": ("linear", "smart", "chains", "calls", "workers"),
 }
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 RUN = [(name, part) for name, parts in PARTS.items() for part in (parts if NIGHTLY else parts[:1])]
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from trystate.property_tests.support.quick import QUICK
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 FOLDERS = ("diagrams", "impl", "model", "property_tests")  # each is trystate.<name>
@@ -338,3 +339,12 @@ def test_the_project_speaks_of_itself_alone() -> None:
             f"{path.relative_to(CHECKOUT)}:{n}" for n, line in enumerate(text.splitlines(), 1) if WORKPLACE.search(line)
         ]
     assert found == []
+
+
+def test_the_quick_selection_names_files_and_tests_that_exist() -> None:
+    tests = CHECKOUT / "property_tests" / "tests"
+    assert [file for file in QUICK if not (tests / file).is_file()] == []
+    for file, slow in QUICK.items():
+        tree = ast.parse((tests / file).read_text(encoding="utf-8"))
+        names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert set(slow) < names, f"{file}: {set(slow) - names or 'all of its tests'} must not be left out"

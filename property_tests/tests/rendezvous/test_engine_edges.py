@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext
 from itertools import combinations
 
@@ -23,12 +22,12 @@ from trystate.property_tests.adapters.simulator.edges import EngineSteps, engine
 from trystate.property_tests.adapters.simulator.following import follow, follow_seeds, pair
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
 from trystate.property_tests.support.marks import by_verify
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
 
 from trystate.testing import state_machine
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 FAULTS = ("worker_failure", "crash", "restart", "stall", "outage", "partition", "join_timeout", "job_end",
           "other_expiry")  # fmt: skip
 ALL = (*FAULTS, "other_min")

@@ -6,14 +6,13 @@ HYPOTHESIS_PROFILE=nightly here as well, with what is too large for that.
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from trystate.model.errors import UsageError
 from trystate.model.language.expressions import Expr
 from trystate.model.rendezvous import Edition, Rendezvous
 from trystate.model.rendezvous.findings import EVERY_FAULT, EVERY_FAULT_BUT_OTHER_MIN, PLAN
 from trystate.model.rendezvous.holder import Holders
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, assert_all_happens, assert_as_pinned
 
 
@@ -45,7 +44,7 @@ LONG = (
 )
 # Of a long one: what every fault does, quickly.
 A_PART = run(3, 2, 3, EVERY_FAULT, 56_093, max_faults=1)
-NIGHTLY = (
+ONLY_NIGHTLY = (
     run(2, 1, 2, EVERY_FAULT, 5_166_128),
     run(3, 2, 3, EVERY_FAULT, 6_335_025, max_faults=3),
     run(4, 2, 4, ("crash", "stall"), 3_040_556),
@@ -56,7 +55,7 @@ NIGHTLY = (
     run(3, 2, 3, ("crash", "restart", "outage"), 170_420),
 )
 # fmt: on
-LATER = (*LONG, *NIGHTLY) if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else ()
+LATER = (*LONG, *ONLY_NIGHTLY) if NIGHTLY else ()
 
 
 @pytest.mark.parametrize("asked", [*PLANNED, A_PART, *LATER], ids=str)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,10 +16,10 @@ import pytest
 import torch
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.jobs import free_port, torchrun
 from trystate.property_tests.support.stores import group_member
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 END_SECONDS = 10.0
 
 

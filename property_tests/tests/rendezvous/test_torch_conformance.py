@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from itertools import product
 
 import pytest
@@ -19,6 +18,7 @@ from trystate.property_tests.adapters.torch_rendezvous.contexts import Compared,
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
 from trystate.property_tests.harness.paths import covering_walks, explore_graph, replay_every_edge
 from trystate.property_tests.support.marks import by_verify
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.systems.jugs import Jugs
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
 
@@ -48,7 +48,7 @@ def test_every_check_is_pinned() -> None:
 
 # The three of which the first is CI's take every action of a copy; the others have a member that may die below min.
 EDGES = [(1, 1, "worker_failure")]
-if os.environ.get("HYPOTHESIS_PROFILE") == "nightly":
+if NIGHTLY:
     EDGES += [(2, 2, "crash"), (2, 2, "join_timeout")]
     EDGES += [(1, 2, "job_end"), (1, 2, "join_timeout"), (1, 2, "crash"), (2, 2, "worker_failure")]
 

@@ -75,8 +75,9 @@ def test_a_mutant_of_an_operator_is_caught_by_the_contexts(mutant: Mutant, monke
     operators = dict(TORCH_OPERATORS)
     if mutant.owner is not dr:
         operators = {name: op for name, op in operators.items() if isinstance(op, mutant.owner)}
-    seen = observe(TABLES, operators, settings=((1, 1), (2, 3)))
-    assert any(compare(TABLES[name], seen[name]).disagreements for name in operators)
+    # Nearly all show in rounds of two or three; in one of a single node what is left.
+    seen = (observe(TABLES, operators, settings=(span,)) for span in ((2, 3), (1, 1)))
+    assert any(compare(TABLES[name], one[name]).disagreements for one in seen for name in operators)
 
 
 # ---- torch's executors and state holders, by the edges
@@ -164,12 +165,15 @@ def test_a_deleted_row_is_caught(table: DecisionTable, k: int) -> None:
     assert caught_by(table, table.rows[:k] + table.rows[k + 1 :]) == ("audit" if last else "contexts")
 
 
-@every_row
-def test_every_other_outcome_of_a_row_is_caught(table: DecisionTable, k: int) -> None:
-    for outcome in (*Action, *Raised):
-        if outcome is not table.rows[k].then:
-            changed = Row(table.rows[k].when, outcome)
-            assert caught_by(table, (*table.rows[:k], changed, *table.rows[k + 1 :])) == "contexts", outcome
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("outcome", [*Action, *Raised])
+def test_every_other_outcome_of_a_row_is_caught(outcome: Action | Raised, name: str) -> None:
+    table = TABLES[name]
+    rows = tuple(Row(row.when, outcome) for row in table.rows)
+    changed = DecisionTable(name, atoms=table.atoms, rows=rows, impossible=table.impossible)
+    said = compare(changed, answers()[name]).disagreements
+    for k, row in enumerate(table.rows):
+        assert any(f": row {k + 1} says" in line for line in said) is (row.then is not outcome), row
 
 
 @every_row

@@ -1,12 +1,11 @@
 """Swarms of simulated nodes: every property on every run, the same run for the same seed, broken ones caught.
 
-2,000 seeds; 200,000 under HYPOTHESIS_PROFILE=nightly. A failure prints the smallest run that fails in the same way,
+600 seeds; up to 200,000 under HYPOTHESIS_PROFILE=nightly. A failure prints the smallest run that fails in the same way,
 and the command that shows it again.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -19,14 +18,14 @@ from trystate.property_tests.adapters.simulator.__main__ import told
 from trystate.property_tests.adapters.simulator.monitors import Event
 from trystate.property_tests.adapters.simulator.schedule import KINDS, STOPS, Fault, draw
 from trystate.property_tests.adapters.simulator.swarm import World, run, shrink, sweep
+from trystate.property_tests.support.nightly import seeds
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS, caught
 
-SEEDS = 200_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 600
 SAMPLE = range(40)
 
 
 def test_every_property_holds_on_every_seed() -> None:
-    for one in sweep(range(SEEDS)):
+    for one in sweep(seeds(600, nightly=200_000)):
         assert not one.fails, "\n".join(told(shrink(one), None))
 
 

@@ -7,7 +7,6 @@ replayed exactly, so run the test again if a seed does not fail at once.
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import threading
 import time
@@ -29,6 +28,7 @@ from trystate.model.store.vocabulary import Change
 from trystate.property_tests.harness.stores.deviations import Deviation
 from trystate.property_tests.harness.stores.handles import AMPLE
 from trystate.property_tests.harness.stores.suite import all_at_once
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.stores.recording import (
     Kinds,
     Recorded,
@@ -41,7 +41,6 @@ from trystate.property_tests.support.stores.recording_process import open_client
 
 from trystate.store import TCPStore
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SEEDS = range(50 if NIGHTLY else 3)
 TRIES = range(200 if NIGHTLY else 40)  # to see what is a matter of chance
 CLIENTS, CALLS = 6, 40

@@ -21,6 +21,7 @@ from trystate.impl.store.limits import Limits
 from trystate.impl.store.server import parsing, service
 from trystate.impl.store.server.parsing import SHAPES, Field, Frame
 from trystate.model.store.vocabulary import Connection, Extension, Query
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.stores.besieged import (
     LEAVE,
     PASS,
@@ -38,7 +39,6 @@ from trystate.property_tests.support.stores.besieged import (
     whole,
 )
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 ATHERIS = pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris")
 QUICK = settings(
     derandomize=True, database=None, deadline=None, max_examples=400, phases=[Phase.generate],

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import os
 import signal
 import socket
 import tempfile
@@ -29,6 +28,7 @@ from trystate.impl.store import base, generations
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate.property_tests.support.stores import group_again
 from trystate.property_tests.support.stores.client.common import until
@@ -37,7 +37,6 @@ from trystate import rendezvous
 from trystate.store import ConnectionLost, FileStore, HashStore, PrefixStore, StoreTimeout, TCPStore
 
 dist: Any = torch.distributed  # its stubs leave most of it out
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SECONDS = 300.0 if NIGHTLY else 120.0  # for all groups of a test
 SOON = timedelta(seconds=20)
 HOST = "127.0.0.1"
@@ -323,7 +322,7 @@ PLANS = st.fixed_dictionaries({
 
 @given(PLANS)
 @settings(
-    max_examples=60 if NIGHTLY else 4,
+    max_examples=30 if NIGHTLY else 4,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],
 )

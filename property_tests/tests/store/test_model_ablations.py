@@ -6,7 +6,6 @@ goes when all of them are cured.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -21,9 +20,8 @@ from trystate.model.store.queues import Torch as TorchQueues
 from trystate.model.store.queues.fields import Doing
 from trystate.model.store.vocabulary import Edition, Waiter
 from trystate.model.store.waits import Cancelling, Ours, Seed, Torch, Waits
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import bare, violated
-
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 
 S = SymbolicState
 SEED = Edition.SEED

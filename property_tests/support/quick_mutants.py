@@ -1,0 +1,115 @@
+"""How many mutants `pytest --quick` catches: `python -m trystate.property_tests.support.quick_mutants --count 20`.
+
+For each room of the source a random sample of its functions' mutants. A process is forked for each, in which the
+function has the code of the mutant, and the room's quick tests run until the first fails. One that hangs is caught.
+Survivors are printed: some make no difference, some are what only the whole suite sees.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import os
+import pkgutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from types import CodeType, FunctionType
+
+import pytest
+
+from .mutants import mutants
+from .quick import QUICK
+
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+ROOMS = {  # the package, and the folder of its tests
+    "trystate.model.language": "language",
+    "trystate.model.checker": "checker",
+    "trystate.impl.rendezvous": "rendezvous",
+    "trystate.impl.agent": "agent",
+    "trystate.impl.store": "store",
+    "trystate.impl.rpc": "rpc",
+    "trystate.impl.autograd": "autograd",
+}
+HANG_SECONDS = 120
+
+
+def functions(package: str) -> Iterator[FunctionType]:
+    """Those written in the package's modules; not those with a closure, whose code cannot be exchanged."""
+    home = importlib.import_module(package)
+    for found in pkgutil.walk_packages(home.__path__, package + "."):
+        if found.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(found.name)
+        classes = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == found.name]
+        for each in (module, *classes):
+            for one in vars(each).values():
+                plain = inspect.unwrap(one) if callable(one) else None
+                if isinstance(plain, FunctionType) and plain.__module__ == found.name and not plain.__closure__:
+                    yield plain
+
+
+def sample(package: str, count: int, chance: Random) -> Iterator[tuple[str, FunctionType, CodeType]]:
+    """So many mutants, each of a function that is drawn by its length; what was changed, where, and the code."""
+    known = [*dict.fromkeys(functions(package))]
+    weights = [len(one.__code__.co_code) for one in known]
+    taken: set[str] = set()
+    while len(taken) < count:
+        function = chance.choices(known, weights)[0]
+        try:
+            wrong = [*mutants(function, ("_.a", "_.b"))]
+        except (OSError, SyntaxError, TypeError):
+            continue  # generated code has no source
+        fitting = [(said, other) for said, other in wrong if isinstance(other, FunctionType)]
+        fitting = [one for one in fitting if one[1].__code__.co_freevars == function.__code__.co_freevars]
+        if fitting:
+            said, other = chance.choice(fitting)
+            where = f"{function.__module__.removeprefix('trystate.')}: {said}"
+            if where not in taken:
+                taken.add(where)
+                yield where, function, other.__code__
+
+
+def caught(folder: str, function: FunctionType | None, code: CodeType | None) -> bool:
+    """Do the folder's quick tests fail with this code in the function?"""
+    files = [str(TESTS / name) for name in QUICK if name.startswith(f"{folder}/")]
+    child = os.fork()
+    if child == 0:
+        silence = os.open(os.devnull, os.O_RDWR)
+        for stream in (1, 2):
+            os.dup2(silence, stream)
+        signal.alarm(HANG_SECONDS)
+        if function is not None and code is not None:
+            function.__code__ = code
+        passed = pytest.main(["--quick", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files]) == 0
+        os._exit(0 if passed else 1)
+    return os.waitpid(child, 0)[1] != 0
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(description="count the mutants that pytest --quick catches")
+    asked.add_argument("rooms", nargs="*", choices=[[], *ROOMS.values()], default=[], help="folders of tests")
+    asked.add_argument("--count", type=int, default=20, help="mutants of each room")
+    asked.add_argument("--seed", type=int, default=0)
+    options = asked.parse_args()
+    chosen = {package: folder for package, folder in ROOMS.items() if folder in (options.rooms or ROOMS.values())}
+    total = 0
+    for package, folder in chosen.items():
+        if caught(folder, None, None):
+            sys.exit(f"the quick tests of {folder} fail as it is")
+        survivors = []
+        for where, function, code in sample(package, options.count, Random(options.seed)):
+            if not caught(folder, function, code):
+                survivors.append(where)
+        found = options.count - len(survivors)
+        total += found
+        print(f"{folder}: {found} of {options.count} caught", *survivors, sep="\n  survives ", flush=True)
+    print(f"{total} of {options.count * len(chosen)} caught")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
