@@ -129,9 +129,9 @@ class OurBackend:
         self._asked.append(WON if found == data else LOST)
         return found
 
-    def tell(self, news: int) -> None:
+    def notify(self, revision: int) -> None:
         self._asked.append(TOLD)
-        self._backend.tell(news)
+        self._backend.notify(revision)
 
     def clone(self) -> OurBackend:
         return OurBackend(self._backend.clone(), self._asked)

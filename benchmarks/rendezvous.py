@@ -223,7 +223,7 @@ class Crowd:
         self._link = Link(self.time, rng, deaf=False, prompt=False)
 
     def _wrote(self, before: State | None, after: State, _: str) -> None:
-        self.asked[TOLD] += before is not None and after.news > before.news
+        self.asked[TOLD] += before is not None and after.revision > before.revision
 
     def round(self) -> float:
         """All join at once; virtual seconds until the last has returned."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-LOOK_SECONDS = 0.2  # between two looks at the round
+ROUND_POLL_SECONDS = 0.2  # between two looks at the round
 
 
 class RoundOver(Exception):
@@ -30,7 +30,7 @@ class Exchange:
             try:
                 return operation()
             except dist.DistError:  # the key is not there yet, or the store
-                time.sleep(max(0.0, LOOK_SECONDS - (time.monotonic() - began)))
+                time.sleep(max(0.0, ROUND_POLL_SECONDS - (time.monotonic() - began)))
 
     def set(self, key: str, value: Any) -> None:
         self._try(lambda: self._store.set(key, value))
@@ -42,7 +42,7 @@ class Exchange:
         return self.multi_get([key])[0]
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        wanted, soon = list(keys), timedelta(seconds=LOOK_SECONDS)
+        wanted, soon = list(keys), timedelta(seconds=ROUND_POLL_SECONDS)
         self._try(lambda: self._store.wait(wanted, soon))
         found: list[bytes] = self._try(lambda: self._store.multi_get(wanted))
         return found

@@ -17,7 +17,7 @@ from .parent_death import prctl
 from .watchdog import Process, kill, look, table
 
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37  # linux/prctl.h
-LOOK_SECONDS = 0.1  # between two looks at whether there is no time left
+TIME_POLL_SECONDS = 0.1  # between two looks at whether there is no time left
 END_SECONDS = 10.0  # a killed process that is not gone by then is stuck in the kernel, and nobody can end it
 
 
@@ -64,7 +64,7 @@ def killed_when(over: Callable[[], bool], left_behind: Callable[[], list[Process
     done = threading.Event()
 
     def look() -> None:
-        while not done.wait(LOOK_SECONDS):
+        while not done.wait(TIME_POLL_SECONDS):
             if over():
                 _kill(left_behind())
 

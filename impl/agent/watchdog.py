@@ -19,7 +19,7 @@ another process, in a session of its own, with nothing to wait for but its clock
   watchdog reads all lines that have come before it judges, so that a late watchdog kills nobody wrongly.
 - The clock is CLOCK_BOOTTIME, as that of the lease is. CLOCK_MONOTONIC stands still while the host is suspended: the
   lease would hold when the host comes back, and the others have gone on. `poll` counts CLOCK_MONOTONIC: a wait is never
-  longer than `LOOK_SECONDS`, so that a host that comes back is looked at by then.
+  longer than `CLOCK_POLL_SECONDS`, so that a host that comes back is looked at by then.
 - The workers are the agent's descendants in sessions of their own, looked up when the lease has ended. A list that the
   agent sent would lack the worker that it was starting when it was stopped. Until the lease is renewed, or the agent
   says that nothing runs, the watchdog looks again: a worker that was being started appears in its session later.
@@ -45,7 +45,7 @@ import time
 from collections.abc import Collection
 from typing import NamedTuple
 
-LOOK_SECONDS = 0.1  # between two looks at the clock
+CLOCK_POLL_SECONDS = 0.1  # between two looks at the clock
 SWEEP_SECONDS_MIN, SWEEP_SECONDS_MAX = 0.05, 1.0  # between two looks at the process table when the lease is over
 SWEEP_SHARE = 20  # a look at a large table is followed by a wait of so many times as long: 5 % of a core
 LINES_BYTES_MAX = 1 << 16  # read at once: what a pipe holds
@@ -84,7 +84,7 @@ class Watch:
     def pause(self, now: float) -> float:
         """Seconds until the next look at the clock."""
         left = self.ends - now if self.group is not None else math.inf
-        return min(LOOK_SECONDS, max(0.0, left))
+        return min(CLOCK_POLL_SECONDS, max(0.0, left))
 
     def hear(self, line: str) -> None:
         """A line of the agent's. Raises ValueError: it is none."""
@@ -179,7 +179,7 @@ class Program:
 
     def run(self) -> None:
         """Until the agent has ended, or closes its end."""
-        pause = LOOK_SECONDS
+        pause = CLOCK_POLL_SECONDS
         while self._listen(pause) and os.getppid() == self._agent:
             pause = self._sweep() if self._watch.over(now()) else self._watch.pause(now())
 

@@ -1,7 +1,8 @@
-"""Where the state of a rendezvous is kept: what an engine's driver needs of a store, and no more.
+"""The store of a rendezvous, as the driver of an engine needs it: one value with compare-and-set, and notifications.
 
-Rule: a write is won if the store then holds exactly these bytes. The state has its version and its writer in it, so
-that no two writes are the same, and a lost one is never taken for a won one.
+Rule: a write is won if the store then holds exactly its bytes. The state carries its version and its writer, so that
+no two writes have the same bytes: a lost write is never taken for a won one, and a repeated write happens once.
+Correctness never depends on notifications; they only shorten the wait.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ from typing import Protocol, Self
 
 
 class Backend(Protocol):
-    """A place for one state. Each thread has one of its own (`clone`): no operation waits for that of another."""
+    """The state of one rendezvous in one store. Each thread has its own `clone`: no operation waits for another's."""
 
     name: str
 
     def read(self) -> bytes | None:
-        """What is there; None: nothing. Raises RendezvousConnectionError."""
+        """The bytes of the state; None: the store has none. Raises RendezvousConnectionError."""
 
     def write(self, data: bytes, over: bytes | None) -> bytes | None:
-        """Write `data` if `over` is still there (None: nothing is); what is there then: `data`, if it was."""
+        """Replace the bytes `over` (None: there are none) by `data`, if the store still holds them.
 
-    def wait(self, news: int, seconds: float) -> None:
-        """Return when `tell` was called with more than `news`, or after `seconds`, or earlier."""
+        Returns the bytes that the store holds then: `data` if the write was won. Raises RendezvousConnectionError.
+        """
 
-    def tell(self, news: int) -> None:
-        """Wake whoever waits for more than fewer `news`."""
+    def wait(self, revision: int, seconds: float) -> None:
+        """Block until `notify` was called with a higher revision, or for `seconds`; it may return earlier."""
+
+    def notify(self, revision: int) -> None:
+        """Wake every waiter that knows only revisions below `revision`."""
 
     def interrupt(self) -> None:
         """End a `wait` of another thread, and all later ones."""

@@ -27,7 +27,7 @@ from .engine import Joined
 from .errors import RendezvousTimeoutError
 
 log = logging.getLogger("trystate.rendezvous")
-LOOK_SECONDS = 0.25  # between two looks at whether the round is still the current one
+ROUND_POLL_SECONDS = 0.25  # between two looks at whether the round is still the current one
 LATE_SECONDS = 5.0  # members that have not met by then are kept apart by something that somebody should know of
 
 
@@ -126,7 +126,7 @@ class Meeting:
                     return self._info(store, joined)
             except (TrystateError, OSError) as error:  # the master is gone, or late: the round's heartbeats say which
                 within, why = self._within / 2, str(error)
-                time.sleep(LOOK_SECONDS)
+                time.sleep(ROUND_POLL_SECONDS)
             waited = time.monotonic() - began
             if waited >= within:
                 self.end()
@@ -141,7 +141,7 @@ class Meeting:
     def _connected(self, joined: Joined) -> TCPStore:
         if self._store is None:
             master = joined.master
-            self._store = TCPStore(master.host, master.port, timeout=timedelta(seconds=LOOK_SECONDS * 4))
+            self._store = TCPStore(master.host, master.port, timeout=timedelta(seconds=ROUND_POLL_SECONDS * 4))
         return self._store
 
     def _info(self, store: TCPStore, joined: Joined) -> RendezvousInfo:
@@ -177,7 +177,7 @@ def _apart(joined: Joined, why: str) -> str:
 
 def _met(store: Any, joined: Joined) -> bool:
     """Tell the master that one is there, and learn from it that all are; False: not yet."""
-    soon = timedelta(seconds=LOOK_SECONDS)
+    soon = timedelta(seconds=ROUND_POLL_SECONDS)
     try:
         if joined.rank:
             store.set(f"met/{joined.rank}", "")

@@ -1,6 +1,9 @@
-"""What an action does to the shared state: from one value to the next, nothing else.
+"""The changes of the shared state, one function for each action: from one value to the next, nothing else.
 
-Every change goes through `_next`, which begins and ends last calls, completes a full round, and counts the news.
+Pure: no clock, no chance, no store. A change takes the state that was read and the participant that makes it, and
+returns the state to write. Every change ends in `_committed`, which completes a full round, and gives the state its
+version and its writer: so no two written states are equal. A change that another node may wait for (`notify`) also
+counts up `revision`; a mere heartbeat wakes no node.
 """
 
 from __future__ import annotations
@@ -12,14 +15,14 @@ from typing import Any
 from .state import LISTS, REASON_LENGTH_MAX, Closed, Participant, Settings, State, named
 
 
-def _next(state: State, writer: str, *, news: bool) -> State:
-    """The state after a change of its lists: full rounds are complete, and a quorum that is new begins a last call."""
+def _committed(state: State, writer: str, *, notify: bool) -> State:
+    """The state to write: a round with max_nodes participants is complete at once, without the end of a last call."""
     if not state.complete and len(state.participants) == state.settings.max_nodes:
-        state, news = _completed(state), True
-    return replace(state, version=state.version + 1, writer=writer, news=state.news + news)
+        state, notify = _as_complete(state), True
+    return replace(state, version=state.version + 1, writer=writer, revision=state.revision + notify)
 
 
-def _completed(state: State) -> State:
+def _as_complete(state: State) -> State:
     return replace(state, complete=True, participants=_in_order(state.participants))
 
 
@@ -34,8 +37,8 @@ def _without(state: State, tokens: Collection[str]) -> State:
     return replace(state, **kept)
 
 
-def _beaten(state: State, token: str) -> State:
-    """Every write of a node is a heartbeat."""
+def _with_heartbeat(state: State, token: str) -> State:
+    """The heartbeat of `token` counted up: every write of a node is a heartbeat."""
     kept: dict[str, Any] = {
         name: tuple(replace(p, beats=p.beats + 1) if p.node.token == token else p for p in getattr(state, name))
         for name in LISTS
@@ -43,13 +46,16 @@ def _beaten(state: State, token: str) -> State:
     return replace(state, **kept)
 
 
-def _called(before: State, after: State) -> State:
-    """A quorum that was not there begins a last call; one that goes ends it."""
+def _with_last_call(before: State, after: State) -> State:
+    """`after`, with a new last call if the change has brought min_nodes together; the number tells calls apart."""
     return replace(after, call=after.call + 1) if after.calling and not before.calling else after
 
 
-def _listed(state: State | None, me: Participant, settings: Settings, life: str) -> State:
-    """Without anybody listed, or without a state, the settings are those of who comes first, and so are restarts."""
+def _opened_for(state: State | None, me: Participant, settings: Settings, life: str) -> State:
+    """The state that a node may join: without its own old listing.
+
+    The first node of an empty rendezvous sets its settings. A changed job begins with all its restarts.
+    """
     if state is None:
         return State(life, settings)
     if not any(state.listed()):
@@ -57,86 +63,109 @@ def _listed(state: State | None, me: Participant, settings: Settings, life: str)
     return _without(state, {me.node.token})
 
 
-def _mine(state: State | None, me: Participant) -> Participant:
-    """My listing, with one heartbeat more; and the place where I would serve now."""
+def _own_listing(state: State | None, me: Participant) -> Participant:
+    """This node's listing with one heartbeat more, and with the address at which it would serve now."""
     old = state.find(me.node.token) if state is not None else None
     return replace(me, beats=(old.beats if old is not None else me.beats) + 1)
 
 
 def add_to_participants(state: State | None, me: Participant, settings: Settings, life: str) -> State:
-    mine, base = _mine(state, me), _listed(state, me, settings, life)
+    mine, base = _own_listing(state, me), _opened_for(state, me, settings, life)
     joined = replace(base, participants=(*base.participants, mine))
-    return _next(_called(base, joined), me.node.token, news=False)
+    return _committed(_with_last_call(base, joined), me.node.token, notify=False)
 
 
 def add_to_wait_list(state: State, me: Participant) -> State:
-    mine, base = _mine(state, me), _without(state, {me.node.token})
-    return _next(replace(base, waiting=(*base.waiting, mine)), me.node.token, news=True)
+    mine, base = _own_listing(state, me), _without(state, {me.node.token})
+    return _committed(replace(base, waiting=(*base.waiting, mine)), me.node.token, notify=True)
 
 
 def add_to_redundancy_list(state: State, me: Participant) -> State:
-    mine, base = _mine(state, me), _without(state, {me.node.token})
-    return _next(replace(base, spares=(*base.spares, mine)), me.node.token, news=True)
+    mine, base = _own_listing(state, me), _without(state, {me.node.token})
+    return _committed(replace(base, spares=(*base.spares, mine)), me.node.token, notify=True)
 
 
 def mark_complete(state: State, me: Participant) -> State:
-    return _next(_completed(_beaten(state, me.node.token)), me.node.token, news=True)
+    return _committed(_as_complete(_with_heartbeat(state, me.node.token)), me.node.token, notify=True)
 
 
 def keep_alive(state: State, me: Participant) -> State:
-    return _next(_beaten(state, me.node.token), me.node.token, news=False)
+    return _committed(_with_heartbeat(state, me.node.token), me.node.token, notify=False)
 
 
 def withdraw(state: State, me: Participant) -> State:
-    """Off the lists; a complete round that loses me is replaced, which spends a restart unless all is over."""
-    member = _member(state, {me.node.token})
-    after = _replaced(state, f"{me.node}: it left") if member else state
+    """Take this node off the lists. A complete round that loses it is replaced, and a restart is spent.
+
+    Without a restart left, the rendezvous is closed as failed. A closed one stays as it is.
+    """
+    member = _has_member(state, {me.node.token})
+    after = _next_round(state, f"{me.node}: it left") if member else state
     if member and state.closed is None:
-        after = _spent(after) if state.restarts_left else _failed(after, me, "a member left")
+        after = _with_restart_spent(after) if state.restarts_left else _closed_as_failed(after, me, "a member left")
     left = _without(after, {me.node.token})
-    return _next(_called(state, _moved_up(state, left)), me.node.token, news=True)
+    return _committed(_with_last_call(state, _with_waiting_promoted(state, left)), me.node.token, notify=True)
 
 
 def expel(state: State, me: Participant, silent: Collection[str]) -> State:
-    """Off the lists with whoever is silent; a complete round that loses one is replaced, which spends a restart."""
-    lost, names, window = _member(state, silent), _names(state, silent), state.settings.window
+    """Take silent nodes off the lists. A complete round that loses one is replaced, and a restart is spent."""
+    lost, names, window = _has_member(state, silent), _names(state, silent), state.settings.window
     if lost and not state.restarts_left:
         loss = f"no heartbeat of {names} for {window:g} s"
-        return _next(_failed(_beaten(state, me.node.token), me, loss), me.node.token, news=True)
+        return _committed(
+            _closed_as_failed(_with_heartbeat(state, me.node.token), me, loss), me.node.token, notify=True
+        )
     cause = f"{me.node} expelled {names}: no heartbeat for {window:g} s"
-    left = _without(_spent(_replaced(state, cause)) if lost else state, silent)
-    return _next(_called(state, _moved_up(state, _beaten(left, me.node.token))), me.node.token, news=True)
+    left = _without(_with_restart_spent(_next_round(state, cause)) if lost else state, silent)
+    return _committed(
+        _with_last_call(state, _with_waiting_promoted(state, _with_heartbeat(left, me.node.token))),
+        me.node.token,
+        notify=True,
+    )
 
 
 def replace_round(state: State, me: Participant, failed: bool = False, leased: bool = True) -> State:
-    """The next round, with me as its first participant; if my workers failed, that spends a restart."""
+    """Open the next round, with this node as its first participant.
+
+    Args:
+        failed: its workers have failed, which spends a restart.
+        leased: it has had a lease all the time; else it comes back after an outage.
+    """
     if failed and not state.restarts_left:
-        return _next(_failed(_beaten(state, me.node.token), me, "its workers failed"), me.node.token, news=True)
+        return _committed(
+            _closed_as_failed(_with_heartbeat(state, me.node.token), me, "its workers failed"),
+            me.node.token,
+            notify=True,
+        )
     again = "its agent restarts the workers" if leased else "it comes back after the end of its lease"
-    replaced = _replaced(state, f"{me.node}: {'its workers failed' if failed else again}")
-    opened = _without(_spent(replaced) if failed else replaced, {me.node.token})
-    joined = replace(opened, participants=(_mine(state, me),))
-    return _next(_called(state, _moved_up(state, joined)), me.node.token, news=True)
+    replaced = _next_round(state, f"{me.node}: {'its workers failed' if failed else again}")
+    opened = _without(_with_restart_spent(replaced) if failed else replaced, {me.node.token})
+    joined = replace(opened, participants=(_own_listing(state, me),))
+    return _committed(_with_last_call(state, _with_waiting_promoted(state, joined)), me.node.token, notify=True)
 
 
 def give_notice(state: State, me: Participant, leaving: bool) -> State:
-    """The next round, in which I am expected like all others: until I withdraw, which spends a restart, or come."""
-    beaten = _beaten(state, me.node.token)
+    """Open the next round while the workers of this one still run; this node is expected in it like all others.
+
+    Args:
+        leaving: this node will withdraw: a restart is spent now, and not by the failures of workers that lose a peer.
+            Else a newcomer waits, for which no restart is spent.
+    """
+    beaten = _with_heartbeat(state, me.node.token)
     if leaving and not state.restarts_left:
-        return _next(_failed(beaten, me, "a member left"), me.node.token, news=True)
+        return _committed(_closed_as_failed(beaten, me, "a member left"), me.node.token, notify=True)
     newcomers = f"{named(p.node for p in state.waiting)} waited for a seat"
-    replaced = _replaced(beaten, f"{me.node}: it is about to leave" if leaving else newcomers)
-    opened = _spent(replaced) if leaving else replaced
-    return _next(_called(state, _moved_up(state, opened)), me.node.token, news=True)
+    replaced = _next_round(beaten, f"{me.node}: it is about to leave" if leaving else newcomers)
+    opened = _with_restart_spent(replaced) if leaving else replaced
+    return _committed(_with_last_call(state, _with_waiting_promoted(state, opened)), me.node.token, notify=True)
 
 
 def mark_done(state: State, me: Participant) -> State:
-    """My workers have succeeded; the last member to say so closes the rendezvous with that verdict."""
+    """This node's workers have succeeded; the last member to report it closes the rendezvous as succeeded."""
     done = (*(token for token in state.done if token != me.node.token), me.node.token)
-    after = replace(_beaten(state, me.node.token), done=done)
+    after = replace(_with_heartbeat(state, me.node.token), done=done)
     if all(p.node.token in done for p in state.participants):
         after = replace(after, closed=Closed(str(me.node), "all workers have succeeded", "succeeded"))
-    return _next(after, me.node.token, news=after.closed is not None)
+    return _committed(after, me.node.token, notify=after.closed is not None)
 
 
 def mark_closed(
@@ -144,23 +173,23 @@ def mark_closed(
 ) -> State:
     base = state if state is not None else State(life, settings)
     closed = Closed(str(me.node), reason[:REASON_LENGTH_MAX], verdict)
-    return _next(replace(_beaten(base, me.node.token), closed=closed), me.node.token, news=True)
+    return _committed(replace(_with_heartbeat(base, me.node.token), closed=closed), me.node.token, notify=True)
 
 
-def _failed(state: State, me: Participant, loss: str) -> State:
+def _closed_as_failed(state: State, me: Participant, loss: str) -> State:
     return replace(state, closed=Closed(str(me.node), f"{loss}, and no restart is left"[:REASON_LENGTH_MAX], "failed"))
 
 
-def _spent(state: State) -> State:
+def _with_restart_spent(state: State) -> State:
     return replace(state, spent=state.spent + (state.settings.max_restarts >= 0))
 
 
-def _member(state: State, tokens: Collection[str]) -> bool:
+def _has_member(state: State, tokens: Collection[str]) -> bool:
     return state.complete and any(p.node.token in tokens for p in state.participants)
 
 
-def _replaced(state: State, cause: str) -> State:
-    """The members of a complete round are expected in the next one."""
+def _next_round(state: State, cause: str) -> State:
+    """The next round, open: the members of the complete one are expected in it."""
     return replace(
         state, round=state.round + 1, complete=False, participants=(), expected=state.participants, done=(),
         cause=cause[:REASON_LENGTH_MAX],
@@ -171,8 +200,8 @@ def _names(state: State, tokens: Collection[str]) -> str:
     return named(p.node for p in state.listed() if p.node.token in tokens)
 
 
-def _moved_up(before: State, after: State) -> State:
-    """Where a round was replaced, whoever waits moves up, then the spares, as far as there are seats."""
+def _with_waiting_promoted(before: State, after: State) -> State:
+    """If the round was replaced: waiting nodes, and then spares, take the free seats of the new one."""
     if after.round == before.round:
         return after
     seats = max(0, after.seats)

@@ -1,7 +1,7 @@
-"""Runs an engine's generators on a store: blocking, for `next_rendezvous`, and in a thread, for the heartbeats.
+"""Runs an engine's generators on a store: blocking, for `next_rendezvous`, and on a thread, for the heartbeats.
 
-Rule: an effect that failed is repeated, never skipped, and the engine does not hear of it: a write carries its own
-identity, so that a repeated one happens once.
+Rule: a failed effect is repeated, never skipped, and the engine does not learn of it. A write carries its own identity
+(version and writer), so that a repeated one happens once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .state_holder import StateHolder
 
 T = TypeVar("T")
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.01, 0.5  # between two attempts to reach the store
-STOP_SECONDS = 1.0  # a thread that is in an operation of somebody's store is not waited for longer: it is a daemon
+STOP_SECONDS = 1.0  # `stop` waits so long for the heartbeat thread, which may be inside a user's store: it is a daemon
 
 log = logging.getLogger("trystate.rendezvous")
 
@@ -29,27 +29,29 @@ def run(
     steps: Generator[Effect, Seen, T],
     holder: StateHolder,
     *,
-    patience: float,
-    within: float = math.inf,
+    outage_seconds_max: float,
+    timeout_seconds: float = math.inf,
     look: Callable[[Seen], None] = lambda seen: None,
 ) -> T:
-    """Carry out what a generator yields, until it returns.
+    """Perform the effects of a generator until it returns; its result.
 
     Args:
-        patience: seconds for which the store may be away, from the first failure on.
-        within: seconds that all of it may take.
-        look: is shown whatever was seen.
+        steps: the generator.
+        holder: performs the effects.
+        outage_seconds_max: the store may be away so long, from the first failure on.
+        timeout_seconds: for all effects together.
+        look: called with each Seen.
 
     Raises:
         RendezvousConnectionError: the store was away for longer.
         RendezvousTimeoutError: it took longer.
         Interrupted: another thread interrupted the holder.
     """
-    ends = holder.clock() + within
+    ends = holder.clock() + timeout_seconds
     try:
         effect = next(steps)
         while True:
-            seen = _performed(effect, holder, patience, ends)
+            seen = _performed(effect, holder, outage_seconds_max, ends)
             look(seen)
             effect = steps.send(seen)
     except StopIteration as returned:
@@ -59,7 +61,7 @@ def run(
         steps.close()
 
 
-def _performed(effect: Effect, holder: StateHolder, patience: float, ends: float) -> Seen:
+def _performed(effect: Effect, holder: StateHolder, outage_seconds_max: float, ends: float) -> Seen:
     lost: float | None = None
     pause = RETRY_SECONDS_MIN
     while True:
@@ -70,26 +72,26 @@ def _performed(effect: Effect, holder: StateHolder, patience: float, ends: float
             return holder.perform(effect)
         except RendezvousConnectionError as error:
             if holder.interrupted:
-                continue  # that is what ended it
+                continue  # the interrupt has ended the operation: `perform` raises Interrupted
             if lost is None:
                 lost = holder.clock()
                 log.warning("%s; trying again", error)
-            if holder.clock() - lost >= patience:
+            if holder.clock() - lost >= outage_seconds_max:
                 raise
             if isinstance(effect, Sync):
-                effect = Sync()  # it has waited
+                effect = Sync()  # its wait is over: only the read is repeated
         holder.pause(pause * random.uniform(0.5, 1.0))
         pause = min(2 * pause, RETRY_SECONDS_MAX)
 
 
 class KeepAlive:
-    """A thread that beats for a member, and knows at all times what has become of its round."""
+    """A thread that writes the heartbeats of a member, and knows at all times what has become of its round."""
 
     def __init__(
         self, engine: Engine, joined: Joined, holder: StateHolder,
         told: Callable[[Standing, State | None], None] = lambda standing, state: None,
     ) -> None:  # fmt: skip
-        """`holder` is the thread's own until it has stopped; `told` hears of each change of the standing, once."""
+        """`holder` belongs to the thread until it has stopped; `told` is called once for each new standing."""
         self._engine, self._joined, self._holder = engine, joined, holder
         self._told, self._known, self._lock = told, Standing.CURRENT, threading.Lock()
         self._state: State | None = joined.state  # as it was seen last
@@ -101,11 +103,14 @@ class KeepAlive:
 
     @property
     def state(self) -> State | None:
-        """What the store held when it was seen last."""
+        """The state that the store held when it was read last."""
         return self._state
 
     def standing(self) -> Standing:
-        """What is known, and what the clock says: a lease ends even if the thread is stuck. Never waits."""
+        """What has become of the round, by the last read and by the clock. Never waits.
+
+        The heartbeat thread may be stuck in the store: the lease ends all the same, since the clock is read here.
+        """
         state = self._state
         standing = self._end or self._engine.standing(self._joined, state, self._holder.clock())
         if standing is not self._known:
@@ -116,7 +121,7 @@ class KeepAlive:
         return standing
 
     def stop(self) -> bool:
-        """End the thread; may be called twice. False: it has not ended yet, and still has the holder."""
+        """End the thread; may be called twice. False: it has not ended yet, and still uses the holder."""
         self._holder.interrupt()
         if self._thread is not threading.current_thread():
             self._thread.join(STOP_SECONDS)
@@ -125,12 +130,13 @@ class KeepAlive:
     def _beat(self) -> None:
         while self._end is None and not self._holder.interrupted:
             try:
-                # Also when the lease has lapsed: who waits for the others with its workers done sits an outage out.
+                # LAPSED does not end the heartbeats. A member whose workers have succeeded waits for the others: when
+                # the store is back after an outage, it is still listed, and goes on to wait.
                 steps = self._engine.keep_alive(self._joined, until=(Standing.EXPELLED, Standing.CLOSED))
-                self._end = run(steps, self._holder, patience=math.inf, look=self._look)
+                self._end = run(steps, self._holder, outage_seconds_max=math.inf, look=self._look)
             except Interrupted:
                 return
-            except Exception as error:  # whatever it is: a thread that ends is a node that dies
+            except Exception as error:  # of any kind: without this thread the node would be expelled
                 self._log(error)
                 self._holder.pause(RETRY_SECONDS_MAX)
 
@@ -140,7 +146,7 @@ class KeepAlive:
             self._changed.set()
 
     def wait(self, seconds: float, known: Standing) -> None:
-        """Return when the standing is another one than is known, or after `seconds`; a lease may end unannounced."""
+        """Block until the standing differs from `known`, or for `seconds`. Reads the clock four times an interval."""
         ends, look = self._holder.clock() + seconds, self._engine.settings.interval / 4
         while self.standing() is known and (left := ends - self._holder.clock()) > 0:
             self._changed.wait(min(left, look))

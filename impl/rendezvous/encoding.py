@@ -50,7 +50,7 @@ def encode(state: State) -> bytes:
     end = state.closed
     fields: dict[str, Any] = {
         "format": FORMAT, "life": state.life, "version": state.version, "writer": state.writer, "round": state.round,
-        "complete": state.complete, "call": state.call, "news": state.news, "settings": _parts(state.settings),
+        "complete": state.complete, "call": state.call, "news": state.revision, "settings": _parts(state.settings),
         "done": list(state.done), "spent": state.spent, "cause": state.cause,
         "closed": None if end is None else [end.by, end.reason, end.verdict],
     }  # fmt: skip
@@ -128,7 +128,7 @@ def _checked(fields: dict[str, Any]) -> State:
         round=_number(fields["round"], "round"),
         complete=complete,
         call=_number(fields["call"], "call"),
-        news=_number(fields["news"], "news"),
+        revision=_number(fields["news"], "news"),
         done=tuple(_text(token, "done") for token in _list(fields["done"], "done")),
         spent=_number(fields["spent"], "spent"),
         cause=_text(fields["cause"], "cause"),

@@ -51,17 +51,17 @@ BACKOFF_DOUBLINGS = 16  # by then it is the longest: where every write is lost, 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Wait until there is news (or `seconds` have passed), then read the state."""
+    """Wait until a revision above `revision` is notified, or for `seconds`; then read the state."""
 
     seconds: float = 0.0
-    news: int | None = None  # the news that are known already; None: only time counts
+    revision: int | None = None  # the revision that is known already; None: wait for the time alone
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write this state if the store still holds what was seen last, and read what it holds then.
+    """Write this state if the store still holds the one that was seen last.
 
-    `action` asked for it; `decisions` are what it means if it is won, for the driver to tell.
+    `action` is the reason; `decisions` say what a won write means, for the log.
     """
 
     state: State
@@ -71,7 +71,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the store held when it was read last, and the clock after that. `won`: it is what was just written."""
+    """The state that the store held last, and the clock after the read. `won`: it is the one that was just written."""
 
     state: State | None
     now: float
@@ -388,7 +388,7 @@ class Engine:
                 until = min(until, self.lease.next_beat)
             if seen.state.calling and not seen.state.expected:
                 until = min(until, observer.call_ends(seen.state))
-        return Sync(max(0.0, until - seen.now), seen.state.news if seen.state is not None else None)
+        return Sync(max(0.0, until - seen.now), seen.state.revision if seen.state is not None else None)
 
     def _back_off(self, action: Action, view: View, lost: int, took: float) -> Sync:
         """A pause after a lost write, drawn at random from a span that has room for all writers.

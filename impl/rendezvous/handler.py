@@ -49,7 +49,7 @@ LEAVE_SECONDS = 3.0  # for what a node that ends may still say; who hears nothin
 DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # then its process goes on, whatever the store does
 UNUSED = {Membership.REDUNDANT: "a spare", Membership.WAITING: "a node that waited for the next round"}
 LINGER_SECONDS = 0.5  # for which a node that closed the rendezvous, and serves it, lets the others read that
-PATIENCE_SECONDS = 1.0  # of a node that ends, with a store that is away: one more attempt, on a new connection
+OUTAGE_SECONDS_MAX = 1.0  # of a node that ends, with a store that is away: one more attempt, on a new connection
 GOOD = (Standing.CURRENT, Standing.NEWCOMERS)
 
 _local_ids = itertools.count()
@@ -75,7 +75,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         engine = Engine(Participant(node, host, 0), options.settings, draw=random.random, life=uuid.uuid4().hex)
         meeting = bootstrap.Meeting(host, options.read_timeout, options.join_timeout)
         holder = StateHolder(backend, told=self._recorder.told)
-        self._part = part = _Part(engine, holder, meeting, meeting_place, self._recorder.standing)
+        self._part = part = _Resources(engine, holder, meeting, meeting_place, self._recorder.standing)
         self._closed = False
         self.for_torchrun = False  # torchrun's command made it: its agent is the only one to use it
         # At the end of the process before the stores close, which were imported earlier; else with the object.
@@ -176,7 +176,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """Whether the rendezvous is closed. Raises RendezvousConnectionError."""
         if self._closed or self._standing() is Standing.CLOSED:
             return True
-        state = self._part.briefly(_look(), self._options.close_timeout, PATIENCE_SECONDS)
+        state = self._part.run_on_clone(_look(), self._options.close_timeout, OUTAGE_SECONDS_MAX)
         return state is not None and state.closed is not None
 
     def set_closed(self) -> None:
@@ -239,14 +239,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """
         part = self._part
         assert part.joined is not None  # after next_rendezvous
-        return part.briefly(_done(part.engine, part.joined), self._options.close_timeout, PATIENCE_SECONDS)
+        return part.run_on_clone(_done(part.engine, part.joined), self._options.close_timeout, OUTAGE_SECONDS_MAX)
 
     def give_notice(self) -> None:
         """Before a node that will leave stops its workers: end its round, which spends a restart; never fails."""
         part = self._part
         if part.joined is not None and part.listed:
             with contextlib.suppress(RendezvousError):
-                part.briefly(part.engine.give_notice(part.joined), PATIENCE_SECONDS, PATIENCE_SECONDS)
+                part.run_on_clone(part.engine.give_notice(part.joined), OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX)
 
     def linger(self) -> None:
         """If this node serves the endpoint: wait until the others have left, at most the window; never fails."""
@@ -254,7 +254,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if self._part.serves:
             with contextlib.suppress(RendezvousError):
                 steps = _alone(self._part.engine.token, settings.window)
-                self._part.briefly(steps, settings.window, PATIENCE_SECONDS)
+                self._part.run_on_clone(steps, settings.window, OUTAGE_SECONDS_MAX)
 
     def close(self, reason: str, verdict: str = "") -> bool:
         """`shutdown`, with the reason that the others are told, and how the job ended."""
@@ -310,12 +310,12 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def _close(self, reason: str, *, anyway: bool, verdict: str = "") -> bool:
         """True if the rendezvous is closed now, by whomever."""
         steps = self._part.engine.close(reason, verdict, anyway=anyway)
-        done = self._part.briefly(steps, self._options.close_timeout, PATIENCE_SECONDS)
+        done = self._part.run_on_clone(steps, self._options.close_timeout, OUTAGE_SECONDS_MAX)
         self._closed = done or self.is_closed()
         return self._closed
 
 
-def _depart(dropped: weakref.finalize[..., Any], part: _Part) -> None:
+def _depart(dropped: weakref.finalize[..., Any], part: _Resources) -> None:
     """Have the node leave, unless it has left or somebody else sees to that; wait until it has, with a limit."""
     dropped()
     if not part.departed.wait(DEPART_SECONDS):
@@ -337,10 +337,10 @@ def _alone(token: str, seconds: float) -> Generator[Effect, Seen, None]:
     seen = yield Sync()
     ends = seen.now + seconds
     while seen.now < ends and seen.state is not None and any(p.node.token != token for p in seen.state.listed()):
-        seen = yield Sync(ends - seen.now, seen.state.news)
+        seen = yield Sync(ends - seen.now, seen.state.revision)
 
 
-class _Part:
+class _Resources:
     """What a handler has to let go of when it is not there any more: it knows nothing of the handler."""
 
     def __init__(
@@ -370,22 +370,22 @@ class _Part:
         self.stop()
         self.engine.me = replace(self.engine.me, port=self.meeting.promise())
         self.listed = True
-        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed), self.holder, patience=seconds)
+        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed), self.holder, outage_seconds_max=seconds)
         self.joined = joined
         self.keep_alive = KeepAlive(self.engine, joined, self.holder, self._told)
         return joined
 
-    def briefly(self, steps: Generator[Effect, Seen, T], within: float, patience: float) -> T:
+    def run_on_clone(self, steps: Generator[Effect, Seen, T], timeout_seconds: float, outage_seconds_max: float) -> T:
         """Something that another thread may do while this node joins or beats."""
         holder = self.holder.clone()
         try:
-            return run(steps, holder, patience=patience, within=within)
+            return run(steps, holder, outage_seconds_max=outage_seconds_max, timeout_seconds=timeout_seconds)
         finally:
             holder.close()
 
-    def leave(self, within: float) -> None:
+    def leave(self, timeout_seconds: float) -> None:
         if self.listed:
-            self.briefly(self.engine.leave(), within, PATIENCE_SECONDS)
+            self.run_on_clone(self.engine.leave(), timeout_seconds, OUTAGE_SECONDS_MAX)
             self.listed = False
 
     def stop(self) -> None:

@@ -1,6 +1,7 @@
-"""How a node hears that the state changed, on any store: it waits for a key, or it looks.
+"""Notifications that the state has changed, on any store: a node waits for a key, or polls.
 
-Rule: whoever hears nothing looks after the time that it was told to wait; news makes it faster, never right.
+Rule: correctness never depends on notifications; they only shorten the wait. A node that gets none reads the state at
+the end of the time that the engine gave it.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ ABSENT = b"\x00absent"  # no value of ours; compared with an absent key, a store
 SLICE_SECONDS_MIN = 0.005  # torch's stores count whole milliseconds, and wait for ever if there are none
 SLICE_SECONDS = 0.5  # a wait of torch's stores cannot be ended from outside: it takes no longer than this
 WAIT_SECONDS = 5.0  # one of ours ends when the store is closed, but whether a server still lives is seen after it
-LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.001, 0.25  # between two looks: the first and the last
-KEPT = 64  # keys of older news that are left, for those who are late
+POLL_SECONDS_MIN, POLL_SECONDS_MAX = 0.001, 0.25  # between two reads: the first pause, and the longest
+KEPT = 64  # keys of older revisions that are left, for nodes that are late
 
 
 class Notifier(Protocol):
-    """What `Backend.wait` and `tell` come to on one kind of store; no wait begins once `ended` is set."""
+    """`Backend.wait` and `Backend.notify` on one kind of store; no wait begins once its `ended` is set."""
 
-    def wait(self, news: int, seconds: float) -> None: ...
-    def tell(self, news: int) -> None: ...
+    def wait(self, revision: int, seconds: float) -> None: ...
+    def notify(self, revision: int) -> None: ...
 
 
 def look(store: Any, key: str) -> bytes | None:
@@ -37,7 +38,7 @@ def look(store: Any, key: str) -> bytes | None:
 
 
 def listen(store: Any, key: str, ended: threading.Event) -> Notifier:
-    """The best that this store has."""
+    """The notifier for this store: a key that is waited for, or polling."""
     base = store
     while hasattr(base, "underlying_store"):
         base = base.underlying_store
@@ -51,41 +52,41 @@ POLLED = (dist.FileStore, dist.TCPStore)  # type: ignore[attr-defined]
 
 
 class KeyNotifier:
-    """A store in which a key can be waited for has a key for each news: no thread and no connection beside the own."""
+    """Each revision has a key, which is set when the revision is written and waited for before."""
 
     def __init__(self, store: Any, key: str, ended: threading.Event, most: float) -> None:
-        """`most`: seconds that one wait may take."""
+        """`most`: seconds that one wait in the store may take; a longer one is cut into several."""
         self._store, self._key, self._ended, self._most = store, key, ended, most
 
-    def wait(self, news: int, seconds: float) -> None:
+    def wait(self, revision: int, seconds: float) -> None:
         until = time.monotonic() + seconds
         while not self._ended.is_set() and (left := until - time.monotonic()) > 0:
             began, most = time.monotonic(), min(max(left, SLICE_SECONDS_MIN), self._most)
             try:
-                self._store.wait([f"{self._key}/{news + 1}"], timedelta(seconds=most))
+                self._store.wait([f"{self._key}/{revision + 1}"], timedelta(seconds=most))
                 return
-            except (RuntimeError, ValueError, OSError):  # late, or the store is not there: whoever reads next will see
+            except (RuntimeError, ValueError, OSError):  # a timeout, or the store is away: the next read shows which
                 if time.monotonic() - began < most / 2:
                     self._ended.wait(min(most, SLICE_SECONDS))
                     return
 
-    def tell(self, news: int) -> None:
-        self._store.set(f"{self._key}/{news}", "")
-        if news > KEPT:
-            self._store.delete_key(f"{self._key}/{news - KEPT}")
+    def notify(self, revision: int) -> None:
+        self._store.set(f"{self._key}/{revision}", "")
+        if revision > KEPT:
+            self._store.delete_key(f"{self._key}/{revision - KEPT}")
 
 
 class PollingNotifier:
-    """Elsewhere a node looks, at first often; `wait` returns before there is news, so that its caller looks."""
+    """Polling: `wait` returns after a pause, so that its caller reads. The pause doubles while nothing changes."""
 
     def __init__(self, ended: threading.Event) -> None:
         self._ended = ended
-        self._known, self._pause = -1, LOOK_SECONDS_MIN
+        self._known, self._pause = -1, POLL_SECONDS_MIN
 
-    def wait(self, news: int, seconds: float) -> None:
-        self._pause = min(2 * self._pause, LOOK_SECONDS_MAX) if news == self._known else LOOK_SECONDS_MIN
-        self._known = news
+    def wait(self, revision: int, seconds: float) -> None:
+        self._pause = min(2 * self._pause, POLL_SECONDS_MAX) if revision == self._known else POLL_SECONDS_MIN
+        self._known = revision
         self._ended.wait(min(seconds, self._pause * random.uniform(0.5, 1.0)))
 
-    def tell(self, news: int) -> None:
+    def notify(self, revision: int) -> None:
         pass

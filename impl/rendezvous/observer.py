@@ -1,7 +1,13 @@
-"""What a node knows by its own monotonic clock: who is silent, whose last call is over, and whether its lease holds.
+"""What a node knows by its own monotonic clock: silent nodes, the end of a last call, and its own lease.
 
-Rule: no clock is compared with another one. An observer measures from its own first sight of something, and whoever
-holds a lease measures from before it wrote, so that a lease is over before any observer's window is.
+A failure detector without a common clock. torch compares the wall clocks of two machines
+(dynamic_rendezvous.py, _sanitize); here no clock is compared with another.
+
+    member     writes a heartbeat at t0, and has a lease until t0 + lease, by its clock
+    observer   reads that heartbeat at t1 >= t0, and takes the member for silent at t1 + window, by its clock
+
+`lease` is shorter than `window` by more than two clocks that go wrong by 1 % each can differ. So a member that cannot
+reach the store stops its workers before any observer expels it, and two groups never train at the same time.
 """
 
 from __future__ import annotations
@@ -10,24 +16,25 @@ from collections.abc import Callable
 
 from .state import Settings, State
 
-# However long an observer could not look, maybe because nobody could write either, counts as so many intervals at most.
-# Otherwise the end of an outage would expel everybody.
+# The store is away for a minute: no node can write a heartbeat, and no observer can read one. Did the minute count, the
+# first observer that is back would find all others silent and expel them. A gap between two reads counts as so many
+# intervals at most.
 BLIND_INTERVALS = 1.0
 
 
 class Observer:
-    """What one loop of a node has seen, and when; times in seconds of a monotonic clock."""
+    """The heartbeats that one generator of a node has seen, and when; times in seconds of a monotonic clock."""
 
     def __init__(self, token: str) -> None:
         self._token = token
         self._looked: float | None = None
-        self._watched = 0.0  # seconds for which it could see
+        self._watched = 0.0  # seconds for which this observer could read, in all
         self._beats: dict[str, tuple[int, float]] = {}
         self._call: tuple[str, int, int] | None = None
         self._called = 0.0
 
     def look(self, state: State | None, now: float) -> None:
-        """Take in what was read from the store just now."""
+        """Take in the state that was read just now."""
         if state is None:
             self._beats, self._call = {}, None
         else:
@@ -44,25 +51,25 @@ class Observer:
         return known if known is not None and known[0] == beats else (beats, self._watched)
 
     def silent(self, settings: Settings) -> frozenset[str]:
-        """Whose heartbeat stood still for the whole window, as far as one could see."""
+        """The tokens of nodes whose heartbeat stood still for the window, counting only time with reads."""
         return frozenset(
             token for token, (_, since) in self._beats.items()
             if token != self._token and self._watched - since >= settings.window
         )  # fmt: skip
 
     def call_ends(self, state: State) -> float:
-        """When the last call that is on ends, by this clock."""
+        """The time at which the current last call ends, from this observer's first sight of it."""
         settings = state.settings
         return self._called + (settings.rescale_call if state.round else settings.last_call)
 
 
 class Lease:
-    """How long a node may take itself for a member without hearing from the store. Shared by its threads."""
+    """Until when a node may take itself for a member without reaching the store. Shared by its threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._confirmed: float | None = None
-        self.renewed: Callable[[float], None] = lambda ends: None  # told when the lease ends, each time that it changes
+        self.renewed: Callable[[float], None] = lambda ends: None  # called with the new end of the lease
 
     def confirm(self, sent: float) -> None:
         """A heartbeat that was begun at `sent` has been written."""

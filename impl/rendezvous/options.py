@@ -64,7 +64,7 @@ class Options:
         Raises:
             RendezvousSettingsError: one is unknown, or has a value that it cannot have; the text says which it can.
         """
-        said = _Said(params.config)
+        said = _Config(params.config)
         if not params.run_id:
             said.refuse("--rdzv-id", params.run_id, "give all nodes of one job the same name")
         settings = Settings(
@@ -92,7 +92,7 @@ class Options:
         )
 
 
-class _Said:
+class _Config:
     """The values of --rdzv-conf, which are texts, or of a program, which are anything."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:

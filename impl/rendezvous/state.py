@@ -1,7 +1,7 @@
 """The shared state of a rendezvous: what is in the store, as values that are never changed.
 
 Rule: a complete round is never changed, only replaced. Ranks are the order of `participants`, and the first one is the
-master: whoever reads a complete round reads the same members, ranks and master as everybody else.
+master: every reader of a complete round reads the same members, ranks and master.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Settings:
 
     min_nodes: int
     max_nodes: int
-    last_call: float = 30.0  # how long the first round waits for more nodes once there are enough
-    rescale_call: float = 0.0  # the same of a round that replaces another, once nobody is expected any more
-    interval: float = 5.0  # between two heartbeats
-    attempts: int = 3  # heartbeats that may be missed
+    last_call: float = 30.0  # last_call_timeout: the first round waits so long for more than min_nodes
+    rescale_call: float = 0.0  # the last call of every later round, from when no old member is awaited
+    interval: float = 5.0  # keep_alive_interval: between two heartbeats
+    attempts: int = 3  # keep_alive_max_attempt: heartbeats that may be missed
     max_restarts: int = -1  # of the job; -1: each agent counts for itself
     command: Command = UNKNOWN
 
@@ -122,7 +122,7 @@ class State:
     round: int = 0
     complete: bool = False
     call: int = 0  # how many last calls have begun: each has a clock of its own at each node
-    news: int = 0  # counts the changes that somebody waits for
+    revision: int = 0  # counts the changes that another node may wait for; "news" in the encoding
     participants: tuple[Participant, ...] = ()  # of a complete round: in the order of their ranks
     expected: tuple[Participant, ...] = ()
     waiting: tuple[Participant, ...] = ()

@@ -1,7 +1,7 @@
-"""The state of a rendezvous as one thread sees it: what the backend holds, decoded, and nothing that is newer.
+"""The state of a rendezvous as one thread has read it last, and compare-and-set against that. torch: the same name.
 
-Rule: the bytes that were read last are the token of the next write, and a write is won if the backend then holds its
-very bytes.
+Rule: the bytes that were read last are what the next write replaces. If another node has written since, the write is
+lost.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from .state import State
 
 
 def elapsed() -> float:
-    """Seconds of a clock that nobody sets, and that goes on while the machine is suspended, where there is one.
+    """Seconds of CLOCK_BOOTTIME, which is never set and goes on while the machine is suspended; else `monotonic`.
 
-    A lease that stood still meanwhile would hold when the machine comes back, and the others have gone on without it.
+    A laptop is suspended for an hour. By CLOCK_MONOTONIC its lease would still hold when it wakes up, though the others
+    have gone on without it.
     """
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class StateHolder:
-    """Carries out what an engine asks for; for one thread, another one may only interrupt it."""
+    """Performs the effects of an engine, on one thread; another thread may only call `interrupt`."""
 
     def __init__(
         self, backend: Backend, clock: Callable[[], float] = elapsed,
@@ -40,7 +41,7 @@ class StateHolder:
         self._interrupted = threading.Event()
 
     def perform(self, effect: Effect) -> Seen:
-        """Wait and read, or write; a write that failed may be repeated, it happens once.
+        """Wait and read, or write. A write that has raised may be repeated: it happens once.
 
         Raises:
             Interrupted: before, or while it waited: nothing was asked of the store after that.
@@ -52,22 +53,24 @@ class StateHolder:
             seen = self._write(effect.state)
             self._told(effect, seen.won)
             return seen
-        if effect.news is None:
+        if effect.revision is None:
             self.pause(effect.seconds)
         elif effect.seconds > 0:
-            self.backend.wait(effect.news, effect.seconds)
+            self.backend.wait(effect.revision, effect.seconds)
         self._go_on()
         self._take(self.backend.read())
         return Seen(self.state, self.clock())
 
     def _write(self, state: State) -> Seen:
-        data, known = encode(state), self.state.news if self.state is not None else 0
+        data, known = encode(state), self.state.revision if self.state is not None else 0
         if self.backend.write(data, self._data) != data:
             return Seen(self.state, self.clock())  # what is there now is read when it is this node's turn again
         self.state, self._data = state, data
-        if state.news > known:
-            with contextlib.suppress(RendezvousConnectionError):  # it is written: who is not told looks later
-                self.backend.tell(state.news)
+        if state.revision > known:
+            with contextlib.suppress(
+                RendezvousConnectionError
+            ):  # the write is won: a node without the notification reads later
+                self.backend.notify(state.revision)
         return Seen(self.state, self.clock(), True)
 
     def _take(self, data: bytes | None) -> None:

@@ -31,33 +31,33 @@ class StoreBackend:
 
     def __init__(self, store: Any, run_id: str) -> None:
         self._origin, self._run_id = store, run_id
-        self._state_key, self._news_key = f"trystate/{run_id}/state", f"trystate/{run_id}/news"
+        self._state_key, self._revision_key = f"trystate/{run_id}/state", f"trystate/{run_id}/news"
         self._lock = threading.Lock()  # of what follows, against `interrupt`
         self._own: tuple[Any, Notifier] | None = None  # our connection, and how to hear on it
         self._ends = 0  # how often it was ended
         self._ended = threading.Event()
 
     def read(self) -> bytes | None:
-        """What is there; None: nothing. Raises RendezvousConnectionError."""
+        """The bytes of the state; None: the store has none. Raises RendezvousConnectionError."""
         with self._connected() as (store, _):
             return look(store, self._state_key)
 
     def write(self, data: bytes, over: bytes | None) -> bytes | None:
-        """Write `data` if `over` is still there (None: nothing is); what is there then: `data`, if it was."""
+        """Replace `over` by `data` if the store still holds it; the bytes that it holds then."""
         with self._connected() as (store, _):
             found = bytes(store.compare_set(self._state_key, over if over is not None else b"", data))
         # It would have been replaced if it were there: a store answers with what was expected if there is nothing.
         return None if over is not None and found == over else found
 
-    def wait(self, news: int, seconds: float) -> None:
-        """Return when `tell` was called with more than `news`, or after `seconds`, or earlier."""
+    def wait(self, revision: int, seconds: float) -> None:
+        """Block until a higher revision is notified, or for `seconds`; it may return earlier."""
         with self._connected() as (_, heard):
-            heard.wait(news, seconds)
+            heard.wait(revision, seconds)
 
-    def tell(self, news: int) -> None:
-        """Wake whoever waits for more than fewer `news`."""
+    def notify(self, revision: int) -> None:
+        """Wake every waiter that knows only revisions below `revision`."""
         with self._connected() as (_, heard):
-            heard.tell(news)
+            heard.notify(revision)
 
     def interrupt(self) -> None:
         """End what another thread does here, which gets RendezvousConnectionError, and all later waits."""
@@ -87,13 +87,13 @@ class StoreBackend:
             self._disconnect()
             remedy = "" if isinstance(error, SecretRefused) else "; see whether its server still runs"
             raise RendezvousConnectionError(
-                f"rendezvous {self._run_id!r} at {place(self._origin)}: {type(error).__name__}: {error}{remedy}"
+                f"rendezvous {self._run_id!r} at {describe(self._origin)}: {type(error).__name__}: {error}{remedy}"
             ) from error
 
     def _connect(self) -> tuple[Any, Notifier]:
         ends = self._ends
         store = connection(self._origin)
-        own = store, listen(store, self._news_key, self._ended)
+        own = store, listen(store, self._revision_key, self._ended)
         with self._lock:
             if ends == self._ends:
                 self._own = own
@@ -136,7 +136,7 @@ def connection(store: Any) -> Any:
     return own
 
 
-def place(store: Any) -> str:
+def describe(store: Any) -> str:
     """Where a store is: `127.0.0.1:29400`, or of what class it is."""
     while hasattr(store, "underlying_store"):
         store = store.underlying_store

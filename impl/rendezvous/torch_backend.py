@@ -28,26 +28,26 @@ class TorchBackend:
         self._data: bytes | None = None  # the bytes that go with the token
         self._token: Any = None
         self._ended = threading.Event()
-        self._news = PollingNotifier(self._ended)
+        self._notifier = PollingNotifier(self._ended)
 
     def read(self) -> bytes | None:
-        """What is there; None: nothing. Raises RendezvousConnectionError."""
+        """The bytes of the state; None: the store has none. Raises RendezvousConnectionError."""
         with self._alone():
             return self._take(self._backend.get_state())
 
     def write(self, data: bytes, over: bytes | None) -> bytes | None:
-        """Write `data` if `over` is still there (None: nothing is); what is there then: `data`, if it was."""
+        """Replace `over` by `data` if the store still holds it; the bytes that it holds then."""
         if over != self._data:  # its token is not ours any more: it was replaced
             return self.read()
         with self._alone():
             return self._take(self._backend.set_state(data, self._token))
 
-    def wait(self, news: int, seconds: float) -> None:
-        """Return after a while: at first a short one, as long as there is no news a longer one."""
-        self._news.wait(news, seconds)
+    def wait(self, revision: int, seconds: float) -> None:
+        """Return after a pause, which doubles as long as the revision stays the same."""
+        self._notifier.wait(revision, seconds)
 
-    def tell(self, news: int) -> None:
-        """Nobody can be told: all look."""
+    def notify(self, revision: int) -> None:
+        """Does nothing: torch's backends cannot notify, all nodes poll."""
 
     def interrupt(self) -> None:
         """End a `wait` of another thread, and all later ones."""

@@ -30,7 +30,7 @@ ENTRY_BYTES_MAX = 4096
 SHOWN_MAX = 8
 TOKEN_BYTES = 32
 GONE = b"gone"  # in the place of an entry
-PAUSE_SECONDS = 0.02  # between two looks for who was here and may come again
+ENTRY_POLL_SECONDS = 0.02  # between two looks for who was here and may come again
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def gather(store: Store, world_size: int, deadline: float, seconds: float) -> li
             raise RpcTimeout(f"{len(missing)} of {world_size} workers did not come within {seconds:g} s, of "
                              f"rank {shown}: see whether they run and use the same store, or raise init_timeout"
                              )  # fmt: skip
-        sleep(PAUSE_SECONDS)
+        sleep(ENTRY_POLL_SECONDS)
     entries = [_entry(rank, texts[key], world_size) for rank, key in enumerate(keys)]
     for rank, entry in enumerate(entries):
         first = next(index for index, other in enumerate(entries) if other.name == entry.name)

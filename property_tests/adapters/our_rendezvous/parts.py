@@ -58,8 +58,8 @@ class Actor:
             return math.inf
         if isinstance(self.effect, Write):
             return self.stage.now
-        state, news = self.stage.state, self.effect.news
-        told = news is not None and state is not None and state.news > news
+        state, revision = self.stage.state, self.effect.revision
+        told = revision is not None and state is not None and state.revision > revision
         return self.stage.now if told else self.since + self.effect.seconds
 
     def step(self) -> None:

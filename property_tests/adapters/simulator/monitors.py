@@ -253,7 +253,7 @@ def _kept(before: State, after: State) -> None:
     """What a write may not change."""
     demand(after.version == before.version + 1, "versions_increase", before.version, after.version)
     demand(after.life == before.life, "one_life", before.life, after.life)
-    demand(after.news >= before.news, "news_increase", before.news, after.news)
+    demand(after.revision >= before.revision, "news_increase", before.revision, after.revision)
     demand(before.closed is None or after.closed == before.closed, "the_verdict_is_final", before, after)
     same = after.settings == before.settings or not any(before.listed())
     demand(same, "settings_stay", before.settings, after.settings)

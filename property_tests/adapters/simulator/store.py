@@ -51,8 +51,8 @@ class Store:
         for _, call in ears:
             call()
 
-    def tell(self, news: int) -> None:
-        self._told = max(self._told, news)
+    def notify(self, revision: int) -> None:
+        self._told = max(self._told, revision)
         ears, self._ears = self._ears, []
         for known, call in ears:
             if known < self._told:
@@ -60,11 +60,11 @@ class Store:
             else:
                 self._ears.append((known, call))
 
-    def listen(self, news: int, call: Callable[[], None]) -> None:
-        if self._told > news:
+    def listen(self, revision: int, call: Callable[[], None]) -> None:
+        if self._told > revision:
             call()
         else:
-            self._ears.append((news, call))
+            self._ears.append((revision, call))
 
 
 class Link:
@@ -115,25 +115,25 @@ class Line:
         self._state = self._ask(lambda: self._store.write(state, over, self._who))
         won = self._state == state
         if won:
-            self._tell(state.news)
+            self._tell(state.revision)
         return Seen(self._state, self._clock(), won)
 
     def _pause(self, sync: Sync) -> None:
-        if sync.seconds <= 0 and sync.news is None:
+        if sync.seconds <= 0 and sync.revision is None:
             return
         alarm = self._link.time.alarm()
         self._link.time.after(sync.seconds / self._rate, alarm)
-        if sync.news is not None and not self._link.deaf:
+        if sync.revision is not None and not self._link.deaf:
             delay = self._link.delay()
-            self._store.listen(sync.news, lambda: self._link.time.after(delay, alarm))
+            self._store.listen(sync.revision, lambda: self._link.time.after(delay, alarm))
         self._link.time.wait()
 
-    def _tell(self, news: int) -> None:
+    def _tell(self, revision: int) -> None:
         start = self._store.start
 
         def arrive() -> None:
             if self._store.start == start:
-                self._store.tell(news)
+                self._store.notify(revision)
 
         if self._link.reaches(self._store):
             self._link.time.after(self._link.delay(), arrive)

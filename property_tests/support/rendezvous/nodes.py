@@ -168,11 +168,11 @@ class Broken:
             raise RendezvousConnectionError("the answer was lost")
         return found
 
-    def wait(self, news: int, seconds: float) -> None:
-        self.below.wait(news, seconds)
+    def wait(self, revision: int, seconds: float) -> None:
+        self.below.wait(revision, seconds)
 
-    def tell(self, news: int) -> None:
-        self.below.tell(news)
+    def notify(self, revision: int) -> None:
+        self.below.notify(revision)
 
     def interrupt(self) -> None:
         self.below.interrupt()

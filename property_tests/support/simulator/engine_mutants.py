@@ -78,26 +78,32 @@ def _few(view: View, action: Action) -> Action:
 
 
 def _dropped(seen: State, me: Participant, silent: Any) -> State:
-    return changes._next(changes._without(changes._beaten(seen, me.node.token), silent), me.node.token, news=True)
+    return changes._committed(
+        changes._without(changes._with_heartbeat(seen, me.node.token), silent), me.node.token, notify=True
+    )
 
 
 def _slammed(seen: State, me: Participant) -> State:
     gone = changes._without(seen, {me.node.token})
-    return changes._next(replace(gone, closed=Closed(str(me.node), "too late", "failed")), me.node.token, news=True)
+    return changes._committed(
+        replace(gone, closed=Closed(str(me.node), "too late", "failed")), me.node.token, notify=True
+    )
 
 
 def _unordered(seen: State, me: Participant) -> State:
-    return changes._next(replace(changes._beaten(seen, me.node.token), complete=True), me.node.token, news=True)
+    return changes._committed(
+        replace(changes._with_heartbeat(seen, me.node.token), complete=True), me.node.token, notify=True
+    )
 
 
 def _unbeaten(seen: State, me: Participant) -> State:
-    return changes._next(seen, me.node.token, news=False)
+    return changes._committed(seen, me.node.token, notify=False)
 
 
-def _same_version(seen: State, writer: str, *, news: bool) -> State:
+def _same_version(seen: State, writer: str, *, notify: bool) -> State:
     if not seen.complete and len(seen.participants) == seen.settings.max_nodes:
-        seen, news = changes._completed(seen), True
-    return replace(seen, writer=writer, news=seen.news + news)
+        seen, notify = changes._as_complete(seen), True
+    return replace(seen, writer=writer, revision=seen.revision + notify)
 
 
 def _agents(decide: Callable[[core.View, Order], Order]) -> Mutant:
@@ -142,7 +148,7 @@ _notice, _withdrawn, _done = changes.give_notice, changes.withdraw, changes.mark
 
 def _first_success(seen: State, me: Participant) -> State:
     closed = Closed(str(me.node), "its workers have succeeded", "succeeded")
-    return replace(_done(seen, me), closed=closed, news=seen.news + 1)
+    return replace(_done(seen, me), closed=closed, revision=seen.revision + 1)
 
 
 def _never_over(seen: State, me: Participant) -> State:
@@ -265,8 +271,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "every member is rank 0": lambda: _engine(Vain),
     "every member is the master": patched(Joined, "master", property(lambda self: self.state.participants[self.rank])),
     "a heartbeat that does not count": changing("keep_alive", _unbeaten),
-    "a round is replaced by an empty one": patched(changes, "_replaced", _emptied),
-    "versions stand still": patched(changes, "_next", _same_version),
+    "a round is replaced by an empty one": patched(changes, "_next_round", _emptied),
+    "versions stand still": patched(changes, "_committed", _same_version),
     "counts on while it cannot see": patched(observer, "BLIND_INTERVALS", 1e9),
     "no lease": unwatched(patched(observer.Lease, "holds", lambda self, now: self._confirmed is not None)),
     "a lease longer than the window": patched(Settings, "lease", property(lambda self: 2 * self.window)),
@@ -278,12 +284,12 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "restarts are not limited": patched(State, "restarts_left", True),
     "no restart is ever left": patched(State, "restarts_left", property(lambda self: self.settings.max_restarts < 0)),
-    "losses spend nothing": patched(changes, "_spent", lambda seen: seen),
+    "losses spend nothing": patched(changes, "_with_restart_spent", lambda seen: seen),
     "leaving spends nothing": changing("give_notice", lambda seen, me, leaving: _notice(seen, me, False)),
     "making room spends": changing("give_notice", lambda seen, me, leaving: _notice(seen, me, True)),
     "stops its workers before it makes room": _stopping_first,
     "makes room for nobody": lambda: _engine(Staying),
-    "closes without a verdict": patched(changes, "_failed", _unsaid),
+    "closes without a verdict": patched(changes, "_closed_as_failed", _unsaid),
     "who leaves opens what is closed": changing("withdraw", _reopened),
     "the first success is that of all": changing("mark_done", _first_success),
     "the last success closes nothing": changing("mark_done", _never_over),

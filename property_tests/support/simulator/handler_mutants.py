@@ -32,7 +32,7 @@ def patched(owner: Any, name: str, value: Any) -> Mutant:
 def _dying(self: KeepAlive) -> None:
     try:
         steps = self._engine.keep_alive(self._joined, until=(Standing.EXPELLED, Standing.CLOSED))
-        self._end = driver.run(steps, self._holder, patience=0.0, look=self._look)
+        self._end = driver.run(steps, self._holder, outage_seconds_max=0.0, look=self._look)
     except RendezvousError:
         return
 

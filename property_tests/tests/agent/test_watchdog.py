@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.impl.agent import watchdog, watchdog_client
 from trystate.impl.agent.processes import end_what_is_left
-from trystate.impl.agent.watchdog import LOOK_SECONDS, Process, Watch, look
+from trystate.impl.agent.watchdog import CLOCK_POLL_SECONDS, Process, Watch, look
 from trystate.impl.agent.watchdog_client import Watchdog, WatchdogLost
 from trystate.impl.rendezvous.state_holder import elapsed
 from trystate.property_tests.adapters.jobs import BEAT, CONF, Job, alive, eventually, overtaken
@@ -47,11 +47,11 @@ def test_workers_may_run_until_the_lease_that_was_renewed_last_ends() -> None:
 
 def test_it_looks_again_when_the_lease_ends_and_often_enough_for_a_host_that_was_suspended() -> None:
     watch = Watch()
-    assert watch.pause(0.0) == LOOK_SECONDS
+    assert watch.pause(0.0) == CLOCK_POLL_SECONDS
     watch.guard(1)
     watch.renew(10.0)
-    assert watch.pause(0.0) == LOOK_SECONDS
-    assert watch.pause(10.0 - LOOK_SECONDS / 4) == pytest.approx(LOOK_SECONDS / 4)
+    assert watch.pause(0.0) == CLOCK_POLL_SECONDS
+    assert watch.pause(10.0 - CLOCK_POLL_SECONDS / 4) == pytest.approx(CLOCK_POLL_SECONDS / 4)
     assert watch.pause(11.0) == 0.0
 
 

@@ -109,10 +109,10 @@ def judge(before: State | None, change: Change) -> None:
     judge_moves(before, after, change, replaced)
     call = not before.calling and after.quorum and not (before.complete and not replaced)
     holds("a new quorum begins a last call", after.call == before.call + call)
-    news = tokens_in(before) - tokens_in(after) or replaced or (after.complete, after.closed is None) != (
+    announced = tokens_in(before) - tokens_in(after) or replaced or (after.complete, after.closed is None) != (
         before.complete, before.closed is None) or any(
         set(tokens(getattr(after, n))) - set(tokens(getattr(before, n))) for n in ("waiting", "spares"))  # fmt: skip
-    holds("news of what somebody waits for, and of nothing else", after.news == before.news + bool(news))
+    holds("news of what somebody waits for, and of nothing else", after.revision == before.revision + bool(announced))
     holds("it can be written and read", decode(encode(after)) == after)
     holds("the first state is of who made it", not first or after.life == f"life-{change.me.node.address[4:]}")
 
@@ -255,10 +255,10 @@ def test_every_change_happens_and_keeps_every_promise() -> None:
 
 
 FUNCTIONS = (
-    changes._next, changes._completed, changes._in_order, changes._without, changes._beaten, changes._called,
-    changes._listed, changes._mine, changes.give_notice, changes.expel, changes.replace_round,
-    changes.withdraw, changes.mark_done,
-    changes._member, changes._replaced, changes._moved_up, changes._spent, changes.mark_closed, changes._failed,
+    changes._committed, changes._as_complete, changes._in_order, changes._without, changes._with_heartbeat,
+    changes._with_last_call, changes._opened_for, changes._own_listing, changes.give_notice, changes.expel,
+    changes.replace_round, changes.withdraw, changes.mark_done, changes._has_member, changes._next_round,
+    changes._with_waiting_promoted, changes._with_restart_spent, changes.mark_closed, changes._closed_as_failed,
 )  # fmt: skip
 
 

@@ -90,10 +90,10 @@ def test_only_a_won_write_that_has_news_tells(store: HashStore, holder: StateHol
 
     written(holder)
     assert told() == [False, False, False]
-    holder.perform(Write(state(version=1, news=1)))
+    holder.perform(Write(state(version=1, revision=1)))
     assert told() == [False, True, False]
     other = StateHolder(StoreBackend(store, "job"))
-    assert not other.perform(Write(state(news=2))).won
+    assert not other.perform(Write(state(revision=2))).won
     assert told() == [False, True, False]
     other.close()
 
@@ -129,7 +129,7 @@ def reading() -> Generator[Effect, Seen, Seen]:
 def test_what_fails_for_a_while_is_tried_again(holder: StateHolder) -> None:
     fault_of(holder).error = RendezvousConnectionError("it is away")
     threading.Timer(0.2, lambda: setattr(fault_of(holder), "error", None)).start()
-    assert run(reading(), holder, patience=10.0).state is None
+    assert run(reading(), holder, outage_seconds_max=10.0).state is None
     assert fault_of(holder).struck > 2
 
 
@@ -145,7 +145,7 @@ def test_what_fails_for_too_long_is_raised_and_nothing_is_left_open(holder: Stat
 
     began = time.monotonic()
     with pytest.raises(RendezvousConnectionError, match="it is away"):
-        run(steps(), holder, patience=0.2)
+        run(steps(), holder, outage_seconds_max=0.2)
     assert 0.2 <= time.monotonic() - began < 5.0
     assert closed == [True]
 
@@ -157,7 +157,7 @@ def test_what_takes_too_long_ends(holder: StateHolder) -> None:
 
     began = time.monotonic()
     with pytest.raises(RendezvousTimeoutError, match="close_timeout"):
-        run(endless(), holder, patience=1.0, within=0.2)
+        run(endless(), holder, outage_seconds_max=1.0, timeout_seconds=0.2)
     assert 0.2 <= time.monotonic() - began < 5.0
 
 
@@ -169,7 +169,7 @@ def test_another_thread_may_end_it(holder: StateHolder) -> None:
     threading.Timer(0.1, holder.interrupt).start()
     began = time.monotonic()
     with pytest.raises(Interrupted):
-        run(endless(), holder, patience=math.inf)
+        run(endless(), holder, outage_seconds_max=math.inf)
     assert time.monotonic() - began < 5.0
 
 
@@ -184,7 +184,7 @@ class Member:
         self.engine = Engine(participant(), replace(chosen, max_nodes=1), draw=lambda: 0.5, life="a life")
         self.holder = StateHolder(Broken(StoreBackend(store, "job")))
         self.fault = fault_of(self.holder)
-        self.joined: Joined = run(self.engine.join(10.0), self.holder, patience=10.0)
+        self.joined: Joined = run(self.engine.join(10.0), self.holder, outage_seconds_max=10.0)
         self.beating = KeepAlive(self.engine, self.joined, self.holder.clone())
 
     def beats(self) -> int:

@@ -222,7 +222,7 @@ def test_a_lost_write_is_tried_again_after_a_pause_that_grows_and_is_bounded(dra
         stage.state = replace(state_of(stage), version=state_of(stage).version + 1)  # somebody else was faster
         actor.step()
         pause = waits(actor.effect)
-        assert pause.news is None
+        assert pause.revision is None
         attempts = min(BACKOFF_ATTEMPTS * 2**lost, seats)
         assert pause.seconds == draw * min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN * attempts)
         actor.step()
@@ -273,7 +273,7 @@ def test_a_member_beats_once_an_interval_and_writes_nothing_else() -> None:
     stage.start(engine.keep_alive(joined))
     stage.run(10 * INTERVAL)
     assert actions(stage, 0)[1:] == [Action.KEEP_ALIVE] * 10
-    assert state_of(stage).news == joined.state.news
+    assert state_of(stage).revision == joined.state.revision
 
 
 def test_a_member_that_stopped_is_expelled_by_the_others_and_learns_it() -> None:
@@ -433,4 +433,4 @@ def test_nobody_spins() -> None:
         actors = [stage.start(stage.engine(k, settings(low, high, last_call=1.0)).join(50.0)) for k in range(nodes)]
         stage.run(200.0, limit=2_000)
         for actor in actors:
-            assert not any(isinstance(e, Sync) and e.news is not None and e.seconds <= 0 for e in actor.effects)
+            assert not any(isinstance(e, Sync) and e.revision is not None and e.seconds <= 0 for e in actor.effects)

@@ -46,7 +46,7 @@ def forgets_that_a_key_may_be_gone(self: Any, data: bytes, over: bytes | None) -
 def gives_up_at_other_errors(self: Any) -> None:
     try:
         steps = self._engine.keep_alive(self._joined)
-        self._end = driver.run(steps, self._holder, patience=1e9, look=self._look)
+        self._end = driver.run(steps, self._holder, outage_seconds_max=1e9, look=self._look)
     except RendezvousError as error:
         self._log(error)
 
@@ -91,7 +91,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Test]] = {
         test_store_backend.test_a_server_that_is_gone_is_named_and_one_that_comes_back_is_found,
     ),
     "nobody is told": (
-        store_backend.StoreBackend, "tell", lambda self, news: None, on_a_store(lambda store: tells(store)),
+        store_backend.StoreBackend, "notify", lambda self, revision: None, on_a_store(lambda store: tells(store)),
     ),
     "the thread ends at what is no RendezvousError": (
         driver.KeepAlive, "_beat", gives_up_at_other_errors,
@@ -106,7 +106,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Test]] = {
         on_a_store(test_handlers.test_who_is_no_member_only_leaves),
     ),
     "whoever ends says nothing": (
-        handler._Part, "leave", lambda self, within: None,
+        handler._Resources, "leave", lambda self, within: None,
         on_a_store(test_handlers.test_who_leaves_is_missed_at_once),
     ),
     "a round begins before all are there": (
@@ -122,7 +122,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Test]] = {
         lambda: test_rendezvous_defects.test_a_wall_clock_that_steps_back_stops_no_heartbeats("trystate"),
     ),
     "options may be misspelt": (
-        options._Said, "__init__", takes_any_option,
+        options._Config, "__init__", takes_any_option,
         lambda: test_options.test_what_is_unknown_is_refused_with_what_was_meant("xyz", ""),
     ),
     "news is waited for that is told after the next one": (
@@ -150,7 +150,7 @@ def tells(store: HashStore) -> None:
 
 def told_before(store: HashStore) -> None:
     one = store_backend.StoreBackend(store, "job")
-    one.tell(1)
+    one.notify(1)
     waited = nodes.together([lambda: one.wait(0, 60.0)])
     one.close()
     assert waited == [None]

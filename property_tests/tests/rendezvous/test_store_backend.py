@@ -42,7 +42,7 @@ def test_what_is_written_is_read_and_nothing_is_overwritten_unseen(backend: Back
 def test_whoever_waits_is_woken_by_news(backend: Backend) -> None:
     other = backend.clone()
     assert backend.write(b"one", None) == b"one"
-    timer = threading.Timer(0.2, other.tell, [1])
+    timer = threading.Timer(0.2, other.notify, [1])
     timer.start()
     began = time.monotonic()
     backend.wait(0, 10.0)  # may return earlier, where there is nobody to wake it
@@ -138,13 +138,13 @@ def test_a_server_that_dies_ends_the_wait() -> None:
 def test_news_of_a_life_that_is_over_is_not_news() -> None:
     with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
         backend = StoreBackend(store, "job")
-        backend.tell(57)
+        backend.notify(57)
         backend.wait(56, 5.0)
         server.close()
         with TCPStoreServer(port=server.port):
             with pytest.raises(RendezvousConnectionError):
-                backend.tell(1)
-                backend.tell(1)
+                backend.notify(1)
+                backend.notify(1)
             began = time.monotonic()
             backend.wait(1, 0.3)
             assert time.monotonic() - began > 0.25
