@@ -1,7 +1,11 @@
-"""What the agent of a node does next: decided by what it sees, without doing any of it.
+"""The decisions of a node's agent: one pure function from what it sees to its next order.
 
-Rule: the round decides before the workers do. Workers of a round that is over are stopped, whatever became of them, and
-nobody ends with success before the whole job has.
+Theory of operation. The agent (local.py) calls `decide` in its monitor loop, on its main thread, and whenever the
+standing of its round changes, and carries out the order. There are two sources, and the round comes first: the state of a worker
+says little once its round is over, since workers fail when their peers are stopped.
+
+Rule: workers of a round that is over are stopped, whatever has become of them. No agent ends with success before the
+whole job has succeeded: until then it waits in the exit barrier, and may still have to join the next round.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from ..rendezvous.state import Closed
 
 
 class Order(enum.Enum):
-    """What the agent does next."""
+    """What the agent does next; the value says it in words."""
 
     GO_ON = "look again, a little later or when something has changed"
     REPORT = "say in the shared state that the workers have succeeded"
@@ -29,13 +33,13 @@ class Order(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an agent sees that is a member of a round and has started its workers."""
+    """What an agent sees after it has joined a round and started its workers."""
 
     workers: WorkerState
     standing: Standing
     signalled: bool = False
     reported: bool = False  # the shared state says that these workers have succeeded
-    cut_off: bool = False  # it has been without a lease for as long as it is ready to wait
+    cut_off: bool = False  # it has had no lease for as long as it may wait for the verdict
     killed: bool = False  # the watchdog has killed these workers, because a lease had ended
 
 
@@ -46,22 +50,30 @@ def decide(view: View) -> Order:
     if view.standing is Standing.CLOSED:
         return Order.END
     if view.standing in (Standing.REPLACED, Standing.EXPELLED):
-        return Order.REJOIN  # if the workers failed, that is a consequence, and whoever replaced the round has paid
+        # Another node failed, and replaced the round, which has spent a restart. The workers here then fail for the
+        # loss of their peers: that is a consequence, and spends nothing more.
+        return Order.REJOIN
     if view.workers is WorkerState.SUCCEEDED:
         return _after_success(view)
     if view.workers in (WorkerState.FAILED, WorkerState.HEALTHY) and view.standing is Standing.LAPSED:
-        return Order.REJOIN  # if they failed, maybe for want of those that others stopped at the end of their leases
+        # The store is away. Other agents stop their workers at the end of their leases, and the workers here may fail
+        # for the loss of them: an outage spends no restart.
+        return Order.REJOIN
     if view.workers is WorkerState.FAILED:
         # The agent was stopped for longer than its lease, and its first heartbeat afterwards was acknowledged before
         # this look: the node has a lease again. Its workers have not failed by themselves; their end spends nothing.
         return Order.REJOIN if view.killed else Order.RESTART
     if view.workers is WorkerState.HEALTHY:
-        return Order.GO_ON  # for a node that waits the keep-alive replaces the round before any workers are stopped
-    return Order.LEAVE  # stuck in the kernel, or lost: new ones would fight with them for the devices of this node
+        # A newcomer waits: the heartbeat thread replaces the round for it first (engine.keep_alive), so that no worker
+        # is stopped in a round that still counts.
+        return Order.GO_ON
+    # The workers cannot be stopped: they are stuck in the kernel, or lost. New ones would share the devices of this
+    # node with them, so the node leaves, and the others go on.
+    return Order.LEAVE
 
 
 def _after_success(view: View) -> Order:
-    """In the exit barrier: nothing runs here that a lost lease could endanger, so that an outage is sat out."""
+    """In the exit barrier: no worker runs that a lost lease could endanger, so the agent waits until an outage ends."""
     if view.standing is Standing.LAPSED and view.cut_off:
         return Order.GIVE_UP
     return Order.GO_ON if view.reported else Order.REPORT

@@ -1,4 +1,4 @@
-"""What a pass runs on one worker: dependency counts, gradients that wait for others, nodes that are ready.
+"""Dependency counts of a pass on one worker: what each node waits for, and the gradients that have come for it.
 
 Source: seed "distributed autograd design", FAST mode, points 1 to 3; torch: dist_engine.cpp, computeDependencies. No
 locks: one thread at a time.
@@ -18,9 +18,9 @@ Edge = tuple[Node | None, int]  # the input number `int` of a node; None where n
 
 
 class Undefined(enum.Enum):
-    """A gradient that came and is not defined: its node runs. Where None stands, none came.
+    """A gradient that came and is not defined: its node runs. None means that no gradient came.
 
-    A message can carry tensors of which only some lead to the roots; behind the others nothing runs in plain autograd.
+    A message can carry tensors of which only some lead to the roots. In plain autograd no node behind the others runs.
     """
 
     UNDEFINED = enum.auto()
@@ -30,7 +30,7 @@ UNDEFINED = Undefined.UNDEFINED
 
 
 class LocalGraph(Protocol):
-    """What the local part of a graph must offer. Its leaves take gradients and give none."""
+    """The local part of a graph. Its leaves take gradients and give none."""
 
     def next_edges(self, node: Node) -> Sequence[Edge]:
         """Where the gradients go that a node makes; nowhere for a leaf."""
@@ -46,7 +46,7 @@ class LocalGraph(Protocol):
 
 
 class DependencyCounts:
-    """Counts what each node waits for, from the sources on, and takes in gradients.
+    """Counts the gradients that each node waits for, from the sources on, and adds up those that come.
 
     `sources` are the edges of the roots and of all sends that a gradient is expected for. A node that they reach is in
     `counts` with the number of its inputs that are missing, until it has been taken.

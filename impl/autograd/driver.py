@@ -1,4 +1,27 @@
-"""The protocol on a real worker: its lock, its threads, its clock, and RPC."""
+"""Runs the protocol of distributed autograd on a real worker: its lock, its threads, its clock, and RPC.
+
+Theory of operation. The core (`Container`, `LocalPass`) is sans-I/O. Every event comes to it in three steps:
+
+    with the lock      a method of the core is called, and returns effects
+    without the lock   `_perform` does them: sends requests and answers, starts threads, wakes the root
+    later              an answer, a deadline or a finished run is the next event
+
+Which thread does what:
+
+- *Threads that read RPC* handle BACKWARD, MARK, CANCEL, CLEAN (`_handle`) and answers (`_done`). They never run nodes.
+- *One thread for each running local pass*: a thread of the agent's pool runs it (`run`). At the root it is the thread
+  in `backward()` itself, which also waits there (`_run_until_over`), and reads the connection of its only peer
+  meanwhile.
+- *The thread of `DeadlineTimer`* expires passes at their deadlines, also while a node runs.
+- *Threads that run calls* attach sends and recvs: this is the agent's interceptor (`outgoing`, `incoming`, `answered`).
+
+Rule: users' code (nodes, hooks, the destructors of what a context kept) never runs under the lock, except for
+destructors that a dropped dictionary calls: hence the lock is reentrant.
+
+What can go wrong: a node or a hook raises (the pass fails with its traceback, here and at the root); a gradient cannot
+be sent, for it is of a kind that RPC refuses (the pass fails); the thread in `backward()` is interrupted (the pass
+fails and is cancelled everywhere); an observer raises (reported, and nothing else).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +54,7 @@ from .observer import Event, Observer
 from .runner import Runner
 from .torch_graph import TorchGraph, attach_recv, edge_of
 
-CANCEL_SECONDS = 5.0  # for the answers to what ends a pass or a context
+CANCEL_SECONDS = 5.0  # for the answers to CANCEL and CLEAN
 TRACEBACK_CHARACTERS = 4_000  # of an error that travels
 
 
@@ -40,10 +63,10 @@ class _Current(threading.local):
 
 
 class _Root:
-    """The thread that is in `backward()`: it waits, and runs its part itself."""
+    """The thread in `backward()`: it waits, and runs the local pass of the root itself."""
 
     def __init__(self) -> None:
-        self.flag = OneShotEvent()  # another one after each wake
+        self.flag = OneShotEvent()  # replaced after each wake
         self.is_to_run = self.is_over = False
 
 
@@ -54,7 +77,7 @@ class Driver:
         self.agent = agent
         self.observer: Observer | None = None
         self.current = _Current()  # the context that this thread is in
-        self._lock = threading.RLock()  # what a context kept is freed under it, which may run anything
+        self._lock = threading.RLock()  # reentrant: see the module
         self._roots: dict[LocalPass, _Root] = {}
         self._watched: WeakValueDictionary[int, LocalPass] = WeakValueDictionary()
         self._deadlines = DeadlineTimer(f"autograd {agent.name}", self._is_over, self._expired)
@@ -69,7 +92,7 @@ class Driver:
             agent.handle(kind, partial(self._handle, take))
 
     def observe(self, observer: Observer | None) -> None:
-        """Tell `observer` of everything that happens from now on; None to tell nobody."""
+        """Call `observer` for every event from now on; None ends that."""
         self.observer = observer
         self.container.observe = self._observed if observer is not None else None
 
@@ -82,15 +105,15 @@ class Driver:
             self._tell(Event(kind, self.agent.me, message.context, number, monotonic(), {"message": message, **detail}))
 
     def _tell(self, event: Event) -> None:
-        """What an observer raises is reported, and disturbs nothing."""
+        """Call the observer. An exception of it is reported, and goes no further."""
         if self.observer is not None:
             guarded(partial(self.observer, event))
 
-    # Doing what the protocol wants.
+    # Performing effects.
 
     @contextmanager
     def locked(self) -> Iterator[list[Effect]]:
-        """Append effects to what this gives: they are done after the lock was let go."""
+        """Take the lock. The effects that are appended to the yielded list are performed after its release."""
         effects: list[Effect] = []
         with self._lock:
             yield effects
@@ -118,7 +141,7 @@ class Driver:
         root = self._roots.get(local_pass)
         if root is None:
             self.agent.later(partial(self.run, local_pass))
-        else:  # its thread; if that is just being interrupted the part is over, and nothing is to run
+        else:  # the thread in backward() runs it; if that is being interrupted, the pass is over and nothing runs
             root.is_to_run = True
             root.flag.set()
 
@@ -128,9 +151,9 @@ class Driver:
         try:
             answer.asker.answer(answer.body, answer.gradients)
         except Exception as error:
-            if answer.piggybacked is not None:  # what cannot be sent fails, whatever is wrong with it
+            if answer.piggybacked is not None:  # the piggybacked gradients cannot be sent: the pass fails
                 self._answer(Answer(answer.asker, messages.failed(self._raised(error))))
-            else:  # it does not read: its own deadline tells it
+            else:  # the peer does not read: its own deadline ends the pass there
                 guarded(partial(_raise, error))
 
     def _request(self, request: Request) -> None:
@@ -142,7 +165,7 @@ class Driver:
         self._noticed("told", message, to=request.to, answers=False)
         try:
             self.agent.request(request.to, request.kind, message.pack(), request.gradients, seconds, done)
-        except Exception as error:  # what cannot be sent fails, whatever is wrong with it
+        except Exception as error:  # the message cannot be sent: the pass fails
             self.agent.later(partial(done, error))
 
     def _done(self, request: Request, answer: Answered | BaseException) -> None:
@@ -160,9 +183,9 @@ class Driver:
             self._noticed("heard", done.piggybacked, peer=request.to)
 
     def run(self, local_pass: LocalPass) -> None:
-        """Run what there is to run for a part; only as `Run` says, or at once after `begin`.
+        """Run a local pass until it has nothing to run; called by one thread at a time, see `Run`.
 
-        Hooks that do so call others outside of any context, here as on all workers.
+        Calls that hooks make belong to no context, on the root as on all other workers.
         """
         with Scope(self.current, None):
             self._run(local_pass)
@@ -182,7 +205,7 @@ class Driver:
                 return
             try:
                 recvs = runner.begin(item)
-                item = None  # its gradients are those of nodes now, which take over what nothing else holds
+                item = None  # drops the last reference: AccumulateGrad takes over memory that nothing else holds
                 if recvs is None:
                     runner.run(ship)
                 else:
@@ -219,7 +242,7 @@ class Driver:
             with self.locked() as effects:
                 effects += local_pass.expire()
 
-    # What other workers ask.
+    # Messages of other workers.
 
     def _handle(self, take: Callable[[bytes, list[Any], Asker], list[Effect]], incoming: Incoming) -> None:
         asker = Asker(incoming.peer, incoming.answer)
@@ -258,7 +281,7 @@ class Driver:
         self._noticed("heard", said, peer=asker.peer)
         return self.container.clean(said, asker)
 
-    # The agent's interceptor: what travels beside calls.
+    # The agent's interceptor: the metadata of calls.
 
     def outgoing(self, to: int, tensors: Sequence[Tensor], what: str) -> bytes:
         return self._leaving(to, tensors, f"{what} on {self.agent.workers[to].name} (its arguments)", True)
@@ -276,7 +299,7 @@ class Driver:
         with self._lock:
             context = self.container.contexts.get(number)
             if context is None:
-                return b""  # it was left: what is under way goes on without
+                return b""  # the context was left meanwhile: the call goes on without it
             message = self.container.sent(context, to, edges, what, call)
         return Forward(number, message, needs).pack()
 
@@ -316,7 +339,18 @@ class Driver:
     # A pass.
 
     def backward(self, number: int, roots: Sequence[Tensor], retain: bool, mode: Mode, seconds: float) -> None:
-        """A pass from roots that are scalars with a history, to its end. Raises PassError."""
+        """Run a pass from its roots to its end.
+
+        Args:
+            number: of the context.
+            roots: scalars that require a gradient.
+            retain: keep the graph for another pass.
+            mode: FAST or SMART.
+            seconds: until the pass fails with PassTimeoutError.
+
+        Raises:
+            PassError: the pass has failed, and is cancelled on all workers.
+        """
         begin = Begin([edge_of(root) for root in roots], [torch.ones_like(root) for root in roots])
         deadline, root = monotonic() + seconds, _Root()
         with self._lock:
@@ -324,7 +358,7 @@ class Driver:
             local_pass, _ = self.container.begin(context, begin, mode, retain, deadline)
             root.is_to_run = True
             self._roots[local_pass] = root
-        self._watch(local_pass)  # what this thread runs may take longer
+        self._watch(local_pass)  # a node that this thread runs may take longer than the deadline
         try:
             self._run_until_over(local_pass, root, deadline)
         finally:
@@ -360,7 +394,7 @@ class Driver:
 
 
 class Scope:
-    """The context of a call, for the thread that runs it."""
+    """Sets the context of the thread that runs a call; entered once or several times, one after the other."""
 
     __slots__ = ("_before", "_current", "_number")
 
@@ -375,7 +409,7 @@ class Scope:
 
 
 def _taken(gradients: list[Any]) -> list[Any]:
-    """The gradients of a frame, which holds them no longer: else no leaf could take over their memory."""
+    """The gradients of a frame, taken out of it: AccumulateGrad takes over memory that nothing else holds."""
     taken = list(gradients)
     gradients.clear()
     return taken

@@ -1,7 +1,7 @@
-"""What workers tell each other in a backward pass and after it, and its bytes. Tensors travel beside them.
+"""The messages of backward passes and of contexts, and their bytes. Tensors travel beside them.
 
-Each is a request with one answer: BACKWARD and MARK are answered DONE or FAILED, CANCEL and CLEAN are taken note of.
-DONE may carry a request to who gets it, which then has no answer of its own.
+Each is a request with one answer: BACKWARD and MARK are answered DONE or FAILED; CANCEL and CLEAN are acknowledged. A
+BACKWARD or a MARK may be piggybacked on DONE: it has no answer of its own.
 """
 
 from __future__ import annotations
@@ -174,10 +174,10 @@ PIGGYBACKED: dict[int, type[Backward] | type[Mark]] = {BACKWARD: Backward, MARK:
 
 
 class Done(NamedTuple):
-    """An answer: by how many the sends without a gradient have changed, at the answerer and below it."""
+    """The answer to BACKWARD or MARK: the change of sends without a gradient in this subtree (deficit.py)."""
 
     change: int = 0
-    piggybacked: Backward | Mark | None = None  # to who is answered
+    piggybacked: Backward | Mark | None = None  # a message to the worker that gets this answer
 
     def pack(self) -> bytes:
         head = _DONE.pack(True, self.change)

@@ -1,8 +1,12 @@
-"""Running the nodes of a part: whole regions where nothing waits, else node by node.
+"""Runs the nodes of a local pass: whole regions in one call of torch's engine where that is possible, else one by one.
 
-torch's engine runs a region at once if it is closed: if no node in it feeds one that still waits for another worker.
-A node that does is run by itself, since an engine call that is asked for the gradient of such a node would run it, on a
-part of its gradient, wherever it lies on the way to another.
+A call of torch's engine (`torch.autograd.grad`) is fast, and runs everything between its inputs and its outputs. A
+region can be given to it if it is *closed*: no node in it feeds one that still waits for a gradient of another worker.
+Were the gradient of such a node asked for, the engine would run the node, wherever it lies on the way to another, with
+a part of its gradient. So nodes that feed a waiting node run one by one (`DependencyCounts.rest` tells them apart).
+
+One thread runs a local pass at a time (`local_pass.Run`), without the driver's lock: it may take seconds, and may call
+users' hooks, which may call other workers.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from .contexts import Recv
 from .dependencies import DependencyCounts, Edge, LocalGraph, Node
 from .local_pass import Begin, Item, LocalPass, Marked
 
-Ship = Callable[[Recv, Sequence[Any | None], bool], None]  # the last: what runs next may take long
+Ship = Callable[[Recv, Sequence[Any | None], bool], None]  # a recv, its gradients, and whether they go at once
 
 
 class Around(Protocol):
@@ -45,7 +49,13 @@ class Engine(LocalGraph, Protocol):
 
 
 class Runner:
-    """Runs what a part has to run, on the thread that calls it: one at a time for each part."""
+    """Runs the items of one local pass, on the thread that calls it.
+
+    Args:
+        local_pass: whose items are run.
+        engine: the graph, and what runs its nodes.
+        recvs: the leaves whose gradients go to other workers.
+    """
 
     def __init__(self, local_pass: LocalPass, engine: Engine, recvs: dict[Node, Recv]) -> None:
         self._local_pass, self._engine, self._recvs = local_pass, engine, recvs
@@ -53,7 +63,7 @@ class Runner:
         self._before = local_pass.context.gradients
 
     def begin(self, item: Item) -> Sequence[Recv] | None:
-        """Take in an item; the recvs that a wave of marks has come to, if it is one."""
+        """Take in an item. For a wave of marks: the recvs that it has newly reached; else None."""
         if isinstance(item, Marked):
             return self._walk(item.edges)
         work = self.count()
@@ -62,7 +72,7 @@ class Runner:
         return None
 
     def count(self) -> DependencyCounts:
-        """What each node waits for, from the roots and the sends that take part; counted once."""
+        """The dependency counts, from the roots and the sends that take part; made once in a pass."""
         local_pass = self._local_pass
         if local_pass.dependencies is None:
             sources: list[Sequence[Edge]] = [send.edges for send in local_pass.counted.values()]

@@ -1,7 +1,22 @@
-"""The rendezvous as torchrun uses it: torch's `RendezvousHandler`, on our engine.
+"""torch's `RendezvousHandler` on our engine: the rendezvous as torchrun uses it.
 
-Rule: what the agent asks all the time (`num_nodes_waiting`) touches no store and never fails; what may take long has
-its limit in the options; and a node that goes says so, however it goes.
+Theory of operation. Three kinds of threads of a node are here at the same time:
+
+- the agent's main thread, which calls `next_rendezvous` and, several times a second, `num_nodes_waiting`;
+- the heartbeat thread (`driver.KeepAlive`), from the end of `next_rendezvous` until the next one begins;
+- a thread that leaves (`_Resources.depart`), when the handler is dropped or the process ends.
+
+`_Resources` holds the engine, the state holder, the heartbeat thread and the endpoint. It has no reference to the
+handler, so that a handler without users is collected, and its finalizer lets the node leave. The heartbeat thread owns
+the state holder while it runs; an operation that comes meanwhile works on a clone with a connection of its own
+(`run_on_clone`).
+
+Rule: `num_nodes_waiting` reads no store and never fails. Every operation on the store has a limit of time from the
+options. A node that goes leaves the rendezvous, however it goes.
+
+What can go wrong: the process is killed (the others expel the node after its window); the store does not answer while
+the process ends (`leave` returns after DEPART_SECONDS, and the others expel the node); the process forks (the child
+does nothing here: it is not the node).
 """
 
 from __future__ import annotations
@@ -45,11 +60,11 @@ from .store_backend import StoreBackend
 from .torch_backend import TorchBackend
 
 NAME = "trystate"
-LEAVE_SECONDS = 3.0  # for what a node that ends may still say; who hears nothing expels it
-DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # then its process goes on, whatever the store does
+LEAVE_SECONDS = 3.0  # a node that ends takes itself off the lists within this time, or is expelled by the others
+DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # `leave` returns by then, whatever the store does
 UNUSED = {Membership.REDUNDANT: "a spare", Membership.WAITING: "a node that waited for the next round"}
-LINGER_SECONDS = 0.5  # for which a node that closed the rendezvous, and serves it, lets the others read that
-OUTAGE_SECONDS_MAX = 1.0  # of a node that ends, with a store that is away: one more attempt, on a new connection
+LINGER_SECONDS = 0.5  # a node that has closed the rendezvous, and serves it, lets the others read that for so long
+OUTAGE_SECONDS_MAX = 1.0  # short operations tolerate an outage of this length: one more attempt, on a new connection
 GOOD = (Standing.CURRENT, Standing.NEWCOMERS)
 
 _local_ids = itertools.count()
@@ -341,7 +356,7 @@ def _alone(token: str, seconds: float) -> Generator[Effect, Seen, None]:
 
 
 class _Resources:
-    """What a handler has to let go of when it is not there any more: it knows nothing of the handler."""
+    """What a handler owns, and lets go of at its end; without a reference to the handler: see the module."""
 
     def __init__(
         self, engine: Engine, holder: StateHolder, meeting: bootstrap.Meeting, place: endpoint.Endpoint | None,
@@ -350,7 +365,7 @@ class _Resources:
         self.engine, self.holder, self.meeting, self._place, self._told = engine, holder, meeting, place, told
         self.keep_alive: KeepAlive | None = None
         self.joined: Joined | None = None
-        self.listed = False  # or maybe
+        self.listed = False  # True from the beginning of a join: after a failed one it is unknown, and `leave` asks
         self.departed = threading.Event()
         self.at_exit: Callable[[], None] = lambda: None  # what atexit knows of this node
         self.at_end: Finalize[Any] | None = None  # and what multiprocessing does
@@ -366,7 +381,7 @@ class _Resources:
         return self.keep_alive.state if self.keep_alive is not None else self.holder.state
 
     def join(self, seconds: float, failed: bool = False, lapsed: bool = False) -> Joined:
-        """Become a member of a complete round, and beat for it."""
+        """Become a member of a complete round, and start its heartbeats."""
         self.stop()
         self.engine.me = replace(self.engine.me, port=self.meeting.promise())
         self.listed = True
@@ -376,7 +391,7 @@ class _Resources:
         return joined
 
     def run_on_clone(self, steps: Generator[Effect, Seen, T], timeout_seconds: float, outage_seconds_max: float) -> T:
-        """Something that another thread may do while this node joins or beats."""
+        """Run a generator on a connection of its own, while another thread uses the state holder."""
         holder = self.holder.clone()
         try:
             return run(steps, holder, outage_seconds_max=outage_seconds_max, timeout_seconds=timeout_seconds)
@@ -394,7 +409,7 @@ class _Resources:
             return
         if beating.stop():
             self.holder.resume()
-        else:  # it is in an operation, which takes its time
+        else:  # the thread is stuck in an operation of the store: it keeps this holder, and gets no other
             stuck, self.holder = self.holder, self.holder.clone()
             stuck.close()
 

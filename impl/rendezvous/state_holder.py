@@ -67,9 +67,7 @@ class StateHolder:
             return Seen(self.state, self.clock())  # what is there now is read when it is this node's turn again
         self.state, self._data = state, data
         if state.revision > known:
-            with contextlib.suppress(
-                RendezvousConnectionError
-            ):  # the write is won: a node without the notification reads later
+            with contextlib.suppress(RendezvousConnectionError):  # without a notification the others read later
                 self.backend.notify(state.revision)
         return Seen(self.state, self.clock(), True)
 

@@ -1,7 +1,7 @@
-"""Calls of functions on other workers, and by them: names, arguments, results, and what interceptors see of them.
+"""Calls of functions, in both directions: names, arguments, results, and the interceptor's metadata.
 
-Rule: what is in a frame is taken in where and when it arrives (RRefs, metadata), whatever becomes of the call; what a
-caller wrote runs on a thread that may wait.
+Rule: the RRefs and the metadata of a frame are taken in on the thread that reads it, in the order of frames, whatever
+becomes of the call. A user's function runs on a thread that may block: `Agent.later`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FETCH, INVOKE = ":fetch", ":invoke"  # functions that each worker has for RRefs
 
 
 class _Packed(NamedTuple):
-    """One to be sent."""
+    """A call that is ready to be sent."""
 
     name: str
     flags: int
@@ -52,7 +52,7 @@ class _Packed(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One that has arrived."""
+    """A call that has arrived."""
 
     name: str
     references: list[Any]
@@ -60,7 +60,7 @@ class Call(NamedTuple):
 
 
 class _Later(NamedTuple):
-    """A result that is not there yet: what `get` returns when the future is set."""
+    """A result that is not there yet: it is the return value of `get` once the future is set."""
 
     future: AnyFuture[Any]
     get: Callable[[], Any]
@@ -108,7 +108,7 @@ class Invocations:
         return self._result(to, answer)
 
     def _unsent(self, error: BaseException, forks: list[Fork], metadata: bytes) -> None:
-        """If a request failed before it was sent, nobody else lets go of its forks, nor hears of its tensors."""
+        """Let go of the forks and the metadata of a request, if the error says that it was not sent."""
         if isinstance(error, NEVER_SENT) and not isinstance(error, RemoteError):
             self._withdraw(forks, metadata)
 
@@ -189,7 +189,7 @@ class Invocations:
         return self._serialiser.unpacked(answer.body[at:], tensors, references)
 
     def _too_late(self, peer: int, answer: Answer) -> None:
-        """Nobody waits for it, but its RRefs have to be let go of. It may be of another kind, without any."""
+        """An answer after its deadline: take in its RRefs, which are dropped at once, so that their owners are told."""
         if answer.flags & SHARING:
             self._joined(peer, answer.body, RESULT.size, _count(answer.body))
 
@@ -383,7 +383,7 @@ class RpcFuture(Future[Any]):
     def wait(self) -> Any:
         """The result. Raises what the function raised, RpcTimeout, PeerLost."""
         if not self.done():
-            # The agent tells it at the deadline; if that fails, this is the end of it.
+            # The agent sets the event at the deadline; this limit is for an agent that fails to.
             if not self._calls.agent.wait(self._flag, self._seconds + DELIVERY_SECONDS, self._peer):
                 self.arrived(RpcTimeout(f"there was no answer, nor word of its timeout of {self._seconds:g} s"))
             self._complete()

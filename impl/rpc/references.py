@@ -1,10 +1,16 @@
-"""Who holds what of whom: the values that this worker owns for others, and its handles of theirs.
+"""Distributed reference counts: the values that this worker owns for others, and its handles of values elsewhere.
 
-Each handle on another worker is a *fork* that the owner knows by its id. A value is kept while it has forks, or while
-this worker itself holds it. A handle that is passed on is kept by who passes it until the owner knows the new fork;
-frames of two workers arrive in order, so that the end of a fork never overtakes its beginning, nor a call that uses it.
-Only those of three do not: a reference may come to its owner by another worker before what is to make its value. Then a
-place is kept for that.
+Source: torch's Remote Reference Protocol (docs/source/rpc/rref.rst, rref_context.cpp), whose words are used.
+
+Theory of operation. Each handle on another worker is a *fork*, which the owner knows by its id. The owner keeps a value
+while it has forks, or while the owner itself holds it. A worker that passes a handle on keeps its own until the owner
+knows the new fork (FORKED to the owner, then ACCEPTED to the worker that passed it on): so the count never falls to 0
+in between. Frames of two workers arrive in order: the end of a fork (DELETED) never overtakes its beginning, nor a call
+that uses it.
+
+What can go wrong: frames of three workers have no order. A reference may reach its owner by another worker before the
+call that makes its value: `_awaited` keeps a place for it, for a limited time. A notice may meet a limit, and is sent
+again. A worker may be lost: its forks end.
 """
 
 from __future__ import annotations
@@ -35,11 +41,11 @@ AGAIN_SECONDS = 1.0  # until a notice that a limit has stopped is sent again
 
 
 class Happened(enum.IntEnum):
-    """What a worker tells another of a fork."""
+    """The notices about a fork."""
 
-    FORKED = 1  # to the owner: I hold it
-    ACCEPTED = 2  # to who passed it on: the owner knows that I hold it
-    DELETED = 3  # to the owner: I hold it no more
+    FORKED = 1  # to the owner: this worker has the fork
+    ACCEPTED = 2  # to the worker that passed the handle on: the owner knows the fork
+    DELETED = 3  # to the owner: the fork has ended
 
 
 Notice = tuple[int, Happened, Id, Id]  # to whom, and of which reference and fork
