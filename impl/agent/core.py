@@ -1,8 +1,8 @@
 """The decisions of a node's agent: one pure function from what it sees to its next order.
 
 Theory of operation. The agent (local.py) calls `decide` in its monitor loop, on its main thread, and whenever the
-standing of its round changes, and carries out the order. There are two sources, and the round comes first: the state of a worker
-says little once its round is over, since workers fail when their peers are stopped.
+standing of its round changes, and carries out the order. There are two sources, and the round comes first: the state of
+a worker says little once its round is over, since workers fail when their peers are stopped.
 
 Rule: workers of a round that is over are stopped, whatever has become of them. No agent ends with success before the
 whole job has succeeded: until then it waits in the exit barrier, and may still have to join the next round.
