@@ -109,6 +109,7 @@ class Fields(System):
     """The graph, its nodes, and what they have been given."""
 
     graphs: ClassVar[tuple[Graph, ...]] = GRAPHS
+    waits_for_all: ClassVar[bool] = True  # FAST: every send of the context is to get a gradient
 
     graph = constant(0, "which of the graphs")
     worker, node, pair, link = index(2), index(1), index(1), index(1)

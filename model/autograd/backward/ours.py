@@ -415,7 +415,7 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
     @always(witness="a_worker_is_engaged")
     def only_unused_calls_are_named(self, s: S) -> Condition:
         """A call is named as unused only if it is; with SMART there is none."""
-        if {"late", "die"} & set(self.faults) or (self.shape.unused and self.edition is Edition.TRYSTATE):
+        if {"late", "die"} & set(self.faults) or (self.shape.unused and self.waits_for_all):
             return or_(True)  # a part that ended by itself looks as if gradients were missing
         return not_(any_(s.outcome[a] == Outcome.UNUSED for a in self.attempts()))
 

@@ -167,7 +167,7 @@ class Backward(Environment):
     @always(witness="a_retry_returns")
     def a_retry_is_not_disturbed(self, s: S) -> Condition:
         """With one fault at most, not two calls of backward() raise one after the other."""
-        if self.sizes["attempt"] < 2 or sum(self.faults.values()) > 1 or (self.shape.unused and self.edition in FAST):
+        if self.sizes["attempt"] < 2 or sum(self.faults.values()) > 1 or (self.shape.unused and self.waits_for_all):
             return or_(True)
         return not_(and_(s.outcome[0].isin(RAISED), s.outcome[1].isin(RAISED)))
 

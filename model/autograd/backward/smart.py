@@ -127,6 +127,8 @@ class Smart(Ours, edition=Mode.SMART):
 
     # ---- what the marks change in the pass
 
+    waits_for_all = False
+
     take_gradient = Ours.take_gradient.claiming(moves(OTHERS, [Part.MARKING], Part.COUNTING), TAKES)
 
     def requests(self, s: S) -> list[Any]:

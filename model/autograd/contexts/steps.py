@@ -135,7 +135,7 @@ class Steps(Fields):
     @transition(
         each="worker", moves=[arc((Shipped.DONE, Shipped.FAILED), Shipped.NONE)], cite="context.cpp: addOutstandingRpc"
     )
-    def hear(self, s: S, worker: Expr) -> None:
+    def hear_answer(self, s: S, worker: Expr) -> None:
         """The root is answered."""
         failed = s.shipped[worker] == Shipped.FAILED
         s.when(failed | (s.shipped[worker] == Shipped.DONE), ~s.dead[CREATOR])

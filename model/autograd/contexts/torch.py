@@ -34,7 +34,9 @@ class Torch(Contexts, edition=Edition.TORCH):
     take_answer = Contexts.take_answer.claiming(
         *Contexts.take_answer.arcs, arc(ContextState.RELEASED, ContextState.CREATED, of="others")
     )
-    hear = Contexts.hear.claiming(*Contexts.hear.arcs, arc(ContextState.IN_USE, ContextState.SHARED, of="others"))
+    hear_answer = Contexts.hear_answer.claiming(
+        *Contexts.hear_answer.arcs, arc(ContextState.IN_USE, ContextState.SHARED, of="others")
+    )
     creator_crashes = Contexts.creator_crashes.claiming(DIES, may(LIVE, ContextState.RELEASED), UNSAID)
     crash = Contexts.crash.claiming(DIES, may(LIVE, ContextState.RELEASED))
 

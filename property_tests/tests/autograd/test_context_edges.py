@@ -29,7 +29,7 @@ from trystate.property_tests.harness.paths import Replayed, explore_graph, repla
 from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.nightly import NIGHTLY
 
-OF_PASSES = {"begin_pass", "take_gradient", "end_part", "fail_part", "hear", "end_pass"}
+OF_PASSES = {"begin_pass", "take_gradient", "end_part", "fail_part", "hear_answer", "end_pass"}
 
 
 def replay(one: Slice, *build: Build, stop_after: int = 5) -> Replayed:
