@@ -97,6 +97,3 @@ def _describe(coarse: System, label: str, before: State, after: State) -> str:
     a, b = coarse.decode(before), coarse.decode(after)
     changes = ", ".join(f"{k}: {a[k]} -> {b[k]}" for k in a if a[k] != b[k])
     return f"{label} has no counterpart: {changes}"
-
-
-__all__ = ["Refinement", "refines"]

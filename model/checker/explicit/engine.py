@@ -26,14 +26,13 @@ from ..engine import Clock, OnProgress, Progress, memory_bounded, memory_ended, 
 from ..interpret import Interpreter
 from ..kernel import NO_PATH, Binding, Exploration, Kernel, Lasso, Limits, Path, Watch, WatchKey
 from .graph import Explored, Graph, fair_region, fair_run
-from .packing import Keys, Layout, Mask
+from .packing import CHUNK, Keys, Layout, Mask
 from .paths import Trail, Trails, Words
 from .symmetry import Symmetry
 from .vectorise import Step, conditions
 from .visited import NextLevel, Visited
 from .watch_evaluation import Find, Watching
 
-CHUNK = 1 << 15  # states expanded at a time: the temporaries of a step then fit a core's second-level cache
 REPORT_SECONDS = 0.12
 
 

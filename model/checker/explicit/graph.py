@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 from ...language.systems import State
-from .packing import Keys, Layout, Mask, Rows
+from .packing import CHUNK, Keys, Layout, Mask, Rows
 from .vectorise import Step
 
-CHUNK = 1 << 15
 EDGE_BYTES = 24  # int32s per edge: two by step, three by origin, one by target
 
 Nodes = NDArray[np.int32]

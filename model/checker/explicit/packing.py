@@ -25,6 +25,7 @@ from ...language.expressions import Expr
 from ...language.fields import Cell
 from ...language.systems import State
 
+CHUNK = 1 << 15  # states evaluated at a time: the temporaries of a step then fit a core's second-level cache
 WORD_BITS = 61
 MARK = 1 << WORD_BITS
 

@@ -12,11 +12,10 @@ from math import prod
 
 import numpy as np
 
-from .packing import Columns, Keys, Layout
+from .packing import CHUNK, Columns, Keys, Layout
 from .vectorise import Step
 
 CANDIDATES_MAX = 1 << 17  # beyond that many guesses, the level before is expanded after all
-CHUNK = 1 << 15
 
 Words = tuple[int, ...]
 Trail = tuple[list[Words], list[int]]  # states from an initial one; the number of the step between each two

@@ -10,7 +10,7 @@ import pytest
 from trystate.model.checker.check import ENGINES, check, watches
 from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.verdicts import Report, Status, Verdict
-from trystate.model.errors import DeclarationError
+from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import (
     System,
     always,
@@ -419,3 +419,15 @@ def test_each_further_member_adds_the_same_number_of_watches_and_effects() -> No
         return len(list(watches(kernel))) + sum(len(kernel.effects(i)) for i in kernel.instances)
 
     assert size(41) - size(40) == size(5) - size(4)
+
+
+def test_only_the_properties_that_are_named_are_decided() -> None:
+    everything = check(TwoPhaseCommit(rm=3), engine="explicit")
+    asked = ["they_agree", "deadlock_freedom"]
+    report = check(TwoPhaseCommit(rm=3), engine="explicit", properties=asked)
+    assert [v.property.name for v in report.verdicts] == asked
+    assert [v.status for v in report.verdicts] == [everything.verdict(name).status for name in asked]
+    assert report.exploration.distinct == everything.exploration.distinct
+    assert report.never_fired == everything.never_fired
+    with pytest.raises(UsageError, match="properties has no property 'they_agre': TwoPhaseCommit has"):
+        check(TwoPhaseCommit(rm=3), properties=["they_agre"])

@@ -40,7 +40,7 @@ SMALL: list[Callable[[], System]] = [
 
 def explore(system: System, engine: Any, **options: Any) -> tuple[Any, Exploration]:
     kernel = Kernel(system)
-    searcher = engine(kernel, options.pop("limits", Limits()), options.pop("report", quiet), **options)
+    searcher = engine(kernel, options.pop("limits", Limits()), options.pop("on_progress", quiet), **options)
     return searcher, searcher.explore([replace(watch, path=True) for watch in watches(kernel)])
 
 
