@@ -1,6 +1,6 @@
 """`.grad` of a parameter, while hooks or an optimizer are to find a context's gradient there.
 
-Rule: one at a time for each parameter, whoever it is; others wait for that parameter alone, and not for ever.
+Rule: one borrower at a time for each parameter; others wait for that parameter alone, and for a limited time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .errors import AutogradError
 
-BORROW_SECONDS = 60.0  # to wait for who has it
+BORROW_SECONDS = 60.0  # to wait for the borrower before
 
 _changed = threading.Condition()
 _held: dict[int, tuple[int, int]] = {}  # by parameter: which thread, how often (a hook may run a pass of its own)

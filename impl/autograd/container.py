@@ -28,7 +28,7 @@ MAX_CONTEXTS = 65_536  # that are open here at once
 
 @dataclass(eq=False, slots=True)
 class _Telling:
-    """That a context is over goes on to others; who has said it is answered when they all have answered."""
+    """The spread of CLEAN from here: its sender is answered when all workers that it goes on to have answered."""
 
     clean: Clean
     asker: Asker | None
@@ -116,7 +116,7 @@ class Container:
         return {peer for peer, last in self._last_told.items() if last >= mark} if rises else set()
 
     def _tell(self, telling: _Telling, peers: Iterable[int]) -> list[Effect]:
-        """CLEAN to these, but to none twice, or to who has said it, or to who is lost."""
+        """CLEAN to these workers, except those that had it, that sent it, or that are lost."""
         first = telling.asker.peer if telling.asker is not None else self.me
         new = [peer for peer in peers if peer not in telling.told and peer != first and peer not in self._gone]
         telling.told.update(new)
@@ -128,13 +128,13 @@ class Container:
         return [Request(peer, CLEAN, clean, (), partial(self._cleaned, telling, peer), None) for peer in new]
 
     def _cleaned(self, telling: _Telling, peer: int, answer: bytes | BaseException, *_: object) -> list[Effect]:
-        """An answer to CLEAN. Whoever gives none cannot pass it on, so that everybody is told."""
+        """An answer to CLEAN. A worker without an answer may not have passed it on: CLEAN then goes to all workers."""
         telling.waits_for.discard(peer)
         effects = self._tell(telling, self._others) if isinstance(answer, BaseException) else []
         return effects + self._told(telling)
 
     def _told(self, telling: _Telling) -> list[Effect]:
-        """When all that were told have answered, so does this worker: who asked may die then without harm."""
+        """Answer the sender of CLEAN once all have answered: from then on the sender may die without harm."""
         if telling.waits_for or self._telling.pop(telling.clean.context, None) is None:
             return []
         return [Answer(telling.asker, b"")] if telling.asker is not None else []
@@ -278,7 +278,7 @@ class Container:
         """The gradients of a context, with those of the last pass, if that is over and was not cancelled.
 
         A part cannot know by itself that the pass has succeeded elsewhere too. It has, if this is called: by a pass
-        that comes after it, or by who asks for the gradients, which both come after the root's `backward()`.
+        that comes after it, or by a program that reads the gradients. Both come after the root's `backward()`.
         """
         local_pass = context.local_pass
         if local_pass is not None and local_pass.gradients and local_pass.is_over:

@@ -19,7 +19,7 @@ request to each worker is counted like this (dist_engine.cpp), and a worker wait
 used in the loss, its gradient never comes, and the pass never ends. Here the root counts a missing gradient and raises
 UnusedSendError (FAST), or does not expect it, since it was not marked (SMART).
 
-Who calls it. Every method is called under the lock of the driver (or by the simulator), by any thread, and returns
+Callers. Every method is called under the lock of the driver (or by the simulator), by any thread, and returns
 effects that the caller performs after it has released the lock. `Run` asks for one thread, which calls `next` until it
 returns None, and runs what it returns without the lock (runner.py). `running` says that there is such a thread: there
 is never a second one for a pass.

@@ -1,4 +1,4 @@
-"""What can be seen of passes while they run: for tests, monitors and pictures. Who does not look pays nothing."""
+"""Events of running passes, for tests, monitors and pictures. Without an observer they cost nothing."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Meeting:
             self._server = TCPStoreServer(listen_fd=listener.detach(), run_in="thread", log=log.info)
         began, warned = time.monotonic(), False
         while current():
-            # Who cannot come gives up first, so that the others can go on without it.
+            # A member that cannot come gives up first, so that the others can go on without it.
             within, why = self._within, "not all of its members have come"
             try:
                 store = self._connected(joined)

@@ -1,6 +1,6 @@
 """The store at the rendezvous' endpoint: a node that it belongs to serves it, all are its clients.
 
-Rule: who serves does so in a process of its own, which ends with the node; whoever finds the port taken is a client.
+Rule: the server runs in a process of its own, which ends with the node; a node that finds the port taken is a client.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ A node is outside, a participant, expected, waiting, or redundant (`Membership`)
     complete  the participants are frozen and sorted, their workers run, and every member writes heartbeats
     replaced  a member left, was expelled, or restarts: round + 1 is open, and the members of before are expected in it
 
-Who calls it. `driver.run` advances a generator, one at a time: it performs the yielded `Sync` or `Write` and sends back
+Callers. `driver.run` advances a generator, one at a time: it performs the yielded `Sync` or `Write` and sends back
 a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `give_notice`, `done`,
 `close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are read and
 replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
@@ -125,7 +125,7 @@ class Engine:
             )
         self.me, self.settings = me, settings
         self.lease = Lease(settings)
-        self.makes_room = False  # set by an agent whose workers run: `keep_alive` replaces the round for who waits
+        self.makes_room = False  # set while workers run: `keep_alive` replaces the round for a newcomer
         self._draw = draw
         self._lives = (f"{life}-{number}" for number in itertools.count())  # of the states that this node begins
 

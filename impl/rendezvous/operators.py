@@ -34,7 +34,7 @@ class View:
 
     @property
     def agrees(self) -> bool:
-        """The settings of a rendezvous in which nobody is listed are those of who comes first."""
+        """Whether the settings are those of the rendezvous; the first node of an empty one sets them."""
         return self.state is None or self.settings == self.state.settings or not any(self.state.listed())
 
 
@@ -78,7 +78,7 @@ def exit_(view: View) -> Action:
 
 
 def expel(view: View) -> Action:
-    """Take off the lists whoever has been silent; replace a complete round that loses a member."""
+    """Take silent nodes off the lists; replace a complete round that loses a member."""
     if view.state is None or view.state.closed is not None:
         return Action.FINISH
     return Action.EXPEL if view.silent else Action.FINISH

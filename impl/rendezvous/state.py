@@ -104,7 +104,7 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Who closed the rendezvous, and why; `verdict` is "succeeded", "failed", or "" if it says nothing of the job."""
+    """The closing node and its reason; `verdict` is "succeeded", "failed", or "" if it says nothing of the job."""
 
     by: str
     reason: str
@@ -115,7 +115,7 @@ class Closed:
 class State:
     """The rendezvous as the store holds it. `version` and `writer` make every write differ from every other."""
 
-    life: str  # made up by who wrote the first version: a store that lost its contents begins another life
+    life: str  # drawn for the first version: a store that has lost its contents begins another incarnation
     settings: Settings
     version: int = 0
     writer: str = ""
@@ -149,7 +149,7 @@ class State:
 
     @property
     def seats(self) -> int:
-        """How many may still join; the seats of those who are expected are kept for them."""
+        """The number of free seats; those of expected members are kept for them."""
         return self.settings.max_nodes - len(self.participants) - len(self.expected)
 
     @property

@@ -96,7 +96,7 @@ class StateHolder:
         self.backend.interrupt()
 
     def resume(self) -> None:
-        """Wait again: who interrupted has seen that nobody does."""
+        """Allow waits again; called by the interrupting thread once no thread waits here."""
         self._interrupted.clear()
         self.backend.resume()
 

@@ -29,7 +29,7 @@ if sys.platform != "linux":
 SLOTS = 1024  # a larger number of tensors under way is rather a queue than a transport
 HEAD_BYTES = 4096  # of the arena: the bytes of the slots, and a page
 PAGE_BYTES = 4096
-SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # whoever maps it must not get SIGBUS
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL  # a peer that maps it must not get SIGBUS
 
 
 class Arena:

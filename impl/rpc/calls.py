@@ -31,8 +31,8 @@ from .termination import all_done
 
 T = TypeVar("T")
 To = str | int | WorkerInfo
-# What every worker has on top of RPC, attached before its first frame is read: who lacked it would drop what the others
-# say of it. By name, since RPC itself knows nothing of it.
+# Attached to every worker before its first frame is read: a worker without them would drop the metadata of the others.
+# By name, since RPC itself knows nothing of it.
 EXTENSIONS = (("trystate.impl.autograd.api", "attach"),)
 FAREWELL_SECONDS = 10.0  # for all others to come to the end of shutdown() too
 
@@ -191,7 +191,7 @@ def current_agent() -> Agent:
 
 
 def get_worker_info(name: str | None = None) -> WorkerInfo:
-    """Who a worker is; without a name, this one. Raises UsageError for a name that there is not."""
+    """The WorkerInfo of a name; without a name, of this worker. Raises UsageError: there is no such worker."""
     agent = current_agent()
     return agent.workers[agent.me if name is None else agent.rank_of(name)]
 
@@ -260,7 +260,8 @@ def shutdown(graceful: bool = True, timeout: float | None = None) -> None:
         try:
             if graceful:
                 all_done(agent, session.store, seconds)
-                # Who comes again at once must not meet the server that is about to end: it ends before anybody leaves.
+                # A worker that calls init_rpc() again at once must not find the old server: it ends before any worker
+                # leaves.
                 last = None if agent.me else partial(_close, session.owned)
                 agent.farewell(min(seconds, FAREWELL_SECONDS), last)
             else:

@@ -1,6 +1,6 @@
-"""Who is where: what each worker says of itself in the store, and what it reads of the others.
+"""The directory of a group: each worker writes its entry into the store, and reads those of the others.
 
-Rule: everything that another wrote is checked before it is used; who did not come is named.
+Rule: an entry of another worker is checked before it is used; workers that did not come are named.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ENTRY_BYTES_MAX = 4096
 SHOWN_MAX = 8
 TOKEN_BYTES = 32
 GONE = b"gone"  # in the place of an entry
-ENTRY_POLL_SECONDS = 0.02  # between two looks for who was here and may come again
+ENTRY_POLL_SECONDS = 0.02  # between two looks for entries that were withdrawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Entry:
     local: str  # its name there, "" if there is none
     host: str
     port: int
-    token: str  # worker 0's: that who connects has read this store
+    token: str  # worker 0's: proves that a caller has read this store
 
 
 def machine() -> str:
@@ -81,25 +81,25 @@ def check_worker(name: str, rank: int, world_size: int, limit: int) -> None:
 
 
 def publish(store: Store, rank: int, name: str, world_size: int, where: tuple[str, str, int], options: Options) -> None:
-    """Say who we are; `where` is the local name, host and port."""
+    """Write this worker's entry; `where` is its local name, host and port."""
     token = secrets.token_hex(TOKEN_BYTES) if rank == 0 else ""
     entry = Entry(VERSION, name, world_size, machine(), *where, token)
     store.set(f"worker/{rank}", json.dumps(asdict(entry)))
 
 
 def withdraw(store: Store, rank: int) -> None:
-    """Say no more who we were: who comes next must not call there. All others have read it, if we are connected."""
+    """Withdraw the entry, so that the next group does not call there. Connected workers have all read it."""
     with suppress(RuntimeError):  # there is no store any more
         store.set(f"worker/{rank}", GONE.decode())  # and not deleted: `get` would wait
 
 
 def group(entries: list[Entry]) -> str:
-    """A name for those who have met, and for no others. It does not tell the token."""
+    """A name that only this group of workers has. It does not reveal the token."""
     return hashlib.sha256(entries[0].token.encode()).hexdigest()[:16]
 
 
 def gather(store: Store, world_size: int, deadline: float, seconds: float) -> list[Entry]:
-    """All workers' entries. Raises RpcTimeout naming who did not come, RpcError for what cannot be."""
+    """The entries of all workers. Raises RpcTimeout, which names the missing ones, and RpcError for an unsound one."""
     keys = [f"worker/{rank}" for rank in range(world_size)]
     while True:
         texts = _texts(store, keys, max(deadline - monotonic(), 0.001))

@@ -38,7 +38,7 @@ HELLO = Struct(f"<8sI{NONCE_BYTES}s")  # the caller's rank and challenge
 REPLY = Struct(f"<8sI{NONCE_BYTES}s32s")  # the other's, and its proof
 PROOF = Struct("<32s?")  # the caller's proof, and whether an arena comes with it
 ACCEPTED = Struct("<?")  # whether an arena comes with it
-GREETING_SECONDS = 5.0  # for one who has connected to say who it is, and to prove it
+GREETING_SECONDS = 5.0  # for a caller to give its rank and its proof
 GREETINGS_MAX = 64  # at once
 BUFFER_BYTES = 1 << 22  # of a socket, as far as the system allows
 
@@ -75,8 +75,8 @@ class Meeting:
     def __init__(self, me: int, entries: Sequence[Entry], options: Options, deadline: float) -> None:
         self.me, self.entries, self.options, self.deadline = me, entries, options, deadline
         self._key = bytes.fromhex(entries[0].token) + (options.secret or b"")
-        self._failed = ""  # what was wrong with the last who called
-        self._callers: set[socket.socket] = set()  # those who are being greeted
+        self._failed = ""  # the error of the last refused caller
+        self._callers: set[socket.socket] = set()  # sockets whose handshake is under way
         self._room = threading.Semaphore(GREETINGS_MAX)
         self._bell = EventFd()  # rung when a greeting is over
 
@@ -157,7 +157,7 @@ class Meeting:
     # The other side.
 
     def _answer(self, listeners: Listeners, found: dict[int, Connection]) -> None:
-        """Greet who calls, until all of us have. Where all meet at the local socket, nobody comes in by TCP."""
+        """Greet callers until all workers have called. Where all use the local socket, no TCP caller is accepted."""
         near = all(self._beside(self.me, caller) for caller in range(self.me + 1, len(self.entries)))
         doors = {door.fileno(): door for door in (listeners.local, None if near else listeners.tcp) if door is not None}
         poll = select.poll()
@@ -185,7 +185,8 @@ class Meeting:
     def _greet(self, sock: socket.socket, found: dict[int, Connection]) -> None:
         try:
             peer, connection = self._receive(sock, found, min(self.deadline, monotonic() + GREETING_SECONDS))
-            self._callers.discard(sock)  # before it is found: who is still being greeted when all are, is cut off
+            # Before it counts as found: handshakes that are under way when all are found are cut off.
+            self._callers.discard(sock)
             if found.setdefault(peer, connection) is not connection:
                 connection.release()
         except Exception as error:  # whatever a stranger sends

@@ -77,7 +77,7 @@ class Owned:
         self.made: Future[None] = Future()  # set when there is a value, or an error instead
         self._value: Any = None
         self._failure: bytes | None = None
-        self.forks: dict[Id, int] = {}  # and who holds each
+        self.forks: dict[Id, int] = {}  # forks, and the worker that holds each
         self.maker: tuple[int, int] | None = None  # the call whose function makes the value: its worker, its number
 
     def set(self, value: Any) -> None:

@@ -1,6 +1,6 @@
-"""Exceptions on the wire: raised again at the caller, of their own type where that can be, with where they come from.
+"""Exceptions on the wire: raised again at the caller, of their own type where that is possible, with their origin.
 
-Rule: nothing of a fault is run: its type is looked up among the classes that are loaded, its arguments stay behind.
+Rule: no code of an exception runs: its type is looked up among the loaded classes, and its arguments are not sent.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def decoded(data: bytes, worker: str) -> RemoteError:
         said = json.loads(data)
         workers = tuple(str(name) for name in said["workers"])
         return made(str(said["original"]), str(said["text"]), str(said["traceback"]), workers)
-    except Exception:  # whatever was sent: who waits is to be told
+    except Exception:  # of any kind: the caller gets an error in any case
         return made("", "it answered with an error that cannot be read", "", (worker,))
 
 
