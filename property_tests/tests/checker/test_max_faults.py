@@ -149,9 +149,7 @@ def test_the_command_line_has_it_and_every_report_shows_it(
     monkeypatch.chdir(tmp_path)
     verify = ("verify", f"{Lock.__module__}:Lock", "--edition", "MENDED", "--max-faults", "2")
     assert main([*verify, "--fault", "relapse", "--json", "run.json"]) == 0
-    out, err = capsys.readouterr()
-    assert "with any 2 of relapse" in err
-    assert "any 2 of" in out
+    assert "any 2 of" in capsys.readouterr().out
     assert "any 2 of relapse" in Path("trystate-report/report.md").read_text()
     (run,) = json.loads(Path("run.json").read_text())["runs"]
     assert (run["faults"], run["max_faults"]) == ({"relapse": 2}, 2)
