@@ -93,7 +93,7 @@ class AnswersTwiceAlike(LocalPass):
 class DropsWhatAnAnswerCarries(LocalPass):
     """A gradient that comes with an answer is not taken in."""
 
-    def _carried(self, told: Any, gradients: Gradients) -> list[Effect]:
+    def _take_piggybacked(self, told: Any, gradients: Gradients) -> list[Effect]:
         return []
 
 
