@@ -1,7 +1,7 @@
 """What all stores have in common: the meanings, the checks of arguments, and the names that C++ looks up.
 
-Rule: a caller's mistake is refused here, before a store does anything; a store implements the hooks (`_set`, `_get`,
-...), which see only checked arguments: keys and values as bytes, timeouts as seconds.
+Rule: a caller's mistake is refused here, before a store does anything. A public method checks its arguments and makes a
+value of `operations`; a store implements two hooks, `_do` and `_await` (what blocks), for all of them.
 
 The common semantics:
 
@@ -32,7 +32,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Self
+from typing import Self, TypeVar
 
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 from trystate.model.store.vocabulary import Change
@@ -47,6 +47,27 @@ from .errors import (
     StoreError,
     StoreTimeout,
 )
+from .operations import (
+    Add,
+    Append,
+    Barrier,
+    Check,
+    CompareSet,
+    DeleteKey,
+    Get,
+    ListKeys,
+    MultiSet,
+    NumKeys,
+    Operation,
+    QueueLen,
+    QueuePop,
+    QueuePush,
+    Set,
+    Take,
+    Wait,
+)
+
+T = TypeVar("T")
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 SHOWN_KEYS_MAX = 8  # of the keys in an error's text: enough to recognise the call, short enough to read
@@ -115,7 +136,7 @@ class Store(TorchStore):
 
     def set(self, key: str, value: str | bytes) -> None:
         """Give a key a value."""
-        self._set(self._key("set", key), self._value("set", value))
+        self._do(Set(self._key("set", key), self._value("set", value)))
 
     def get(self, key: str) -> bytes:
         """The value of a key, once it has one; StoreTimeout if it has none in time."""
@@ -133,14 +154,14 @@ class Store(TorchStore):
         blobs = [self._value("multi_set", v) for v in values]
         if len(names) != len(blobs):
             raise InvalidArgument(f"multi_set: {len(names)} keys but {len(blobs)} values; give each key one value")
-        self._multi_set(list(zip(names, blobs, strict=True)))
+        self._do(MultiSet([part for pair in zip(names, blobs, strict=True) for part in pair]))
 
     def add(self, key: str, amount: int) -> int:
         """Add to the decimal number that a key holds (absent: 0), and return the sum.
 
         Raises NotANumber or CounterOverflow, and leaves the value as it was.
         """
-        return self._add(self._key("add", key), _int64("add", "amount", amount))
+        return self._do(Add(self._key("add", key), _int64("add", "amount", amount)))
 
     def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
         """Set a key to `desired_value` if it holds `expected_value`, and return what it holds afterwards.
@@ -149,51 +170,52 @@ class Store(TorchStore):
         """
         name = self._key("compare_set", key)
         expected, desired = self._value("compare_set", expected_value), self._value("compare_set", desired_value)
-        return self._compare_set(name, expected, desired)
+        return self._do(CompareSet(name, expected, desired))
 
     def append(self, key: str, value: str | bytes) -> None:
         """Put `value` at the end of what a key holds; an absent key holds nothing."""
-        self._append(self._key("append", key), self._value("append", value))
+        self._do(Append(self._key("append", key), self._value("append", value)))
 
     def delete_key(self, key: str) -> bool:
         """Take a key's value away; False if it had none."""
-        return self._delete(self._key("delete_key", key))
+        return self._do(DeleteKey(self._key("delete_key", key)))
 
     def take(self, key: str) -> bytes | None:
         """Delete a key and return the value it had, in one step; None if it had none."""
-        return self._take(self._key("take", key))
+        return self._do(Take(self._key("take", key)))
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys are present now."""
-        return self._check(self._keys("check", keys))
+        return self._do(Check(self._keys("check", keys)))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Return when all keys are present together; StoreTimeout if they are not in time."""
         names, seconds = self._keys("wait", keys), self._seconds("wait", timeout)
-        if not self._wait(names, seconds):
+        if not self._await(Wait(names), seconds):
             raise self._late("wait", names, seconds)
 
     def num_keys(self) -> int:
         """How many keys have a value."""
         self._alive("num_keys")
-        return self._num_keys()
+        return self._do(NumKeys())
 
     def list_keys(self, prefix: str = "") -> list[str]:
         """The keys that have a value and begin with `prefix`, sorted by their code points."""
         self._alive("list_keys")
-        return sorted(name.decode("utf-8", "replace") for name in self._list_keys(_utf8("list_keys", "prefix", prefix)))
+        names = self._do(ListKeys(_utf8("list_keys", "prefix", prefix)))
+        return sorted(name.decode("utf-8", "replace") for name in names)
 
     # Queues, barriers, watches.
 
     def queue_push(self, key: str, value: str | bytes) -> None:
         """Put a value at the end of a queue."""
-        self._queue_push(self._key("queue_push", key), self._value("queue_push", value))
+        self._do(QueuePush(self._key("queue_push", key), self._value("queue_push", value)))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         """Take the first value of a queue; if it is empty wait for one (StoreTimeout), or raise QueueEmpty."""
         name = self._key("queue_pop", key)
         seconds = self._seconds("queue_pop", None) if block else 0.0
-        value = self._queue_pop(name, seconds)
+        value = self._await(QueuePop(name), seconds)
         if value is not None:
             return value
         if block:
@@ -202,7 +224,7 @@ class Store(TorchStore):
 
     def queue_len(self, key: str) -> int:
         """How many values a queue holds."""
-        return self._queue_len(self._key("queue_len", key))
+        return self._do(QueueLen(self._key("queue_len", key)))
 
     def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
         """Return when `world_size` callers have arrived; StoreTimeout withdraws the arrival.
@@ -212,7 +234,7 @@ class Store(TorchStore):
         name, seconds = self._key("barrier", key), self._seconds("barrier", timeout)
         if _int64("barrier", "world_size", world_size) < 1:
             raise InvalidArgument(f"barrier({key!r}): world_size is {world_size}; a barrier needs at least 1 caller")
-        if not self._barrier(name, world_size, seconds):
+        if not self._await(Barrier(name, world_size), seconds):
             raise self._late("barrier", [name], seconds)
 
     def watch_key(self, key: str, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
@@ -281,55 +303,14 @@ class Store(TorchStore):
     def getNumKeys(self) -> int:
         return self.num_keys()
 
-    # Hooks, for subclasses. `seconds` is >= 0, and 0 looks once. None or False: not in time.
+    # Hooks, for subclasses.
 
-    def _set(self, name: bytes, value: bytes) -> None:
+    def _do(self, operation: Operation[T]) -> T:
+        """Do an operation that does not block."""
         raise NotImplementedError
 
-    def _get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
-        raise NotImplementedError
-
-    def _multi_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        raise NotImplementedError
-
-    def _add(self, name: bytes, amount: int) -> int:
-        raise NotImplementedError
-
-    def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
-        raise NotImplementedError
-
-    def _append(self, name: bytes, value: bytes) -> None:
-        raise NotImplementedError
-
-    def _delete(self, name: bytes) -> bool:
-        return self._take(name) is not None
-
-    def _take(self, name: bytes) -> bytes | None:
-        raise NotImplementedError
-
-    def _check(self, names: list[bytes]) -> bool:
-        return self._wait(names, 0.0)
-
-    def _wait(self, names: list[bytes], seconds: float) -> bool:
-        raise NotImplementedError
-
-    def _num_keys(self) -> int:
-        return len(self._list_keys(b""))
-
-    def _list_keys(self, prefix: bytes) -> list[bytes]:
-        raise NotImplementedError
-
-    def _queue_push(self, name: bytes, value: bytes) -> None:
-        raise NotImplementedError
-
-    def _queue_pop(self, name: bytes, seconds: float) -> bytes | None:
-        raise NotImplementedError
-
-    def _queue_len(self, name: bytes) -> int:
-        raise NotImplementedError
-
-    def _barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
-        """`token`: an earlier arrival of it is withdrawn, whose caller raises, or returns as if released."""
+    def _await(self, operation: Operation[T], seconds: float) -> T | None:
+        """Do an operation that blocks, for at most `seconds` (0 looks once); None or False: not in time."""
         raise NotImplementedError
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
@@ -391,7 +372,7 @@ class Store(TorchStore):
 
     def _values(self, operation: str, keys: Sequence[str]) -> list[bytes]:
         names, seconds = self._keys(operation, keys), self._seconds(operation, None)
-        values = self._get(names, seconds)
+        values = self._await(Get(names), seconds)
         if values is None:
             raise self._late(operation, names, seconds)
         return values

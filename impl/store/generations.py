@@ -42,6 +42,7 @@ from trystate.model.errors import UsageError
 from ..host.deadlines import rounded
 from .base import Store
 from .errors import ConnectionLost, FileLost, StoreError, StoreTimeout
+from .operations import Barrier
 from .prefix import PrefixStore
 from .server.driver import LINGER_SECONDS
 from .wire import TOKEN_BYTES
@@ -134,7 +135,7 @@ def _released(groups: Store, number: int, rank: int, world_size: int, deadline: 
     while not groups.check([f"formed/{number}"]):
         left = max(deadline - time.monotonic(), 0.0)
         seconds = min(look, left) if groups._has_barrier_tokens else left
-        if groups._barrier(name, world_size, seconds, rank.to_bytes(TOKEN_BYTES, "big")):
+        if groups._await(Barrier(name, world_size, rank.to_bytes(TOKEN_BYTES, "big")), seconds):
             return True
         if seconds == left:
             raise groups._late("barrier", [name], seconds)

@@ -5,26 +5,19 @@ Rule: it adds nothing to the meanings in `contents`, `waiting` and `barriers`; i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any, TypeVar
 
 from ..host.forking import let_go_after_fork
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
 from .contents.contents import Refused
 from .errors import StoreClosed
 from .limits import Limits
-from .memory import (
-    LOCAL,
-    Blocked,
-    BlockedArrival,
-    BlockedPop,
-    BlockedRead,
-    Callbacks,
-    KeyWatcher,
-    Memory,
-    raised,
-)
+from .memory import LOCAL, Blocked, BlockedArrival, Callbacks, KeyWatcher, Memory, raised
+from .operations import Barrier, Operation
+
+T = TypeVar("T")
 
 
 class HashStore(Store):
@@ -37,7 +30,7 @@ class HashStore(Store):
         sizes = (limits.key_bytes, limits.value_bytes, limits.keys_in_request)
         super().__init__(timeout, key_bytes=sizes[0], value_bytes=sizes[1], keys_in_request=sizes[2])
         self._memory = Memory(limits)
-        self._blocked: set[Blocked | BlockedArrival] = set()  # threads of this store, which close() sends home
+        self._blocked: set[Blocked[Any] | BlockedArrival] = set()  # threads of this store, which close() sends home
         self._watchers: set[KeyWatcher] = set()
         self._callbacks = Callbacks()
         let_go_after_fork(self)
@@ -50,97 +43,43 @@ class HashStore(Store):
         self._watchers.clear()
         self._blocked.clear()
 
-    @contextmanager
-    def _changing(self, operation: str, *names: bytes) -> Iterator[Memory]:
+    def _do(self, operation: Operation[T]) -> T:
         with self._memory.lock:
             try:
-                yield self._memory
+                return operation.apply(self._memory.contents)
             except Refused as refused:
-                raise raised(operation, names, refused, self._where()) from None
+                raise raised(operation, refused, self._where()) from None
 
-    def _set(self, name: bytes, value: bytes) -> None:
-        with self._changing("set", name) as memory:
-            memory.contents.set(name, value)
-
-    def _multi_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        if pairs:
-            with self._changing("multi_set", *(name for name, _ in pairs)) as memory:
-                memory.contents.multi_set(*zip(*pairs, strict=True))
-
-    def _add(self, name: bytes, amount: int) -> int:
-        with self._changing("add", name) as memory:
-            return memory.contents.add(name, amount)
-
-    def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
-        with self._changing("compare_set", name) as memory:
-            return memory.contents.compare_set(name, expected, desired)
-
-    def _append(self, name: bytes, value: bytes) -> None:
-        with self._changing("append", name) as memory:
-            memory.contents.append(name, value)
-
-    def _take(self, name: bytes) -> bytes | None:
-        with self._memory.lock:
-            return self._memory.contents.take(name)
-
-    def _check(self, names: list[bytes]) -> bool:
-        with self._memory.lock:
-            return all(map(self._memory.contents.present, names))
-
-    def _num_keys(self) -> int:
-        with self._memory.lock:
-            return len(self._memory.contents.values)
-
-    def _list_keys(self, prefix: bytes) -> list[bytes]:
-        with self._memory.lock:
-            return self._memory.contents.keys(prefix)
-
-    def _queue_push(self, name: bytes, value: bytes) -> None:
-        with self._changing("queue_push", name) as memory:
-            memory.contents.push(name, value)
-
-    def _queue_len(self, name: bytes) -> int:
-        with self._memory.lock:
-            return self._memory.contents.length(name)
-
-    # What blocks.
-
-    def _get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
-        read = BlockedRead(self._memory.contents, names)
-        self._block("get", read, seconds)
-        return read.values
-
-    def _wait(self, names: list[bytes], seconds: float) -> bool:
-        return self._block("wait", Blocked(self._memory.contents, names), seconds)
-
-    def _queue_pop(self, name: bytes, seconds: float) -> bytes | None:
-        pop = BlockedPop(self._memory.contents, [name])
-        self._block("queue_pop", pop, seconds)
-        return pop.value
-
-    def _barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
-        arrival = BlockedArrival(name, token)
-        with self._changing("barrier", name) as memory:
-            if (earlier := memory.barriers.arrived_with(name, token)) is not None:
-                memory.barriers.withdraw(earlier)
-                earlier.released()
-            memory.barriers.arrive(arrival, world_size)
-            if not arrival.done:
-                self._blocked.add(arrival)
-        return self._sleep("barrier", arrival, seconds)
-
-    def _block(self, operation: str, wait: Blocked, seconds: float) -> bool:
+    def _await(self, operation: Operation[T], seconds: float) -> T | None:
+        if isinstance(operation, Barrier):
+            return self._arrive(operation, seconds)  # type: ignore[return-value]
+        blocked = Blocked(self._memory.contents, operation)
         with self._memory.lock:
             waiting = self._memory.contents.waiting
-            if waiting.look(wait):
-                wait.satisfied()
+            if waiting.look(blocked):
+                blocked.satisfied()
             else:
-                waiting.begin(wait)
-            if not wait.done:
-                self._blocked.add(wait)
-        return self._sleep(operation, wait, seconds)
+                waiting.begin(blocked)
+                self._blocked.add(blocked)
+        self._sleep(operation, blocked, seconds)
+        return blocked.result
 
-    def _sleep(self, operation: str, blocked: Blocked | BlockedArrival, seconds: float) -> bool:
+    def _arrive(self, barrier: Barrier, seconds: float) -> bool:
+        arrival = BlockedArrival(barrier.key, barrier.token)
+        memory = self._memory
+        with memory.lock:
+            if (earlier := memory.barriers.arrived_with(barrier.key, barrier.token)) is not None:
+                memory.barriers.withdraw(earlier)
+                earlier.released()
+            try:
+                memory.barriers.arrive(arrival, barrier.world_size)
+            except Refused as refused:
+                raise raised(barrier, refused, self._where()) from None
+            if not arrival.done:
+                self._blocked.add(arrival)
+        return self._sleep(barrier, arrival, seconds)
+
+    def _sleep(self, operation: Operation[Any], blocked: Blocked[Any] | BlockedArrival, seconds: float) -> bool:
         """Until its bell rings or time is over. An exception (an interrupt) withdraws it like the end of its time."""
         try:
             if not blocked.done and seconds > 0:
@@ -152,10 +91,12 @@ class HashStore(Store):
                 if not blocked.done and not sent_home:
                     self._withdraw(blocked)
         if sent_home:
-            raise StoreClosed(f"{operation}: this HashStore was closed meanwhile; make another one, or close it later")
+            raise StoreClosed(
+                f"{operation.SPEC.name}: this HashStore was closed meanwhile; make another one, or close it later"
+            )
         return blocked.done
 
-    def _withdraw(self, blocked: Blocked | BlockedArrival) -> None:
+    def _withdraw(self, blocked: Blocked[Any] | BlockedArrival) -> None:
         if isinstance(blocked, Blocked):
             self._memory.contents.waiting.withdraw(blocked)
         else:

@@ -10,8 +10,9 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 from trystate.model.store.vocabulary import Status
 
@@ -23,7 +24,10 @@ from .contents.waiting import Wait, Waiting
 from .contents.watching import Changed, Watching
 from .errors import ConnectionLost, CounterOverflow, LimitExceeded, NotANumber, StoreError, WrongWorld
 from .limits import GIB, KIB, Limits
+from .operations import Operation
 from .wire import shown
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 # No peer to be wary of: the sizes only keep a mistake from filling the memory or the disk. torch's have no limit.
@@ -38,60 +42,32 @@ _RAISED: dict[Status, type[StoreError]] = {
 }
 
 
-def raised(operation: str, names: Iterable[bytes], refused: Refused, where: str) -> StoreError:
-    """What a caller of the store catches, for what the contents refused of these names."""
+def raised(operation: Operation[Any], refused: Refused, where: str) -> StoreError:
+    """What a caller of the store catches, for an operation that the contents refused."""
     text = str(refused)
-    for name in names:  # the contents know only bytes
+    for name in operation.keys:  # the contents know only bytes
         text = text.replace(shown(name), repr(name.decode()))
-    return _RAISED.get(refused.status, StoreError)(f"{operation}: {text} ({where})")
+    return _RAISED.get(refused.status, StoreError)(f"{operation.SPEC.name}: {text} ({where})")
 
 
-class Blocked(Wait):
-    """A thread in `wait`, until its keys are present together."""
+class Blocked(Wait, Generic[T]):
+    """A thread in an operation that blocks; the operation is applied at the moment when its keys are there."""
 
-    __slots__ = ("bell", "contents", "done", "names")
+    __slots__ = ("bell", "contents", "done", "operation", "reads", "result", "takes")
 
-    def __init__(self, contents: Contents, names: Sequence[bytes]) -> None:
-        super().__init__(names)
-        self.contents, self.names = contents, names
+    def __init__(self, contents: Contents, operation: Operation[T]) -> None:
+        super().__init__(operation.keys)
+        self.contents, self.operation = contents, operation
+        self.reads, self.takes = operation.reads, operation.takes
         self.done = False
+        self.result: T | None = None
         self.bell = threading.Lock()
         self.bell.acquire()
 
     def satisfied(self) -> None:
+        self.result = self.operation.apply(self.contents)
         self.done = True
         self.bell.release()
-
-
-class BlockedRead(Blocked):
-    """A thread in `get`, which takes the values at the very moment."""
-
-    __slots__ = ("values",)
-    reads = True
-
-    def __init__(self, contents: Contents, names: Sequence[bytes]) -> None:
-        super().__init__(contents, names)
-        self.values: list[bytes] | None = None
-
-    def satisfied(self) -> None:
-        held = self.contents.values
-        self.values = [held[name] for name in self.names]
-        super().satisfied()
-
-
-class BlockedPop(Blocked):
-    """A thread in `queue_pop`, which takes its element at the very moment."""
-
-    __slots__ = ("value",)
-    takes = True
-
-    def __init__(self, contents: Contents, names: Sequence[bytes]) -> None:
-        super().__init__(contents, names)
-        self.value: bytes | None = None
-
-    def satisfied(self) -> None:
-        self.value = self.contents.pop(self.names[0])
-        super().satisfied()
 
 
 class BlockedArrival(Arrival):

@@ -11,7 +11,8 @@ torch's own; ours is below it, and is not concerned.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -20,9 +21,11 @@ from trystate.model.errors import TrystateError
 
 from .base import Event, OnLost, Store, Watch
 from .errors import InvalidArgument, InvalidType
+from .operations import ListKeys, NumKeys, Operation
 from .torch_adapter import Borrowed
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def escaped(prefix: str) -> str:
@@ -66,76 +69,38 @@ class PrefixStore(Store):
         made._owns_below = True
         return made
 
-    def _ask(self, operation: str, names: list[bytes], ask: Callable[[Store, list[bytes]], T]) -> T:
-        """Do it on the full names in the store below; what that raises names the keys and the place as the caller does.
+    def _do(self, operation: Operation[T]) -> T:
+        if isinstance(operation, NumKeys):  # the store below counts the keys of others too
+            return len(self._do(ListKeys(b"")))  # type: ignore[return-value]
+        return operation.above(self._below_do(operation, self._below._do), self._prefix)
+
+    def _await(self, operation: Operation[T], seconds: float) -> T | None:
+        return self._below_do(operation, lambda full: self._below._await(full, seconds))
+
+    def _below_do(self, operation: Operation[T], do: Callable[[Operation[T]], R]) -> R:
+        """Do an operation on the full keys; what the store below raises names the keys and the place as ours does.
 
         Raises the exception of the store below itself, with all that it carries.
         """
+        with self._in_our_words(operation.SPEC.name, operation.keys):
+            return do(operation.under(self._prefix))
+
+    @contextmanager
+    def _in_our_words(self, operation: str, names: Sequence[bytes]) -> Iterator[None]:
         try:
             self._below._alive(operation)
-            return ask(self._below, [self._prefix + name for name in names])
+            yield
         except TrystateError as error:
-            error.args = tuple(self._in_our_words(each, names) for each in error.args)
+            error.args = tuple(self._reworded(each, names) for each in error.args)
             raise
 
-    def _ask_one(self, operation: str, name: bytes, ask: Callable[[Store, bytes], T]) -> T:
-        return self._ask(operation, [name], lambda below, full: ask(below, full[0]))
-
-    def _in_our_words(self, text: object, names: list[bytes]) -> object:
+    def _reworded(self, text: object, names: Sequence[bytes]) -> object:
         if not isinstance(text, str):
             return text
         for name in names:
             full = self._prefix + name
             text = text.replace(repr(full.decode("utf-8", "replace")), repr(name.decode("utf-8", "replace")))
         return text.replace(self._below._where(), self._where())
-
-    def _set(self, name: bytes, value: bytes) -> None:
-        self._ask_one("set", name, lambda below, full: below._set(full, value))
-
-    def _get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
-        return self._ask("get", names, lambda below, full: below._get(full, seconds))
-
-    def _multi_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        values = [value for _, value in pairs]
-        self._ask("multi_set", [name for name, _ in pairs],
-                  lambda below, full: below._multi_set(list(zip(full, values, strict=True))))  # fmt: skip
-
-    def _add(self, name: bytes, amount: int) -> int:
-        return self._ask_one("add", name, lambda below, full: below._add(full, amount))
-
-    def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
-        return self._ask_one("compare_set", name, lambda below, full: below._compare_set(full, expected, desired))
-
-    def _append(self, name: bytes, value: bytes) -> None:
-        self._ask_one("append", name, lambda below, full: below._append(full, value))
-
-    def _delete(self, name: bytes) -> bool:
-        return self._ask_one("delete_key", name, lambda below, full: below._delete(full))
-
-    def _take(self, name: bytes) -> bytes | None:
-        return self._ask_one("take", name, lambda below, full: below._take(full))
-
-    def _check(self, names: list[bytes]) -> bool:
-        return self._ask("check", names, lambda below, full: below._check(full))
-
-    def _wait(self, names: list[bytes], seconds: float) -> bool:
-        return self._ask("wait", names, lambda below, full: below._wait(full, seconds))
-
-    def _list_keys(self, prefix: bytes) -> list[bytes]:
-        found = self._ask_one("list_keys", prefix, lambda below, full: below._list_keys(full))
-        return [name.removeprefix(self._prefix) for name in found]
-
-    def _queue_push(self, name: bytes, value: bytes) -> None:
-        self._ask_one("queue_push", name, lambda below, full: below._queue_push(full, value))
-
-    def _queue_pop(self, name: bytes, seconds: float) -> bytes | None:
-        return self._ask_one("queue_pop", name, lambda below, full: below._queue_pop(full, seconds))
-
-    def _queue_len(self, name: bytes) -> int:
-        return self._ask_one("queue_len", name, lambda below, full: below._queue_len(full))
-
-    def _barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
-        return self._ask_one("barrier", name, lambda below, full: below._barrier(full, world_size, seconds, token))
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
         """The watch of the store below, with the key's name here, as in the events."""
@@ -144,7 +109,8 @@ class PrefixStore(Store):
         def told(event: Event) -> None:
             callback(Event(event.kind, key, event.old, event.new))
 
-        watch = self._ask_one("watch_key", name, lambda below, full: below._watch(full, told, on_lost))
+        with self._in_our_words("watch_key", [name]):
+            watch = self._below._watch(self._prefix + name, told, on_lost)
         watch.key = key
         return watch
 

@@ -6,25 +6,28 @@ Rule: every operation honours the store's timeout, whatever the server does; one
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from ..host.deadlines import rounded
 from ..host.forking import let_go_after_fork
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
 from .client.calls import Calls, ExtendedCalls
-from .client.client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, Client, Kind
-from .client.fast_path import PromptStore
+from .client.client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, Call, Client, Kind
+from .client.fast_path import ShortWays
 from .client.startup import Master, Wish, count_in
 from .client.torch_calls import TorchCalls
 from .client.watches import Watcher
 from .errors import InvalidArgument, InvalidType, NotSupported, StoreTimeout
 from .limits import Limits
+from .operations import Operation
+
+T = TypeVar("T")
 
 
-class TCPStore(PromptStore):
+class TCPStore(ShortWays):
     """A store on the server at `host_name` and `port`; the first nine arguments are torch's.
 
     Several threads may use it at once: each operation has a connection of its own while it runs. On our server a
@@ -107,7 +110,7 @@ class TCPStore(PromptStore):
         # The "/" before each key counts.
         self.key_bytes, self.value_bytes = client.terms.key_bytes - 1, client.terms.value_bytes
         self.keys_in_request = client.terms.keys_in_request
-        self._be_prompt()
+        self._take_short_ways()
 
     @property
     def host(self) -> str:
@@ -137,7 +140,7 @@ class TCPStore(PromptStore):
                                f"{rounded(seconds)} s ({self._where()}); see whether the server hangs")  # fmt: skip
         try:
             if self._watcher is None or self._watcher.lost:
-                connection = self._client.dedicated("watch_key", [b"/" + name], deadline - monotonic())
+                connection = self._client.dedicated(Call("watch_key", [b"/" + name], seconds), deadline - monotonic())
                 self._watcher = Watcher(connection, seconds, self._where())
             watcher = self._watcher
         finally:
@@ -153,53 +156,13 @@ class TCPStore(PromptStore):
 
     # Hooks of `Store`.
 
-    def _set(self, name: bytes, value: bytes) -> None:
-        self._calls.set(b"/" + name, value, self._patience("set"))
+    def _do(self, operation: Operation[T]) -> T:
+        result = self._calls.do(operation.under(b"/"), self._patience(operation.SPEC.name))
+        return operation.above(result, b"/")
 
-    def _get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
-        return self._calls.get(_wire(names), seconds)
-
-    def _multi_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        self._calls.multi_set([(b"/" + name, value) for name, value in pairs], self._patience("multi_set"))
-
-    def _add(self, name: bytes, amount: int) -> int:
-        return self._calls.add(b"/" + name, amount, self._patience("add"))
-
-    def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
-        return self._calls.compare_set(b"/" + name, expected, desired, self._patience("compare_set"))
-
-    def _append(self, name: bytes, value: bytes) -> None:
-        self._calls.append(b"/" + name, value, self._patience("append"))
-
-    def _delete(self, name: bytes) -> bool:
-        return self._calls.delete(b"/" + name, self._patience("delete_key"))
-
-    def _take(self, name: bytes) -> bytes | None:
-        return self._calls.take(b"/" + name, self._patience("take"))
-
-    def _check(self, names: list[bytes]) -> bool:
-        return self._calls.check(_wire(names), self._patience("check"))
-
-    def _wait(self, names: list[bytes], seconds: float) -> bool:
-        return self._calls.wait(_wire(names), seconds)
-
-    def _num_keys(self) -> int:
-        return self._calls.num_keys(self._patience("num_keys"))
-
-    def _list_keys(self, prefix: bytes) -> list[bytes]:
-        return [name[1:] for name in self._calls.list_keys(b"/" + prefix, self._patience("list_keys"))]
-
-    def _queue_push(self, name: bytes, value: bytes) -> None:
-        self._calls.queue_push(b"/" + name, value, self._patience("queue_push"))
-
-    def _queue_pop(self, name: bytes, seconds: float) -> bytes | None:
-        return self._calls.queue_pop(b"/" + name, seconds, self._patience("queue_pop"))
-
-    def _queue_len(self, name: bytes) -> int:
-        return self._calls.queue_len(b"/" + name, self._patience("queue_len"))
-
-    def _barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
-        return self._calls.barrier(b"/" + name, world_size, seconds, token)
+    def _await(self, operation: Operation[T], seconds: float) -> T | None:
+        timeout = seconds or self._patience(operation.SPEC.name)
+        return self._calls.wait(operation.under(b"/"), seconds, timeout)
 
     def _clone(self) -> TCPStore:
         other = TCPStore.__new__(TCPStore)
@@ -231,10 +194,6 @@ class TCPStore(PromptStore):
         """The store's timeout in seconds, as C++ or Python has set it last."""
         seconds: float = self.timeout.total_seconds()
         return seconds if 0 <= seconds <= threading.TIMEOUT_MAX else self._seconds(operation, None)
-
-
-def _wire(names: Sequence[bytes]) -> list[bytes]:
-    return [b"/" + name for name in names]
 
 
 def _check(host: str, port: int, world_size: int | None, is_master: bool, secret: bytes | None) -> None:

@@ -6,14 +6,17 @@ Rule: it adds no guarantee. Where torch takes two requests this takes two, and w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.distributed import QueueEmptyError
 
 from .base import Event, OnLost, Store, Watch
 from .errors import NotSupported
+from .operations import Barrier, Check, CompareSet, Get, ListKeys, MultiSet, NumKeys, Operation, QueuePop, Take, Wait
+
+T = TypeVar("T")
 
 RETRY_SECONDS = 0.005  # of a pop that found nothing; a value of the queue's name would make it spin
 
@@ -27,67 +30,65 @@ class Borrowed(Store):
         self._store = store
         super().__init__(store.timeout)
 
-    def _set(self, name: bytes, value: bytes) -> None:
-        self._store.set(name.decode(), value)
+    def _do(self, operation: Operation[T]) -> T:
+        result: Any = self._called(operation)
+        return result  # type: ignore[no-any-return]
 
-    def _get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
-        if not self._wait(names, seconds):
-            return None
-        keys = [name.decode() for name in names]
+    def _called(self, operation: Operation[Any]) -> Any:
+        """The result of torch's method of the same name."""
+        store = self._store
+        match operation:
+            case Take():
+                raise NotSupported(
+                    f"take: {self._where()} cannot delete and read in one step; use a store of this package"
+                )
+            case ListKeys(prefix):
+                names = [key.encode() for key in store.list_keys()]
+                return [name for name in names if name.startswith(prefix)]
+            case NumKeys():  # torch's PrefixStore counts the keys of all others too
+                return len(store.list_keys())
+            case MultiSet(pairs):
+                return store.multi_set([name.decode() for name in pairs[::2]], list(pairs[1::2]))
+            case Check(names):
+                return bool(store.check([name.decode() for name in names]))
+        key, *rest = operation.fields
+        result = getattr(store, operation.SPEC.name)(key.decode(), *rest)
+        return bytes(result) if isinstance(operation, CompareSet) else result
+
+    def _await(self, operation: Operation[T], seconds: float) -> T | None:
+        result: Any = None
+        match operation:
+            case Get(names):
+                result = self._read([name.decode() for name in names]) if self._present(names, seconds) else None
+            case Wait(names):
+                result = self._present(names, seconds)
+            case QueuePop(key):
+                result = self._popped(key, seconds)
+            case Barrier(key, world_size):
+                result = _in_time(max(seconds, 0.001), lambda left: self._store.barrier(key.decode(), world_size, left))
+        return result  # type: ignore[no-any-return]
+
+    def _read(self, keys: list[str]) -> list[bytes]:
         if self._store.has_extended_api():
             values: list[bytes] = self._store.multi_get(keys)
             return values
         return [self._store.get(key) for key in keys]
 
-    def _multi_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        self._store.multi_set([name.decode() for name, _ in pairs], [value for _, value in pairs])
-
-    def _add(self, name: bytes, amount: int) -> int:
-        return int(self._store.add(name.decode(), amount))
-
-    def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
-        return bytes(self._store.compare_set(name.decode(), expected, desired))
-
-    def _append(self, name: bytes, value: bytes) -> None:
-        self._store.append(name.decode(), value)
-
-    def _delete(self, name: bytes) -> bool:
-        return bool(self._store.delete_key(name.decode()))
-
-    def _take(self, name: bytes) -> bytes | None:
-        raise NotSupported(f"take: {self._where()} cannot delete and read in one step; use a store of this package")
-
-    def _check(self, names: list[bytes]) -> bool:
-        return bool(self._store.check([name.decode() for name in names]))
-
-    def _wait(self, names: list[bytes], seconds: float) -> bool:
+    def _present(self, names: Sequence[bytes], seconds: float) -> bool:
         if seconds <= 0:  # which is for ever to torch's HashStore and FileStore
-            return self._check(names)
+            return self._do(Check(names))
         return _in_time(seconds, lambda left: self._store.wait([name.decode() for name in names], left))
 
-    def _list_keys(self, prefix: bytes) -> list[bytes]:
-        names = [key.encode() for key in self._store.list_keys()]
-        return [name for name in names if name.startswith(prefix)]
-
-    def _queue_push(self, name: bytes, value: bytes) -> None:
-        self._store.queue_push(name.decode(), value)
-
-    def _queue_pop(self, name: bytes, seconds: float) -> bytes | None:
+    def _popped(self, key: bytes, seconds: float) -> bytes | None:
         deadline = time.monotonic() + seconds
         while True:
             try:
-                return bytes(self._store.queue_pop(name.decode(), False))
+                return bytes(self._store.queue_pop(key.decode(), False))
             except QueueEmptyError:  # or another one was faster
                 left = deadline - time.monotonic()
-                if left <= 0 or not self._wait([name], left):
+                if left <= 0 or not self._present([key], left):
                     return None
                 time.sleep(min(left, RETRY_SECONDS))
-
-    def _queue_len(self, name: bytes) -> int:
-        return int(self._store.queue_len(name.decode()))
-
-    def _barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
-        return _in_time(max(seconds, 0.001), lambda left: self._store.barrier(name.decode(), world_size, left))
 
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
         raise NotSupported(f"watch_key: {self._where()} cannot; use a store of this package")

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from hmac import compare_digest
 from time import monotonic
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from trystate.model.store.vocabulary import Query, Status
 
@@ -41,6 +41,7 @@ from ..errors import (
     WrongWorld,
 )
 from ..limits import Limits
+from ..operations import Operation
 from ..wire import PROBE_KEY, shown
 from . import codec
 from .barrier_tokens import BarrierTokens
@@ -79,6 +80,36 @@ class Kind(enum.Enum):
     EXTENDED = "ours"
     LIBUV = "torch's libuv server"
     LEGACY = "torch's legacy server"
+
+
+class Call(NamedTuple):
+    """What a caller asked for, as the texts of errors say it.
+
+    Args:
+        about: the operation, or the keys.
+        seconds: how long the caller waits; 0 looks once.
+        writes: it may have happened though it failed.
+    """
+
+    name: str
+    about: Operation[Any] | Sequence[bytes]
+    seconds: float
+    writes: bool = False
+
+    @classmethod
+    def of(cls, operation: Operation[Any], seconds: float) -> Call:
+        spec = operation.SPEC
+        return cls(spec.name, operation, seconds, spec.writes)
+
+    @property
+    def names(self) -> Sequence[bytes]:
+        return self.about.keys if isinstance(self.about, Operation) else self.about
+
+    def __str__(self) -> str:
+        """`get('a', 'b')`: as the user wrote it."""
+        keys = ", ".join(map(_key, self.names[:SHOWN_NAMES_MAX]))
+        more = f" and {len(self.names) - SHOWN_NAMES_MAX} more" if len(self.names) > SHOWN_NAMES_MAX else ""
+        return f"{self.name}({keys}{more})"
 
 
 class Client:
@@ -141,87 +172,65 @@ class Client:
 
     # Operations.
 
-    def perform(
-        self,
-        operation: str,
-        names: Sequence[bytes],
-        seconds: float,
-        action: Callable[[Connection], T],
-        *,
-        writes: bool,
-    ) -> T:
-        """Do something on a connection of its own; `writes` says that it may have happened though it failed.
-
-        Raises what the module `errors` lists.
-        """
+    def perform(self, call: Call, action: Callable[[Connection], T]) -> T:
+        """Do something on a connection of its own. Raises what the module `errors` lists."""
         try:
             connection = self.idle.pop()
         except IndexError:
-            connection = self._another(operation, names, seconds)
+            connection = self._another(call)
         try:
             result = action(connection)
         except BaseException as error:
-            raise self.after(connection, operation, names, seconds, error, writes) from None
+            raise self.after(connection, call, error) from None
         self.give(connection)
         return result
 
     def ask(
         self,
-        operation: str,
-        names: Sequence[bytes],
-        seconds: float,
+        call: Call,
         request: bytes,
         reply: Callable[[], Reply[T]],
         within: float,
-        writes: bool,
         quick: Callable[[bytes], T | None] = codec.never,
     ) -> T:
         """`perform` one request, whose reply comes within so many seconds; written out, for speed."""
         try:
             connection = self.idle.pop()
         except IndexError:
-            connection = self._another(operation, names, seconds)
+            connection = self._another(call)
         try:
             result = connection.ask(request, reply, within, quick)
         except BaseException as error:
-            raise self.after(connection, operation, names, seconds, error, writes) from None
+            raise self.after(connection, call, error) from None
         self.give(connection)
         return result
 
-    def after(
-        self,
-        connection: Connection,
-        operation: str,
-        names: Sequence[bytes],
-        seconds: float,
-        error: BaseException,
-        writes: bool,
-    ) -> BaseException:
+    def after(self, connection: Connection, call: Call, error: BaseException) -> BaseException:
         """Keep or drop a connection on which something failed; what to raise."""
         if isinstance(error, Refusal):
             self.give(connection)
-            return self._refused(operation, names, error)
+            return self._refused(call, error)
         self._drop(connection)
         if isinstance(error, OSError | HungUp | Garbled):
-            return self.failed(operation, names, seconds, error, writes)
+            return self.failed(call, error)
         return error
 
-    def _another(self, operation: str, names: Sequence[bytes], seconds: float) -> Connection:
+    def _another(self, call: Call) -> Connection:
         """An idle connection, or a new one."""
-        deadline = monotonic() + (seconds or LOOK_SECONDS)
+        deadline = monotonic() + (call.seconds or LOOK_SECONDS)
         with self._changed:
             self.wanting += 1
             try:
                 while not self.closed and not self.idle and len(self._connections) >= CONNECTIONS_MAX:
                     if not self._changed.wait(deadline - monotonic()):
-                        raise self._crowded(operation, names, seconds)
+                        raise self._crowded(call)
             finally:
                 self.wanting -= 1
             if self.closed:
-                raise self._was_closed(operation, names)
+                raise self._was_closed(call)
             if self.idle:
                 return self.idle.pop()
-        connection = self.dedicated(operation, names, deadline - monotonic())
+        connection = self.dedicated(call, deadline - monotonic())
         with self._changed:
             self._connections.add(connection)
             if self.closed:
@@ -264,12 +273,12 @@ class Client:
 
     # Connecting.
 
-    def dedicated(self, operation: str, names: Sequence[bytes], seconds: float) -> Connection:
+    def dedicated(self, call: Call, seconds: float) -> Connection:
         """A new connection for the caller alone, who closes it. Raises what `perform` raises."""
         try:
             return self.open(seconds)
         except (OSError, HungUp, Garbled) as error:
-            raise self.failed(operation, names, seconds, error, writes=False) from None
+            raise self.failed(call._replace(writes=False), error) from None
 
     def open(self, seconds: float) -> Connection:
         """A new connection, greeted and proved. Raises OSError, HungUp, Garbled, and StoreError if we are refused."""
@@ -361,35 +370,32 @@ class Client:
         return ConnectionLost(f"{self.where}: not reached within {rounded(seconds)} s ({_reason(error)}); start it, "
                               "check host and port, or raise the timeout")  # fmt: skip
 
-    def _crowded(self, operation: str, names: Sequence[bytes], seconds: float) -> StoreTimeout:
-        return StoreTimeout(f"{_call(operation, names)}: {CONNECTIONS_MAX} operations are under way on this store, "
-                            f"and none ended within {rounded(seconds)} s ({self.where}); use fewer threads, or "
+    def _crowded(self, call: Call) -> StoreTimeout:
+        return StoreTimeout(f"{call}: {CONNECTIONS_MAX} operations are under way on this store, "
+                            f"and none ended within {rounded(call.seconds)} s ({self.where}); use fewer threads, or "
                             "clone()")  # fmt: skip
 
-    def _was_closed(self, operation: str, names: Sequence[bytes]) -> StoreClosed:
-        return StoreClosed(f"{_call(operation, names)}: this store was closed ({self.where}); make another one")
+    def _was_closed(self, call: Call) -> StoreClosed:
+        return StoreClosed(f"{call}: this store was closed ({self.where}); make another one")
 
-    def _refused(self, operation: str, names: Sequence[bytes], refusal: Refusal) -> Exception:
+    def _refused(self, call: Call, refusal: Refusal) -> Exception:
         text = refusal.text
-        for name in names:  # the server knows only wire names
+        for name in call.names:  # the server knows only wire names
             text = text.replace(shown(name), _key(name))
-        return REFUSALS.get(refusal.status, StoreError)(f"{_call(operation, names)}: {text} ({self.where})")
+        return REFUSALS.get(refusal.status, StoreError)(f"{call}: {text} ({self.where})")
 
-    def failed(
-        self, operation: str, names: Sequence[bytes], seconds: float, error: Exception, writes: bool
-    ) -> Exception:
+    def failed(self, call: Call, error: Exception) -> Exception:
         """The exception for a connection that failed; drops the other idle ones if the server is gone."""
-        call = _call(operation, names)
         if self.closed:
-            if not writes:
-                return self._was_closed(operation, names)
+            if not call.writes:
+                return self._was_closed(call)
             return OutcomeUnknown(f"{call}: this store was closed meanwhile ({self.where}); it may have happened: look "
                                   "before you repeat it")  # fmt: skip
         late = isinstance(error, TimeoutError)
         if not late:
             self._close_idle()
-        what = f"no answer within {rounded(seconds)} s" if late else _reason(error)
-        if writes:
+        what = f"no answer within {rounded(call.seconds)} s" if late else _reason(error)
+        if call.writes:
             unknown = OutcomeUnknown(f"{call}: {what} ({self.where}); it may have happened: look before you repeat it, "
                                      "and see whether the server still runs")  # fmt: skip
             unknown.timed_out = late
@@ -403,13 +409,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, HungUp):
         return "the server hung up"
     return str(error) if isinstance(error, Garbled) else f"{type(error).__name__}: {error}"
-
-
-def _call(operation: str, names: Sequence[bytes]) -> str:
-    """`get('a', 'b')`: as the user wrote it."""
-    keys = ", ".join(map(_key, names[:SHOWN_NAMES_MAX]))
-    more = f" and {len(names) - SHOWN_NAMES_MAX} more" if len(names) > SHOWN_NAMES_MAX else ""
-    return f"{operation}({keys}{more})"
 
 
 def _key(name: bytes) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from trystate.model.store.vocabulary import Change, Extension, Query, Status
 
 from ...host.secret import NONCE_BYTES, client_proof
-from ..wire import I64, IDENTITY_BYTES, MAGIC, PROBE_KEY, U32, VERSION, blob, blobs, counted
+from ..operations import BODIES, Field, Request, Result
+from ..wire import I64, IDENTITY_BYTES, MAGIC, PROBE_KEY, U32, U64, VERSION, blob, blobs, counted
 
 T = TypeVar("T")
 Reply = Generator[int, bytes, T]
@@ -28,8 +29,6 @@ TEXT_BYTES_MAX = 1 << 16  # of a refusal, which may quote some of a request
 
 _OP_SIZE = struct.Struct("<BQ")
 _OP_ONE_KEY = struct.Struct("<BQQ")
-_OP_MS_SIZE = struct.Struct("<BqQ")
-_OP_MS_ONE_KEY = struct.Struct("<BqQQ")
 
 
 class Garbled(Exception):
@@ -81,10 +80,6 @@ def keyed(op: int, name: bytes, *values: bytes) -> bytes:
     return _OP_SIZE.pack(op, len(name)) + name + blobs(values)
 
 
-def keyed_number(op: int, name: bytes, number: int) -> bytes:
-    return _OP_SIZE.pack(op, len(name)) + name + I64.pack(number)
-
-
 def many(op: int, names: Sequence[bytes]) -> bytes:
     """A request about a list of keys."""
     if len(names) == 1:
@@ -92,24 +87,26 @@ def many(op: int, names: Sequence[bytes]) -> bytes:
     return bare(op) + counted(list(names))
 
 
-def pairs(op: int, items: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """A request with keys and their values."""
-    return _OP_SIZE.pack(op, len(items)) + blobs(part for item in items for part in item)
+def encoded(request: Request, fields: Sequence[Any]) -> bytes:
+    """An operation as a protocol asks for it; `fields` are those of the request's body, maybe with more behind them."""
+    head, packs = _PLANS[request.number]
+    if len(packs) == 2:  # as often: sooner done than by a loop
+        return head + packs[0](fields[0]) + packs[1](fields[1])
+    return head + b"".join([pack(value) for pack, value in zip(packs, fields, strict=False)])
 
 
-def timed(op: int, ms: int, names: Sequence[bytes]) -> bytes:
-    """GET and WAIT with a deadline that the server keeps."""
-    if len(names) == 1:
-        return _OP_MS_ONE_KEY.pack(op, ms, 1, len(names[0])) + names[0]
-    return _OP_MS_SIZE.pack(op, ms, len(names)) + blobs(names)
-
-
-def timed_key(op: int, ms: int, name: bytes) -> bytes:
-    return _OP_MS_SIZE.pack(op, ms, len(name)) + name
-
-
-def barrier(ms: int, name: bytes, world_size: int, token: bytes) -> bytes:
-    return timed_key(Extension.BARRIER, ms, name) + I64.pack(world_size) + blob(token)
+_PACK: dict[Field, Callable[[Any], bytes]] = {
+    Field.KEY: blob,
+    Field.VALUE: blob,
+    Field.INTEGER: I64.pack,
+    Field.WORD: U32.pack,
+    Field.KEYS: counted,
+    Field.PAIRS: lambda items: U64.pack(len(items) // 2) + blobs(items),
+}
+# The number of a request -> its first byte, and how to write each field of its body.
+_PLANS: dict[int, tuple[bytes, list[Callable[[Any], bytes]]]] = {
+    number: (bytes((number,)), [_PACK[field] for field in body]) for number, body in BODIES.items()
+}
 
 
 PING = bare(Query.PING) + U32.pack(PING_NONCE)
@@ -281,6 +278,26 @@ def told() -> Reply[Told]:
         raise Garbled(f"it sent an event of the unknown kind {change}") from None
 
 
+def waited_for(result: Result, count: int) -> Callable[[], Reply[Any]]:
+    """How to read what our server answers to a request that waits; `count` is the number of keys that were named."""
+    return in_time(lambda: some_blobs(count)) if result is Result.BLOBS else _IN_TIME[result]
+
+
+# How to read a result as torch's server sends it; as ours does, after a status; and if it may also be late.
+RESULTS: dict[Result, Callable[[], Reply[Any]]] = {
+    Result.NOTHING: done,
+    Result.READY: ready,
+    Result.FLAG: flag,
+    Result.NUMBER: number,
+    Result.BLOB: a_blob,
+    Result.OPTIONAL_BLOB: optional_blob,
+    Result.COUNTED_BLOBS: counted_blobs,
+    Result.POPPED: popped,
+}
+GRANTED = {result: granted(read) for result, read in RESULTS.items()}
+_IN_TIME = {result: in_time(read) for result, read in RESULTS.items()}
+
+
 # The usual small replies at first sight: the result, or None for the generator to read them in full. A generator
 # takes 2 us, a fifth of the whole round trip to a server on the same machine; one of these takes 0.3 us.
 
@@ -311,3 +328,12 @@ def quick_blobs(data: bytes) -> list[bytes] | None:
     """Of a request about one key."""
     value = quick_blob(data)
     return None if value is None else [value]
+
+
+# By the form of a result that our server sends after its status.
+QUICK: dict[Result, Callable[[bytes], Any]] = {
+    Result.NOTHING: quick_done,
+    Result.FLAG: quick_flag,
+    Result.NUMBER: quick_number,
+    Result.BLOB: quick_blob,
+}

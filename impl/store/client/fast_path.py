@@ -1,5 +1,8 @@
 """What a training job asks of a store most, on a connection that is idle and a server of ours that answers at once.
 
+Most methods are compiled from the specification of their operation (`_short_way`), once, when this is imported; `get`
+has a timeout and `check` a list, and are written out.
+
 Rule: each method is only a shorter way to its namesake in `Store`, and leaves to that whatever is unusual before
 anything is sent: no idle connection, a wrong or large argument, torch's server. What is unusual afterwards, the
 connection and the client finish as they always do.
@@ -8,11 +11,12 @@ On one machine torch's client and server take hardly longer for a round trip tha
 read, so there are no frames to spare here. There are three system calls, where a socket with a timeout makes four. The
 kernel's own timeout (SO_RCVTIMEO) would save one more, but it begins anew with each signal, so that a frozen server
 could hold a caller for ever. There is no clock, no generator, no lock; the store's timeout is read only by who needs
-it. To write each method out in full saved a hundredth.
+it.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import struct
 import threading
@@ -20,32 +24,28 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 from trystate.model.store.vocabulary import Extension, Query
 
 from ..base import Store
+from ..operations import Add, Append, CompareSet, DeleteKey, Field, Operation, QueueLen, QueuePush, Set
 from ..wire import I64, U64
 from . import codec
-from .calls import patience, server_ms
-from .client import IDLE_CONNECTIONS_MAX, LOOK_SECONDS, Client, Kind
+from .calls import answer_seconds, server_ms
+from .client import IDLE_CONNECTIONS_MAX, LOOK_SECONDS, Call, Client, Kind
 from .codec import Reply
-from .connection import SMALL_REQUEST_BYTES, Connection
+from .connection import PROMPT_MS, SMALL_REQUEST_BYTES, Connection
 
 T = TypeVar("T")
 
-PROMPT_MS = 10  # an answer is expected within; a timeout shorter than that is kept no better
 REPLY_BYTES = 4096  # read at first; to get a larger buffer takes longer
 
-_SET, _ADD = bytes([Extension.SET]), bytes([Extension.ADD])
-_COMPARE_SET, _DELETE = bytes([Extension.COMPARE_SET]), bytes([Extension.DELETE])
 _CHECK = bytes([Query.CHECK]) + U64.pack(1)  # why torch's: see `ExtendedCalls.check`
 _GET = struct.Struct("<BqQ")
-_READS = frozenset({"check", "get"})
 
-_DONE, _FLAG, _NUMBER = codec.granted(codec.done), codec.granted(codec.flag), codec.granted(codec.number)
-_BLOB, _VALUE = codec.granted(codec.a_blob), codec.in_time(codec.a_blob)
+_VALUE = codec.in_time(codec.a_blob)
 
 _pack_name_size = struct.Struct("<QB").pack  # a key's size, and the "/" before it
 _pack_size, _pack_number = U64.pack, I64.pack
@@ -63,15 +63,15 @@ UNSENT: Final = _Unsent.UNSENT
 _NO_CONNECTIONS: deque[Connection] = deque()
 
 
-class PromptStore(Store):
-    """The short ways; a subclass calls `_be_prompt` when it knows its server."""
+class ShortWays(Store):
+    """The short ways; a subclass calls `_take_short_ways` when it knows its server."""
 
     _client: Client
     _idle = _NO_CONNECTIONS  # without a connection there is no short way
     _prompt_bytes = 0  # of a request that is within every limit, and is sent at once
     _get_head: tuple[timedelta | None, bytes] = None, b""  # a timeout, and how a request with it begins
 
-    def _be_prompt(self) -> None:
+    def _take_short_ways(self) -> None:
         terms = self._client.terms
         if self._client.kind is Kind.EXTENDED and Connection.CAN_POLL:
             self._idle = self._client.idle
@@ -80,16 +80,6 @@ class PromptStore(Store):
     def _patience(self, operation: str) -> float:
         """The store's timeout in seconds, as C++ or Python has set it last."""
         raise NotImplementedError
-
-    def set(self, key: str, value: str | bytes) -> None:
-        try:
-            data = value if type(value) is bytes else value.encode()  # type: ignore[union-attr]
-            tail = _pack_size(len(data)) + data
-        except _WRONG:
-            return super().set(key, value)
-        if self._ask("set", _SET, key, tail, codec.quick_done, _DONE) is UNSENT:
-            super().set(key, value)
-        return None
 
     def get(self, key: str) -> bytes:
         timeout = _timeout(self)
@@ -102,33 +92,11 @@ class PromptStore(Store):
             raise self._late("get", [key.encode()], self._patience("get"))
         return super().get(key) if value is UNSENT else value
 
-    def add(self, key: str, amount: int) -> int:
-        try:
-            tail = _pack_number(amount)
-        except _WRONG:
-            return super().add(key, amount)
-        total = self._ask("add", _ADD, key, tail, codec.quick_number, _NUMBER)
-        return super().add(key, amount) if total is UNSENT else total
-
-    def compare_set(self, key: str, expected_value: str | bytes, desired_value: str | bytes) -> bytes:
-        try:
-            expected = expected_value if type(expected_value) is bytes else expected_value.encode()  # type: ignore[union-attr]
-            desired = desired_value if type(desired_value) is bytes else desired_value.encode()  # type: ignore[union-attr]
-            tail = _pack_size(len(expected)) + expected + _pack_size(len(desired)) + desired
-        except _WRONG:
-            return super().compare_set(key, expected_value, desired_value)
-        value = self._ask("compare_set", _COMPARE_SET, key, tail, codec.quick_blob, _BLOB)
-        return super().compare_set(key, expected_value, desired_value) if value is UNSENT else value
-
     def check(self, keys: Sequence[str]) -> bool:
         if type(keys) is not list or len(keys) != 1:
             return super().check(keys)
         ready = self._ask("check", _CHECK, keys[0], b"", codec.quick_ready, codec.ready)
         return super().check(keys) if ready is UNSENT else ready
-
-    def delete_key(self, key: str) -> bool:
-        existed = self._ask("delete_key", _DELETE, key, b"", codec.quick_flag, _FLAG)
-        return super().delete_key(key) if existed is UNSENT else existed
 
     def _ask(
         self,
@@ -158,12 +126,11 @@ class PromptStore(Store):
                 result = quick(data)
             if not (usual := result is not None):
                 seconds = self._within()
-                within = patience(seconds) if operation == "get" else seconds or LOOK_SECONDS
+                within = answer_seconds(seconds) if operation == "get" else seconds or LOOK_SECONDS
                 result = connection.finish(data, reply, within if data else within - PROMPT_MS / 1000)
         except BaseException as error:
-            raise client.after(
-                connection, operation, (b"/" + name,), self._within(), error, operation not in _READS
-            ) from None
+            call = Call(operation, (b"/" + name,), self._within(), operation not in _READS)
+            raise client.after(connection, call, error) from None
         if not usual:
             client.give(connection)
             return result
@@ -176,3 +143,56 @@ class PromptStore(Store):
     def _within(self) -> float:
         """`_patience`, when it is too late to refuse a negative one, which C++ may have set: then none."""
         return min(max(_timeout(self).total_seconds(), 0.0), threading.TIMEOUT_MAX)
+
+
+# The short ways that follow from a specification: a key, then values or a number; a reply that is known at sight.
+SHORT: tuple[type[Operation[Any]], ...] = (Set, Append, Add, CompareSet, DeleteKey, QueuePush, QueueLen)
+
+_SOURCE = """
+def {name}({arguments}):
+    try:
+        {values}
+        tail = {tail}
+    except WRONG:
+        return Store.{name}({arguments})
+    result = self._ask({name!r}, HEAD, {key}, tail, QUICK, REPLY)
+    return Store.{name}({arguments}) if result is UNSENT else {returned}
+"""
+_VALUE_SOURCE = "{value} = {value} if type({value}) is bytes else {value}.encode()"
+_TAILS = {Field.VALUE: "pack_size(len({value})) + {value}", Field.INTEGER: "pack_number({value})"}
+
+
+def _short_way(kind: type[Operation[Any]]) -> Callable[..., Any]:
+    """The public method of an operation, compiled from its specification."""
+    spec = kind.SPEC
+    name, public = spec.name, getattr(Store, spec.name)
+    arguments = [*inspect.signature(public).parameters]
+    fields = [*zip(arguments[2:], spec.body[1:], strict=True)]
+    text = [_VALUE_SOURCE.format(value=value) for value, field in fields if field is Field.VALUE]
+    source = _SOURCE.format(
+        name=name,
+        arguments=", ".join(arguments),
+        key=arguments[1],
+        values="\n        ".join(text) or "pass",
+        tail=" + ".join(_TAILS[field].format(value=value) for value, field in fields) or 'b""',
+        returned="None" if inspect.signature(public).return_annotation == "None" else "result",
+    )
+    known = {
+        "HEAD": bytes((spec.ours.number,)),
+        "QUICK": codec.QUICK[spec.ours.result],
+        "REPLY": codec.GRANTED[spec.ours.result],
+        "Store": Store,
+        "UNSENT": UNSENT,
+        "WRONG": _WRONG,
+        "pack_number": _pack_number,
+        "pack_size": _pack_size,
+    }
+    exec(compile(source, f"<the short way of {name}>", "exec"), known)
+    method: Callable[..., Any] = known[name]  # type: ignore[assignment]
+    method.__doc__, method.__qualname__ = public.__doc__, f"{ShortWays.__name__}.{name}"
+    return method
+
+
+for _kind in SHORT:
+    setattr(ShortWays, _kind.SPEC.name, _short_way(_kind))
+_READS = frozenset({"check", "get", *(kind.SPEC.name for kind in SHORT if not kind.SPEC.writes)})

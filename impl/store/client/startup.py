@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 
 from trystate.model.errors import UsageError
-from trystate.model.store.vocabulary import Extension, Query, Status
+from trystate.model.store.vocabulary import Extension, Status
 
 from ...host.deadlines import rounded
 from ..errors import StoreTimeout
 from ..limits import Limits
+from ..operations import Add
 from ..server.embedding import StartTimeout
 from ..tcp_server import TCPStoreServer
 from ..wire import COUNTER_KEY
 from . import codec
-from .calls import GRACE_SECONDS, Answer
-from .client import Client, Kind
+from .calls import GRACE_SECONDS
+from .client import Call, Client, Kind
 from .codec import Garbled
 from .connection import Connection, HungUp
 
@@ -140,31 +141,29 @@ def _found(wish: Wish) -> _Shared | None:
 def count_in(client: Client, world_size: int, is_master: bool, deadline: float, seconds: float) -> None:
     """Add this worker to those who are there; the master waits for all. Raises StoreTimeout, ConnectionLost."""
     if client.kind is not Kind.EXTENDED:
-        request, reply = codec.keyed_number(Query.ADD, COUNTER_KEY, 1), codec.number
-        here = _add(client, request, reply, deadline, seconds)
+        here = _add(client, 1, deadline, seconds)
         pause = POLL_SECONDS
         while is_master and here < world_size:
             _check_time(client, here, world_size, deadline, seconds)
             sleep(pause)
             pause = min(1.5 * pause, POLL_SECONDS_MAX)
-            here = _add(client, codec.keyed_number(Query.ADD, COUNTER_KEY, 0), reply, deadline, seconds)
+            here = _add(client, 0, deadline, seconds)
         return
-    request, reply = codec.keyed_number(Extension.ADD, COUNTER_KEY, 1), codec.granted(codec.number)
     if not is_master:
-        _add(client, request, reply, deadline, seconds)
+        _add(client, 1, deadline, seconds)
         return
     # Watched first: from then on no worker's arrival, nor one's own, goes unheard.
-    connection = client.dedicated("wait_for_workers", (), _left(deadline))
+    connection = client.dedicated(_call(seconds), _left(deadline))
     try:
         connection.ask(codec.keyed(Extension.WATCH, COUNTER_KEY), codec.accepted, _left(deadline))
-        here = _add(client, request, reply, deadline, seconds)
+        here = _add(client, 1, deadline, seconds)
         while here < world_size:
             _check_time(client, here, world_size, deadline if seconds else 0.0, seconds)
             here = max(here, _heard(connection, deadline, here))
     except (OSError, HungUp, Garbled) as error:
         if isinstance(error, StoreTimeout):
             raise
-        raise client.failed("wait_for_workers", (), seconds, error, writes=False) from None
+        raise client.failed(_call(seconds), error) from None
     finally:
         connection.close()
 
@@ -174,8 +173,18 @@ def _left(deadline: float) -> float:
     return max(deadline - monotonic(), GRACE_SECONDS)
 
 
-def _add(client: Client, request: bytes, reply: Answer[int], deadline: float, seconds: float) -> int:
-    return client.ask("wait_for_workers", (), seconds, request, reply, _left(deadline), True)
+def _call(seconds: float, writes: bool = False) -> Call:
+    return Call("wait_for_workers", (), seconds, writes)
+
+
+def _add(client: Client, amount: int, deadline: float, seconds: float) -> int:
+    """Add to the number of workers; the sum."""
+    spec = Add.SPEC
+    request = spec.ours if client.kind is Kind.EXTENDED else spec.torch
+    assert request is not None
+    reply = codec.granted(codec.number) if client.kind is Kind.EXTENDED else codec.number
+    body = codec.encoded(request, (COUNTER_KEY, amount))
+    return client.ask(_call(seconds, writes=True), body, reply, _left(deadline))
 
 
 def _heard(connection: Connection, deadline: float, here: int) -> int:

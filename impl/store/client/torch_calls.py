@@ -8,16 +8,17 @@ again each second, since these servers do not wake everybody whom they should.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trystate.model.store.vocabulary import Query
 
 from ..errors import ConnectionLost, NotANumber, NotSupported, OutcomeUnknown, StoreError
+from ..operations import Add, Barrier, DeleteKey, Get, ListKeys, Operation, QueueLen, QueuePop, QueuePush, Result, Wait
 from . import codec
-from .calls import GRACE_SECONDS, Answer
-from .client import LOOK_SECONDS, Client, Kind
+from .calls import GRACE_SECONDS
+from .client import LOOK_SECONDS, Call, Client, Kind
 from .connection import Connection
 
 T = TypeVar("T")
@@ -36,10 +37,53 @@ class TorchCalls:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def set(self, name: bytes, value: bytes, seconds: float) -> None:
-        self._acknowledged("set", [name], codec.keyed(Query.SET, name, value), seconds)
+    def do(self, operation: Operation[T], seconds: float) -> T:
+        spec, call = operation.SPEC, Call.of(operation, seconds)
+        if spec.torch is None:
+            raise self._unsupported(spec.name, "delete and read a key in one step")
+        if isinstance(operation, QueuePush | QueueLen):
+            self._need_queues(spec.name)
+        request, within = codec.encoded(spec.torch, operation.fields), seconds or LOOK_SECONDS
+        if spec.torch.result is Result.NOTHING:  # not answered, and the ping behind it is
+            return self._client.ask(call, request + codec.PING, codec.pong, within)  # type: ignore[return-value]
+        try:
+            result: Any = self._client.ask(call, request, codec.RESULTS[spec.torch.result], within)
+        except OutcomeUnknown as error:
+            if isinstance(operation, Add) and not error.timed_out:
+                self._look_for_a_number(operation.key)
+            raise
+        match operation:
+            case DeleteKey():
+                result = result > 0
+            case ListKeys(prefix):
+                result = [name for name in result if name.startswith(prefix)]
+        return result  # type: ignore[no-any-return]
 
-    def get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
+    def _look_for_a_number(self, name: bytes) -> None:
+        """These servers hang up when the value is no number: raise NotANumber if it can still be read, and is none."""
+        try:
+            values = self._get(Get([name]), 0.0)
+        except (ConnectionLost, StoreError):  # or it was closed: what became of the addition is as unknown as before
+            return
+        if values is not None and not values[0].lstrip(BLANKS).lstrip(b"+-")[:1].isdigit():
+            raise NotANumber(f"add({name[1:].decode('utf-8', 'replace')!r}): the value is {values[0]!r:.60}, no number "
+                             f"({self._client.where}); set one first") from None  # fmt: skip
+
+    def wait(self, operation: Operation[T], seconds: float, timeout: float) -> T | None:
+        result: Any = None
+        match operation:
+            case Get():
+                result = self._get(operation, seconds)
+            case Wait():
+                result = self._wait(operation, seconds)
+            case QueuePop():
+                result = self._pop(operation, seconds, timeout)
+            case Barrier():
+                result = self._gather(operation, seconds)
+        return result  # type: ignore[no-any-return]
+
+    def _get(self, get: Get, seconds: float) -> list[bytes] | None:
+        names, call = get.names, Call.of(get, seconds)
         check, read = codec.many(Query.CHECK, names), codec.many(Query.MULTI_GET, names)
 
         def ask(connection: Connection, within: float) -> list[bytes] | None:
@@ -51,101 +95,32 @@ class TorchCalls:
                 return None
             return connection.ask(read, lambda: codec.some_blobs(len(names)), deadline - monotonic()) if names else []
 
-        def look(within: float) -> list[bytes] | None:
-            return self._client.perform("get", names, seconds, lambda connection: ask(connection, within), writes=False)
+        return self._until(lambda within: self._client.perform(call, lambda connection: ask(connection, within)), call)
 
-        return self._until(look, "get", names, seconds)
+    def _wait(self, wait: Wait, seconds: float) -> bool:
+        request, call = codec.many(Query.CHECK, wait.names), Call.of(wait, seconds)
+        return bool(self._until(lambda within: self._client.ask(call, request, codec.ready, within) or None, call))
 
-    def multi_set(self, items: list[tuple[bytes, bytes]], seconds: float) -> None:
-        self._acknowledged("multi_set", [name for name, _ in items], codec.pairs(Query.MULTI_SET, items), seconds)
-
-    def add(self, name: bytes, amount: int, seconds: float) -> int:
-        try:
-            return self._ask("add", [name], codec.keyed_number(Query.ADD, name, amount), codec.number, seconds, True)
-        except OutcomeUnknown as error:
-            if not error.timed_out:
-                self._look_for_a_number(name)
-            raise
-
-    def _look_for_a_number(self, name: bytes) -> None:
-        """These servers hang up when the value is no number: raise NotANumber if it can still be read, and is none."""
-        try:
-            values = self.get([name], 0.0)
-        except (ConnectionLost, StoreError):  # or it was closed: what became of the addition is as unknown as before
-            return
-        if values is not None and not values[0].lstrip(BLANKS).lstrip(b"+-")[:1].isdigit():
-            raise NotANumber(f"add({name[1:].decode('utf-8', 'replace')!r}): the value is {values[0]!r:.60}, no number "
-                             f"({self._client.where}); set one first") from None  # fmt: skip
-
-    def compare_set(self, name: bytes, expected: bytes, desired: bytes, seconds: float) -> bytes:
-        request = codec.keyed(Query.COMPARE_SET, name, expected, desired)
-        return self._ask("compare_set", [name], request, codec.a_blob, seconds, True)
-
-    def append(self, name: bytes, value: bytes, seconds: float) -> None:
-        self._acknowledged("append", [name], codec.keyed(Query.APPEND, name, value), seconds)
-
-    def delete(self, name: bytes, seconds: float) -> bool:
-        return self._ask("delete_key", [name], codec.keyed(Query.DELETE_KEY, name), codec.number, seconds, True) > 0
-
-    def take(self, name: bytes, seconds: float) -> bytes | None:
-        raise self._unsupported("take", "delete and read a key in one step")
-
-    def check(self, names: list[bytes], seconds: float) -> bool:
-        return self._ask("check", names, codec.many(Query.CHECK, names), codec.ready, seconds, False)
-
-    def wait(self, names: list[bytes], seconds: float) -> bool:
-        def look(within: float) -> bool | None:
-            request = codec.many(Query.CHECK, names)
-            there = self._client.perform(
-                "wait", names, seconds, lambda connection: connection.ask(request, codec.ready, within), writes=False
-            )
-            return there or None
-
-        return bool(self._until(look, "wait", names, seconds))
-
-    def num_keys(self, seconds: float) -> int:
-        return self._ask("num_keys", (), codec.bare(Query.GETNUMKEYS), codec.number, seconds, False)
-
-    def list_keys(self, prefix: bytes, seconds: float) -> list[bytes]:
-        names = self._ask("list_keys", [prefix], codec.bare(Query.LIST_KEYS), codec.counted_blobs, seconds, False)
-        return [name for name in names if name.startswith(prefix)]
-
-    def queue_push(self, name: bytes, value: bytes, seconds: float) -> None:
-        self._need_queues("queue_push")
-        self._acknowledged("queue_push", [name], codec.keyed(Query.QUEUE_PUSH, name, value), seconds)
-
-    def queue_pop(self, name: bytes, blocking_seconds: float, seconds: float) -> bytes | None:
-        self._need_queues("queue_pop")
-        request = codec.keyed(Query.QUEUE_POP, name)
+    def _pop(self, pop: QueuePop, seconds: float, timeout: float) -> bytes | None:
+        self._need_queues(pop.SPEC.name)
+        request, call = codec.keyed(Query.QUEUE_POP, pop.key), Call.of(pop, seconds or timeout)
 
         def look(within: float) -> bytes | None:
-            return self._client.perform(
-                "queue_pop", [name], blocking_seconds or seconds,
-                lambda connection: connection.ask(request, codec.popped, within), writes=True,
-            )  # fmt: skip
+            return self._client.ask(call, request, codec.popped, within)
 
-        if not blocking_seconds:
-            return look(seconds or LOOK_SECONDS)
-        return self._until(look, "queue_pop", [name], blocking_seconds)
+        return self._until(look, call) if seconds else look(timeout or LOOK_SECONDS)
 
-    def queue_len(self, name: bytes, seconds: float) -> int:
-        self._need_queues("queue_len")
-        return self._ask("queue_len", [name], codec.keyed(Query.QUEUE_LEN, name), codec.number, seconds, False)
-
-    def barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
-        request = codec.keyed_number(Query.BARRIER, name, world_size)
+    def _gather(self, barrier: Barrier, seconds: float) -> bool:
+        assert barrier.SPEC.torch is not None
+        request = codec.encoded(barrier.SPEC.torch, barrier.fields)
+        grace = GRACE_SECONDS if seconds else LOOK_SECONDS
         return self._client.perform(
-            "barrier",
-            [name],
-            seconds,
-            lambda connection: connection.ask_or_cancel(request, seconds, GRACE_SECONDS if seconds else LOOK_SECONDS),
-            writes=True,
+            Call.of(barrier, seconds), lambda connection: connection.ask_or_cancel(request, seconds, grace)
         )
 
-    def _until(
-        self, look: Callable[[float], T | None], operation: str, names: Sequence[bytes], seconds: float
-    ) -> T | None:
+    def _until(self, look: Callable[[float], T | None], call: Call) -> T | None:
         """Look, and wait for the names between two looks, until there is a result or the time is over."""
+        seconds = call.seconds
         deadline = monotonic() + seconds
         pause = PAUSE_SECONDS
         while True:
@@ -155,26 +130,15 @@ class TorchCalls:
             if result is not None or left <= 0:
                 return result
             began = monotonic()
-            if self._woken(operation, names, left) and monotonic() - began < pause:
+            if self._woken(call._replace(seconds=left, writes=False)) and monotonic() - began < pause:
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
-    def _woken(self, operation: str, names: Sequence[bytes], seconds: float) -> bool:
+    def _woken(self, call: Call) -> bool:
         """Wait until it is time to look again; for the answer to that a server has what is left of the seconds."""
-        request, pause = codec.many(Query.WAIT, names), min(seconds, RECHECK_SECONDS)
-        grace = seconds - pause + GRACE_SECONDS
-        return self._client.perform(
-            operation, names, seconds, lambda connection: connection.ask_or_cancel(request, pause, grace), writes=False
-        )
-
-    def _ask(
-        self, operation: str, names: Sequence[bytes], request: bytes, reply: Answer[T], seconds: float, writes: bool
-    ) -> T:
-        return self._client.ask(operation, names, seconds, request, reply, seconds or LOOK_SECONDS, writes)
-
-    def _acknowledged(self, operation: str, names: Sequence[bytes], request: bytes, seconds: float) -> None:
-        """A request that is not answered, and a ping that is."""
-        self._ask(operation, names, request + codec.PING, codec.pong, seconds, True)
+        request, pause = codec.many(Query.WAIT, call.names), min(call.seconds, RECHECK_SECONDS)
+        grace = call.seconds - pause + GRACE_SECONDS
+        return self._client.perform(call, lambda connection: connection.ask_or_cancel(request, pause, grace))
 
     def _need_queues(self, operation: str) -> None:
         if self._client.kind is Kind.LEGACY:

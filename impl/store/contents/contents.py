@@ -173,6 +173,14 @@ class Contents:
                 self.waiting.vanished(key)
         return old
 
+    def delete(self, key: bytes) -> bool:
+        """Delete; whether a value was there."""
+        return self.take(key) is not None
+
+    def count(self) -> int:
+        """How many keys have a value."""
+        return len(self.values)
+
     def push(self, key: bytes, element: bytes) -> int:
         """Append to a queue; its length with the element, before whoever waits took it."""
         limits, queue = self.limits, self.queues.get(key)

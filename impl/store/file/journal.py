@@ -46,7 +46,7 @@ COMPACT_SECONDS_MIN = 1.0  # between two: a watcher that looks every POLL_SECOND
 CLOSE_SECONDS, LEAVE_SECONDS = 0.5, 60.0
 
 
-B = TypeVar("B", bound=Blocked)
+B = TypeVar("B", bound=Blocked[Any])
 
 
 class Journal:

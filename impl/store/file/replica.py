@@ -14,6 +14,7 @@ from typing import Any
 from ..contents.barriers import Arrival, Barriers
 from ..contents.contents import Contents, Refused
 from ..memory import LOCAL
+from ..operations import Add, Append, CompareSet, Field, MultiSet, Operation, QueuePop, QueuePush, Set, Take
 from ..wire import I64, U64
 from .process_identity import User
 from .records import MAGIC, Kind, Record, encode
@@ -127,10 +128,6 @@ def _leave(replica: Replica, record: Record) -> None:
         _give_up(replica, place)
 
 
-def _multi_set(replica: Replica, record: Record) -> None:
-    replica.contents.multi_set(record.parts[::2], record.parts[1::2])
-
-
 def _arrive(replica: Replica, record: Record) -> None:
     key, ticket = record.parts
     place = replica.places[ticket] = Place(key, ticket, replica.places)
@@ -152,19 +149,50 @@ def _give_up(replica: Replica, place: Place) -> None:
     del replica.places[place.ticket]
 
 
+def recorded(operation: Operation[Any]) -> tuple[Kind, tuple[bytes, ...], int]:
+    """The record of an operation: its kind, parts and number."""
+    parts: list[bytes] = []
+    number = 0
+    for part, value in zip(operation.SPEC.body, operation.fields, strict=True):
+        if part is Field.INTEGER:
+            number = value
+        elif part is Field.PAIRS:
+            parts += value
+        else:
+            parts.append(value)
+    return _KINDS[type(operation)], tuple(parts), number
+
+
+def _done_again(kind: type[Operation[Any]]) -> Callable[[Replica, Record], Any]:
+    """Applies the operation that was recorded."""
+
+    def do(replica: Replica, record: Record) -> Any:
+        parts = iter(record.parts)
+        values = [
+            record.number if part is Field.INTEGER else record.parts if part is Field.PAIRS else next(parts)
+            for part in kind.SPEC.body
+        ]
+        return kind(*values).apply(replica.contents)
+
+    return do
+
+
+_KINDS: dict[type[Operation[Any]], Kind] = {
+    Set: Kind.SET,
+    MultiSet: Kind.MULTI_SET,
+    Add: Kind.ADD,
+    CompareSet: Kind.COMPARE_SET,
+    Append: Kind.APPEND,
+    Take: Kind.TAKE,
+    QueuePush: Kind.PUSH,
+    QueuePop: Kind.POP,
+}
+
 _MEANINGS: dict[Kind, Callable[[Replica, Record], Any]] = {
     Kind.HEADER: _header,
     Kind.JOIN: _join,
     Kind.LEAVE: _leave,
     Kind.SNAPSHOT_END: lambda replica, record: None,
-    Kind.SET: lambda replica, record: replica.contents.set(*record.parts),
-    Kind.MULTI_SET: _multi_set,
-    Kind.ADD: lambda replica, record: replica.contents.add(record.parts[0], record.number),
-    Kind.COMPARE_SET: lambda replica, record: replica.contents.compare_set(*record.parts),
-    Kind.APPEND: lambda replica, record: replica.contents.append(*record.parts),
-    Kind.TAKE: lambda replica, record: replica.contents.take(*record.parts),
-    Kind.PUSH: lambda replica, record: replica.contents.push(*record.parts),
-    Kind.POP: lambda replica, record: replica.contents.pop(*record.parts),
     Kind.ARRIVE: _arrive,
     Kind.WITHDRAW: _withdraw,
-}
+} | {record: _done_again(operation) for operation, record in _KINDS.items()}

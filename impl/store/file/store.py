@@ -16,27 +16,29 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...host.forking import let_go_after_fork
 from ..base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
-from ..contents.contents import Contents, Refused
+from ..contents.contents import Refused
 from ..errors import InvalidArgument, StoreClosed, StoreError
-from ..memory import LOCAL, Blocked, BlockedRead, Callbacks, KeyWatcher, raised
+from ..memory import LOCAL, Blocked, Callbacks, KeyWatcher, raised
+from ..operations import Barrier, DeleteKey, Operation, QueuePop, Take, Wait
 from .journal import POLL_SECONDS_MIN, Journal
 from .records import Kind
-from .replica import Place
+from .replica import Place, recorded
 
-B = TypeVar("B", bound=Blocked)
+T = TypeVar("T")
 PAUSE_SECONDS = 1.0  # of the thread that reads for the watches; it looks much sooner (journal.POLL_SECONDS_MAX)
 PATIENCE_SECONDS_MIN = 1.0  # with the lock, which is no wait for keys: a timeout of 0 looks once, under the lock too
 
 
-class BlockedLook(Blocked):
-    """A thread that waits for a queue to have an element, and will then ask for it under the lock."""
+@dataclass(frozen=True, slots=True)
+class _AnElement(Wait):
+    """True when a queue has an element. The pop itself needs the lock: another process may be faster."""
 
-    __slots__ = ()
     takes = True
 
 
@@ -82,97 +84,54 @@ class FileStore(Store):
     def _patience(self) -> float:
         return max(self.timeout.total_seconds(), PATIENCE_SECONDS_MIN)
 
-    # What changes the file.
+    def _do(self, operation: Operation[T]) -> T:
+        name = operation.SPEC.name
+        if not operation.SPEC.writes:
+            with self._journal.looked(name, self._patience) as replica:
+                return operation.apply(replica.contents)
+        if isinstance(operation, DeleteKey):
+            return self._do(Take(operation.key)) is not None  # type: ignore[return-value]
+        return self._change(operation)
 
-    def _change(self, operation: str, kind: Kind, *parts: bytes, number: int = 0,
-                unless: Callable[[Contents], bool] = lambda contents: False) -> Any:  # fmt: skip
-        """Append and do an operation; `unless` it would change nothing: then it is only done."""
+    def _change(self, operation: Operation[T]) -> T:
+        """Append and do an operation; one that would change nothing is only done."""
         self._journal.enter(self._patience)
-        with self._journal.locked(operation, self._patience) as replica:
-            if unless(replica.contents):
-                return None
+        with self._journal.locked(operation.SPEC.name, self._patience) as replica:
+            if not operation.changes(replica.contents):
+                return operation.apply(replica.contents)
+            kind, parts, number = recorded(operation)
             try:
-                return self._journal.change(kind, *parts, number=number)
+                result: T = self._journal.change(kind, *parts, number=number)
             except Refused as refused:
-                raise raised(
-                    operation, parts[:: 2 if kind is Kind.MULTI_SET else len(parts)], refused, self._where()
-                ) from None
+                raise raised(operation, refused, self._where()) from None
+            return result
 
-    def _set(self, name: bytes, value: bytes) -> None:
-        self._change("set", Kind.SET, name, value)
+    def _await(self, operation: Operation[T], seconds: float) -> T | None:
+        if isinstance(operation, Barrier):
+            return self._gather(operation, seconds)  # type: ignore[return-value]
+        if isinstance(operation, QueuePop):
+            return self._pop(operation, seconds)  # type: ignore[return-value]
+        return self._block(operation, seconds)
 
-    def _multi_set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        if pairs:
-            self._change("multi_set", Kind.MULTI_SET, *(part for pair in pairs for part in pair))
-
-    def _add(self, name: bytes, amount: int) -> int:
-        total: int = self._change("add", Kind.ADD, name, number=amount)
-        return total
-
-    def _compare_set(self, name: bytes, expected: bytes, desired: bytes) -> bytes:
-        held: list[bytes] = []
-
-        def differs(contents: Contents) -> bool:
-            held.append(contents.values.get(name, expected))
-            return held[0] != expected or (bool(expected) and name not in contents.values)
-
-        changed: bytes | None = self._change("compare_set", Kind.COMPARE_SET, name, expected, desired, unless=differs)
-        return held[0] if changed is None else changed
-
-    def _append(self, name: bytes, value: bytes) -> None:
-        self._change("append", Kind.APPEND, name, value)
-
-    def _take(self, name: bytes) -> bytes | None:
-        old: bytes | None = self._change("take", Kind.TAKE, name, unless=lambda contents: name not in contents.values)
-        return old
-
-    def _queue_push(self, name: bytes, value: bytes) -> None:
-        self._change("queue_push", Kind.PUSH, name, value)
-
-    # What reads it.
-
-    def _check(self, names: list[bytes]) -> bool:
-        with self._journal.looked("check", self._patience) as replica:
-            return all(map(replica.contents.present, names))
-
-    def _num_keys(self) -> int:
-        with self._journal.looked("num_keys", self._patience) as replica:
-            return len(replica.contents.values)
-
-    def _list_keys(self, prefix: bytes) -> list[bytes]:
-        with self._journal.looked("list_keys", self._patience) as replica:
-            return replica.contents.keys(prefix)
-
-    def _queue_len(self, name: bytes) -> int:
-        with self._journal.looked("queue_len", self._patience) as replica:
-            return replica.contents.length(name)
-
-    # What waits.
-
-    def _get(self, names: list[bytes], seconds: float) -> list[bytes] | None:
-        return self._block("get", lambda contents: BlockedRead(contents, names), seconds).values
-
-    def _wait(self, names: list[bytes], seconds: float) -> bool:
-        return self._block("wait", lambda contents: Blocked(contents, names), seconds).done
-
-    def _queue_pop(self, name: bytes, seconds: float) -> bytes | None:
+    def _pop(self, pop: QueuePop, seconds: float) -> bytes | None:
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
-            if not self._block("queue_pop", lambda contents: BlockedLook(contents, [name]), left).done:
+            if not self._block(_AnElement([pop.key]), left):
                 return None
-            value: bytes | None = self._change(
-                "queue_pop", Kind.POP, name, unless=lambda contents: name not in contents.queues
-            )
+            value = self._change(pop)
             if value is not None or left <= 0:  # else another one was faster
                 return value
 
-    def _block(self, operation: str, make: Callable[[Contents], B], seconds: float) -> B:
-        return self._journal.block(operation, make, seconds, self._patience, lambda: self._closed)
+    def _block(self, operation: Operation[T], seconds: float) -> T | None:
+        name = operation.SPEC.name if not isinstance(operation, _AnElement) else "queue_pop"
+        return self._journal.block(
+            name, lambda contents: Blocked(contents, operation), seconds, self._patience, lambda: self._closed
+        ).result
 
-    def _barrier(self, name: bytes, world_size: int, seconds: float, token: bytes = b"") -> bool:
+    def _gather(self, barrier: Barrier, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        ticket = self._arrive(name, world_size, token)
+        ticket = self._arrive(barrier)
         journal, delay, released = self._journal, POLL_SECONDS_MIN, False
         try:
             with journal.mutex:
@@ -182,7 +141,9 @@ class FileStore(Store):
                         break
                     delay = journal.pause(left, delay)
                     if self._closed:
-                        raise StoreClosed(f"barrier({name.decode()!r}): the store was closed meanwhile; close it later")
+                        raise StoreClosed(
+                            f"barrier({barrier.key.decode()!r}): the store was closed meanwhile; close it later"
+                        )
         finally:
             if not released:
                 with journal.locked("barrier", self._patience) as replica:
@@ -191,19 +152,19 @@ class FileStore(Store):
                         journal.change(Kind.WITHDRAW, ticket)
         return released
 
-    def _arrive(self, name: bytes, world_size: int, token: bytes) -> bytes:
+    def _arrive(self, barrier: Barrier) -> bytes:
         journal = self._journal
         journal.enter(self._patience)
         with journal.locked("barrier", self._patience) as replica:
             journal.collect()  # whoever died in it has not arrived
-            earlier = replica.barriers.arrived_with(name, token)
+            earlier = replica.barriers.arrived_with(barrier.key, barrier.token)
             if isinstance(earlier, Place):
                 journal.change(Kind.WITHDRAW, earlier.ticket)
-            ticket = journal.next_ticket() + token
+            ticket = journal.next_ticket() + barrier.token
             try:
-                journal.change(Kind.ARRIVE, name, ticket, number=world_size)
+                journal.change(Kind.ARRIVE, barrier.key, ticket, number=barrier.world_size)
             except Refused as refused:
-                raise raised("barrier", [name], refused, self._where()) from None
+                raise raised(barrier, refused, self._where()) from None
         return ticket
 
     # Watches, clones, the end.

@@ -6,13 +6,15 @@ Rule: a blocked request is in one table of its own and in `session.blocked`, or 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trystate.model.store.vocabulary import Status
 
+from .. import operations
 from ..contents.barriers import Arrival
 from ..contents.contents import Refused
 from ..contents.waiting import Wait
+from ..operations import Operation
 from ..wire import shown
 
 if TYPE_CHECKING:
@@ -23,14 +25,20 @@ TIMED_OUT = bytes((Status.TIMED_OUT,))
 
 
 class SessionWait(Wait):
-    """A wait of a connection; `reply` answers it when it is satisfied."""
+    """A wait of a connection, in the sense of an operation; `reply` answers it when it is satisfied."""
 
-    __slots__ = ("reply", "service", "session")
+    __slots__ = ("reads", "reply", "service", "session", "takes")
 
     def __init__(
-        self, service: Service, session: Session, keys: Iterable[bytes], reply: Callable[[SessionWait], None]
+        self,
+        service: Service,
+        session: Session,
+        keys: Iterable[bytes],
+        reply: Callable[[SessionWait], None],
+        kind: type[Operation[Any]] = operations.Wait,
     ) -> None:
         super().__init__(keys)
+        self.reads, self.takes = kind.reads, kind.takes
         self.service = service
         self.session = session
         self.reply = reply
@@ -41,20 +49,6 @@ class SessionWait(Wait):
             self.reply(self)
         except Refused as refusal:  # of its own request, not of the one that satisfied it
             self.service.refuse(self.session, refusal)
-
-
-class SessionRead(SessionWait):
-    """A wait for values."""
-
-    __slots__ = ()
-    reads = True
-
-
-class SessionPop(SessionWait):
-    """A wait for an element of a queue."""
-
-    __slots__ = ()
-    takes = True
 
 
 class SessionArrival(Arrival):

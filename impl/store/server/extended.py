@@ -14,9 +14,10 @@ from trystate.model.store.vocabulary import Extension, Status
 
 from ...host.secret import NONCE_BYTES, client_proof, server_proof
 from ..contents.contents import Refused
-from ..wire import I64, TOKEN_BYTES, U64, VERSION, blob, shown
-from .blocking import SessionArrival, SessionPop, SessionRead, SessionWait, arrive, wait
-from .requests import guard, guard_sum, send_first
+from ..operations import OPERATIONS, Get, QueuePop, Result, Wait
+from ..wire import TOKEN_BYTES, U64, VERSION, blob, shown
+from .blocking import SessionArrival, SessionWait, arrive, wait
+from .requests import answer, handler, send_first
 
 if TYPE_CHECKING:
     from .service import Service
@@ -55,93 +56,28 @@ def prove(service: Service, session: Session, nonce: bytes, claim: bytes) -> Non
     service.send(session, OK + blob(server_proof(secret, challenge, nonce)))
 
 
-def set_(service: Service, session: Session, key: bytes, value: bytes) -> None:
-    guard(key)
-    service.contents.set(key, value)
-    service.send(session, OK)
+def waiter(kind: type[Get] | type[Wait], form: Result) -> Callable[..., None]:
+    """What does an operation that waits for keys, once they are there."""
 
+    def handle(service: Service, session: Session, milliseconds: int, keys: list[bytes]) -> None:
+        operation = kind(keys)
 
-def get(service: Service, session: Session, milliseconds: int, keys: list[bytes]) -> None:
-    wait(SessionRead(service, session, keys, partial(_values, keys)), milliseconds)
+        def reply(waited: SessionWait) -> None:
+            answer(service, session, OK, form, operation.apply(service.contents))
 
+        wait(SessionWait(service, session, keys, reply, kind), milliseconds)
 
-def _values(keys: list[bytes], waited: SessionWait) -> None:
-    values = waited.service.contents.values
-    waited.service.send_values(waited.session, OK, [values[key] for key in keys])
-
-
-def wait_(service: Service, session: Session, milliseconds: int, keys: list[bytes]) -> None:
-    wait(SessionWait(service, session, keys, _done), milliseconds)
-
-
-def _done(waited: SessionWait) -> None:
-    waited.service.send(waited.session, OK)
-
-
-def add(service: Service, session: Session, key: bytes, delta: int) -> None:
-    guard_sum(key, delta)
-    service.send(session, OK + I64.pack(service.contents.add(key, delta)))
-
-
-def compare_set(service: Service, session: Session, key: bytes, expected: bytes, desired: bytes) -> None:
-    guard(key)
-    service.send_values(session, OK, [service.contents.compare_set(key, expected, desired)])
-
-
-def append(service: Service, session: Session, key: bytes, value: bytes) -> None:
-    guard(key)
-    service.contents.append(key, value)
-    service.send(session, OK)
-
-
-def multi_set(service: Service, session: Session, pairs: list[bytes]) -> None:
-    keys = pairs[::2]
-    guard(*keys)
-    service.contents.multi_set(keys, pairs[1::2])
-    service.send(session, OK)
-
-
-def delete(service: Service, session: Session, key: bytes) -> None:
-    guard(key)
-    service.send(session, FLAGS[service.contents.take(key) is not None])
-
-
-def take(service: Service, session: Session, key: bytes) -> None:
-    guard(key)
-    value = service.contents.take(key)
-    service.send_values(session, FLAGS[value is not None], [value or b""])
-
-
-def check(service: Service, session: Session, keys: list[bytes]) -> None:
-    service.send(session, FLAGS[all(map(service.contents.present, keys))])
-
-
-def num_keys(service: Service, session: Session) -> None:
-    service.send(session, OK + I64.pack(len(service.contents.values)))
-
-
-def list_keys(service: Service, session: Session, prefix: bytes) -> None:
-    keys = service.contents.keys(prefix)
-    service.send_values(session, OK + I64.pack(len(keys)), keys)
-
-
-def queue_push(service: Service, session: Session, key: bytes, element: bytes) -> None:
-    guard(key)
-    service.send(session, OK + I64.pack(service.contents.push(key, element)))
+    return handle
 
 
 def queue_pop(service: Service, session: Session, milliseconds: int, key: bytes) -> None:
     if milliseconds == 0 and not service.contents.length(key):
         raise Refused(Status.EMPTY, f"the queue {shown(key)} is empty")
-    wait(SessionPop(service, session, (key,), partial(_element, key)), milliseconds)
+    wait(SessionWait(service, session, (key,), partial(_element, key), QueuePop), milliseconds)
 
 
 def _element(key: bytes, waited: SessionWait) -> None:
     send_first(waited.service, waited.session, OK, key)
-
-
-def queue_len(service: Service, session: Session, key: bytes) -> None:
-    service.send(session, OK + I64.pack(service.contents.length(key)))
 
 
 def barrier(service: Service, session: Session, milliseconds: int, key: bytes, world_size: int, token: bytes) -> None:
@@ -168,23 +104,13 @@ def unwatch(service: Service, session: Session, key: bytes) -> None:
 
 
 HANDLERS: dict[int, Callable[..., None]] = {
+    int(kind.SPEC.ours.number): handler(kind, kind.SPEC.ours.result, OK) for kind in OPERATIONS if not kind.SPEC.blocks
+} | {
     Extension.HELLO: hello,
     Extension.PROVE: prove,
-    Extension.SET: set_,
-    Extension.GET: get,
-    Extension.WAIT: wait_,
-    Extension.ADD: add,
-    Extension.COMPARE_SET: compare_set,
-    Extension.APPEND: append,
-    Extension.MULTI_SET: multi_set,
-    Extension.DELETE: delete,
-    Extension.TAKE: take,
-    Extension.CHECK: check,
-    Extension.NUM_KEYS: num_keys,
-    Extension.LIST_KEYS: list_keys,
-    Extension.QUEUE_PUSH: queue_push,
+    Extension.GET: waiter(Get, Get.SPEC.ours.result),
+    Extension.WAIT: waiter(Wait, Wait.SPEC.ours.result),
     Extension.QUEUE_POP: queue_pop,
-    Extension.QUEUE_LEN: queue_len,
     Extension.BARRIER: barrier,
     Extension.WATCH: watch,
     Extension.UNWATCH: unwatch,

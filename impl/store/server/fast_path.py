@@ -1,7 +1,12 @@
-"""The requests that a training job sends most, read without a frame when they arrive whole and are small.
+"""The requests that a training job sends most, done without a frame when they arrive whole and are small.
 
-Rule: each is only a shorter way to what its handler does, and asks the contents for the meaning. It answers where the
-next request begins, or 0 if it left everything to the handler.
+Theory of operation. `Service.take` looks a request up here first, when the connection is ready. A short way answers
+where the next request begins, or 0 if it left everything to the handler: part of the request is missing, something is
+larger than its limit, or the case is unusual. Those of a key, values and numbers are compiled from the specification of
+their operation (`short_way`), once, when this is imported; what gets, waits and pops for torch's client is written out,
+because a promise stands between its two requests.
+
+Rule: each is only a shorter way to what its handler does, and asks the contents for the meaning.
 """
 
 from __future__ import annotations
@@ -9,11 +14,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from struct import Struct, error
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trystate.model.store.vocabulary import Extension, Query
 
-from ..contents.contents import Contents, Refused
+from ..contents.contents import Refused
+from ..operations import (
+    INTEGER,
+    KEY,
+    Add,
+    Append,
+    CompareSet,
+    DeleteKey,
+    NumKeys,
+    Operation,
+    QueueLen,
+    QueuePush,
+    Request,
+    Result,
+    Set,
+)
 from ..wire import COUNTER_KEY, I64, PROBE_KEY, U64
 from .blocking import SessionWait, register
 from .parsing import few as read_few
@@ -36,28 +56,102 @@ pack_popped = Struct("<qQ").pack
 pack_ok_u64, pack_ok_i64 = Struct("<BQ").pack, Struct("<Bq").pack
 
 
-def with_value(change: Callable[[Contents, bytes, bytes], object]) -> Quick:
-    """A request of a key and a value that is not answered."""
+_SOURCE = """
+def short(service, session, data, position, end):
+    {parse}
+    limits = service.limits
+    if {too_much}:
+        return 0
+    {guard}
+    result = service.contents.{meaning}({arguments})
+    {answer}
+    return at
+"""
+_EXTENDED_SOURCE = _SOURCE.replace(
+    "    result = service.contents.{meaning}({arguments})",
+    """    try:
+        result = service.contents.{meaning}({arguments})
+    except Refused:
+        return 0  # the handler is refused too, and says so""",
+)
+_ANSWERS = {
+    (Result.NUMBER, False): "session.outgoing.append(pack_i64(result))",
+    (Result.BLOB, False): """if len(result) < BULK_BYTES:
+        session.outgoing.append(pack_u64(len(result)) + result)
+    else:
+        service.send_values(session, b"", [result])""",
+    (Result.NOTHING, False): "pass",
+    (Result.NOTHING, True): 'session.outgoing.append(b"\\x00")',
+    (Result.FLAG, True): 'session.outgoing.append(b"\\x00\\x01" if result else b"\\x00\\x00")',
+    (Result.NUMBER, True): "session.outgoing.append(pack_ok_i64(0, result))",
+    (Result.BLOB, True): """if len(result) < BULK_BYTES:
+        session.outgoing.append(pack_ok_u64(0, len(result)) + result)
+    else:
+        service.send_values(session, b"\\x00", [result])""",
+}
 
-    def do(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
-        begin = position + 9
-        try:
-            (length,) = u64(data, position + 1)
-            middle = begin + length
-            (size,) = u64(data, middle)
-        except OUTSIDE:
-            return 0
-        stop: int = middle + 8 + size
-        key, limits = data[begin:middle], service.limits
-        if stop > end or length > limits.key_bytes or size > limits.value_bytes or key == COUNTER_KEY:
-            return 0
-        change(service.contents, key, data[middle + 8 : stop])
-        return stop
 
-    return do
+def short_way(kind: type[Operation[Any]], request: Request) -> Quick:
+    """What does a request of a key, values and numbers, compiled from its specification."""
+    extended = request.number in set(Extension)
+    parse, too_much, arguments = ["at = position + 1"], [], []
+    for number, field in enumerate(request.body):
+        if field is INTEGER:
+            parse += [f"(field{number},) = i64(data, at)", "at += 8"]
+            arguments.append(f"field{number}")
+            continue
+        limit = "key_bytes" if field is KEY else "value_bytes"
+        parse += [
+            f"(size{number},) = u64(data, at)",
+            f"from{number} = at + 8",
+            f"at = to{number} = from{number} + size{number}",
+        ]
+        too_much.append(f"size{number} > limits.{limit}")
+        arguments.append("key" if not number else f"data[from{number}:to{number}]")
+    if request.body[-1:] not in ((), (INTEGER,)):  # else all of it was unpacked
+        too_much.insert(0, "at > end")
+    if len(parse) > 1:
+        parse = ["try:", *(f"    {line}" for line in parse), "except OUTSIDE:", "    return 0"]
+    guard = (
+        ["key = data[from0:to0]", "if key == COUNTER_KEY:", "    return 0"]
+        if kind.SPEC.writes
+        else ["key = data[from0:to0]"]
+    )
+    source = (_EXTENDED_SOURCE if extended else _SOURCE).format(
+        parse="\n    ".join(parse),
+        too_much=" or ".join(too_much) or "at > end",
+        guard="\n    ".join(guard if request.body else ["pass"]),
+        meaning=kind.MEANING.__name__,
+        arguments=", ".join(arguments),
+        answer=_ANSWERS[request.result, extended],
+    )
+    known: dict[str, Any] = {
+        "BULK_BYTES": BULK_BYTES,
+        "COUNTER_KEY": COUNTER_KEY,
+        "OUTSIDE": OUTSIDE,
+        "Refused": Refused,
+        "i64": i64,
+        "pack_i64": pack_i64,
+        "pack_ok_i64": pack_ok_i64,
+        "pack_ok_u64": pack_ok_u64,
+        "pack_u64": pack_u64,
+        "u64": u64,
+    }
+    exec(compile(source, f"<the short way of {request.number!r}>", "exec"), known)
+    made: Quick = known["short"]
+    return made
 
 
-set_ = with_value(Contents.set)
+SHORT: tuple[type[Operation[Any]], ...] = (
+    Set, Append, Add, CompareSet, DeleteKey, NumKeys, QueuePush, QueueLen,
+)  # fmt: skip
+COMPILED: dict[int, Quick] = {
+    int(request.number): short_way(kind, request)
+    for kind in SHORT
+    for request in (kind.SPEC.torch, kind.SPEC.ours)
+    if request is not None
+}
+set_ = COMPILED[SET]
 
 
 def sets(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
@@ -68,16 +162,6 @@ def sets(service: Service, session: Session, data: bytes, position: int, end: in
         if stop == end or data[stop] != SET:
             break
     return done
-
-
-def set_extended(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
-    try:
-        stop = set_(service, session, data, position, end)
-    except Refused:
-        return 0  # the handler is refused too, and says so
-    if stop:
-        session.outgoing.append(b"\x00")
-    return stop
 
 
 def get(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
@@ -109,39 +193,6 @@ def get_extended(service: Service, session: Session, data: bytes, position: int,
         return 0
     session.outgoing.append(pack_ok_u64(0, len(value)) + value)
     return stop
-
-
-def add(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
-    begin = position + 9
-    try:
-        (length,) = u64(data, position + 1)
-        middle: int = begin + length
-        (delta,) = i64(data, middle)
-    except OUTSIDE:
-        return 0
-    key = data[begin:middle]
-    if length > service.limits.key_bytes or key == COUNTER_KEY:
-        return 0
-    session.outgoing.append(pack_i64(service.contents.add(key, delta)))
-    return middle + 8
-
-
-def add_extended(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
-    begin = position + 9
-    if begin > end:
-        return 0
-    middle: int = begin + u64(data, position + 1)[0]
-    if middle + 8 > end or middle - begin > service.limits.key_bytes:
-        return 0
-    key = data[begin:middle]
-    if key == COUNTER_KEY:
-        return 0
-    try:
-        total = service.contents.add(key, i64(data, middle)[0])
-    except Refused:
-        return 0
-    session.outgoing.append(pack_ok_i64(0, total))
-    return middle + 8
 
 
 def check(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
@@ -237,57 +288,6 @@ def multi_get(service: Service, session: Session, data: bytes, position: int, en
     return listed[0]
 
 
-def compared_and_set(service: Service, data: bytes, position: int, end: int) -> tuple[int, bytes]:
-    """Where the request ends, and what answers it."""
-    begin = position + 9
-    try:
-        (length,) = u64(data, position + 1)
-        middle: int = begin + length
-        (size,) = u64(data, middle)
-        second: int = middle + 8 + size
-        (more,) = u64(data, second)
-    except OUTSIDE:
-        return 0, b""
-    stop: int = second + 8 + more
-    key, limits = data[begin:middle], service.limits
-    if stop > end or length > limits.key_bytes or stop - middle > limits.value_bytes or key == COUNTER_KEY:
-        return 0, b""
-    return stop, service.contents.compare_set(key, data[middle + 8 : second], data[second + 8 : stop])
-
-
-def compare_set(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
-    stop, value = compared_and_set(service, data, position, end)
-    if stop and len(value) < BULK_BYTES:
-        session.outgoing.append(pack_u64(len(value)) + value)
-    elif stop:
-        service.send_values(session, b"", [value])
-    return stop
-
-
-def compare_set_extended(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
-    try:
-        stop, value = compared_and_set(service, data, position, end)
-    except Refused:
-        return 0
-    if stop and len(value) < BULK_BYTES:
-        session.outgoing.append(pack_ok_u64(0, len(value)) + value)
-    elif stop:
-        service.send_values(session, b"\x00", [value])
-    return stop
-
-
-def delete_extended(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
-    begin = position + 9
-    if begin > end:
-        return 0
-    stop: int = begin + u64(data, position + 1)[0]
-    key = data[begin:stop]
-    if stop > end or stop - begin > service.limits.key_bytes or key == COUNTER_KEY:
-        return 0
-    session.outgoing.append(b"\x00\x00" if service.contents.take(key) is None else b"\x00\x01")
-    return stop
-
-
 def pop(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
     begin = position + 9
     if begin > end:
@@ -312,20 +312,12 @@ def left(service: Service, session: Session, data: bytes, position: int, end: in
 
 # By the first byte, whatever that is: to ask whether there is one takes longer.
 QUICK: dict[int, Quick] = dict.fromkeys(range(256), left)
-QUICK |= {
-    int(Query.SET): sets,
+QUICK |= COMPILED | {
+    SET: sets,
     int(Query.GET): get,
-    int(Query.ADD): add,
     int(Query.CHECK): check,
     int(Query.WAIT): wait,
     int(Query.MULTI_GET): multi_get,
-    int(Query.COMPARE_SET): compare_set,
-    int(Query.APPEND): with_value(Contents.append),
-    int(Query.QUEUE_PUSH): with_value(Contents.push),
     int(Query.QUEUE_POP): pop,
-    int(Extension.SET): set_extended,
     int(Extension.GET): get_extended,
-    int(Extension.ADD): add_extended,
-    int(Extension.COMPARE_SET): compare_set_extended,
-    int(Extension.DELETE): delete_extended,
 }

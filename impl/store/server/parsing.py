@@ -5,7 +5,6 @@ Rule: every announced length meets its limit before anything is kept for it; tot
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -13,64 +12,8 @@ from trystate.model.store.vocabulary import Extension, Query, Status
 
 from ..contents.contents import Refused
 from ..limits import Limits
+from ..operations import BODIES, INTEGER, KEY, KEYS, PAIRS, VALUE, WORD, Field
 from ..wire import I64, U32, U64, shown
-
-
-class Field(enum.Enum):
-    """What a request's body is made of."""
-
-    KEY = enum.auto()
-    VALUE = enum.auto()
-    INTEGER = enum.auto()
-    WORD = enum.auto()
-    KEYS = enum.auto()
-    PAIRS = enum.auto()
-
-
-KEY, VALUE, INTEGER, WORD, KEYS, PAIRS = Field
-
-SHAPES: dict[int, tuple[Field, ...]] = {
-    Query.VALIDATE:         (WORD,),
-    Query.SET:              (KEY, VALUE),
-    Query.COMPARE_SET:      (KEY, VALUE, VALUE),
-    Query.GET:              (KEY,),
-    Query.ADD:              (KEY, INTEGER),
-    Query.CHECK:            (KEYS,),
-    Query.WAIT:             (KEYS,),
-    Query.GETNUMKEYS:       (),
-    Query.DELETE_KEY:       (KEY,),
-    Query.APPEND:           (KEY, VALUE),
-    Query.MULTI_GET:        (KEYS,),
-    Query.MULTI_SET:        (PAIRS,),
-    Query.CANCEL_WAIT:      (),
-    Query.PING:             (WORD,),
-    Query.QUEUE_PUSH:       (KEY, VALUE),
-    Query.QUEUE_POP:        (KEY,),
-    Query.QUEUE_LEN:        (KEY,),
-    Query.LIST_KEYS:        (),
-    Query.BARRIER:          (KEY, INTEGER),
-    Extension.HELLO:        (WORD,),
-    Extension.PROVE:        (VALUE, VALUE),
-    Extension.SET:          (KEY, VALUE),
-    Extension.GET:          (INTEGER, KEYS),
-    Extension.WAIT:         (INTEGER, KEYS),
-    Extension.ADD:          (KEY, INTEGER),
-    Extension.COMPARE_SET:  (KEY, VALUE, VALUE),
-    Extension.APPEND:       (KEY, VALUE),
-    Extension.MULTI_SET:    (PAIRS,),
-    Extension.DELETE:       (KEY,),
-    Extension.TAKE:         (KEY,),
-    Extension.CHECK:        (KEYS,),
-    Extension.NUM_KEYS:     (),
-    Extension.LIST_KEYS:    (KEY,),
-    Extension.QUEUE_PUSH:   (KEY, VALUE),
-    Extension.QUEUE_POP:    (INTEGER, KEY),
-    Extension.QUEUE_LEN:    (KEY,),
-    Extension.BARRIER:      (INTEGER, KEY, INTEGER, VALUE),
-    Extension.WATCH:        (KEY,),
-    Extension.UNWATCH:      (KEY,),
-}  # fmt: skip
-
 
 FEW = 16  # keys: a longer list is read by a frame, which goes on where a piece ended
 
@@ -79,7 +22,7 @@ def whole(operation: int, limits: Limits, data: bytes, position: int, end: int) 
     """The end and the fields of a small request if all of it is there and within its limits: else a frame says what."""
     fields: list[Any] = []
     key_bytes, value_bytes = limits.key_bytes, limits.value_bytes
-    for field in SHAPES[operation]:
+    for field in BODIES[operation]:
         many: tuple[int, Any] | None = None
         if field is KEYS:
             many = few(key_bytes, data, position, end)
@@ -138,7 +81,7 @@ class Frame:
     def __init__(self, operation: int, limits: Limits) -> None:
         self.operation = operation
         self.limits = limits
-        self.shape = SHAPES[operation]
+        self.shape = BODIES[operation]
         self.step = 0
         self.fields: list[Any] = []
         self.items: list[bytes] | None = None  # of the list that is being read, of which `remaining` are missing

@@ -1,5 +1,8 @@
 """What torch's nineteen requests do (TCPStoreLibUvBackend.cpp), where a refusal closes the connection.
 
+Most follow from `operations`: `handler` makes an operation of a request's fields, applies it and sends the result. What
+is written out here is about the connection, or about the two requests in which torch's client gets, pops and waits.
+
 Rule: a handler reads and changes the store through its contents, and answers exactly once: now, or when it unblocks.
 """
 
@@ -7,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trystate.model.store.vocabulary import Connection, Query, Status
 
 from ..contents.contents import Refused
+from ..operations import OPERATIONS, Operation, Result
 from ..wire import (
     COUNTER_KEY,
     I64,
@@ -40,10 +44,37 @@ def guard(*keys: bytes) -> None:
         raise Refused(Status.REFUSED, reason)
 
 
-def guard_sum(key: bytes, delta: int) -> None:
-    """Raise `Refused` for what is no worker that counts itself in, or looks how many have."""
-    if delta not in (0, 1):
-        guard(key)
+def answer(service: Service, session: Session, status: bytes, form: Result, result: Any) -> None:
+    """Send a result in its form, after a status if the request is an extension."""
+    head, values = _ENCODED[form](result)
+    if values is not None:
+        service.send_values(session, status + head, values)
+    elif status or head:
+        service.send(session, status + head)
+
+
+# The form of a result -> its first bytes, and the blobs behind them (None: there never are any).
+_ENCODED: dict[Result, Callable[[Any], tuple[bytes, list[bytes] | None]]] = {
+    Result.NOTHING:       lambda result: (b"", None),
+    Result.READY:         lambda ready: (READY if ready else NOT_READY, None),
+    Result.FLAG:          lambda flag: (b"\x01" if flag else b"\x00", None),
+    Result.NUMBER:        lambda number: (I64.pack(number), None),
+    Result.BLOB:          lambda value: (b"", [value]),
+    Result.OPTIONAL_BLOB: lambda value: (b"\x00" if value is None else b"\x01", [value or b""]),
+    Result.BLOBS:         lambda values: (b"", values),
+    Result.COUNTED_BLOBS: lambda values: (I64.pack(len(values)), values),
+}  # fmt: skip
+
+
+def handler(kind: type[Operation[Any]], form: Result, status: bytes = b"") -> Callable[..., None]:
+    """What does an operation that does not block: the fields of its request, then its meaning, then the answer."""
+
+    def handle(service: Service, session: Session, *fields: Any) -> None:
+        operation = kind(*fields)
+        guard(*operation.guarded())
+        answer(service, session, status, form, operation.apply(service.contents))
+
+    return handle
 
 
 def promise(keys: list[bytes], waited: SessionWait) -> None:
@@ -73,16 +104,6 @@ def ping(service: Service, session: Session, nonce: int) -> None:
     service.send(session, U32.pack(nonce))
 
 
-def set_(service: Service, session: Session, key: bytes, value: bytes) -> None:
-    guard(key)
-    service.contents.set(key, value)
-
-
-def compare_set(service: Service, session: Session, key: bytes, expected: bytes, desired: bytes) -> None:
-    guard(key)
-    service.send_values(session, b"", [service.contents.compare_set(key, expected, desired)])
-
-
 def get(service: Service, session: Session, key: bytes) -> None:
     multi_get(service, session, [key])
 
@@ -95,11 +116,6 @@ def multi_get(service: Service, session: Session, keys: list[bytes]) -> None:
     if session.kept is not None:
         service.forget(session)
     service.send_values(session, b"", [value or b"" for value in found])
-
-
-def add(service: Service, session: Session, key: bytes, delta: int) -> None:
-    guard_sum(key, delta)
-    service.send(session, I64.pack(service.contents.add(key, delta)))
 
 
 def check(service: Service, session: Session, keys: list[bytes]) -> None:
@@ -118,36 +134,6 @@ def cancel_wait(service: Service, session: Session) -> None:
     if session.blocked is not None:
         service.withdraw(session)
     service.send(session, WAIT_CANCELED)
-
-
-def num_keys(service: Service, session: Session) -> None:
-    service.send(session, I64.pack(len(service.contents.values)))
-
-
-def list_keys(service: Service, session: Session) -> None:
-    keys = service.contents.keys()
-    service.send_values(session, I64.pack(len(keys)), keys)
-
-
-def delete(service: Service, session: Session, key: bytes) -> None:
-    guard(key)
-    service.send(session, I64.pack(service.contents.take(key) is not None))
-
-
-def append(service: Service, session: Session, key: bytes, value: bytes) -> None:
-    guard(key)
-    service.contents.append(key, value)
-
-
-def multi_set(service: Service, session: Session, pairs: list[bytes]) -> None:
-    keys = pairs[::2]
-    guard(*keys)
-    service.contents.multi_set(keys, pairs[1::2])
-
-
-def queue_push(service: Service, session: Session, key: bytes, element: bytes) -> None:
-    guard(key)
-    service.contents.push(key, element)
 
 
 def queue_pop(service: Service, session: Session, key: bytes) -> None:
@@ -172,32 +158,22 @@ def send_first(service: Service, session: Session, status: bytes, key: bytes) ->
         service.contents.pop(key)
 
 
-def queue_len(service: Service, session: Session, key: bytes) -> None:
-    service.send(session, I64.pack(service.contents.length(key)))
-
-
 def barrier(service: Service, session: Session, key: bytes, world_size: int) -> None:
     arrive(SessionArrival(service, session, key, STOP_WAITING), world_size)
 
 
 HANDLERS: dict[int, Callable[..., None]] = {
+    int(kind.SPEC.torch.number): handler(kind, kind.SPEC.torch.result)
+    for kind in OPERATIONS
+    if kind.SPEC.torch is not None and not kind.SPEC.blocks
+} | {
     Query.VALIDATE: validate,
-    Query.SET: set_,
-    Query.COMPARE_SET: compare_set,
-    Query.GET: get,
-    Query.ADD: add,
-    Query.CHECK: check,
-    Query.WAIT: wait_,
-    Query.GETNUMKEYS: num_keys,
-    Query.DELETE_KEY: delete,
-    Query.APPEND: append,
-    Query.MULTI_GET: multi_get,
-    Query.MULTI_SET: multi_set,
-    Query.CANCEL_WAIT: cancel_wait,
     Query.PING: ping,
-    Query.QUEUE_PUSH: queue_push,
+    Query.CHECK: check,  # asked before the validation too
+    Query.WAIT: wait_,
+    Query.CANCEL_WAIT: cancel_wait,
+    Query.GET: get,
+    Query.MULTI_GET: multi_get,
     Query.QUEUE_POP: queue_pop,
-    Query.QUEUE_LEN: queue_len,
-    Query.LIST_KEYS: list_keys,
     Query.BARRIER: barrier,
 }

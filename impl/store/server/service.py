@@ -27,12 +27,13 @@ from ..contents.contents import Contents, Refused
 from ..contents.waiting import Wait
 from ..contents.watching import Changed
 from ..limits import Limits
+from ..operations import BODIES
 from ..wire import IDENTITY_BYTES, U64, blob
 from .blocking import TIMED_OUT
 from .extended import HANDLERS as EXTENDED
 from .fast_path import QUICK
 from .log import never_raising
-from .parsing import SHAPES, Frame, whole
+from .parsing import Frame, whole
 from .requests import HANDLERS as PLAIN
 from .requests import UNPROVED
 from .session import Session
@@ -47,7 +48,7 @@ CONNECTING, CLOSING, CLOSED = Connection.CONNECTING, Connection.CLOSING, Connect
 PERMITTED = {
     CONNECTING: frozenset({Query.VALIDATE}),
     VALIDATING: frozenset({Query.VALIDATE, Query.PING, Query.CHECK, Extension.HELLO, Extension.PROVE}),
-    READY: frozenset(SHAPES),
+    READY: frozenset(BODIES),
     BLOCKED: frozenset({Query.CANCEL_WAIT, Extension.UNWATCH}),
 }
 WHY_NOT = {
@@ -228,7 +229,7 @@ class Service:
         operation, end, state = data[position], len(data), session.state
         if operation not in PERMITTED.get(state, ()):
             if state in PERMITTED:
-                known = operation in SHAPES
+                known = operation in BODIES
                 self.close(session, WHY_NOT[state if known or state is not BLOCKED else READY] + f" ({operation})")
             return end
         limits = self.limits if state is READY or state is BLOCKED else STRANGER

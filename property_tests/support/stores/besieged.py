@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trystate.impl.store.limits import Limits
+from trystate.impl.store.operations import BODIES, Field
 from trystate.impl.store.server.blocking import SessionArrival
-from trystate.impl.store.server.parsing import SHAPES, Field
 from trystate.impl.store.server.service import Service
 from trystate.impl.store.server.session import Session
 from trystate.impl.store.server.unread import BULK_BYTES
@@ -246,7 +246,7 @@ Pools = Mapping[Field, list[bytes]]
 
 def whole(operation: int, choose: Callable[[list[bytes]], bytes], pools: Pools = POOLS) -> bytes:
     """A request of this kind."""
-    return bytes((operation,)) + b"".join(choose(pools[field]) for field in SHAPES[operation])
+    return bytes((operation,)) + b"".join(choose(pools[field]) for field in BODIES[operation])
 
 
 def sent(stranger: int, data: bytes, kind: int = SEND) -> list[Step]:
@@ -258,7 +258,7 @@ def sent(stranger: int, data: bytes, kind: int = SEND) -> list[Step]:
 
 def seeds() -> list[bytes]:
     """Sieges of whole requests: each kind alone, in two pieces, and after each of some others of another stranger."""
-    kinds = sorted(SHAPES)
+    kinds = sorted(BODIES)
     variants = [lambda pool, k=k: pool[k % len(pool)] for k in (0, 2, 3)]  # keys of even places are /a
     sieges = [sent(0, whole(kind, choose)) for kind in kinds for choose in variants]
     sieges += [[Step(SEND, 0, each[:3]), *sent(0, each[3:])] for kind in kinds if (each := whole(kind, min))]

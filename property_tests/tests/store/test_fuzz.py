@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from trystate.impl.store.contents import contents as contents
 from trystate.impl.store.contents.waiting import Waiting
 from trystate.impl.store.limits import Limits
+from trystate.impl.store.operations import BODIES, Field
 from trystate.impl.store.server import parsing, service
-from trystate.impl.store.server.parsing import SHAPES, Field, Frame
+from trystate.impl.store.server.parsing import Frame
 from trystate.model.store.vocabulary import Connection, Extension, Query
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.stores.besieged import (
@@ -47,7 +48,7 @@ QUICK = settings(
 
 MEETING = (Query.WAIT, Query.SET, Query.DELETE_KEY, Query.QUEUE_PUSH, Query.QUEUE_POP)  # what acts on each other
 strangers = st.integers(0, STRANGERS - 1)
-KINDS = st.sampled_from(sorted(SHAPES))
+KINDS = st.sampled_from(sorted(BODIES))
 
 
 @st.composite

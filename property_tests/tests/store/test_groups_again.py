@@ -230,14 +230,14 @@ def test_a_rank_that_comes_again_at_the_release_finds_the_list_of_which_it_is(
     below: HashStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its earlier call's arrival completed the barrier, its own token is in the list, which comes as it arrives."""
-    arrive = HashStore._barrier
+    arrive = HashStore._arrive
 
-    def formed_now(store: HashStore, name: bytes, *rest: Any) -> bool:
+    def formed_now(store: HashStore, *rest: Any) -> bool:
         below.set("groups-of-2/formed/0", " ".join(below.get(f"groups-of-2/here/0/{rank}").decode() for rank in (0, 1)))
-        return arrive(store, name, *rest)
+        return arrive(store, *rest)
 
     below.set("groups-of-2/here/0/0", "of-rank-0")
-    monkeypatch.setattr(HashStore, "_barrier", formed_now)
+    monkeypatch.setattr(HashStore, "_arrive", formed_now)
     with meet(below, 1, seconds=5.0) as store:
         assert store.prefix == "group-0-of-2"
 

@@ -26,6 +26,7 @@ from trystate.impl.store.file.store import FileStore
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.memory import LOCAL, Blocked, Memory
+from trystate.impl.store.operations import Wait
 from trystate.impl.store.prefix import PrefixStore
 from trystate.impl.store.tcp import TCPStore
 from trystate.property_tests.support.stores.client.common import until
@@ -65,7 +66,7 @@ def test_every_way_to_make_a_key_wakes_who_waits_for_it(store: HashStore) -> Non
 
 def test_a_change_rings_only_the_bells_of_those_it_satisfies() -> None:
     contents = Contents(LOCAL)
-    one, other = Blocked(contents, [b"a"]), Blocked(contents, [b"a", b"b"])
+    one, other = Blocked(contents, Wait([b"a"])), Blocked(contents, Wait([b"a", b"b"]))
     for wait in (one, other):
         assert not contents.waiting.look(wait)
         contents.waiting.begin(wait)

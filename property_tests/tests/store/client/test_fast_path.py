@@ -37,7 +37,9 @@ CALLS = st.one_of(
     st.tuples(st.just("get"), KEYS),
     st.tuples(st.just("add"), KEYS, NUMBERS),
     st.tuples(st.just("compare_set"), KEYS, VALUES, VALUES),
+    st.tuples(st.just("append"), KEYS, VALUES),
     st.tuples(st.just("delete_key"), KEYS),
+    st.tuples(st.just("queue_len"), KEYS),
     st.tuples(st.just("check"), st.lists(KEYS, max_size=2) | st.tuples(KEYS) | KEYS),
 )
 
@@ -45,7 +47,7 @@ CALLS = st.one_of(
 class Long(TCPStore):
     """A store without an idle connection at hand."""
 
-    def _be_prompt(self) -> None:
+    def _take_short_ways(self) -> None:
         pass
 
 
