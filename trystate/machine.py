@@ -38,9 +38,9 @@ def check(
     )  # fmt: skip
 
 
-def machine_limits() -> Limits:
-    """The default limits, with three quarters of the memory that this process can still get."""
-    return Limits(memory_bytes=max(MEMORY_BYTES_MIN, int(SHARE * available_bytes())))
+def machine_limits(searches: int = 1) -> Limits:
+    """The default limits: three quarters of the memory that this process can still get, shared by so many searches."""
+    return Limits(memory_bytes=max(MEMORY_BYTES_MIN, int(SHARE * available_bytes()) // searches))
 
 
 def available_bytes(root: Path = Path("/")) -> int:

@@ -192,7 +192,7 @@ def _given(system: System) -> System:
 
 def limits(args: argparse.Namespace) -> Limits:
     """Where a search stops, from the options: the processes share the memory."""
-    memory_bytes = args.max_memory << 20 if args.max_memory else machine_limits().memory_bytes // args.jobs
+    memory_bytes = args.max_memory << 20 if args.max_memory else machine_limits(args.jobs).memory_bytes
     return Limits(args.max_states, memory_bytes, args.max_seconds)
 
 
