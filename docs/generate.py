@@ -333,7 +333,7 @@ PAGES: dict[str, Callable[[list[Checked]], str]] = {
 
 
 PARTS: dict[str, dict[str, Callable[[list[Checked]], str]]] = {
-    "api.md": {"names": lambda _: api.names()},
+    "api.md": {"names": lambda _: api.names().strip("\n")},
     "autograd.md": {"counts": counts, "passes": passes, "contexts": contexts},
 }
 
