@@ -154,7 +154,9 @@ class Store(TorchStore):
         blobs = [self._value("multi_set", v) for v in values]
         if len(names) != len(blobs):
             raise InvalidArgument(f"multi_set: {len(names)} keys but {len(blobs)} values; give each key one value")
-        self._do(MultiSet([part for pair in zip(names, blobs, strict=True) for part in pair]))
+        pairs = [*names, *blobs]
+        pairs[::2], pairs[1::2] = names, blobs
+        self._do(MultiSet(pairs))
 
     def add(self, key: str, amount: int) -> int:
         """Add to the decimal number that a key holds (absent: 0), and return the sum.

@@ -139,13 +139,7 @@ class Operation(Generic[T_co]):
     @property
     def keys(self) -> Sequence[bytes]:
         """The keys that it names; they are the first field, if there are any."""
-        first: Any = (self.fields or [()])[0]
-        match self.SPEC.body[:1]:
-            case (Field.KEY,):
-                return (first,)
-            case (Field.PAIRS,):
-                return first[::2]  # type: ignore[no-any-return]
-        return first  # type: ignore[no-any-return]
+        return tuple(self.fields[:1])  # the operations of several keys have a property of their own
 
     def guarded(self) -> Sequence[bytes]:
         """The keys that it changes, none of which may be the counter of the workers."""
@@ -156,16 +150,8 @@ class Operation(Generic[T_co]):
         if not self.SPEC.body:
             return self
         first, *rest = self.fields
-        match self.SPEC.body[0]:
-            case Field.KEY:
-                moved: Any = prefix + first
-            case Field.KEYS:
-                moved = [prefix + key for key in first]
-            case _:
-                moved = list(first)
-                moved[::2] = [prefix + key for key in first[::2]]
-        kind: Any = type(self)
-        return kind(moved, *rest)  # type: ignore[no-any-return]
+        kind: Any = type(self)  # the operations of several keys have a method of their own
+        return kind(prefix + first, *rest)  # type: ignore[no-any-return]
 
     def above(self, result: T, prefix: bytes) -> T:
         """The result of `under(prefix)`, as it is without the prefix."""
@@ -214,6 +200,15 @@ class MultiSet(Operation[None]):
     SPEC = _spec(
         "multi_set", (PAIRS,), (Query.MULTI_SET, Result.NOTHING), (Extension.MULTI_SET, Result.NOTHING), writes=True
     )
+
+    @property
+    def fields(self) -> list[Any]:
+        return [self.pairs]
+
+    def under(self, prefix: bytes) -> Self:
+        pairs = [*self.pairs]
+        pairs[::2] = [prefix + key for key in pairs[::2]]
+        return type(self)(pairs)
 
     def apply(self, contents: Contents) -> None:
         contents.multi_set(self.pairs[::2], self.pairs[1::2])

@@ -32,8 +32,10 @@ def blobs(items: Iterable[bytes]) -> bytes:
     """Keys or values one after the other, with no count in front."""
     pack = U64.pack
     parts: list[bytes] = []
+    add = parts.append
     for item in items:
-        parts += (pack(len(item)), item)
+        add(pack(len(item)))
+        add(item)
     return b"".join(parts)
 
 

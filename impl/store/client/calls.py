@@ -6,14 +6,14 @@ Rule: keys are wire names, "/" included; `seconds` is how long the caller is wil
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from trystate.model.store.vocabulary import Query
 
-from ..operations import Barrier, Check, Get, Operation, QueuePop
+from ..operations import OPERATIONS, Barrier, Check, Operation, QueuePop
 from . import codec
 from .client import LOOK_SECONDS, Call, Client
 from .codec import Reply
@@ -46,6 +46,29 @@ class Calls(Protocol):
         """One that blocks for so many seconds; None or False: not in time. `timeout`: the store's, in seconds."""
 
 
+class Asking(NamedTuple):
+    """How our server is asked for an operation: made once for each, from its specification.
+
+    Args:
+        encode: the request's fields -> its bytes.
+        reply: how to read the answer; None if that depends on how many keys were named.
+        quick: what knows the usual small answer at sight.
+    """
+
+    name: str
+    writes: bool
+    encode: Callable[[Sequence[Any]], bytes]
+    reply: Answer[Any] | None
+    quick: Callable[[bytes], Any]
+
+    @classmethod
+    def of(cls, kind: type[Operation[Any]]) -> Asking:
+        spec, ours = kind.SPEC, kind.SPEC.ours
+        reply = codec.IN_TIME.get(ours.result) if spec.blocks else codec.GRANTED[ours.result]
+        quick = codec.QUICK.get(ours.result, codec.never)
+        return cls(spec.name, spec.writes, codec.encoder(ours), reply, quick)
+
+
 class ExtendedCalls:
     """Our server."""
 
@@ -53,40 +76,45 @@ class ExtendedCalls:
         self._client = client
 
     def do(self, operation: Operation[T], seconds: float) -> T:
-        spec, call = operation.SPEC, Call.of(operation, seconds)
-        within = seconds or LOOK_SECONDS
-        if isinstance(operation, Check):
+        asking = ASKING[type(operation)]
+        call, within = Call(asking.name, operation, seconds, asking.writes), seconds or LOOK_SECONDS
+        if type(operation) is Check:
             # torch's request means the same, takes a byte less, and is not refused for what was not checked here.
             request = codec.many(Query.CHECK, operation.names)
             ready: Any = self._client.ask(call, request, codec.ready, within, codec.quick_ready)
             return ready  # type: ignore[no-any-return]
-        request = codec.encoded(spec.ours, operation.fields)
-        reply = codec.GRANTED[spec.ours.result]
-        result: T = self._client.ask(call, request, reply, within, codec.QUICK.get(spec.ours.result, codec.never))
+        assert asking.reply is not None
+        result: T = self._client.ask(call, asking.encode(operation.fields), asking.reply, within, asking.quick)
         return result
 
     def wait(self, operation: Operation[T], seconds: float, timeout: float) -> T | None:
-        if isinstance(operation, Barrier):
-            return self._gather(operation, seconds)  # type: ignore[return-value]
-        call, within = Call.of(operation, seconds), answer_seconds(seconds)
-        if isinstance(operation, QueuePop) and not seconds:
-            call, within = Call.of(operation, timeout), timeout or LOOK_SECONDS
-        if isinstance(operation, Get) and len(operation.names) != 1:
-            call = call._replace(name="multi_get")
-        return self._ask(operation, call, seconds, within)
-
-    def _ask(self, operation: Operation[T], call: Call, seconds: float, within: float) -> T | None:
-        ours = operation.SPEC.ours
-        request = codec.encoded(ours, [server_ms(seconds), *operation.fields])
-        reply = codec.waited_for(ours.result, len(operation.names) if isinstance(operation, Get) else 0)
-        quick: Callable[[bytes], Any] = codec.QUICK.get(ours.result, codec.never)
-        if isinstance(operation, Get) and len(operation.names) == 1:
-            quick = codec.quick_blobs
-        result: T | None = self._client.ask(call, request, reply, within, quick)
+        kind = type(operation)
+        if kind is Barrier:
+            return self._gather(operation, seconds)  # type: ignore[arg-type, return-value]
+        asking = ASKING[kind]
+        call, within = Call(asking.name, operation, seconds, asking.writes), answer_seconds(seconds)
+        if kind is QueuePop and not seconds:
+            call, within = call._replace(seconds=timeout), timeout or LOOK_SECONDS
+        fields = operation.fields
+        reply, quick = asking.reply, asking.quick
+        if reply is None:  # a value for each key
+            count = len(fields[0])
+            reply = codec.values_in_time(count)
+            if count == 1:
+                quick = codec.quick_blobs
+            else:
+                call = call._replace(name="multi_get")
+        result: T | None = self._client.ask(call, asking.encode([server_ms(seconds), *fields]), reply, within, quick)
         return result
 
     def _gather(self, barrier: Barrier, seconds: float) -> bool:
+        asking = ASKING[Barrier]
+        assert asking.reply is not None
         given = nullcontext(barrier.token) if barrier.token else self._client.barrier_tokens.held(barrier.key)
         with given as token:
             barrier = replace(barrier, token=token)
-            return bool(self._ask(barrier, Call.of(barrier, seconds), seconds, answer_seconds(seconds)))
+            request, call = asking.encode([server_ms(seconds), *barrier.fields]), Call.of(barrier, seconds)
+            return bool(self._client.ask(call, request, asking.reply, answer_seconds(seconds), asking.quick))
+
+
+ASKING = {kind: Asking.of(kind) for kind in OPERATIONS}

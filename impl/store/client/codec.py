@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from trystate.model.store.vocabulary import Change, Extension, Query, Status
 
 from ...host.secret import NONCE_BYTES, client_proof
-from ..operations import BODIES, Field, Request, Result
+from ..operations import Field, Request, Result
 from ..wire import I64, IDENTITY_BYTES, MAGIC, PROBE_KEY, U32, U64, VERSION, blob, blobs, counted
 
 T = TypeVar("T")
@@ -87,12 +87,13 @@ def many(op: int, names: Sequence[bytes]) -> bytes:
     return bare(op) + counted(list(names))
 
 
-def encoded(request: Request, fields: Sequence[Any]) -> bytes:
-    """An operation as a protocol asks for it; `fields` are those of the request's body, maybe with more behind them."""
-    head, packs = _PLANS[request.number]
+def encoder(request: Request) -> Callable[[Sequence[Any]], bytes]:
+    """How to write a request; the fields are those of its body, maybe with more behind them."""
+    head, packs = bare(request.number), [_PACK[field] for field in request.body]
     if len(packs) == 2:  # as often: sooner done than by a loop
-        return head + packs[0](fields[0]) + packs[1](fields[1])
-    return head + b"".join([pack(value) for pack, value in zip(packs, fields, strict=False)])
+        first, second = packs
+        return lambda fields: head + first(fields[0]) + second(fields[1])
+    return lambda fields: head + b"".join([pack(value) for pack, value in zip(packs, fields, strict=False)])
 
 
 _PACK: dict[Field, Callable[[Any], bytes]] = {
@@ -102,10 +103,6 @@ _PACK: dict[Field, Callable[[Any], bytes]] = {
     Field.WORD: U32.pack,
     Field.KEYS: counted,
     Field.PAIRS: lambda items: U64.pack(len(items) // 2) + blobs(items),
-}
-# The number of a request -> its first byte, and how to write each field of its body.
-_PLANS: dict[int, tuple[bytes, list[Callable[[Any], bytes]]]] = {
-    number: (bytes((number,)), [_PACK[field] for field in body]) for number, body in BODIES.items()
 }
 
 
@@ -278,9 +275,9 @@ def told() -> Reply[Told]:
         raise Garbled(f"it sent an event of the unknown kind {change}") from None
 
 
-def waited_for(result: Result, count: int) -> Callable[[], Reply[Any]]:
-    """How to read what our server answers to a request that waits; `count` is the number of keys that were named."""
-    return in_time(lambda: some_blobs(count)) if result is Result.BLOBS else _IN_TIME[result]
+def values_in_time(count: int) -> Callable[[], Reply[list[bytes] | None]]:
+    """How to read the values that our server answers with to a request that waits for so many keys."""
+    return in_time(lambda: some_blobs(count))
 
 
 # How to read a result as torch's server sends it; as ours does, after a status; and if it may also be late.
@@ -295,7 +292,7 @@ RESULTS: dict[Result, Callable[[], Reply[Any]]] = {
     Result.POPPED: popped,
 }
 GRANTED = {result: granted(read) for result, read in RESULTS.items()}
-_IN_TIME = {result: in_time(read) for result, read in RESULTS.items()}
+IN_TIME = {result: in_time(read) for result, read in RESULTS.items()}
 
 
 # The usual small replies at first sight: the result, or None for the generator to read them in full. A generator

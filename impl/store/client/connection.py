@@ -76,7 +76,7 @@ class Connection:
             sent = os.write(self.fd, request)
             if sent < len(request):  # a socket with hardly a buffer
                 self.send(request[sent:], seconds)
-            if self.answered(min(PROMPT_MS, math.ceil(seconds * 1000))):
+            if self.answered(PROMPT_MS if seconds >= PROMPT_MS / 1000 else math.ceil(seconds * 1000)):
                 data = os.read(self.fd, RECEIVE_BYTES)
         else:
             if seconds != self._seconds:

@@ -183,7 +183,7 @@ def _add(client: Client, amount: int, deadline: float, seconds: float) -> int:
     request = spec.ours if client.kind is Kind.EXTENDED else spec.torch
     assert request is not None
     reply = codec.granted(codec.number) if client.kind is Kind.EXTENDED else codec.number
-    body = codec.encoded(request, (COUNTER_KEY, amount))
+    body = codec.encoder(request)((COUNTER_KEY, amount))
     return client.ask(_call(seconds, writes=True), body, reply, _left(deadline))
 
 

@@ -15,7 +15,20 @@ from typing import Any, TypeVar
 from trystate.model.store.vocabulary import Query
 
 from ..errors import ConnectionLost, NotANumber, NotSupported, OutcomeUnknown, StoreError
-from ..operations import Add, Barrier, DeleteKey, Get, ListKeys, Operation, QueueLen, QueuePop, QueuePush, Result, Wait
+from ..operations import (
+    OPERATIONS,
+    Add,
+    Barrier,
+    DeleteKey,
+    Get,
+    ListKeys,
+    Operation,
+    QueueLen,
+    QueuePop,
+    QueuePush,
+    Result,
+    Wait,
+)
 from . import codec
 from .calls import GRACE_SECONDS
 from .client import LOOK_SECONDS, Call, Client, Kind
@@ -43,7 +56,7 @@ class TorchCalls:
             raise self._unsupported(spec.name, "delete and read a key in one step")
         if isinstance(operation, QueuePush | QueueLen):
             self._need_queues(spec.name)
-        request, within = codec.encoded(spec.torch, operation.fields), seconds or LOOK_SECONDS
+        request, within = _ENCODERS[type(operation)](operation.fields), seconds or LOOK_SECONDS
         if spec.torch.result is Result.NOTHING:  # not answered, and the ping behind it is
             return self._client.ask(call, request + codec.PING, codec.pong, within)  # type: ignore[return-value]
         try:
@@ -111,8 +124,7 @@ class TorchCalls:
         return self._until(look, call) if seconds else look(timeout or LOOK_SECONDS)
 
     def _gather(self, barrier: Barrier, seconds: float) -> bool:
-        assert barrier.SPEC.torch is not None
-        request = codec.encoded(barrier.SPEC.torch, barrier.fields)
+        request = _ENCODERS[Barrier](barrier.fields)
         grace = GRACE_SECONDS if seconds else LOOK_SECONDS
         return self._client.perform(
             Call.of(barrier, seconds), lambda connection: connection.ask_or_cancel(request, seconds, grace)
@@ -148,3 +160,6 @@ class TorchCalls:
         kind = self._client.kind or Kind.LIBUV
         return NotSupported(f"{operation}: {kind.value} cannot {what} ({self._client.where}); "
                             "use `trystate store serve` instead")  # fmt: skip
+
+
+_ENCODERS = {kind: codec.encoder(kind.SPEC.torch) for kind in OPERATIONS if kind.SPEC.torch is not None}

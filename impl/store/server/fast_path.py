@@ -183,8 +183,10 @@ def get(service: Service, session: Session, data: bytes, position: int, end: int
 
 def get_extended(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
     begin = position + 25
-    if begin > end or u64(data, position + 9)[0] != 1:
+    if begin > end:
         return 0
+    if u64(data, position + 9)[0] != 1:
+        return get_many_extended(service, session, data, position, end)
     stop: int = begin + u64(data, position + 17)[0]
     if stop > end or stop - begin > service.limits.key_bytes:
         return 0
@@ -193,6 +195,54 @@ def get_extended(service: Service, session: Session, data: bytes, position: int,
         return 0
     session.outgoing.append(pack_ok_u64(0, len(value)) + value)
     return stop
+
+
+def get_many_extended(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
+    listed = read_few(service.limits.key_bytes, data, position + 9, end)
+    if listed is None:
+        return 0
+    try:
+        found = [*map(service.contents.values.__getitem__, listed[1])]
+    except KeyError:
+        return 0
+    if sum(map(len, found)) >= BULK_BYTES:
+        return 0
+    session.outgoing.append(b"\x00" + b"".join([pack_u64(len(value)) + value for value in found]))
+    return listed[0]
+
+
+def wait_extended(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
+    listed = read_few(service.limits.key_bytes, data, position + 9, end)
+    if listed is None:
+        return 0
+    values = service.contents.values
+    for key in listed[1]:
+        if key not in values:
+            return 0
+    session.outgoing.append(b"\x00")
+    return listed[0]
+
+
+def multi_set(answer: bytes) -> Quick:
+    """Several keys and their values, answered with so many bytes; torch's client hears none."""
+
+    def short(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
+        limits = service.limits
+        listed = read_few(limits.value_bytes, data, position + 1, end, 2)
+        if listed is None:
+            return 0
+        keys = listed[1][::2]
+        if COUNTER_KEY in keys or max(map(len, keys), default=0) > limits.key_bytes:
+            return 0
+        try:
+            service.contents.multi_set(keys, listed[1][1::2])
+        except Refused:
+            return 0  # the handler is refused too, and says so
+        if answer:
+            session.outgoing.append(answer)
+        return listed[0]
+
+    return short
 
 
 def check(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
@@ -320,4 +370,7 @@ QUICK |= COMPILED | {
     int(Query.MULTI_GET): multi_get,
     int(Query.QUEUE_POP): pop,
     int(Extension.GET): get_extended,
+    int(Extension.WAIT): wait_extended,
+    int(Query.MULTI_SET): multi_set(b""),
+    int(Extension.MULTI_SET): multi_set(b"\x00"),
 }

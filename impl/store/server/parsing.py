@@ -47,8 +47,11 @@ def _number(field: Field, data: bytes, position: int, end: int) -> tuple[int, in
     return (position + width, read.unpack_from(data, position)[0]) if position + width <= end else None
 
 
-def few(key_bytes: int, data: bytes, position: int, end: int) -> tuple[int, list[bytes]] | None:
-    """The end of a list of few keys, and the keys, if all of it is there and within its limit."""
+def few(bytes_max: int, data: bytes, position: int, end: int, parts: int = 1) -> tuple[int, list[bytes]] | None:
+    """The end of a list of few keys, and the keys, if all of it is there and within its limit.
+
+    `parts` is 2 for a list of keys with their values.
+    """
     if position + 8 > end:
         return None
     count = U64.unpack_from(data, position)[0]
@@ -56,13 +59,13 @@ def few(key_bytes: int, data: bytes, position: int, end: int) -> tuple[int, list
     keys: list[bytes] = []
     if count > FEW:
         return None
-    for _ in range(count):
+    for _ in range(parts * count):
         begin = position + 8
         if begin > end:
             return None
         length = U64.unpack_from(data, position)[0]
         position = begin + length
-        if position > end or length > key_bytes:
+        if position > end or length > bytes_max:
             return None
         keys.append(data[begin:position])
     return position, keys
