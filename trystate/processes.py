@@ -86,7 +86,9 @@ class Processes:
         context = get_context("fork")
         ours, theirs = context.Pipe()
         inherited = [*self._processes, ours]
-        process = context.Process(target=_work, args=(self._tasks, theirs, inherited, os.getpid()))
+        process = context.Process(
+            name=f"verify-{len(self._processes)}", target=_work, args=(self._tasks, theirs, inherited, os.getpid())
+        )
         process.start()
         theirs.close()
         self._processes[ours] = process

@@ -64,7 +64,7 @@ def answer(outcome: messages.Done | BaseException) -> str:
     if isinstance(outcome, BaseException):
         return str(outcome)
     told = f"DONE, {outcome.change:+d}"
-    return told if outcome.piggybacked is None else f"{told}; {request(outcome.carried)}"
+    return told if outcome.piggybacked is None else f"{told}; {request(outcome.piggybacked)}"
 
 
 def name_of(node: Any) -> str:

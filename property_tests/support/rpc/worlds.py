@@ -5,6 +5,7 @@ Rule: a world that is left holds nothing: no thread, no descriptor, no process.
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import time
@@ -14,6 +15,7 @@ from dataclasses import replace
 from itertools import combinations
 from multiprocessing.connection import Connection as Line
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from trystate.impl.rpc.agent import Agent
@@ -84,6 +86,13 @@ def eventually(look: Callable[[], object], seconds: float = PATIENCE_SECONDS) ->
     return True
 
 
+def installed(value: Any) -> Any:
+    """The same function of the installed package: pytest imports a test by a name that other processes do not know."""
+    if not isinstance(value, FunctionType) or not value.__module__.startswith("property_tests."):
+        return value
+    return getattr(importlib.import_module(f"trystate.{value.__module__}"), value.__name__)
+
+
 class Worker:
     """A worker in a process of its own, which does what it is told and tells what came of it."""
 
@@ -91,7 +100,7 @@ class Worker:
         self.child = child
 
     def tell(self, step: Callable[..., object], *args: object) -> None:
-        self.child.tell((step, args))
+        self.child.tell((installed(step), tuple(map(installed, args))))
 
     def heard(self) -> Any:
         """What the last step returned. Raises what it raised."""

@@ -274,6 +274,11 @@ def test_the_report_is_the_same_in_one_process_and_in_two(command: Command, plan
     assert found("1") == found("2")
 
 
+def hear_ctrl_c() -> None:
+    """A shell's job in the background ignores it, and so does all that the job starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, Exit.TERMINATED)])
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_signal_leaves_a_report_of_what_was_done_and_says_so(
@@ -281,7 +286,8 @@ def test_a_signal_leaves_a_report_of_what_was_done_and_says_so(
 ) -> None:
     systems = (f"{Lock.__module__}:Waltz", f"{Endless.__module__}:Endless")
     argv = [sys.executable, "-m", "trystate", "verify", *systems, "--jobs", jobs]
-    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(argv, cwd=tmp_path, preexec_fn=hear_ctrl_c, **pipes) as process:
         assert process.stderr is not None
         assert any("1 of 2 done" in line for line in process.stderr)
         process.send_signal(sent)

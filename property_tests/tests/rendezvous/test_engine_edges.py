@@ -105,8 +105,8 @@ def beating(view: View) -> Action:
 
 BROKEN = {
     "no sorting": ((changes, "_in_order", lambda nodes: nodes), "3 2:3", ()),
-    "nobody moves up": ((changes, "_moved_up", lambda before, after: after), "3 1:2", ("worker_failure",)),
-    "no new call": ((changes, "_called", lambda before, after: after), "3 2:3", ("join_timeout",)),
+    "nobody moves up": ((changes, "_with_waiting_promoted", lambda before, after: after), "3 1:2", ("worker_failure",)),
+    "no new call": ((changes, "_with_last_call", lambda before, after: after), "3 2:3", ("join_timeout",)),
     "expels nobody": ((operators, "expel", lambda view: Action.FINISH), "2 1:2", ("crash",)),
     "exit never replaces": ((operators, "exit_", lambda view: Action.FINISH), "2 1:2", ("worker_failure",)),
     "always beats": ((operators, "keep_alive", beating), "2 1:2", ()),
