@@ -229,7 +229,7 @@ def multi_set(answer: bytes) -> Quick:
     def short(service: Service, session: Session, data: bytes, position: int, end: int) -> int:
         limits = service.limits
         listed = read_few(limits.value_bytes, data, position + 1, end, 2)
-        if listed is None:
+        if listed is None or listed[0] - position > limits.frame_bytes:
             return 0
         keys = listed[1][::2]
         if COUNTER_KEY in keys or max(map(len, keys), default=0) > limits.key_bytes:
