@@ -71,7 +71,7 @@ def check(
         exploration = Exploration(choice.engine, 0, 0, 0, 0.0, 0.0, {}, memory_ended(limits))
     _settle(exploration)
     _refuse_broken(kernel, exploration)
-    verdicts = [_verdict(kernel, searcher, exploration, p, symmetry) for p in asked]
+    verdicts = [_verdict(searcher, exploration, p, symmetry) for p in asked]
     fired = {key.subject for key in exploration.found if key.kind is WatchKind.FIRED}
     never = [t.name for t in system.transitions if t.name not in fired] if exploration.complete else []
     return Report(system, exploration, verdicts, never, _unreached(kernel, exploration), choice.reason, expect or {})
@@ -216,9 +216,9 @@ def _unreached(kernel: Kernel, exploration: Exploration) -> list[tuple[str, str]
     return list(dict.fromkeys(out))
 
 
-def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
+def _verdict(engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
     if p.form is Form.LEADS_TO:
-        return _leads_to(kernel, engine, seen, p, symmetry)
+        return _leads_to(engine, seen, p, symmetry)
     key = WatchKey(DECIDING[p.form], p.name)
     path = seen.found.get(key)
     if path is not None:
@@ -229,7 +229,7 @@ def _verdict(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Proper
     return Verdict(p, Status.VIOLATED if p.form is Form.SOMETIMES else Status.HOLDS)
 
 
-def _leads_to(kernel: Kernel, engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
+def _leads_to(engine: Engine | None, seen: Exploration, p: Property, symmetry: bool) -> Verdict:
     if engine is None or not seen.complete:
         return Verdict(p, Status.NOT_DECIDED, reason=seen.stopped)
     if symmetry:

@@ -1,10 +1,10 @@
 """The rendezvous as one shared state: its fields, its machines, and what the steps of every edition share.
 
-Theory of operation. The shared state lists nodes: participants of the current round, waiting nodes, spares. A node
-reads it, asks an operator what to do (`operators.py`), changes its copy, and writes it by compare-and-set, which
-succeeds only on the state that was read. So read, decision and write are one step here. `holder.py` takes them apart,
-and each step there, for two nodes, is one of these or none. A decision that writes nothing (FINISH) is taken on what
-was read, and is also one step.
+Theory of operation. The shared state lists nodes: participants of the current round, waiting nodes, spares, and
+in ours those that the next round expects. A node reads it, asks an operator what to do (`operators.py`), changes its
+copy, and writes it by compare-and-set, which succeeds only on the state that was read. So read, decision and write are
+one step here. `holder.py` takes them apart, and each step there, for two nodes, is one of these or none. A
+decision that writes nothing (FINISH) is taken on what was read, and is also one step.
 
 The agent of a node calls next_rendezvous (EXITING, then JOINING), returns from it with a rank and a world (RETURNING),
 runs workers (RUNNING), and calls it again when a worker fails or when the membership changes. Three things go wrong in

@@ -34,6 +34,7 @@ ROOMS = {  # the package, and the folder of its tests
     "trystate.impl.rpc": "rpc",
     "trystate.impl.autograd": "autograd",
 }
+DRAWS_MAX = 100  # for each mutant that is asked for: a small room may have no more
 HANG_SECONDS = 600  # far beyond what a room takes on a busy machine
 
 
@@ -53,11 +54,16 @@ def functions(package: str) -> Iterator[FunctionType]:
 
 
 def sample(package: str, count: int, chance: Random) -> Iterator[tuple[str, FunctionType, CodeType]]:
-    """So many mutants, each of a function that is drawn by its length; what was changed, where, and the code."""
+    """What was changed and where, the function, and the code of so many mutants, or of as many as there are.
+
+    Functions are drawn by their length.
+    """
     known = [*dict.fromkeys(functions(package))]
     weights = [len(one.__code__.co_code) for one in known]
     taken: set[str] = set()
-    while len(taken) < count:
+    for _ in range(DRAWS_MAX * count):
+        if len(taken) == count:
+            return
         function = chance.choices(known, weights)[0]
         try:
             wrong = [*mutants(function, ("_.a", "_.b"))]
@@ -96,18 +102,19 @@ def main() -> int:
     asked.add_argument("--seed", type=int, default=0)
     options = asked.parse_args()
     chosen = {package: folder for package, folder in ROOMS.items() if folder in (options.rooms or ROOMS.values())}
-    total = 0
+    total = drawn = 0
     for package, folder in chosen.items():
         if caught(folder, None, None):
             sys.exit(f"the quick tests of {folder} fail as it is")
-        survivors = []
+        survivors, count = [], 0
         for where, function, code in sample(package, options.count, Random(options.seed)):
+            count += 1
             if not caught(folder, function, code):
                 survivors.append(where)
-        found = options.count - len(survivors)
-        total += found
-        print(f"{folder}: {found} of {options.count} caught", *survivors, sep="\n  survives ", flush=True)
-    print(f"{total} of {options.count * len(chosen)} caught")
+        found = count - len(survivors)
+        total, drawn = total + found, drawn + count
+        print(f"{folder}: {found} of {count} caught", *survivors, sep="\n  survives ", flush=True)
+    print(f"{total} of {drawn} caught")
     return 0
 
 

@@ -192,5 +192,3 @@ class Backward(Environment):
         """FAST over an unused call says so, and does not wait for anything else."""
         asked = bool(self.shape.unused) and not self.faults
         return and_(asked, s.outcome[0] == Outcome.RUNNING), s.outcome[0] == Outcome.UNUSED
-
-    # ---- SMART

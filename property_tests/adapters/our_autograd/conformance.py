@@ -53,7 +53,7 @@ LONG = (
     *(Slice(graph, ALL) for graph in ("note", "shared", "fetched", "unused-output")), Slice("crossed", ("late",)),
     Slice("note", ("late", "leave"), 2), Slice("diamond", ("die", "lose")), Slice("chain-3", ("die", "lose")),
 )  # fmt: skip
-SAMPLE_EDGES, SAMPLE_STRIDE = 100, 5
+SAMPLE_EDGES, SAMPLE_STRIDE = 100, 10
 SMALL = (*small_graphs(1, 1), *small_graphs(2, 0))
 
 

@@ -65,7 +65,7 @@ class Case:
         return " ".join((self.system.__name__, *sizes, *self.faults, *(["extended"] if self.extended else [])))
 
 
-SAMPLE_EDGES = 200
+SAMPLE_EDGES = 100
 ALL = ("delete", "drop", "timeout", "write")
 OURS = (
     Case(Frames, TRYSTATE),

@@ -35,7 +35,7 @@ ONE_SEAT: tuple[Slice, ...] = tuple(
 )
 THREE: tuple[Slice, ...] = (("3 2:3", ()), ("3 2:2", ()), ("3 1:2", ()))
 FOLLOWED_SEEDS = 150
-SAMPLE_EDGES, SAMPLE_SEEDS, SAMPLE_STRIDE = 200, 10, 5
+SAMPLE_EDGES, SAMPLE_SEEDS, SAMPLE_STRIDE = 200, 5, 10
 
 
 def system(size: str, faults: tuple[str, ...]) -> Rendezvous:

@@ -20,7 +20,7 @@ from .contexts import TORCH_OPERATORS, Compared, compare, observe
 from .executors import TorchHolders
 
 TABLES = OPERATORS[Edition.TORCH]
-SAMPLE_EDGES = 1_000
+SAMPLE_EDGES = 500
 Report = Callable[[str], None]
 
 

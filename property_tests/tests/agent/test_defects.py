@@ -1,7 +1,7 @@
 """A1 to A11: what is wrong around torch 2.13's rendezvous, in its agent, its store and its options, and not in ours.
 
-Each is one schedule and one claim, for both libraries, like those of `test_rendezvous_defects.py`: handlers in threads
-where these are enough, else `torchrun` and `trystate run` in processes of their own, beside the same server.
+Each is one schedule and one claim, for both libraries, like those of `tests/rendezvous/test_defects.py`: handlers
+in threads where these are enough, else `torchrun` and `trystate run` in processes of their own, beside the same server.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Backward passes under random schedules and faults, on the runtime's containers and parts: see autograd/simulated.py.
+"""Backward passes under random schedules and faults, on the runtime's containers and local passes.
 
-What must hold are the model's properties, asked of real code. Each mutant is found.
+See `adapters/our_autograd/simulated.py`. What must hold are the model's properties, asked of real code. Each mutant is
+found.
 """
 
 from __future__ import annotations

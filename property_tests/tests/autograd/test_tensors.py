@@ -1,7 +1,8 @@
 """Gradients of random programs: the runtime's engine under random schedules, plain autograd and the block engine.
 
-The runtime's containers, counts and engine run here on real tensors, without processes; see autograd/simulated.py and,
-for the second implementation, autograd/blocks.py. Mutants of the running of nodes are found.
+The runtime's containers, counts and engine run here on real tensors, without processes: see
+`support/autograd/simulated_tensors.py` and, for the second implementation, `support/autograd/blocks.py`. Mutants of the
+running of nodes are found.
 """
 
 from __future__ import annotations

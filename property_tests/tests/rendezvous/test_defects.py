@@ -2,7 +2,7 @@
 
 Each is one schedule and one claim, for both libraries: real handlers in threads, beside a real store. Nothing of them
 is replaced; a schedule decides who is slow, who dies, and what a wall clock shows. What is wrong around the rendezvous,
-A1 to A11, is in `test_agent_defects.py`; `trystate replay` shows the same on torch, step by step.
+A1 to A11, is in `tests/agent/test_defects.py`; `trystate replay` shows the same on torch, step by step.
 """
 
 from __future__ import annotations
