@@ -49,8 +49,12 @@ class Processes:
 
     def __enter__(self) -> Processes:
         if self._jobs > 1:
-            for _ in range(self._jobs):
-                self._fork()
+            try:
+                for _ in range(self._jobs):
+                    self._fork()
+            except BaseException:
+                self.__exit__(None, None, None)
+                raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

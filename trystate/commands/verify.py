@@ -70,6 +70,7 @@ def verify(args: argparse.Namespace) -> int:
     places = Places(args.report, args.json, args.junit)
     reporter = Reporter()
     tasks = [*_asked_for(args, reporter)] if asked else [*_planned(args, reporter)]
+    args.jobs = max(1, min(args.jobs, len(tasks)))  # no memory is left aside for a process without a task
     places.prepare()
     done, interrupted = _carry_out(tasks, args.jobs, reporter)
     found = [done[number] for number in sorted(done)]

@@ -49,6 +49,9 @@ class Places:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.open("a").close()
             _remove_earlier(self.out)
+            for path in (self.out / JSON, self.out / MARKDOWN, self.json, self.junit):
+                if path is not None and path.is_file():  # a search that ends without a report leaves none
+                    path.unlink()
 
     def write(self, results: Results) -> None:
         """Write everything but the counterexamples, which `draw` has written.

@@ -69,6 +69,7 @@ def problem_lines(results: Results) -> list[str]:
     """One line for everything that keeps the exit code from 0."""
     lines = [f"{c.label}: {a.name}: {a.verdict}" for c in results.checked for a in c.problems]
     lines += [f"coverage: {line}" for gap in results.gaps for line in gap.lines()]
+    lines += [f"conformance: {c.name}: {c.nothing_because}" for c in results.compared if c.stopped]
     return lines + [f"conformance: {c.name}: {difference}" for c in results.compared for difference in c.disagreements]
 
 

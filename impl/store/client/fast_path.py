@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 REPLY_BYTES = 4096  # read at first; to get a larger buffer takes longer
 
-_CHECK = bytes([Query.CHECK]) + U64.pack(1)  # why torch's: see `ExtendedCalls.check`
+_CHECK = bytes([Query.CHECK]) + U64.pack(1)  # why torch's: see `ExtendedCalls.do`
 _GET = struct.Struct("<BqQ")
 
 _VALUE = codec.in_time(codec.a_blob)
