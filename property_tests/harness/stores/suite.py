@@ -5,12 +5,11 @@ Rule: a part of the suite touches the store only through handles that it got her
 
 from __future__ import annotations
 
+import unittest
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, ClassVar
-
-import pytest
 
 from ..subjects import Disagreement
 from .deviations import Deviation, lacking
@@ -60,7 +59,7 @@ class Suite:
     def needs(self, operation: str) -> None:
         """Leave this test out if the store does not have the operation."""
         if operation in lacking(self.deviations):
-            pytest.skip(f"there is no {operation}")
+            raise unittest.SkipTest(f"there is no {operation}")
 
     def watches(self, store: Store) -> bool:
         """Whether the store has watch_key, which torch's own stores have not."""
@@ -69,7 +68,7 @@ class Suite:
     def needs_threads(self, count: int = 2) -> None:
         """Leave this test out if the store is not to be used by so many threads."""
         if self.concurrency < count:
-            pytest.skip(f"concurrency is {self.concurrency}")
+            raise unittest.SkipTest(f"concurrency is {self.concurrency}")
 
     def claim(self, holds: bool, text: str, *unless: Deviation) -> None:
         """Fail unless the claim holds; where a deviation says that it does not, fail if it does.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
+import unittest
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import pytest
 from trystate.model.store.vocabulary import Change
 
 from .handles import PAUSE_SECONDS, PROMPT_SECONDS
@@ -41,7 +41,7 @@ class WatchConformance(Suite):
 
     def _watching(self, store: Any) -> Callable[[str], tuple[Diary, Any]]:
         if not self.watches(store):
-            pytest.skip("there is no watch_key")
+            raise unittest.SkipTest("there is no watch_key")
 
         def watch(key: str) -> tuple[Diary, Any]:
             diary = Diary()

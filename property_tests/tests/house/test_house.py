@@ -145,7 +145,8 @@ def forbidden(module: Module, found: Import) -> str:
     if found.relative and folder != module.folder:
         return "leaves its folder with a relative import"
     if folder is None:
-        return ""
+        unseen = found.target.split(".")[0] == "pytest" and room(module.name) in (None, *INSTALLED)
+        return "is not there where trystate is installed for use" if unseen else ""
     if found.target == "trystate" and module.folder == "trystate":
         return ""  # the package's own name, for its version
     if folder == module.folder:
@@ -190,6 +191,8 @@ def test_every_import_stays_within_what_its_folder_may_see() -> None:
         ("property_tests.harness.x", "from ..adapters.simulator import swarm", "harness comes before it"),
         ("property_tests.adapters.x", "from ..support.pinned import violated", "adapters comes before it"),
         ("cli", "from trystate.property_tests.support.pinned import violated", "which is not installed"),
+        ("property_tests.harness.x", "def f():\n    from pytest import skip", "where trystate is installed for use"),
+        ("cli", "import pytest", "where trystate is installed for use"),
         ("property_tests.support.x", "from trystate import registry", "which may import model, impl"),
         ("property_tests.adapters.x", "from trystate.store import TCPStore", "which may import model, impl"),
     ],
