@@ -274,6 +274,9 @@ class DeleteKey(Operation[bool]):
 
     MEANING = staticmethod(Contents.delete)
 
+    def changes(self, contents: Contents) -> bool:
+        return self.key in contents.values
+
 
 @dataclass(frozen=True, slots=True)
 class Take(Operation[bytes | None]):

@@ -55,8 +55,6 @@ class Asking(NamedTuple):
         quick: what knows the usual small answer at sight.
     """
 
-    name: str
-    writes: bool
     encode: Callable[[Sequence[Any]], bytes]
     reply: Answer[Any] | None
     quick: Callable[[bytes], Any]
@@ -66,7 +64,7 @@ class Asking(NamedTuple):
         spec, ours = kind.SPEC, kind.SPEC.ours
         reply = codec.IN_TIME.get(ours.result) if spec.blocks else codec.GRANTED[ours.result]
         quick = codec.QUICK.get(ours.result, codec.never)
-        return cls(spec.name, spec.writes, codec.encoder(ours), reply, quick)
+        return cls(codec.encoder(ours), reply, quick)
 
 
 class ExtendedCalls:
@@ -77,7 +75,7 @@ class ExtendedCalls:
 
     def do(self, operation: Operation[T], seconds: float) -> T:
         asking = ASKING[type(operation)]
-        call, within = Call(asking.name, operation, seconds, asking.writes), seconds or LOOK_SECONDS
+        call, within = Call.of(operation, seconds), seconds or LOOK_SECONDS
         if type(operation) is Check:
             # torch's request means the same, takes a byte less, and is not refused for what was not checked here.
             request = codec.many(Query.CHECK, operation.names)
@@ -92,7 +90,7 @@ class ExtendedCalls:
         if kind is Barrier:
             return self._gather(operation, seconds)  # type: ignore[arg-type, return-value]
         asking = ASKING[kind]
-        call, within = Call(asking.name, operation, seconds, asking.writes), answer_seconds(seconds)
+        call, within = Call.of(operation, seconds), answer_seconds(seconds)
         if kind is QueuePop and not seconds:
             call, within = call._replace(seconds=timeout), timeout or LOOK_SECONDS
         fields = operation.fields
@@ -102,8 +100,6 @@ class ExtendedCalls:
             reply = codec.values_in_time(count)
             if count == 1:
                 quick = codec.quick_blobs
-            else:
-                call = call._replace(name="multi_get")
         result: T | None = self._client.ask(call, asking.encode([server_ms(seconds), *fields]), reply, within, quick)
         return result
 

@@ -41,7 +41,7 @@ from ..errors import (
     WrongWorld,
 )
 from ..limits import Limits
-from ..operations import Operation
+from ..operations import Get, Operation
 from ..wire import PROBE_KEY, shown
 from . import codec
 from .barrier_tokens import BarrierTokens
@@ -99,7 +99,8 @@ class Call(NamedTuple):
     @classmethod
     def of(cls, operation: Operation[Any], seconds: float) -> Call:
         spec = operation.SPEC
-        return cls(spec.name, operation, seconds, spec.writes)
+        name = "multi_get" if isinstance(operation, Get) and len(operation.names) != 1 else spec.name
+        return cls(name, operation, seconds, spec.writes)
 
     @property
     def names(self) -> Sequence[bytes]:
@@ -110,6 +111,12 @@ class Call(NamedTuple):
         keys = ", ".join(map(_key, self.names[:SHOWN_NAMES_MAX]))
         more = f" and {len(self.names) - SHOWN_NAMES_MAX} more" if len(self.names) > SHOWN_NAMES_MAX else ""
         return f"{self.name}({keys}{more})"
+
+
+class _Place:
+    """One of the connections that a client may have, from before it is opened."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Client:
@@ -129,6 +136,7 @@ class Client:
     def _reset(self) -> None:
         # Weak: a connection that an exception between two steps lost (Ctrl-C) closes itself, and takes nobody's place.
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._opening: weakref.WeakSet[_Place] = weakref.WeakSet()  # those of connections that are being opened
         self._changed = threading.Condition()
         self.wanting = 0  # threads that wait for a connection
         self.barrier_tokens = BarrierTokens()  # a child's own: with its parent's it would take the parent's places
@@ -216,25 +224,35 @@ class Client:
         return error
 
     def _another(self, call: Call) -> Connection:
-        """An idle connection, or a new one."""
+        """An idle connection, or a new one where fewer than CONNECTIONS_MAX are open or being opened."""
         deadline = monotonic() + (call.seconds or LOOK_SECONDS)
         with self._changed:
             self.wanting += 1
             try:
-                while not self.closed and not self.idle and len(self._connections) >= CONNECTIONS_MAX:
-                    if not self._changed.wait(deadline - monotonic()):
+                while True:
+                    if self.closed:
+                        raise self._was_closed(call)
+                    with contextlib.suppress(IndexError):  # `perform` and `ask` take idle ones without the lock
+                        return self.idle.pop()
+                    if len(self._connections) + len(self._opening) < CONNECTIONS_MAX:
+                        break
+                    if monotonic() >= deadline:
                         raise self._crowded(call)
+                    self._changed.wait(deadline - monotonic())
             finally:
                 self.wanting -= 1
-            if self.closed:
-                raise self._was_closed(call)
-            if self.idle:
-                return self.idle.pop()
-        connection = self.dedicated(call, deadline - monotonic())
-        with self._changed:
-            self._connections.add(connection)
-            if self.closed:
-                connection.hang_up()
+            place = _Place()
+            self._opening.add(place)
+        try:
+            connection = self.dedicated(call, deadline - monotonic())
+            with self._changed:
+                self._connections.add(connection)
+        finally:
+            with self._changed:
+                self._opening.discard(place)
+                self._changed.notify()
+        if self.closed:
+            connection.hang_up()
         return connection
 
     def give(self, connection: Connection) -> None:

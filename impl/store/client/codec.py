@@ -75,9 +75,9 @@ def bare(op: int) -> bytes:
     return bytes([op])
 
 
-def keyed(op: int, name: bytes, *values: bytes) -> bytes:
+def keyed(op: int, name: bytes) -> bytes:
     """A request about one key."""
-    return _OP_SIZE.pack(op, len(name)) + name + blobs(values)
+    return _OP_SIZE.pack(op, len(name)) + name
 
 
 def many(op: int, names: Sequence[bytes]) -> bytes:

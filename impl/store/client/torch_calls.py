@@ -63,7 +63,7 @@ class TorchCalls:
             result: Any = self._client.ask(call, request, codec.RESULTS[spec.torch.result], within)
         except OutcomeUnknown as error:
             if isinstance(operation, Add) and not error.timed_out:
-                self._look_for_a_number(operation.key)
+                self._look_for_a_number(operation.key, call)
             raise
         match operation:
             case DeleteKey():
@@ -72,15 +72,16 @@ class TorchCalls:
                 result = [name for name in result if name.startswith(prefix)]
         return result  # type: ignore[no-any-return]
 
-    def _look_for_a_number(self, name: bytes) -> None:
+    def _look_for_a_number(self, name: bytes, call: Call) -> None:
         """These servers hang up when the value is no number: raise NotANumber if it can still be read, and is none."""
         try:
             values = self._get(Get([name]), 0.0)
         except (ConnectionLost, StoreError):  # or it was closed: what became of the addition is as unknown as before
             return
         if values is not None and not values[0].lstrip(BLANKS).lstrip(b"+-")[:1].isdigit():
-            raise NotANumber(f"add({name[1:].decode('utf-8', 'replace')!r}): the value is {values[0]!r:.60}, no number "
-                             f"({self._client.where}); set one first") from None  # fmt: skip
+            raise NotANumber(
+                f"{call}: the value is {values[0]!r:.60}, no number ({self._client.where}); set one first"
+            ) from None
 
     def wait(self, operation: Operation[T], seconds: float, timeout: float) -> T | None:
         result: Any = None

@@ -56,7 +56,6 @@ def answer(service: Service, session: Session, status: bytes, form: Result, resu
 # The form of a result -> its first bytes, and the blobs behind them (None: there never are any).
 _ENCODED: dict[Result, Callable[[Any], tuple[bytes, list[bytes] | None]]] = {
     Result.NOTHING:       lambda result: (b"", None),
-    Result.READY:         lambda ready: (READY if ready else NOT_READY, None),
     Result.FLAG:          lambda flag: (b"\x01" if flag else b"\x00", None),
     Result.NUMBER:        lambda number: (I64.pack(number), None),
     Result.BLOB:          lambda value: (b"", [value]),

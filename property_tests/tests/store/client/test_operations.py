@@ -17,10 +17,14 @@ import pytest
 from torch._C._distributed_c10d import PrefixStore as TorchPrefixStore
 from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 from torch.distributed import DistStoreError
+from trystate.impl.store.client.connection import Connection
+from trystate.impl.store.contents.contents import Contents
+from trystate.impl.store.operations import DeleteKey
 from trystate.property_tests.support.stores.client.common import AMPLE, HOST, LACKS, OPERATIONS, SHORT, within
 from trystate.property_tests.support.stores.client.servers import Served
 
 from trystate.store import (
+    ConnectionLost,
     CounterOverflow,
     InvalidArgument,
     InvalidType,
@@ -240,3 +244,24 @@ def test_more_than_a_server_answers_at_once_is_refused_with_the_remedy() -> None
         with pytest.raises(LimitExceeded, match="5040 bytes > 4096: ask in several, or raise frame_bytes"):
             store.multi_get(keys)
         assert store.multi_get(keys[:4]) == [bytes(1000)] * 4
+
+
+def test_a_delete_changes_only_what_has_a_value() -> None:
+    contents = Contents(Limits())
+    assert not DeleteKey(b"k").changes(contents)
+    contents.push(b"k", b"an element")
+    assert not DeleteKey(b"k").changes(contents)
+    contents.set(b"k", b"")
+    assert DeleteKey(b"k").changes(contents)
+
+
+@pytest.mark.parametrize("names", [["a", "b"], []])
+def test_the_texts_of_a_multi_get_name_it(server: Served, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with TCPStore(HOST, server.port, timeout=AMPLE) as store:
+
+        def break_off(self: Connection, *asked: Any, **more: Any) -> None:
+            raise ConnectionResetError
+
+        monkeypatch.setattr(Connection, "ask", break_off)
+        with pytest.raises(ConnectionLost, match=rf"^multi_get\({', '.join(map(repr, names))}\): ConnectionResetError"):
+            store.multi_get(names)
