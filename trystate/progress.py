@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -19,18 +18,16 @@ LINE_SECONDS = 5.0  # between two lines, where there is no terminal
 
 
 class Reporter:
-    """Tells what is being done. `search` is what an engine reports to. Says nothing in a process that was forked."""
+    """Tells what is being done. `search` is what an engine reports to."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._status: Status | None = None
         self._doing = ""
-        self._owner = os.getpid()
 
     @contextmanager
     def doing(self, what: str) -> Iterator[None]:
         """While the block runs, `what` is what is being done."""
-        self._doing = what
         if not self._console.is_terminal:
             print(what, file=sys.stderr, flush=True)
             yield
@@ -83,7 +80,7 @@ class Reporter:
         self.detail(f"{p.engine} {p.phase}: {p.distinct:,} states, depth {p.depth}, {p.seconds:.0f} s")
 
     def detail(self, text: str) -> None:
-        if self._status is not None and os.getpid() == self._owner:
+        if self._status is not None:
             self._status.update(Text(": ".join(part for part in (self._doing, text) if part)))
 
 
