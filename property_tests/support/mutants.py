@@ -1,8 +1,10 @@
-"""The mutants of a function: each condition, operand, comparison and choice made wrong, one at a time.
+"""Mutants: mistakes that a test plants, so that the claims which must notice them are seen to fail.
 
-`Mutant` is one that is written out.
+A mutant is a function that plants one mistake with a `pytest.MonkeyPatch`, which takes it away again. Some are written
+out (`replaced`, `wrapped`, `rewritten`); `generated` are all that one change of an expression of a function gives.
 
-A survivor is a branch that no test looks at, or one that makes no difference; who asks says which.
+Rule: the lists stand beside the tests that notice them. A survivor is a branch that no claim looks at, or one that
+makes no difference; the test says which.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ import ast
 import copy
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
+
+Mutant = Callable[[pytest.MonkeyPatch], Any]
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -24,25 +28,79 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }  # fmt: skip
 
 
-def mutants(function: Callable[..., Any], choices: tuple[str, str]) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Each wrong version of a function, and what was made wrong. `choices` are two members of one enum: an outcome
-    becomes the first of them, and where it is that one, the second."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    for node in ast.walk(tree):  # nobody looks at these when it runs
-        if isinstance(node, ast.AnnAssign):
-            node.annotation = ast.Name("Any", ast.Load())
-        elif isinstance(node, ast.FunctionDef):
-            node.returns = None
-            for argument in (*node.args.args, *node.args.kwonlyargs):
-                argument.annotation = None
-    places = sum(1 for _ in ast.walk(tree))
-    for place in range(places):
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[Any]:
+    """The mutant is there while the block runs; the value is what it returned."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield mutant(patch)
+
+
+def survives(mutant: Mutant, claim: Callable[[], object]) -> bool:
+    """Does the claim, which raises when it finds something wrong, hold although the mutant is there?"""
+    with planted(mutant):
+        try:
+            claim()
+        except (Exception, pytest.fail.Exception):
+            return False
+    return True
+
+
+def survivors(mutants: Mapping[str, Mutant], claim: Callable[[], object]) -> list[str]:
+    """The names of those that survive the claim, which holds without them."""
+    claim()
+    return [name for name, mutant in mutants.items() if survives(mutant, claim)]
+
+
+def replaced(owner: Any, attribute: str, value: Any) -> Mutant:
+    """The attribute has another value."""
+    return lambda patch: patch.setattr(owner, attribute, value)
+
+
+def wrapped(owner: Any, attribute: str, wrong: Callable[[Any], Any]) -> Mutant:
+    """The attribute has the value that `wrong` makes of it when the mutant is planted."""
+    return lambda patch: patch.setattr(owner, attribute, wrong(getattr(owner, attribute)))
+
+
+def rewritten(function: Callable[..., Any], right: str, wrong: str) -> Mutant:
+    """The function's source has `wrong` where it has `right`, once."""
+    source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
+    assert source.count(right) == 1, f"{right!r} must occur once in {function.__qualname__}"
+    return _exchanged(function, _parsed(source.replace(right, wrong)))
+
+
+def generated(function: Callable[..., Any], choices: tuple[str, str] = ("_.a", "_.b")) -> dict[str, Mutant]:
+    """Each condition, operand, comparison and choice of the function made wrong, one at a time, by what was changed.
+
+    Args:
+        function: one without a closure, whose source is there.
+        choices: two members of an enum: an outcome becomes the first, and where it is that one, the second.
+
+    Raises:
+        OSError, SyntaxError, TypeError: the function has no source, or it is no function's.
+    """
+    tree = _parsed(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
+    made: dict[str, Mutant] = {}
+    for place in range(sum(1 for _ in ast.walk(tree))):
         for wrong in range(5):
             changed = copy.deepcopy(tree)
-            node = list(ast.walk(changed))[place]
-            said = _break(node, wrong, choices)
+            said = _break(list(ast.walk(changed))[place], wrong, choices)
             if said is not None:
-                yield f"{function.__name__}: {said}", _compiled(changed, function)
+                name = f"{function.__name__}: {said}"
+                made[name if name not in made else f"{name} (at node {place})"] = _exchanged(function, changed)
+    return made
+
+
+def _parsed(source: str) -> ast.Module:
+    """Without what nobody looks at when it runs: decorators and annotations."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list, node.returns = [], None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+        elif isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Name("Any", ast.Load())
+    return tree
 
 
 def _break(node: ast.AST, wrong: int, choices: tuple[str, str]) -> str | None:
@@ -62,38 +120,19 @@ def _break(node: ast.AST, wrong: int, choices: tuple[str, str]) -> str | None:
         del node.elts[wrong]
     else:
         return None
-    ast.fix_missing_locations(node)
     return f"{before} -> {ast.unparse(node)}"
 
 
-def _compiled(tree: ast.AST, function: Callable[..., Any]) -> Callable[..., Any]:
-    assert isinstance(tree, ast.Module) and isinstance(tree.body[0], ast.FunctionDef)
-    tree.body[0].decorator_list = []
+def _exchanged(function: Callable[..., Any], tree: ast.Module) -> Mutant:
+    """Wherever the function is called from, it has the code and the defaults of this source."""
+    plain = inspect.unwrap(function)
+    assert isinstance(plain, FunctionType) and isinstance(tree.body[0], ast.FunctionDef), "no function's source"
     made: dict[str, Any] = {}
-    flags = __import__("__future__").annotations.compiler_flag
-    exec(compile(ast.fix_missing_locations(tree), "<mutant>", "exec", flags), function.__globals__, made)
-    changed: Callable[..., Any] = made[function.__name__]
-    return changed
+    exec(compile(ast.fix_missing_locations(tree), "<mutant>", "exec"), plain.__globals__, made)
+    other = made[plain.__name__]
 
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        for attribute in ("__code__", "__defaults__", "__kwdefaults__"):
+            patch.setattr(plain, attribute, getattr(other, attribute))
 
-@dataclass(frozen=True)
-class Mutant:
-    """One place in a source that is made wrong."""
-
-    name: str
-    owner: Any
-    function: str
-    right: str
-    wrong: str
-    faults: tuple[str, ...] = ()
-    min_nodes: int = 2
-
-    def plant(self, patch: pytest.MonkeyPatch) -> None:
-        """Replace the function by one compiled from the changed source, in the same module."""
-        function = getattr(self.owner, self.function)
-        source = textwrap.dedent(inspect.getsource(function))
-        assert source.count(self.right) == 1, f"{self.name}: {self.right!r} must occur once in {self.function}"
-        made: dict[str, Any] = {}
-        code = "from __future__ import annotations\n" + source.replace(self.right, self.wrong)
-        exec(code, function.__globals__, made)
-        patch.setattr(self.owner, self.function, made[self.function])
+    return plant

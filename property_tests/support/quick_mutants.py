@@ -1,7 +1,7 @@
 """How many mutants `pytest --quick` catches: `python -m trystate.property_tests.support.quick_mutants --count 20`.
 
 For each room of the source a random sample of its functions' mutants. A process is forked for each, in which the
-function has the code of the mutant, and the room's quick tests run until the first fails. One that hangs is caught.
+mutant is planted, and the room's quick tests run until the first fails. One that hangs is caught.
 Survivors are printed: some make no difference, some are what only the whole suite sees.
 """
 
@@ -17,11 +17,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from types import CodeType, FunctionType
+from types import FunctionType
 
 import pytest
 
-from .mutants import mutants
+from .mutants import Mutant, generated
 from .quick import QUICK
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
@@ -53,8 +53,8 @@ def functions(package: str) -> Iterator[FunctionType]:
                     yield plain
 
 
-def sample(package: str, count: int, chance: Random) -> Iterator[tuple[str, FunctionType, CodeType]]:
-    """What was changed and where, the function, and the code of so many mutants, or of as many as there are.
+def sample(package: str, count: int, chance: Random) -> Iterator[tuple[str, Mutant]]:
+    """Where and what was changed, and the mutant: so many of them, or as many as there are.
 
     Functions are drawn by their length.
     """
@@ -66,21 +66,19 @@ def sample(package: str, count: int, chance: Random) -> Iterator[tuple[str, Func
             return
         function = chance.choices(known, weights)[0]
         try:
-            wrong = [*mutants(function, ("_.a", "_.b"))]
-        except (OSError, SyntaxError, TypeError):
+            fitting = [*generated(function).items()]
+        except (OSError, SyntaxError, TypeError, AssertionError):
             continue  # generated code has no source
-        fitting = [(said, other) for said, other in wrong if isinstance(other, FunctionType)]
-        fitting = [one for one in fitting if one[1].__code__.co_freevars == function.__code__.co_freevars]
         if fitting:
-            said, other = chance.choice(fitting)
+            said, mutant = chance.choice(fitting)
             where = f"{function.__module__.removeprefix('trystate.')}: {said}"
             if where not in taken:
                 taken.add(where)
-                yield where, function, other.__code__
+                yield where, mutant
 
 
-def caught(folder: str, function: FunctionType | None, code: CodeType | None) -> bool:
-    """Do the folder's quick tests fail with this code in the function?"""
+def caught(folder: str, mutant: Mutant | None) -> bool:
+    """Do the folder's quick tests fail with this mutant?"""
     files = [str(TESTS / name) for name in QUICK if name.startswith(f"{folder}/")]
     child = os.fork()
     if child == 0:
@@ -88,8 +86,8 @@ def caught(folder: str, function: FunctionType | None, code: CodeType | None) ->
         for stream in (1, 2):
             os.dup2(silence, stream)
         signal.alarm(HANG_SECONDS)
-        if function is not None and code is not None:
-            function.__code__ = code
+        if mutant is not None:
+            mutant(pytest.MonkeyPatch())
         passed = pytest.main(["--quick", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files]) == 0
         os._exit(0 if passed else 1)
     return os.waitpid(child, 0)[1] != 0
@@ -104,12 +102,12 @@ def main() -> int:
     chosen = {package: folder for package, folder in ROOMS.items() if folder in (options.rooms or ROOMS.values())}
     total = drawn = 0
     for package, folder in chosen.items():
-        if caught(folder, None, None):
+        if caught(folder, None):
             sys.exit(f"the quick tests of {folder} fail as it is")
         survivors, count = [], 0
-        for where, function, code in sample(package, options.count, Random(options.seed)):
+        for where, mutant in sample(package, options.count, Random(options.seed)):
             count += 1
-            if not caught(folder, function, code):
+            if not caught(folder, mutant):
                 survivors.append(where)
         found = count - len(survivors)
         total, drawn = total + found, drawn + count

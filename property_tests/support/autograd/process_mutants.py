@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 from unittest import mock
 
+import pytest
 from trystate.impl.autograd import api
 from trystate.impl.autograd.accumulate_grad import Accumulator
 from trystate.impl.autograd.container import Container
@@ -19,6 +20,7 @@ from trystate.impl.autograd.runner import Runner
 from trystate.impl.autograd.torch_graph import TorchGraph
 from trystate.impl.rpc.invocations import FETCH, Invocations
 
+from ..mutants import Mutant, wrapped
 from .operations import Feature
 
 Right = Callable[..., Any]
@@ -113,20 +115,20 @@ def untold(right: Right) -> Right:
     return lambda container, telling, peers: []
 
 
-MUTANTS: Mapping[str, tuple[type, str, Callable[[Right], Right]]] = {
-    "lost path": (TorchGraph, "add", lost_path),
-    "freed": (TorchGraph, "run_region", freed),
-    "early": (TorchGraph, "tolerates", early),
-    "unannounced": (Accumulator, "take", unannounced),
-    "unhooked": (TorchGraph, "hooks_of", unhooked),
-    "stolen": (Accumulator, "_own", stolen),
-    "unsaid": (Backward, "marked", unsaid),
-    "everything": (Runner, "count", everything),
-    "unrecorded": (Invocations, "begin", unrecorded),
-    "plain": (Driver, "answer_metadata", plain),
-    "blind": (LocalPass, "_quiet", blind),
-    "deaf": (LocalPass, "answered", deaf),
-    "untold": (Container, "_tell", untold),
+MUTANTS: Mapping[str, Mutant] = {
+    "lost path": wrapped(TorchGraph, "add", lost_path),
+    "freed": wrapped(TorchGraph, "run_region", freed),
+    "early": wrapped(TorchGraph, "tolerates", early),
+    "unannounced": wrapped(Accumulator, "take", unannounced),
+    "unhooked": wrapped(TorchGraph, "hooks_of", unhooked),
+    "stolen": wrapped(Accumulator, "_own", stolen),
+    "unsaid": wrapped(Backward, "marked", unsaid),
+    "everything": wrapped(Runner, "count", everything),
+    "unrecorded": wrapped(Invocations, "begin", unrecorded),
+    "plain": wrapped(Driver, "answer_metadata", plain),
+    "blind": wrapped(LocalPass, "_quiet", blind),
+    "deaf": wrapped(LocalPass, "answered", deaf),
+    "untold": wrapped(Container, "_tell", untold),
 }
 # What programs show that are known beforehand, and features of those that show it.
 PROGRAMS: Mapping[str, tuple[Feature, ...]] = {
@@ -147,20 +149,16 @@ STEPS = (
     "deaf",
     "untold",
 )  # what a program shows that is told step by step
-_planted: list[Any] = []
+_patch = pytest.MonkeyPatch()
 
 
 def plant(rank: int, name: str) -> None:
-    home, method, mutant = MUTANTS[name]
-    patch = mock.patch.object(home, method, mutant(getattr(home, method)))
-    patch.start()
-    _planted.append(patch)
+    MUTANTS[name](_patch)
 
 
 def mend(rank: int) -> None:
     """And end the contexts that a mutant has left."""
-    while _planted:
-        _planted.pop().stop()
+    _patch.undo()
     for number in list(api.driver().container.contexts):
         with suppress(ContextError):  # another worker was quicker
             api.release_context(number)

@@ -1,16 +1,16 @@
 """Mutants of engines and agents: each must be caught by the swarm, within the first `SEEDS` seeds.
 
-Rule: a mutant changes one rule, and leaves the monitors alone. What none of them catches is no monitor.
+Rule: a mutant changes one rule, and leaves the monitors alone. What it returns is the
+engine to run, if it is another. What none of them catches is no monitor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
+import pytest
 from torch.distributed.elastic.agent.server.api import WorkerState
 from trystate.impl.agent import core
 from trystate.impl.agent.core import Order
@@ -25,32 +25,26 @@ from ...adapters.simulator.following import Staying, stopping_first
 from ...adapters.simulator.nodes import BEGUN
 from ...adapters.simulator.schedule import draw
 from ...adapters.simulator.swarm import Run, run
+from ..mutants import Mutant, planted, replaced, wrapped
 
 SEEDS = 300
-Mutant = Callable[[], AbstractContextManager[Any]]
-
-
-def patched(owner: Any, name: str, value: Any) -> Mutant:
-    return lambda: mock.patch.object(owner, name, value)
 
 
 def joining(decide: Callable[[View, Action], Action]) -> Mutant:
     """The join operator, its decision looked at again."""
-    asked = operators.join
-    return patched(operators, "join", lambda view: decide(view, asked(view)))
+    return wrapped(operators, "join", lambda asked: lambda view: decide(view, asked(view)))
 
 
 def changing(name: str, change: Callable[..., State]) -> Mutant:
     """Another change of the state, wherever the engine looks it up."""
 
-    @contextmanager
-    def both() -> Iterator[None]:
+    def plant(patch: pytest.MonkeyPatch) -> None:
         original = getattr(changes, name)
         table = {action: change if made is original else made for action, made in engine._CHANGES.items()}
-        with mock.patch.object(changes, name, change), mock.patch.object(engine, "_CHANGES", table):
-            yield
+        patch.setattr(changes, name, change)
+        patch.setattr(engine, "_CHANGES", table)
 
-    return both
+    return plant
 
 
 def _impatient(view: View, action: Action) -> Action:
@@ -108,19 +102,17 @@ def _same_version(seen: State, writer: str, *, notify: bool) -> State:
 
 def _agents(decide: Callable[[core.View, Order], Order]) -> Mutant:
     """The decisions of the agent, looked at again."""
-    asked = core.decide
-    return patched(core, "decide", lambda view: decide(view, asked(view)))
+    return wrapped(core, "decide", lambda asked: lambda view: decide(view, asked(view)))
 
 
 def unwatched(mutant: Mutant) -> Mutant:
     """Without the watchdog, which does in time what this one does not."""
 
-    @contextmanager
-    def both() -> Iterator[Any]:
-        with mock.patch.object(Watch, "over", lambda self, now: False), mutant() as kind:
-            yield kind
+    def plant(patch: pytest.MonkeyPatch) -> Any:
+        patch.setattr(Watch, "over", lambda self, now: False)
+        return mutant(patch)
 
-    return both
+    return plant
 
 
 def _hasty_end(view: core.View, order: Order) -> Order:
@@ -137,10 +129,9 @@ def _waiting_on(view: core.View, order: Order) -> Order:
     return Order.GO_ON if view.workers is WorkerState.SUCCEEDED and order is Order.REJOIN else order
 
 
-@contextmanager
-def _stopping_first() -> Iterator[type[Engine]]:
-    with mock.patch.object(core, "decide", stopping_first):
-        yield Staying
+def _stopping_first(patch: pytest.MonkeyPatch) -> type[Engine]:
+    patch.setattr(core, "decide", stopping_first)
+    return Staying
 
 
 _notice, _withdrawn, _done = changes.give_notice, changes.withdraw, changes.mark_done
@@ -245,15 +236,9 @@ def _by_stamps(self: observer.Observer, settings: Settings) -> frozenset[str]:
     return frozenset(token for token in old if token != self._token)
 
 
-@contextmanager
-def stamps() -> Iterator[type[Engine]]:
-    with mock.patch.object(observer.Observer, "silent", _by_stamps):
-        yield Stamping
-
-
-@contextmanager
-def _engine(kind: type[Engine]) -> Iterator[type[Engine]]:
-    yield kind
+def _stamps(patch: pytest.MonkeyPatch) -> type[Engine]:
+    patch.setattr(observer.Observer, "silent", _by_stamps)
+    return Stamping
 
 
 MUTANTS: Mapping[str, Mutant] = {
@@ -262,52 +247,52 @@ MUTANTS: Mapping[str, Mutant] = {
     "joins a complete round": joining(_pushing),
     "a waiting node never becomes a spare": joining(_never_spare),
     "no heartbeats while joining": joining(_silent_join),
-    "does not leave the round that it restarts from": patched(operators, "exit_", lambda view: Action.FINISH),
-    "expels nobody": patched(operators, "expel", lambda view: Action.FINISH),
-    "settings are not compared": patched(View, "agrees", True),
+    "does not leave the round that it restarts from": replaced(operators, "exit_", lambda view: Action.FINISH),
+    "expels nobody": replaced(operators, "expel", lambda view: Action.FINISH),
+    "settings are not compared": replaced(View, "agrees", True),
     "expels without replacing the round": changing("expel", _dropped),
     "closes when it is late": changing("withdraw", _slammed),
     "ranks in the order of arrival": changing("mark_complete", _unordered),
-    "every member is rank 0": lambda: _engine(Vain),
-    "every member is the master": patched(Joined, "master", property(lambda self: self.state.participants[self.rank])),
+    "every member is rank 0": lambda patch: Vain,
+    "every member is the master": replaced(Joined, "master", property(lambda self: self.state.participants[self.rank])),
     "a heartbeat that does not count": changing("keep_alive", _unbeaten),
-    "a round is replaced by an empty one": patched(changes, "_next_round", _emptied),
-    "versions stand still": patched(changes, "_committed", _same_version),
-    "counts on while it cannot see": patched(observer, "BLIND_INTERVALS", 1e9),
-    "no lease": unwatched(patched(observer.Lease, "holds", lambda self, now: self._confirmed is not None)),
-    "a lease longer than the window": patched(Settings, "lease", property(lambda self: 2 * self.window)),
-    "a lease that begins with the answer": lambda: _engine(Hasty),
-    "lost writes are taken for won": lambda: _engine(Believing),
-    "heartbeats are time stamps": stamps,
-    "seats are not kept for the expected": patched(
+    "a round is replaced by an empty one": replaced(changes, "_next_round", _emptied),
+    "versions stand still": replaced(changes, "_committed", _same_version),
+    "counts on while it cannot see": replaced(observer, "BLIND_INTERVALS", 1e9),
+    "no lease": unwatched(replaced(observer.Lease, "holds", lambda self, now: self._confirmed is not None)),
+    "a lease longer than the window": replaced(Settings, "lease", property(lambda self: 2 * self.window)),
+    "a lease that begins with the answer": lambda patch: Hasty,
+    "lost writes are taken for won": lambda patch: Believing,
+    "heartbeats are time stamps": _stamps,
+    "seats are not kept for the expected": replaced(
         State, "seats", property(lambda self: self.settings.max_nodes - len(self.participants))
     ),
-    "restarts are not limited": patched(State, "restarts_left", True),
-    "no restart is ever left": patched(State, "restarts_left", property(lambda self: self.settings.max_restarts < 0)),
-    "losses spend nothing": patched(changes, "_with_restart_spent", lambda seen: seen),
+    "restarts are not limited": replaced(State, "restarts_left", True),
+    "no restart is ever left": replaced(State, "restarts_left", property(lambda self: self.settings.max_restarts < 0)),
+    "losses spend nothing": replaced(changes, "_with_restart_spent", lambda seen: seen),
     "leaving spends nothing": changing("give_notice", lambda seen, me, leaving: _notice(seen, me, False)),
     "making room spends": changing("give_notice", lambda seen, me, leaving: _notice(seen, me, True)),
     "stops its workers before it makes room": _stopping_first,
-    "makes room for nobody": lambda: _engine(Staying),
-    "closes without a verdict": patched(changes, "_closed_as_failed", _unsaid),
+    "makes room for nobody": lambda patch: Staying,
+    "closes without a verdict": replaced(changes, "_closed_as_failed", _unsaid),
     "who leaves opens what is closed": changing("withdraw", _reopened),
     "the first success is that of all": changing("mark_done", _first_success),
     "the last success closes nothing": changing("mark_done", _never_over),
-    "every end is a success": patched(core, "ending", lambda closed: WorkerState.SUCCEEDED),
+    "every end is a success": replaced(core, "ending", lambda closed: WorkerState.SUCCEEDED),
     "does not report its success": _agents(lambda v, order: Order.GO_ON if order is Order.REPORT else order),
     "stays in the exit barrier": _agents(_waiting_on),
     "ends when the store is away": _agents(_hasty_end),
     "does not hear the verdict": _agents(lambda v, order: Order.GO_ON if order is Order.END else order),
     "does not hear signals": _agents(lambda v, order: Order.GO_ON if order is Order.LEAVE else order),
     "goes on without a lease": unwatched(_agents(lambda v, o: Order.GO_ON if v.standing is Standing.LAPSED else o)),
-    "stops gently without a lease": unwatched(patched(core, "may_finish", lambda standing: True)),
-    "a stopped agent's workers run on": patched(Watch, "over", lambda self, now: False),
-    "the watchdog kills when the window is over": patched(
+    "stops gently without a lease": unwatched(replaced(core, "may_finish", lambda standing: True)),
+    "a stopped agent's workers run on": replaced(Watch, "over", lambda self, now: False),
+    "the watchdog kills when the window is over": replaced(
         Watch, "over", lambda self, now: self.group is not None and now >= self.ends + 1.0
     ),
     "workers that the watchdog killed have failed": _agents(_mistaken),
-    "goes on when the store is empty": lambda: _engine(Trusting),
-    "expels after an interval": patched(
+    "goes on when the store is empty": lambda patch: Trusting,
+    "expels after an interval": replaced(
         Settings, "window", property(lambda self: self.interval * 1.05)
     ),
 }  # fmt: skip
@@ -315,7 +300,6 @@ MUTANTS: Mapping[str, Mutant] = {
 
 def caught(mutant: Mutant, seeds: int = SEEDS, on: str = "") -> Run | None:
     """The first run in which a monitor sees that something is wrong; `on`: that of this property."""
-    with mutant() as kind:
-        made = kind if isinstance(kind, type) else Engine
-        runs = (run(draw(seed), made) for seed in range(seeds))
+    with planted(mutant) as kind:
+        runs = (run(draw(seed), kind or Engine) for seed in range(seeds))
         return next((one for one in runs if one.fails and on in ("", one.fails)), None)

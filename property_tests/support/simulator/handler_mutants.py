@@ -5,10 +5,8 @@ Rule: the engine is sound in all of them. What is wrong is what the handler and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from typing import Any
-from unittest import mock
 
 from torch.distributed.elastic.rendezvous import RendezvousInfo
 from trystate.impl.rendezvous import driver
@@ -18,15 +16,11 @@ from trystate.impl.rendezvous.errors import RendezvousError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 
 from ...adapters.simulator.handlers import Run, sweep
+from ..mutants import Mutant, planted, replaced
 
 SEEDS, NODES = 400, 4  # few nodes: what these do wrong shows in any crowd
-Mutant = Callable[[], AbstractContextManager[Any]]
 next_rendezvous = DynamicRendezvousHandler.next_rendezvous
 standing = KeepAlive.standing
-
-
-def patched(owner: Any, name: str, value: Any) -> Mutant:
-    return lambda: mock.patch.object(owner, name, value)
 
 
 def _dying(self: KeepAlive) -> None:
@@ -54,15 +48,15 @@ def _slamming(self: DynamicRendezvousHandler) -> bool:
 
 
 MUTANTS: Mapping[str, Mutant] = {
-    "the thread of the heartbeats dies of an exception": patched(KeepAlive, "_beat", _dying),
-    "nobody ever waits": patched(DynamicRendezvousHandler, "num_nodes_waiting", lambda self: 0),
-    "the master of the first round is remembered": patched(DynamicRendezvousHandler, "next_rendezvous", _remembering),
-    "a lease that nobody looks at": patched(KeepAlive, "standing", _believing),
-    "whoever ends closes the rendezvous": patched(DynamicRendezvousHandler, "shutdown", _slamming),
+    "the thread of the heartbeats dies of an exception": replaced(KeepAlive, "_beat", _dying),
+    "nobody ever waits": replaced(DynamicRendezvousHandler, "num_nodes_waiting", lambda self: 0),
+    "the master of the first round is remembered": replaced(DynamicRendezvousHandler, "next_rendezvous", _remembering),
+    "a lease that nobody looks at": replaced(KeepAlive, "standing", _believing),
+    "whoever ends closes the rendezvous": replaced(DynamicRendezvousHandler, "shutdown", _slamming),
 }
 
 
 def caught(mutant: Mutant, seeds: int = SEEDS) -> Run | None:
     """The first run in which something is wrong."""
-    with mutant():
+    with planted(mutant):
         return next((one for one in sweep(range(seeds), nodes=NODES) if one.fails), None)

@@ -22,6 +22,7 @@ from trystate.property_tests.adapters.simulator.edges import EngineSteps, engine
 from trystate.property_tests.adapters.simulator.following import follow, follow_seeds, pair
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
 from trystate.property_tests.support.marks import by_verify
+from trystate.property_tests.support.mutants import planted, replaced
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
@@ -104,22 +105,26 @@ def beating(view: View) -> Action:
 
 
 BROKEN = {
-    "no sorting": ((changes, "_in_order", lambda nodes: nodes), "3 2:3", ()),
-    "nobody moves up": ((changes, "_with_waiting_promoted", lambda before, after: after), "3 1:2", ("worker_failure",)),
-    "no new call": ((changes, "_with_last_call", lambda before, after: after), "3 2:3", ("join_timeout",)),
-    "expels nobody": ((operators, "expel", lambda view: Action.FINISH), "2 1:2", ("crash",)),
-    "exit never replaces": ((operators, "exit_", lambda view: Action.FINISH), "2 1:2", ("worker_failure",)),
-    "always beats": ((operators, "keep_alive", beating), "2 1:2", ()),
-    "anybody closes": ((operators, "close", lambda view: Action.MARK_RENDEZVOUS_CLOSED), "2 1:2", ("job_end",)),
-    "settings agree": ((View, "agrees", True), "2 1:2", ("other_min",)),
+    "no sorting": (replaced(changes, "_in_order", lambda nodes: nodes), "3 2:3", ()),
+    "nobody moves up": (
+        replaced(changes, "_with_waiting_promoted", lambda before, after: after),
+        "3 1:2",
+        ("worker_failure",),
+    ),
+    "no new call": (replaced(changes, "_with_last_call", lambda before, after: after), "3 2:3", ("join_timeout",)),
+    "expels nobody": (replaced(operators, "expel", lambda view: Action.FINISH), "2 1:2", ("crash",)),
+    "exit never replaces": (replaced(operators, "exit_", lambda view: Action.FINISH), "2 1:2", ("worker_failure",)),
+    "always beats": (replaced(operators, "keep_alive", beating), "2 1:2", ()),
+    "anybody closes": (replaced(operators, "close", lambda view: Action.MARK_RENDEZVOUS_CLOSED), "2 1:2", ("job_end",)),
+    "settings agree": (replaced(View, "agrees", True), "2 1:2", ("other_min",)),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_mutant_is_a_disagreement(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (owner, attribute, value), size, faults = BROKEN[name]
-    monkeypatch.setattr(owner, attribute, value)
-    assert disagreements(size, *faults).disagreements
+def test_a_mutant_is_a_disagreement(name: str) -> None:
+    mutant, size, faults = BROKEN[name]
+    with planted(mutant):
+        assert disagreements(size, *faults).disagreements
 
 
 # ---- runs of engines, followed on the model
@@ -136,8 +141,8 @@ FOLLOWED = (
 
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_a_run_of_a_broken_engine_is_none_of_the_models(name: str) -> None:
-    with MUTANTS[name]() as kind:
-        more = (kind,) if isinstance(kind, type) else ()
+    with planted(MUTANTS[name]) as kind:
+        more = (kind,) if kind else ()
         problems = [follow(pair(seed), *more).problem for seed in range(60)]
     assert any(problem.startswith("the model has no such step") for problem in problems)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from trystate.impl.rendezvous import (
 )
 from trystate.impl.rendezvous.engine import Standing
 from trystate.impl.rendezvous.errors import RendezvousError
+from trystate.property_tests.support.mutants import Mutant, planted, replaced
 from trystate.property_tests.support.rendezvous import nodes
 from trystate.property_tests.tests.agent import test_defects as test_agent_defects
 from trystate.property_tests.tests.rendezvous import test_defects as test_rendezvous_defects
@@ -81,59 +81,62 @@ def serves_the_old_store_again(self: Any, joined: Any, current: Callable[[], boo
 
 begin, waits = bootstrap.Meeting.begin, notifier.KeyNotifier.wait
 
-MUTANTS: dict[str, tuple[Any, str, Any, Test]] = {
+MUTANTS: dict[str, tuple[Mutant, Test]] = {
     "a write over nothing counts as lost to what was there": (
-        store_backend.StoreBackend, "write", forgets_that_a_key_may_be_gone,
+        replaced(store_backend.StoreBackend, "write", forgets_that_a_key_may_be_gone),
         test_store_backend.test_a_write_to_a_store_that_lost_its_contents_finds_nothing,
     ),
     "a lost server is not connected to again": (
-        store_backend.StoreBackend, "_disconnect", lambda self: None,
+        replaced(store_backend.StoreBackend, "_disconnect", lambda self: None),
         test_store_backend.test_a_server_that_is_gone_is_named_and_one_that_comes_back_is_found,
     ),
     "nobody is told": (
-        store_backend.StoreBackend, "notify", lambda self, revision: None, on_a_store(lambda store: tells(store)),
+        replaced(store_backend.StoreBackend, "notify", lambda self, revision: None),
+        on_a_store(lambda store: tells(store)),
     ),
     "the thread ends at what is no RendezvousError": (
-        driver.KeepAlive, "_beat", gives_up_at_other_errors,
+        replaced(driver.KeepAlive, "_beat", gives_up_at_other_errors),
         on_a_store(lambda store: test_driver.test_no_exception_ends_the_beating(store, KeyError, Quiet())),
     ),
     "a lease never ends": (
-        driver.KeepAlive, "standing", lambda self: self._end or Standing.CURRENT,
+        replaced(driver.KeepAlive, "standing", lambda self: self._end or Standing.CURRENT),
         on_a_store(test_driver.test_a_store_that_hangs_ends_the_lease_by_the_clock_alone),
     ),
     "whoever ends closes": (
-        handler.DynamicRendezvousHandler, "close", closes_for_everybody,
+        replaced(handler.DynamicRendezvousHandler, "close", closes_for_everybody),
         on_a_store(test_handlers.test_who_is_no_member_only_leaves),
     ),
     "whoever ends says nothing": (
-        handler._Resources, "leave", lambda self, within: None,
+        replaced(handler._Resources, "leave", lambda self, within: None),
         on_a_store(test_handlers.test_who_leaves_is_missed_at_once),
     ),
     "a round begins before all are there": (
-        bootstrap, "_met", lambda store, joined: True,
+        replaced(bootstrap, "_met", lambda store, joined: True),
         on_a_store(test_handlers.test_a_member_that_dies_before_the_round_begins_holds_nobody_up),
     ),
     "a round has the store of the round before": (
-        bootstrap.Meeting, "begin", serves_the_old_store_again,
+        replaced(bootstrap.Meeting, "begin", serves_the_old_store_again),
         lambda: test_agent_defects.test_the_workers_of_a_round_never_see_what_those_before_left("trystate"),
     ),
     "time is what the wall clock shows": (
-        handler, "StateHolder", functools.partial(state_holder.StateHolder, clock=lambda: time.time()),
+        replaced(handler, "StateHolder", functools.partial(state_holder.StateHolder, clock=lambda: time.time())),
         lambda: test_rendezvous_defects.test_a_wall_clock_that_steps_back_stops_no_heartbeats("trystate"),
     ),
     "options may be misspelt": (
-        options._Config, "__init__", takes_any_option,
+        replaced(options._Config, "__init__", takes_any_option),
         lambda: test_options.test_what_is_unknown_is_refused_with_what_was_meant("xyz", ""),
     ),
     "news is waited for that is told after the next one": (
-        notifier.KeyNotifier, "wait", waits_for_the_one_after, on_a_store(lambda store: told_before(store)),
+        replaced(notifier.KeyNotifier, "wait", waits_for_the_one_after),
+        on_a_store(lambda store: told_before(store)),
     ),
     "a wait goes on though somebody ends it": (
-        store_backend.StoreBackend, "interrupt", lambda self: self._ended.set(),
+        replaced(store_backend.StoreBackend, "interrupt", lambda self: self._ended.set()),
         on_a_store(test_driver.test_a_thread_that_waits_stops_at_once),
     ),
     "all use one connection": (
-        store_backend, "connection", shares_the_connection, lambda: closing_one_leaves_the_others(),
+        replaced(store_backend, "connection", shares_the_connection),
+        lambda: closing_one_leaves_the_others(),
     ),
 }  # fmt: skip
 
@@ -177,15 +180,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    owner, attribute, mutant, test = MUTANTS[name]
-    monkeypatch.setattr(owner, attribute, mutant)
-    with pytest.raises((Exception, pytest.fail.Exception)) as noticed:
+def test_a_mutant_is_noticed(name: str) -> None:
+    mutant, test = MUTANTS[name]
+    with planted(mutant), pytest.raises((Exception, pytest.fail.Exception)) as noticed:
         test()
-    monkeypatch.undo()
     assert not isinstance(noticed.value, AttributeError | NameError | TypeError), "the mutant itself is out of date"
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_without_the_mutant_there_is_nothing_to_notice(name: str) -> None:
-    MUTANTS[name][3]()
+    MUTANTS[name][1]()

@@ -25,110 +25,101 @@ from trystate.property_tests.adapters.torch_rendezvous import simulation as sim
 from trystate.property_tests.adapters.torch_rendezvous.contexts import TORCH_OPERATORS, Observed, compare, observe
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
 from trystate.property_tests.harness.paths import replay_every_edge
-from trystate.property_tests.support.mutants import Mutant
+from trystate.property_tests.support.mutants import planted, rewritten
 
 TABLES = OPERATORS[Edition.TORCH]
-
-
-def named(mutants: tuple[Mutant, ...]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("mutant", mutants, ids=lambda m: m.name)
 
 
 # ---- torch's operators, by the contexts
 
 JOIN, EXIT, CLOSE, BEAT = (
-    (cls, "__call__")
+    cls.__call__
     for cls in (dr._RendezvousJoinOp, dr._RendezvousExitOp, dr._RendezvousCloseOp, dr._RendezvousKeepAliveOp)
 )
 # fmt: off
-OPERATOR_MUTANTS = (
-    Mutant("join ignores closed", *JOIN, "if state.closed:", "if False:"),
-    Mutant("join of a closed spare is an error", *JOIN, "raise RendezvousGracefulExitError(msg)",
-            "return _Action.ERROR_CLOSED"),
-    Mutant("join wants more than a quorum", *JOIN, ">= ctx.settings.min_nodes", "> ctx.settings.min_nodes"),
-    Mutant("join completes an overfull round", *JOIN, "<= ctx.settings.max_nodes", "<= 99"),
-    Mutant("join takes nothing back", *JOIN, "rollback_period = 5", "rollback_period = -1"),
-    Mutant("join has less time to take back", *JOIN, "now <= deadline + rollback_period",
-            "now < deadline + rollback_period"),
-    Mutant("join is late too early", *JOIN, "now > deadline:", "now >= deadline:"),
-    Mutant("join waits instead of standing by", *JOIN, "return _Action.ADD_TO_REDUNDANCY_LIST",
-            "return _Action.ADD_TO_WAIT_LIST"),
-    Mutant("join stands by twice", *JOIN, "and ctx.node not in state.wait_list", ""),
-    Mutant("join keeps a spare of an overfull round", *JOIN, "len(state.participants) == ctx.settings.max_nodes",
-            "len(state.participants) >= ctx.settings.max_nodes"),
-    Mutant("join ends the last call too early", *JOIN, "state.deadline < datetime", "state.deadline <= datetime"),
-    Mutant("join finishes as an outsider", *JOIN, "if state.complete and is_participant:", "if state.complete:"),
-    Mutant("exit ignores its deadline", *EXIT, "if time.monotonic() > deadline:", "if False:"),
-    Mutant("exit does not look at who takes part", *EXIT, "if ctx.node in ctx.state.participants:", "if True:"),
-    Mutant("close closes twice", *CLOSE, "if ctx.state.closed:", "if False:"),
-    Mutant("close is late too early", *CLOSE, "> deadline", ">= deadline"),
-    Mutant("keep-alive ignores its deadline", *BEAT, "if time.monotonic() > deadline:", "if False:"),
-    Mutant("a heartbeat is due too late", dr, "_should_keep_alive", "last_heartbeat <= ", "last_heartbeat < "),
-    Mutant("a heartbeat is due where there is none", dr, "_should_keep_alive", "return False", "return True"),
-)
+OPERATOR_MUTANTS: dict[str, tuple[Any, str, str]] = {
+    "join ignores closed": (JOIN, "if state.closed:", "if False:"),
+    "join of a closed spare is an error": (JOIN, "raise RendezvousGracefulExitError(msg)",
+        "return _Action.ERROR_CLOSED"),
+    "join wants more than a quorum": (JOIN, ">= ctx.settings.min_nodes", "> ctx.settings.min_nodes"),
+    "join completes an overfull round": (JOIN, "<= ctx.settings.max_nodes", "<= 99"),
+    "join takes nothing back": (JOIN, "rollback_period = 5", "rollback_period = -1"),
+    "join has less time to take back": (JOIN, "now <= deadline + rollback_period", "now < deadline + rollback_period"),
+    "join is late too early": (JOIN, "now > deadline:", "now >= deadline:"),
+    "join waits instead of standing by": (JOIN, "return _Action.ADD_TO_REDUNDANCY_LIST",
+        "return _Action.ADD_TO_WAIT_LIST"),
+    "join stands by twice": (JOIN, "and ctx.node not in state.wait_list", ""),
+    "join keeps a spare of an overfull round": (JOIN, "len(state.participants) == ctx.settings.max_nodes",
+        "len(state.participants) >= ctx.settings.max_nodes"),
+    "join ends the last call too early": (JOIN, "state.deadline < datetime", "state.deadline <= datetime"),
+    "join finishes as an outsider": (JOIN, "if state.complete and is_participant:", "if state.complete:"),
+    "exit ignores its deadline": (EXIT, "if time.monotonic() > deadline:", "if False:"),
+    "exit does not look at who takes part": (EXIT, "if ctx.node in ctx.state.participants:", "if True:"),
+    "close closes twice": (CLOSE, "if ctx.state.closed:", "if False:"),
+    "close is late too early": (CLOSE, "> deadline", ">= deadline"),
+    "keep-alive ignores its deadline": (BEAT, "if time.monotonic() > deadline:", "if False:"),
+    "a heartbeat is due too late": (dr._should_keep_alive, "last_heartbeat <= ", "last_heartbeat < "),
+    "a heartbeat is due where there is none": (dr._should_keep_alive, "return False", "return True"),
+}
 # fmt: on
 
 
-@named(OPERATOR_MUTANTS)
-def test_a_mutant_of_an_operator_is_caught_by_the_contexts(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutant.plant(monkeypatch)
-    operators = dict(TORCH_OPERATORS)
-    if mutant.owner is not dr:
-        operators = {name: op for name, op in operators.items() if isinstance(op, mutant.owner)}
-    # Nearly all show in rounds of two or three; in one of a single node what is left.
-    seen = (observe(TABLES, operators, settings=(span,)) for span in ((2, 3), (1, 1)))
-    assert any(compare(TABLES[name], one[name]).disagreements for one in seen for name in operators)
+@pytest.mark.parametrize("name", OPERATOR_MUTANTS)
+def test_a_mutant_of_an_operator_is_caught_by_the_contexts(name: str) -> None:
+    function, right, wrong = OPERATOR_MUTANTS[name]
+    operators = {n: op for n, op in TORCH_OPERATORS.items() if type(op).__call__ is function} or TORCH_OPERATORS
+    with planted(rewritten(function, right, wrong)):
+        # Nearly all show in rounds of two or three; in one of a single node what is left.
+        seen = (observe(TABLES, operators, settings=(span,)) for span in ((2, 3), (1, 1)))
+        assert any(compare(TABLES[name], one[name]).disagreements for one in seen for name in operators)
 
 
 # ---- torch's executors and state holders, by the edges
 
 EXECUTOR, HOLDER = dr._DistributedRendezvousOpExecutor, dr._BackendRendezvousStateHolder
 # fmt: off
-EXECUTOR_MUTANTS = (
-    Mutant("ranks in reverse", EXECUTOR, "_mark_rendezvous_complete", "sorted(state.participants)",
-            "sorted(state.participants, reverse=True)"),
-    Mutant("completing keeps the deadline", EXECUTOR, "_mark_rendezvous_complete", "state.deadline = None", "pass"),
-    Mutant("a full round is not completed", EXECUTOR, "_add_to_participants", "self._mark_rendezvous_complete()",
-            "pass"),
-    Mutant("joining forgets the heartbeat", EXECUTOR, "_add_to_participants", "self._keep_alive()", "pass"),
-    Mutant("a beat is not written", EXECUTOR, "_keep_alive",
-            "self._state.last_heartbeats[self._node] = datetime.now(timezone.utc)", "pass"),
-    Mutant("a change is not marked dirty", EXECUTOR, "run", "self._state_holder.mark_dirty()", "pass"),
-    Mutant("polling does not wait", EXECUTOR, "run", "_delay(seconds=1)", "pass"),
-    Mutant("a lost write is told as won", HOLDER, "sync", "state_bits, token, has_set = set_response",
-            "state_bits, token, _ = set_response; has_set = True"),
-    Mutant("a written copy stays dirty", HOLDER, "sync", "self._dirty = False", "pass"),
-    Mutant("a token is kept", HOLDER, "sync", "self._token = token", "self._token = self._token or token"),
-    Mutant("the cache is never used", HOLDER, "sync", "if self._cache_duration > 0:", "if False:"),
-    Mutant("the dead are not dropped", HOLDER, "_sanitize", "if last_heartbeat < expire_time", "if False", ("crash",)),
-    Mutant("the dead keep their heartbeat", HOLDER, "_sanitize", "del state.last_heartbeats[dead_node]", "pass",
-            ("crash",)),
-    Mutant("dropping the dead forgets the epilogue", HOLDER, "_sanitize", "if participant_removed:", "if False:",
-            ("crash",), 1),
-    Mutant("leaving keeps the deadline", dr, "_remove_participant_epilogue", "state.deadline = None", "pass",
-            ("join_timeout",), 1),
-    Mutant("an emptied round is not replaced", dr, "_remove_participant_epilogue", "state.round += 1", "pass",
-            ("worker_failure",)),
-    Mutant("leaving keeps the heartbeat", EXECUTOR, "_remove_from_participants",
-            "del state.last_heartbeats[self._node]", "pass", ("worker_failure",)),
-    Mutant("closing does nothing", EXECUTOR, "_mark_rendezvous_closed", "self._state.closed = True", "pass",
-            ("job_end",)),
-    Mutant("every write wins", sim.Backend, "set_state", "if (token or 0) == self.version:", "if True:"),
-    Mutant("a write keeps the version", sim.Backend, "set_state", "self.version += 1", "pass"),
-)
+EXECUTOR_MUTANTS: dict[str, tuple[Any, ...]] = {
+    "ranks in reverse": (EXECUTOR._mark_rendezvous_complete, "sorted(state.participants)",
+        "sorted(state.participants, reverse=True)"),
+    "completing keeps the deadline": (EXECUTOR._mark_rendezvous_complete, "state.deadline = None", "pass"),
+    "a full round is not completed": (EXECUTOR._add_to_participants, "self._mark_rendezvous_complete()", "pass"),
+    "joining forgets the heartbeat": (EXECUTOR._add_to_participants, "self._keep_alive()", "pass"),
+    "a beat is not written": (
+        EXECUTOR._keep_alive, "self._state.last_heartbeats[self._node] = datetime.now(timezone.utc)", "pass"),
+    "a change is not marked dirty": (EXECUTOR.run, "self._state_holder.mark_dirty()", "pass"),
+    "polling does not wait": (EXECUTOR.run, "_delay(seconds=1)", "pass"),
+    "a lost write is told as won": (HOLDER.sync, "state_bits, token, has_set = set_response",
+        "state_bits, token, _ = set_response; has_set = True"),
+    "a written copy stays dirty": (HOLDER.sync, "self._dirty = False", "pass"),
+    "a token is kept": (HOLDER.sync, "self._token = token", "self._token = self._token or token"),
+    "the cache is never used": (HOLDER.sync, "if self._cache_duration > 0:", "if False:"),
+    "the dead are not dropped": (HOLDER._sanitize, "if last_heartbeat < expire_time", "if False", 2, ("crash",)),
+    "the dead keep their heartbeat": (HOLDER._sanitize, "del state.last_heartbeats[dead_node]", "pass", 2, ("crash",)),
+    "dropping the dead forgets the epilogue": (HOLDER._sanitize, "if participant_removed:", "if False:", 1, ("crash",)),
+    "leaving keeps the deadline": (dr._remove_participant_epilogue, "state.deadline = None",
+        "pass", 1, ("join_timeout",)),
+    "an emptied round is not replaced": (dr._remove_participant_epilogue, "state.round += 1",
+        "pass", 2, ("worker_failure",)),
+    "leaving keeps the heartbeat": (EXECUTOR._remove_from_participants, "del state.last_heartbeats[self._node]",
+        "pass", 2, ("worker_failure",)),
+    "closing does nothing": (EXECUTOR._mark_rendezvous_closed, "self._state.closed = True", "pass", 2, ("job_end",)),
+    "every write wins": (sim.Backend.set_state, "if (token or 0) == self.version:", "if True:"),
+    "a write keeps the version": (sim.Backend.set_state, "self.version += 1", "pass"),
+}
 # fmt: on
 
 
-def edges_disagree(cls: type[Holders], min_nodes: int, faults: tuple[str, ...]) -> bool:
+def edges_disagree(cls: type[Holders], min_nodes: int = 2, faults: tuple[str, ...] = ()) -> bool:
     system = cls(node=2, min_nodes=min_nodes, max_nodes=2, rounds=2, edition="torch", faults=faults)
     with TorchHolders(system) as subject:
         return bool(replay_every_edge(system, subject, refusals=True, repeats=False, stop_after=1).disagreements)
 
 
-@named(EXECUTOR_MUTANTS)
-def test_a_mutant_of_an_executor_is_caught_by_the_edges(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutant.plant(monkeypatch)
-    assert edges_disagree(Holders, mutant.min_nodes, mutant.faults)
+@pytest.mark.parametrize("name", EXECUTOR_MUTANTS)
+def test_a_mutant_of_an_executor_is_caught_by_the_edges(name: str) -> None:
+    function, right, wrong, *where = EXECUTOR_MUTANTS[name]
+    with planted(rewritten(function, right, wrong)):
+        assert edges_disagree(Holders, *where)
 
 
 # ---- the tables, by their audit or by the contexts

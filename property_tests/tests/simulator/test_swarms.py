@@ -18,6 +18,7 @@ from trystate.property_tests.adapters.simulator.__main__ import told
 from trystate.property_tests.adapters.simulator.monitors import Event
 from trystate.property_tests.adapters.simulator.schedule import KINDS, STOPS, Fault, draw
 from trystate.property_tests.adapters.simulator.swarm import World, run, shrink, sweep
+from trystate.property_tests.support.mutants import planted
 from trystate.property_tests.support.nightly import seeds
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS, caught
 
@@ -92,7 +93,7 @@ def test_members_that_do_not_agree_are_caught_as_such() -> None:
 
 
 def test_a_failing_run_is_made_small_and_says_how_to_see_it_again() -> None:
-    with MUTANTS["expels without replacing the round"]():
+    with planted(MUTANTS["expels without replacing the round"]):
         failed = run(draw(4))
         small = shrink(failed)
         assert small.fails == failed.fails

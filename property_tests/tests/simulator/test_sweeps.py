@@ -18,6 +18,7 @@ from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.simulator import swarm
 from trystate.property_tests.adapters.simulator.__main__ import main
 from trystate.property_tests.adapters.simulator.progress import Progress
+from trystate.property_tests.support.mutants import planted
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
 from trystate.property_tests.support.simulator.sweeps import begin
 
@@ -154,7 +155,7 @@ def test_a_sweep_that_ends_shows_the_smallest_run_of_the_first_seed_that_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["simulator", "--seeds", "5", "--nodes", "3"])
-    with MUTANTS[BROKEN]():
+    with planted(MUTANTS[BROKEN]):
         failed = [one.schedule.seed for one in swarm.sweep(range(5), 3) if one.fails]
         assert main() == 1
     out = capsys.readouterr().out

@@ -24,6 +24,7 @@ from trystate.impl.store.server.service import Service
 from trystate.impl.store.server.session import Session
 from trystate.model.store.vocabulary import Extension
 from trystate.property_tests.adapters.torch_store.isolated import Child
+from trystate.property_tests.support.mutants import Mutant, planted
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.stores.attacked import CONNECT, Diary, diaries, process, read, work
 from trystate.property_tests.support.stores.cutting import CuttingProxy
@@ -226,6 +227,10 @@ def service_handlers() -> dict[int, Any]:
     return service.HANDLERS
 
 
+def none(patch: pytest.MonkeyPatch) -> None:
+    """The server is as it is."""
+
+
 class Retrying(TCPStore):
     """Does an add again whose outcome it does not know, and says nothing of it."""
 
@@ -240,20 +245,18 @@ def _of_ours(port: int, make: type[TCPStore] = TCPStore) -> Callable[[int], TCPS
     return lambda n: make("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=CONNECT)
 
 
-MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None] | None, type[TCPStore], str]] = {
+MUTANTS: dict[str, tuple[Mutant, type[TCPStore], str]] = {
     "a server that answers before it has done it": (late_set, TCPStore, "value"),
     "a server that loses a write with its connection": (lost_on_reconnect, TCPStore, "value"),
     "a server that pops at the wrong end": (overtaking_pop, TCPStore, "queue"),
-    "a client that repeats an add": (None, Retrying, "counter"),
+    "a client that repeats an add": (none, Retrying, "counter"),
 }
 
 
 @pytest.mark.parametrize("name", [*MUTANTS, "none"])
-def test_a_mutant_is_caught_and_its_absence_is_not(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, make, where = MUTANTS.get(name, (None, TCPStore, ""))
-    if plant is not None:
-        plant(monkeypatch)
-    with TCPStoreServer(run_in="thread", log=list[str]().append) as server:
+def test_a_mutant_is_caught_and_its_absence_is_not(name: str, tmp_path: Path) -> None:
+    mutant, make, where = MUTANTS.get(name, (none, TCPStore, ""))
+    with planted(mutant), TCPStoreServer(run_in="thread", log=list[str]().append) as server:
         for attempt in range(8 if where else 1):  # a race may turn out well
             with CuttingProxy(server.port, attempt, 2_500) as proxy:
                 folder = tmp_path / str(attempt)
