@@ -8,8 +8,8 @@ things go wrong: an agent dies or stops while its workers run on, the store cann
 different verdicts.
 
 Below it is the rendezvous of `model/rendezvous`, coarser: a node joins in one step, and a round completes in one;
-members, waiting nodes, spares and expected nodes are those of the finer model. What is wrong with torch's rendezvous
-itself (R1 to R15) is found there; here it is taken to work, so that what is found is the agent's.
+members, waiting nodes, spares and expected nodes are those of the finer model. The defects of torch's rendezvous (R1 to
+R15) are found there; here the rendezvous is taken to work, so that each violation is the agent's.
 
     environment.py   agents and workers that start, succeed and fail, and faults: the same in every edition
     torch.py         torch 2.13

@@ -1,4 +1,4 @@
-"""What is known to be wrong with the elastic agent, and the runs that show it. Data only: `trystate verify` checks it.
+"""Known defects of the elastic agent, and the runs that show them. Data only: `trystate verify` checks it.
 
 A2 to A15 are defects of torch 2.13's agent that the checker finds in the edition TORCH. R6, R8 and R14 are of the
 rendezvous below it (`model/rendezvous/findings.py`), seen from here. The edition TRYSTATE has none.
@@ -63,8 +63,8 @@ def run(
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 EVERY_FAULT = ("worker_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal")
 
-# Edition, nodes, min, max, faults; then property = finding. `idle`: what such a run cannot reach. `ends=0`: workers run
-# until they are stopped.
+# Edition, nodes, min, max, faults; then property = finding. `idle`: states that such a run cannot reach. `ends=0`:
+# workers run until they are stopped.
 # fmt: off
 PLAN: tuple[Run, ...] = (
     run(TORCH, 2, 2, 2, ("worker_failure",),

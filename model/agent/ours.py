@@ -1,7 +1,7 @@
 """The elastic agent of the edition TRYSTATE: restarts, successes and the verdict are part of the shared state.
 
-Theory of operation. What an agent decides, it writes into the state of the rendezvous, and each agent that looks there
-does the same with it. What is different from torch's, each against the finding that it removes:
+Theory of operation. An agent writes each decision into the state of the rendezvous, and every agent that reads it there
+acts alike. The differences from torch's agent, each with the finding that it removes:
 
 - A member reports its success, and waits until all members of its round have succeeded: that closes the rendezvous, and
   says so. While it waits it looks at the round: when that is replaced, it stops waiting and runs again (A2, A13).

@@ -1,8 +1,8 @@
 """The properties of the elastic agent, asked of both editions alike, and the system that a user names.
 
 Theory of operation. `always` looks at each state, `step` at each step, `leads_to` asks whether what is due comes about
-on every fair run; each `always` has a `sometimes` as its witness. What torch violates is in `findings.py`.
-`Agents(edition=..., node=3)` builds the class of that edition, in `torch.py` or `ours.py`.
+on every fair run; each `always` has a `sometimes` as its witness. The properties that torch violates are in
+`findings.py`. `Agents(edition=..., node=3)` builds the class of that edition, in `torch.py` or `ours.py`.
 """
 
 from __future__ import annotations

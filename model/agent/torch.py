@@ -1,8 +1,8 @@
 """The elastic agent of torch 2.13 (TORCH): LocalElasticAgent and launch_agent, on a rendezvous that works.
 
 Theory of operation. Each agent decides for itself, and writes nothing of it anywhere: it counts its own restarts, waits
-in the exit barrier without looking at anything, and closes the rendezvous when it ends, unless a signal ended it. What
-goes wrong is in `findings.py`: agents end with different verdicts (A2, A13), restart too often (A14), end because the
+in the exit barrier without looking at anything, and closes the rendezvous when it ends, unless a signal ended it. The
+defects are in `findings.py`: agents end with different verdicts (A2, A13), restart too often (A14), end because the
 store is away (A4), or leave workers behind (A12, A15).
 """
 
@@ -216,7 +216,7 @@ class Torch(Agents, edition=Edition.TORCH):
         cite="dynamic_rendezvous.py:num_nodes_waiting",
     )
     def error_connection(self, s: SymbolicState, node: Expr) -> None:
-        """The store cannot be reached: what the rendezvous raises ends the agent."""
+        """The store cannot be reached: the exception of the rendezvous ends the agent."""
         self.goes(s, node, *CALLS)
         s.when(
             s.store_down,

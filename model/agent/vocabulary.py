@@ -9,7 +9,7 @@ import enum
 class Edition(enum.Enum):
     """One agent in variants; the same properties are asked of each."""
 
-    TORCH = "torch 2.13: each agent counts its restarts and ends for itself; who leaves closes the rendezvous"
+    TORCH = "torch 2.13: each agent counts its restarts and ends for itself; an agent that leaves closes the rendezvous"
     TRYSTATE = "ours: restarts, successes and the verdict are agreed in the shared state"
 
 
@@ -25,7 +25,7 @@ class WorkerState(enum.Enum):
 
 
 class Loop(enum.Enum):
-    """What a node's agent is doing."""
+    """The state of a node's agent."""
 
     AWAY = "not started yet"
     JOINING = "next_rendezvous"

@@ -210,7 +210,7 @@ def _homes(lines: Lines, workers: int) -> tuple[int, ...]:
 
 
 def _terms(lines: Lines, workers: int) -> list[object]:
-    """What each value is made of, whatever the order of lines; the second of two equal ones is told apart."""
+    """The term of each value, which does not depend on the order of lines; equal terms are numbered."""
     made: list[object] = [*range(workers)]
     seen: Counter[object] = Counter()
     for what, worker, inputs in lines:

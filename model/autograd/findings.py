@@ -1,4 +1,4 @@
-"""What is known to be wrong with distributed autograd. Data: `trystate verify` checks it.
+"""Known defects of distributed autograd. Data: `trystate verify` checks it.
 
 All are defects of torch 2.13's torch.distributed.autograd that happen again on the real one (`trystate replay NAME`).
 G1 to G8 are of a backward pass, G9 to G14 of contexts and their ids. The checker finds them in the edition TORCH, but
@@ -21,13 +21,13 @@ from .vocabulary import Edition, Mode
 
 _FINDINGS = (
     Finding("old-task-fed", "G1",
-            "A gradient names no pass: what a failed pass left waiting takes the gradients of the next, which fails.",
+            "A gradient names no pass: a task left by a failed pass takes the gradients of the next, which fails.",
             "number the passes, refuse what belongs to an older one, and drop a failed pass everywhere"),
     Finding("failed-pass-accumulates", "G2",
-            "What a failed pass has accumulated stays in the context: after a retry the gradients are too large.",
+            "The gradients of a failed pass stay in the context: after a retry they are too large.",
             "keep the gradients of a pass apart until it has succeeded"),
     Finding("duplicate-gradient", "G3",
-            "A gradient that arrives twice is executed twice: what is accumulated is too much, and nothing says so.",
+            "A gradient that arrives twice is executed twice: the sum is too large, and nothing says so.",
             "recognise a gradient by context, pass and message"),
     Finding("graph-kept-after-error", "G4",
             "A pass that fails is not cancelled: a worker that waits for a second gradient keeps its graph for ever.",

@@ -138,7 +138,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a line of the program made: a tensor on a worker, as the node that its gradient goes to."""
+    """The value of a program's line: a tensor on a worker, as the node that its gradient goes to."""
 
     worker: int
     node: int

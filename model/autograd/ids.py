@@ -37,7 +37,7 @@ NONE = -1  # torch's id for "no context"
 
 
 class Ids(System):
-    """What each of some workers gives out, from its first id until it has no more."""
+    """The ids that each of several workers gives out, from its first id until it has no more."""
 
     title = "Ids"
     Edition = (Edition.TORCH, Edition.TRYSTATE)
@@ -143,7 +143,7 @@ class Ids(System):
 
     @always(witness="somebody_has_no_more")
     def every_id_is_given_out(self, s: S) -> Condition:
-        """Who has no more ids has given out as many as the counter has room for."""
+        """A worker without further ids has given out as many as the counter has room for."""
         return all_(implies(s.refused[j], s.given[j] == self.numbers) for j in s.worker)
 
 

@@ -1,9 +1,9 @@
-"""What a worker remembers of another's contexts that are over, and how it comes to forget them.
+"""A worker's memory of another's contexts that are over, and how it comes to forget them.
 
-The creator's ids rise, so that most of what is over lies below its low-water mark: the oldest context that is open, or
-the next one if none is. CLEAN carries the mark; what is below it is over without being remembered one by one. When the
-mark rises, the creator also tells those that remember something above the old one, although they may never have heard
-of the context that it just left: else they would remember it for ever.
+The creator's ids rise, so that most contexts that are over lie below its low-water mark: the oldest context that is
+open, or the next one if none is. CLEAN carries the mark; the contexts below it are over, and need not be remembered one
+by one. When the mark rises, the creator also tells those that remember something above the old one, although they may
+never have heard of the context that it just left: else they would remember it for ever.
 
 torch remembers nothing. Abstractions: two workers; a context is taken to the other at most once.
 """
@@ -62,7 +62,7 @@ class Tombstones(System):
 
     @machine(Record, each="context")
     def record(self, s: S, context: Expr) -> Any:
-        """What the peer keeps of a context."""
+        """The peer's record of a context."""
         kept = ite(s.has[context], Record.HELD, ite(s.buried[context], Record.BURIED, Record.UNHEARD))
         return ite(~s.has[context] & (ord_(context) < s.mark), Record.BELOW, kept)
 
@@ -108,7 +108,7 @@ class Tombstones(System):
         cite="distributed-autograd-contexts 5.2: getOrCreateContext",
     )
     def take_request(self, s: S, context: Expr) -> None:
-        """The call arrives; what is over does not come back."""
+        """The call arrives; a context that is over does not come back."""
         s.when(s.request[context])
         s.request[context] = False
         s.has[context] = not_(self.is_over(s, context))

@@ -22,13 +22,13 @@ class Mode(enum.Enum):
 
 
 class NodeKind(enum.Enum):
-    """What a node of a worker's graph is."""
+    """The kind of a node of a worker's graph."""
 
     ROOT = "where a pass begins"
     OP = "an operator"
     ACCUMULATE = "a leaf: takes the gradient of a tensor"
-    SEND = "what was sent to another worker, which ships its gradient back"
-    RECV = "what was received from another worker, which is shipped its gradient"
+    SEND = "tensors sent to another worker, which ships their gradient back"
+    RECV = "tensors received from another worker, which is shipped their gradient"
 
 
 class NodeState(enum.Enum):
@@ -40,7 +40,7 @@ class NodeState(enum.Enum):
     EXECUTED = "has run, and fed the nodes that follow"
     CAPTURED = "a leaf: its gradient is the context's"
     SHIPPED = "a recv: its gradient is sent to the send of its pair"
-    SKIPPED = "its worker's part failed: it does not run, what it did is dropped"
+    SKIPPED = "its worker's part failed: it does not run, and its results are dropped"
 
 
 class Part(enum.Enum):
@@ -69,7 +69,7 @@ class Message(enum.Enum):
 class Reply(enum.Enum):
     """The answer to a request."""
 
-    DONE = "what the request began has come to rest; so many sends more, or fewer, have no gradient"
+    DONE = "the work that the request began is over; so many sends more, or fewer, have no gradient"
     FAILED = "the pass has failed here, or was refused"
 
 
@@ -137,7 +137,7 @@ class Counter(enum.Enum):
 
 
 class Record(enum.Enum):
-    """What a worker keeps of another's context."""
+    """A worker's record of another's context."""
 
     UNHEARD = "never heard of it"
     HELD = "has the context"

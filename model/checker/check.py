@@ -4,8 +4,8 @@
 once: that decides all but liveness, and shows which steps and claimed moves never happen. Then `leads_to` asks the
 engine for a lasso, once for each member. All of it runs on the caller's thread. Three things can go wrong. A reachable
 step contradicts its declaration (a value out of range, a move that is not claimed): that is an error, and no verdict. A
-limit or an allocation ends the search: what is found stays, the rest is not decided. The engine cannot take the system
-(a cell too wide, members that differ under symmetry): that is refused before the search.
+limit or an allocation ends the search: its findings stay, the rest is not decided. The engine cannot take the system (a
+cell too wide, members that differ under symmetry): that is refused before the search.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def deadlock(system: System) -> Property:
 
 
 def watches(kernel: Kernel, properties: Iterable[Property] | None = None) -> Iterator[Watch]:
-    """What an engine has to look for to decide these properties but liveness, and to see what never happens."""
+    """The watches that decide these properties but liveness, and that find steps which never happen."""
     system = kernel.system
     for p in (*system.properties, deadlock(system)) if properties is None else properties:
         yield from _deciding(kernel, p)
@@ -160,7 +160,7 @@ def _claimed(machine: Machine, t: Transition, a: Arc) -> WatchKey:
 
 
 def _members(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[tuple[Expr | None, str]]:
-    """Whose machine a step may move: (index, or None for a machine without one; "self" or "others")."""
+    """The members whose machine a step may move: (index, or None for a machine without one; "self" or "others")."""
     if not machine.params:
         yield None, "self"
         return

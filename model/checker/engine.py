@@ -1,4 +1,4 @@
-"""What every engine offers, so that the checker can ask any of them."""
+"""The interface of every engine, so that the checker can ask any of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is already known to be wrong, declared: a check then fails on anything else, and on what is no longer found."""
+"""Known violations, declared: a check then fails on any other, and on a declared one that is no longer found."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ def judge(verdict: Verdict, run: Run) -> Judgement:
 
 
 def adopt(system: System, runs: Iterable[Run]) -> Run:
-    """What the plan's runs imply for a system that is not among them.
+    """The run that the plan implies for a system outside it.
 
-    A violation found with some faults stays one with more of them; nothing is implied about other editions. What
-    some planned run cannot reach, another size need not reach either.
-    Findings taken over this way are allowed, not demanded: see `judge_adopted`.
+    A violation found with some faults stays one with more of them; nothing is implied about other editions. A state
+    that some planned run cannot reach, another size need not reach either. Findings taken over this way are allowed,
+    not demanded: see `judge_adopted`.
     """
     findings: dict[str, tuple[str, ...]] = {}
     idle: set[str] = set()

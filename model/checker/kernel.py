@@ -29,7 +29,7 @@ from ..language.state import Write
 from ..language.systems import State, System
 from ..language.transitions import Kind, Transition
 
-Binding = Mapping[Expr, int]  # what each parameter stands for
+Binding = Mapping[Expr, int]  # the index for each parameter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class Instance:
 
 
 class WatchKind(enum.StrEnum):
-    """What a watch is asked for."""
+    """The question that a watch answers."""
 
     ALWAYS = "always"
     SOMETIMES = "sometimes"
@@ -127,7 +127,7 @@ class Lasso:
 
 @dataclass(slots=True)
 class Exploration:
-    """What a search saw. `stopped` says which limit ended it early, if one did.
+    """The result of a search. `stopped` says which limit ended it early, if one did.
 
     `unanswered` has the watches that were too large although the search was complete: key -> which limit.
     """
@@ -266,7 +266,7 @@ class Kernel:
 
     @cached_property
     def progress_instances(self) -> tuple[Instance, ...]:
-        """What can happen without a fault."""
+        """The instances that are no faults."""
         return tuple(i for i in self.instances if i.transition.kind is not Kind.FAULT)
 
     def decode(self, state: State) -> dict[str, str]:

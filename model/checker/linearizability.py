@@ -78,7 +78,7 @@ def shortened(text: str, characters: int) -> str:
 
 @dataclass(frozen=True)
 class Specification(Generic[State, Operation, Outcome]):
-    """What operations mean one after another.
+    """The meaning of operations one after another.
 
     `step` gives every state and outcome that an operation may lead to; none: it cannot take effect in that state (a
     blocking read of nothing). `keys` names what an operation touches, None meaning everything; calls on keys that
@@ -195,7 +195,7 @@ def components(
 
 
 def prefix(calls: Iterable[Call[Operation, Outcome]], returns: int) -> tuple[Call[Operation, Outcome], ...]:
-    """What had been seen when so many calls had returned: later returns are unknown, later invocations left out."""
+    """The history up to the return of so many calls: later returns are unknown, later invocations left out."""
     ordered = sorted(calls, key=lambda call: call.invoked)
     known = _returns(ordered)[:returns]
     if not known:
@@ -343,8 +343,8 @@ def _shortest(
 ) -> Broken[Operation, Outcome]:
     """The shortest impossible prefix: it has more than `explained` returns, because so many could be explained.
 
-    A prefix does not know the outcomes that come after it, so it may be possible where the whole history is not. What
-    follows an impossible prefix does not mend it, hence bisection.
+    A prefix does not know the outcomes that come after it, so it may be possible where the whole history is not. An
+    impossible prefix stays impossible however it goes on, hence bisection.
     """
     returns = _returns(calls)
     low, high = explained, len(returns) - 1

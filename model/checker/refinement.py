@@ -17,7 +17,7 @@ from .kernel import Kernel, Limits
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """What a check of refinement saw. `broken` lists finer steps that no coarser step matches, in words."""
+    """The result of a check of refinement. `broken` lists finer steps that no coarser step matches, in words."""
 
     fine_states: int
     fine_steps: int

@@ -42,7 +42,7 @@ class Step:
     changes: tuple[Change, ...]
 
     def places(self) -> list[tuple[int | None, list[Change]]]:
-        """What changed, by whose it is: members in order, then what is shared."""
+        """The changes of each member in order, then those of shared fields."""
         found: dict[int | None, list[Change]] = {}
         for change in self.changes:
             found.setdefault(change.member, []).append(change)

@@ -23,7 +23,7 @@ from .kernel import Instance
 if TYPE_CHECKING:
     from transitions.core import TransitionConfig
 
-RESERVED = ("data", "state", "trigger", "may_trigger")  # what the model is already given
+RESERVED = ("data", "state", "trigger", "may_trigger")  # attributes that the adapter itself sets on the model
 
 
 class Running:

@@ -1,4 +1,4 @@
-"""What a check answers: one verdict per property, and what was wrong with the declaration itself."""
+"""The report of a check: one verdict per property, and the faults of the declaration itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .kernel import Exploration, Lasso, Path
 
 
 class Status(enum.Enum):
-    """What a search found out about a property."""
+    """The verdict of a search on a property."""
 
     HOLDS = "holds"
     VIOLATED = "violated"
@@ -61,7 +61,7 @@ class Coverage:
 class Report:
     """The result of checking one system, which `print` shows.
 
-    What `never_fired` and `unreached` mean: see `Coverage`. `expected` has the properties that are known to be
+    For `never_fired` and `unreached` see `Coverage`. `expected` has the properties that are known to be
     violated, and why.
     """
 

@@ -35,7 +35,7 @@ QUANTIFIERS = ("any", "count")
 
 
 class Role(enum.Enum):
-    """What a variable stands for."""
+    """The role of a variable."""
 
     PARAMETER = "an index of a declaration with `each`, bound by its instance"
     PLACEHOLDER = "any member, at one position of the indices of a field, in the body of an effect"
@@ -94,7 +94,7 @@ class Expr:
 
     @property
     def role(self) -> Role | None:
-        """What a variable stands for; None for other operators."""
+        """The role of a variable; None for other operators."""
         return self.args[1] if self.op == "var" else None
 
     @property

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What `@machine` recorded: how to read the control state off a state."""
+    """The record of `@machine`: how to read the control state off a state."""
 
     body: Callable[..., Any]
     states: type[enum.Enum]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Form(enum.Enum):
-    """What a property claims."""
+    """The form of a property's claim."""
 
     ALWAYS = "always"
     SOMETIMES = "sometimes"
@@ -36,7 +36,7 @@ class Form(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a decorator recorded about a property function."""
+    """A decorator's record of a property function."""
 
     body: Callable[..., Any]
     form: Form

@@ -138,7 +138,7 @@ def count(values: Iterable[Any]) -> Expr:
 
 
 class Unrolling:
-    """What `expand` has done so far; to be shared by the trees of one system."""
+    """The results of `expand` so far, shared by the trees of one system."""
 
     def __init__(self) -> None:
         self.trees: dict[Expr, Expr] = {}

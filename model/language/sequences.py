@@ -160,7 +160,7 @@ class SequenceView:
         self._put(f"{self._name}_length", ite(condition, 0, self.length))
 
     def read(self, place: int, component: str) -> Expr:
-        """What stands at a place, counted from 0."""
+        """A component of the record at a place, counted from 0."""
         self._known((component,))
         return self._get(_place(self._name, place, component))
 

@@ -1,4 +1,4 @@
-"""What kind of value an expression has. Values themselves are plain ints everywhere below the surface."""
+"""Sorts: the kinds of values of expressions. Values themselves are plain ints everywhere below the surface."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Write:
 
 @dataclass(slots=True)
 class Trace:
-    """What a body has done so far: its guard, each assigned field as a tree over placeholders, and each assignment."""
+    """The record of a body so far: its guard, each assigned field as a tree over placeholders, and each assignment."""
 
     bodies: dict[str, Expr] = field(default_factory=dict)
     guard: list[Expr] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Trace:
 
 
 def trace_of(state: SymbolicState) -> Trace:
-    """What was recorded on a state, whose own attributes are the fields of the system."""
+    """The trace of a state; no attribute, since a state's attributes are the fields of the system."""
     return state._trace
 
 

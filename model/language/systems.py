@@ -26,7 +26,7 @@ State = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """What `@terminal` recorded: where it is right that nothing happens any more."""
+    """The record of `@terminal`: the states in which the system may rest."""
 
     body: Callable[..., Any]
 
@@ -98,12 +98,12 @@ class System:
 
     @classmethod
     def declarations(cls) -> dict[str, Any]:
-        """What the class and its bases declare, in order, the later ones winning."""
+        """The declarations of the class and its bases, in order; later ones win."""
         return _class_body(cls)
 
     @classmethod
     def all_declarations(cls) -> dict[str, Any]:
-        """What the class and those of its editions declare."""
+        """The declarations of the class and of its editions' classes."""
         theirs = {k: v for each in cls.__family__.classes.values() for k, v in each.declarations().items()}
         return {**theirs, **cls.declarations()}
 
@@ -212,7 +212,7 @@ class System:
         return (not rule.fault or rule.fault in self.faults) and (not rule.editions or self.edition in rule.editions)
 
     def _check(self, body: dict[str, Any]) -> None:
-        """Whatever a declaration names must exist."""
+        """Every name in a declaration must exist."""
         names = {k for k, v in body.items() if isinstance(v, Claim) and v.form is Form.SOMETIMES}
         enums = {m.states for m in self.machines.values()}
         # A subclass may drop a transition, and another edition may lack it; what it inherits may still name it.

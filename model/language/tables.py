@@ -40,7 +40,7 @@ def row(then: enum.Enum, cite: str = "", /, **when: bool) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What enumerating every valuation of a table's atoms found."""
+    """The result of enumerating every valuation of a table's atoms."""
 
     valuations: int
     hits: tuple[int, ...]

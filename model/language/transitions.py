@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Kind(enum.Enum):
-    """Who makes a step happen."""
+    """The origin of a step."""
 
     PROTOCOL = "protocol"
     ENVIRONMENT = "environment"
@@ -61,7 +61,7 @@ def may(origin: Any, dest: enum.Enum, *, of: str = "self", editions: Any = ()) -
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a decorator recorded about a transition function, before any system was built."""
+    """A decorator's record of a transition function, before any system is built."""
 
     body: Callable[..., None]
     kind: Kind
@@ -149,7 +149,7 @@ class Transition:
     cite: str
     at: str
     conditions: tuple[Expr, ...] = field(default=())
-    after: dict[Expr, Expr] = field(default_factory=dict)  # what trees over the state after it are, over the one before
+    after: dict[Expr, Expr] = field(default_factory=dict)  # trees after the step -> the same before it
 
     @property
     def signature(self) -> str:

@@ -88,7 +88,7 @@ class Fields(System):
 
     @machine(AgentPhase, each="node")
     def agent(self, s: SymbolicState, node: Expr) -> Any:
-        """What a node's agent is doing."""
+        """The state of a node's agent."""
         return s.phase[node]
 
     # ---- which nodes can act, and what they see

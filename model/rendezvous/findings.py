@@ -1,4 +1,4 @@
-"""What is known to be wrong with the editions, and the runs that show it. Data only: `trystate verify` checks it.
+"""Known defects of the editions, and the runs that show them. Data only: `trystate verify` checks it.
 
 R1 to R15 are defects of torch 2.13 that the checker finds in the edition TORCH and that happen again on torch's
 own classes (`trystate replay NAME`). Most are as old as torch 1.10, so that the edition SEED has them too.
@@ -25,7 +25,7 @@ _FINDINGS = (
             "fix the membership of a complete round"),
     Finding("death-in-window", "R4",
             "A member that died is dropped from a complete round: others return with a smaller world than some had.",
-            "return with what was written, not with a local copy"),
+            "return with the written state, not with a local copy"),
     Finding("clock-skew", "R5",
             "Expiry compares wall clocks: a node with a late clock is dropped as dead.",
             "count beats on the observer's own monotonic clock"),
@@ -111,7 +111,7 @@ EVERY_FAULT = (
 # Where min = max, no node can start with a larger min.
 EVERY_FAULT_BUT_OTHER_MIN = tuple(fault for fault in EVERY_FAULT if fault != "other_min")
 
-# Edition, nodes, min, max, faults; then property = finding. `idle`: what such a run cannot reach.
+# Edition, nodes, min, max, faults; then property = finding. `idle`: states that such a run cannot reach.
 # fmt: off
 PLAN: tuple[Run, ...] = (
     run(TORCH, 2, 1, 2, (), members_learn_the_master="R1", agree_on_master="R2", live_nodes_stay="R15"),

@@ -76,7 +76,7 @@ class StateHolders(TorchState):
     """N nodes, each with a copy of the shared state that may be stale."""
 
     operation = choice(Operation, per="node")
-    action = choice(Action, per="node", doc="what the operator decided, while acting")
+    action = choice(Action, per="node", doc="the operator's decision, while acting")
     dirty = flag(per="node")
     token = choice(Token, per="node")
     synced = flag(per="node", doc="has a copy that the 1 s cache may still serve")
@@ -97,7 +97,7 @@ class StateHolders(TorchState):
 
     @machine(Operation, each="node")
     def executor(self, s: SymbolicState, node: Expr) -> Any:
-        """What a node's operation executor is at."""
+        """The state of a node's operation executor."""
         return s.operation[node]
 
     @machine(Holder, each="node")

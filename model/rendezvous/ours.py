@@ -3,7 +3,7 @@
 Theory of operation. The members of a complete round, their ranks and their master are written once, together. A member
 that leaves, fails, or sees a node waiting or silent replaces the round: its members are *expected* in the next one,
 which completes only when each of them has come, has gone, or has been expelled. So no node runs in a round whose
-successor runs. What is different from torch's, each against the finding that it removes:
+successor runs. The differences from torch's rendezvous, each with the finding that it removes:
 
 - Members, ranks and master are fixed when the round completes (R1 to R4, R6).
 - A heartbeat is a counter. An observer expels a member only if that counter stood still on the observer's own monotonic

@@ -1,9 +1,9 @@
 """The properties of the rendezvous, asked of every edition alike, and the system that a user names.
 
 Theory of operation. `always` looks at each state, `step` at each step, `leads_to` asks whether what is due comes about
-on every fair run; each `always` has a `sometimes` as its witness, since nothing happens in a dead model. What torch
-violates is in `findings.py`. `Rendezvous(edition=..., node=3)` builds the class of that edition, in `torch.py` or
-`ours.py`.
+on every fair run; each `always` has a `sometimes` as its witness, since nothing happens in a dead model. The properties
+that torch violates are in `findings.py`. `Rendezvous(edition=..., node=3)` builds the class of that edition, in
+`torch.py` or `ours.py`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ under the prefix of the round; the others wait there for it (CONNECTING).
     Torch110    compares a deadline that may be None
     Torch213    has a redundancy list for the spares of a full round, and caches the master
 
-What goes wrong here is in `findings.py`: a complete round is changed by members that leave it or are dropped from it
+The defects are in `findings.py`: a complete round is changed by members that leave it or are dropped from it
 (R1 to R4, R6, R14), expiry compares wall clocks (R5, R7, R13), and settings are never agreed (R9, R12).
 """
 
@@ -41,7 +41,7 @@ from .fields import Condition, Fields
 from .properties import Rendezvous
 from .vocabulary import Action, AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership, Raised, Round
 
-# What dropping the dead from a copy can do to the machines, on top of a writer's own moves.
+# The moves of the machines when a writer drops the dead from its copy, on top of its own.
 LISTS = (Membership.PARTICIPANT, Membership.WAITING, Membership.REDUNDANT)
 BEATS = (Heartbeat.FRESH, Heartbeat.DUE, Heartbeat.EXPIRED)
 SWEEP = (
@@ -234,7 +234,7 @@ class Torch(Rendezvous, TorchState):
         s.when(self.decides(s, "join", outcome, node))
 
     def fails(self, s: SymbolicState, node: Expr, outcome: Any) -> None:
-        """The operator raises; what the node has swept is not written."""
+        """The operator raises; the node's swept copy is not written."""
         self.enters(s, node, AgentPhase.JOINING)
         copy = s.fork()
         self.sweep(copy, node)

@@ -51,7 +51,7 @@ class Deadline(enum.Enum):
 
 
 class AgentPhase(enum.Enum):
-    """What a node's agent is doing."""
+    """The state of a node's agent."""
 
     EXITING = "next_rendezvous: the exit operation; a new process begins here"
     JOINING = "next_rendezvous: the join operation"
@@ -72,7 +72,7 @@ class JoinDeadline(enum.Enum):
 
 
 class Operation(enum.Enum):
-    """What a node's operation executor is at."""
+    """The state of a node's operation executor."""
 
     IDLE = "no operation"
     SYNCING = "reads the state, or writes it if dirty"
@@ -91,7 +91,7 @@ class Holder(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What an operator decides (`_Action` of dynamic_rendezvous.py)."""
+    """A decision of an operator (`_Action` of dynamic_rendezvous.py)."""
 
     KEEP_ALIVE = 1
     ADD_TO_PARTICIPANTS = 2
@@ -115,7 +115,7 @@ class Action(enum.Enum):
 
 
 class Raised(enum.Enum):
-    """What an operator raises instead of deciding."""
+    """An exception that an operator raises instead of deciding."""
 
     GRACEFUL_EXIT = "RendezvousGracefulExitError"
     TYPE_ERROR = "TypeError"

@@ -1,9 +1,9 @@
-"""Connections and their frames: who is served, and what becomes of a request that comes in pieces.
+"""Connections and their frames: which connections are served, and how a request in pieces is carried out.
 
 Each connection writes a value of its own (its number + 1; 0 is absent). A request is one packet, or a beginning,
-perhaps a middle, and an end; a packet is read whole. What a client does is environment: it may stop at any moment,
-and a server must not depend on it. What the server does with whole requests is protocol, and fair.
-Rule: what must hold is judged by what the server did, in `write`, `close` and `clean_up`, in every edition alike.
+perhaps a middle, and an end; a packet is read whole. The steps of a client are environment: it may stop at any moment,
+and a server must not depend on it. The server's steps with whole requests are protocol, and fair. Rule: the properties
+judge the server's own acts, in `write`, `close` and `clean_up`, in every edition alike.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Frames(System):
 
     @machine(Fragment, each="connection")
     def fragment(self, s: S, connection: Expr) -> Any:
-        """What the server holds of a connection's unfinished request."""
+        """The part of a connection's unfinished request that the server holds."""
         return s.held[connection]
 
     # ---- helpers
@@ -102,7 +102,7 @@ class Frames(System):
         s.wronged = s.wronged | not_(packet is Fragment.STRANGER)
 
     def forget(self, s: S, connection: Expr) -> None:
-        """What came of an unfinished request goes with its connection."""
+        """The server drops the part of an unfinished request with its connection."""
         s.held[connection] = Fragment.NOTHING
 
     def between_requests(self, s: S, connection: Expr) -> None:
@@ -253,7 +253,7 @@ class Frames(System):
 
     @always(witness="both_are_ready")
     def only_the_validated_are_served(self, s: S) -> Any:
-        """What a connection sends is carried out only after its VALIDATE."""
+        """A request is carried out only after its connection's VALIDATE."""
         return ~s.intruded
 
     @always(witness="both_are_ready")
@@ -295,7 +295,7 @@ class Seed(Frames, edition=Edition.SEED):
 
 
 class Later(Frames):
-    """What torch has had since 2.0: a connection begins with VALIDATE, and a MULTI_SET may come in pieces."""
+    """torch since 2.0: a connection begins with VALIDATE, and a MULTI_SET may come in pieces."""
 
     @environment(
         each="connection",
@@ -321,7 +321,7 @@ class Later(Frames):
         self.multi_set_comes(s, connection)
 
     def multi_set_comes(self, s: S, connection: Expr) -> None:
-        """What the server does with the first part of a MULTI_SET."""
+        """The server receives the first part of a MULTI_SET."""
 
     @environment(each="connection", moves=[arc(Fragment.MULTI_SET, Fragment.NOTHING)])
     def multi_set_ends(self, s: S, connection: Expr) -> None:
@@ -340,7 +340,7 @@ def dropped(also: Fragment, of: str = "self") -> tuple[Arc, ...]:
 
 
 class Torch(Later, edition=Edition.TORCH):
-    """torch 2.13: the first packet is not looked at again (S9, S10), and what came of a request stays (S17)."""
+    """torch 2.13: the first packet is not looked at again (S9, S10), and part of a request stays (S17)."""
 
     def forget(self, s: S, connection: Expr) -> None:
         """It is kept for good."""

@@ -13,16 +13,16 @@ from .vocabulary import Edition
 
 
 class Write(enum.Enum):
-    """What set, append and multi_set do to a key."""
+    """The cases of set, append and multi_set, for one key."""
 
     CREATE = "the key gets its first value"
     UPDATE = "the value is replaced"
     APPEND = "the value becomes longer"
-    SKIP = "nothing: the bytes are taken for what was already done"
+    SKIP = "nothing: the bytes are taken for an append that was already done"
 
 
 class Add(enum.Enum):
-    """What add does to a counter."""
+    """The cases of add."""
 
     CREATE = "the counter starts with the amount"
     RESTART = "a value that is empty counts as 0"
@@ -35,7 +35,7 @@ class Add(enum.Enum):
 
 
 class CompareSet(enum.Enum):
-    """What compare_set does."""
+    """The cases of compare_set."""
 
     CREATE = "stores and returns the desired value"
     ECHO = "stores nothing, returns the expected value"
@@ -59,7 +59,7 @@ class Look(enum.Enum):
 
 
 class Delete(enum.Enum):
-    """What delete_key and take do."""
+    """The cases of delete_key and take."""
 
     DELETE = "the key is gone"
     NOTHING = "there was nothing to delete"
@@ -67,7 +67,7 @@ class Delete(enum.Enum):
 
 
 class Several(enum.Enum):
-    """What multi_set does with its lists."""
+    """The cases of multi_set, for its lists."""
 
     WRITE = "each key gets its value"
     TRUNCATE = "values without a key are ignored"
@@ -95,10 +95,10 @@ class Gather(enum.Enum):
 
 
 class Count(enum.Enum):
-    """What num_keys and list_keys see."""
+    """The cases of num_keys and list_keys."""
 
     OWN = "the keys of this store"
-    ALL = "also what lies beside them"
+    ALL = "also other keys in the same place"
 
 
 PRESENT = Atom("present", "key has a value", "the key has a value")

@@ -1,7 +1,7 @@
-"""What a store does, one operation after the other: `apply(contents, operation)` -> contents after, outcome.
+"""A store, one operation after the other: `apply(contents, operation)` -> contents after, outcome.
 
-Rule: the case of an operation is decided by its table in `operations`; here stand only what a case means and what an
-operation looks at. Nothing waits: an operation that would have to wait for somebody else times out.
+Rule: the case of an operation is decided by its table in `operations`; here stand only the meaning of a case and the
+values that an operation looks at. Nothing waits: an operation that would have to wait for somebody else times out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .vocabulary import Change, Edition
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 DIGITS_MAX = 19  # of a 64-bit number; a longer one is not even converted
 WHOLE = re.compile(rb"-?[0-9]+")
-LEADING = re.compile(rb"[ \t\n\v\f\r]*([+-]?[0-9]+)")  # what std::stoll reads
+LEADING = re.compile(rb"[ \t\n\v\f\r]*([+-]?[0-9]+)")  # the number that std::stoll reads
 
 
 class Refusal(enum.Enum):
@@ -41,7 +41,8 @@ Result = None | bool | int | bytes | tuple[bytes, ...] | tuple[str, ...] | Refus
 
 @dataclass(frozen=True)
 class Contents:
-    """What a store holds. `counted_besides` and `listed_besides` are what others keep in the same place."""
+    """The keys and queues of a store. `counted_besides` and `listed_besides` are the keys of others in the same
+    place."""
 
     values: Mapping[str, bytes] = field(default_factory=dict)
     queues: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)  # none is empty
@@ -52,7 +53,7 @@ class Contents:
         return hash((frozenset(self.values.items()), frozenset(self.queues.items()), self.counted_besides))
 
     def has(self, key: str) -> bool:
-        """What check and wait mean by a key that is there."""
+        """Is the key there, as check and wait see it?"""
         return key in self.values or key in self.queues
 
     def with_value(self, key: str, value: bytes) -> Contents:
@@ -68,7 +69,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an operation came to: the case its table decided on, and what the caller is given."""
+    """The outcome of an operation: the case that its table decided on, and the result for the caller."""
 
     case: enum.Enum | None
     result: Result
@@ -86,7 +87,7 @@ class Operation(ABC):
 
     @abstractmethod
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
-        """What the case means."""
+        """The contents after the case, and the result for the caller."""
 
 
 def number(value: bytes) -> int | None:
@@ -428,7 +429,7 @@ def decide(
 def changes(
     before: Contents, operation: Operation, after: Contents
 ) -> tuple[tuple[Change, str, bytes | None, bytes | None], ...]:
-    """What watchers are told of an operation, in order: the change, the key, its value before and after."""
+    """The events of an operation for watchers, in order: the change, the key, its value before and after."""
     steps: list[tuple[str, bytes | None]]
     match operation:
         case MultiSet(keys, values):

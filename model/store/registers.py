@@ -1,8 +1,8 @@
 """Keys as registers: compare_set and delete of one key, multi_set and multi_get of all, from several clients at once.
 
-Rule: `meant` is what whole requests, one after the other, make of the keys; every answer is compared with it. It is
-computed from what was asked alone, whatever the server does with it, so that no mistake of the server's changes both.
-A value is a number from 1; 0 is no value. A client asks one thing at a time, and its requests arrive in order; a
+Rule: `meant` has the values that whole requests, one after the other, give the keys; every answer is compared with it.
+It is computed from the requests alone, and not from the server's state, so that no mistake of the server's changes
+both. A value is a number from 1; 0 is no value. A client asks one thing at a time, and its requests arrive in order; a
 MULTI_SET comes in two pieces, and is not answered (torch's protocol).
 """
 
@@ -45,7 +45,7 @@ SEVERAL = (Edition.TORCH, Edition.TRYSTATE)  # torch 1.9 has no MULTI_SET and no
 
 
 class Call(enum.Enum):
-    """What a client is doing."""
+    """The state of a client."""
 
     IDLE = "asks for nothing"
     COMPARING = "in compare_set"
@@ -56,7 +56,7 @@ class Call(enum.Enum):
 
 
 class Request(enum.Enum):
-    """What a client sends."""
+    """A request of a client."""
 
     COMPARE_SET = "store `desired` if the value is `expected`"
     DELETE = "delete"
@@ -74,8 +74,8 @@ class Registers(System):
     client = index(2)
     key = index(2, "two: an answer has room for as many values")
     value = index(2)
-    stored = integer(0, "value", per="key", doc="what the server holds")
-    meant = integer(0, "value", per="key", doc="what whole requests, one after the other, have made of it")
+    stored = integer(0, "value", per="key", doc="the server's value")
+    meant = integer(0, "value", per="key", doc="its value after whole requests, one after the other")
     held = integer(0, "value", per="client", doc="the value of a MULTI_SET of which half has come")
     call = choice(Call, per="client")
     requests = sequence(
@@ -168,7 +168,7 @@ class Registers(System):
         return value == expected
 
     def reply(self, value: Any, expected: Any, desired: Any, matches: Any) -> Any:
-        """What compare_set is answered: what the key holds now, or if it is missing, what was expected."""
+        """The answer to a compare_set: the key's value after it, or if the key is missing, the expected one."""
         return ite(matches, desired, ite(value == 0, expected, value))
 
     @transition(each="client", cite="TCPStoreLibUvBackend.cpp: compareAndSet")
@@ -286,7 +286,8 @@ class Registers(System):
 
     @always(witness="an_answer_says_nothing")
     def desired_means_it_is_there(self, s: S) -> Any:
-        """Who is answered with the desired value, and did not expect the same, finds it in the key at that moment."""
+        """A compare_set that is answered with the desired value, and did not expect the same, has it in the key at that
+        moment."""
         return ~s.overstated
 
     @step(witness="a_compare_set_fails", on=("take_compare_set",), each="client")
@@ -322,7 +323,7 @@ class Seed(Registers, edition=Edition.SEED):
 
 
 class Several(Registers):
-    """What torch has had since 2.0: requests of all keys, and a MULTI_SET that comes in two pieces."""
+    """torch since 2.0: requests of all keys, and a MULTI_SET that comes in two pieces."""
 
     read_answer = Registers.read_answer.claiming(*Registers.read_answer.arcs, arc(Call.READING, Call.IDLE))
     drop = Registers.drop.claiming(*Registers.drop.arcs, arc((Call.READING, Call.SETTING), Call.GONE))
@@ -369,7 +370,7 @@ class Several(Registers):
         s.held[client] = 0
 
     def takes_half(self, s: S, value: Any) -> None:
-        """What the server does with half a MULTI_SET."""
+        """The server receives half a MULTI_SET."""
 
 
 class Torch(Several, edition=Edition.TORCH):

@@ -1,4 +1,4 @@
-"""What histories of a store are judged by: its reference, one operation after the other."""
+"""The specification that histories of a store are judged by: its reference, one operation after the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .vocabulary import Edition
 def specification(
     initial: Contents | None = None, edition: Edition = Edition.TRYSTATE
 ) -> Specification[Contents, Operation, Result]:
-    """The store as a sequential object; what would block times out, so a timeout is right only where it would."""
+    """The store as a sequential object; an operation that would block times out, so a timeout is right only where it
+    would."""
 
     def step(contents: Contents, operation: Operation) -> Iterable[tuple[Contents, Result]]:
         after, outcome = apply(contents, operation, edition)

@@ -82,7 +82,7 @@ class Status(enum.IntEnum):
 
 
 class Change(enum.IntEnum):
-    """What a watcher is told (WatchResponseType of torch 1.9 to 2.0)."""
+    """An event for a watcher (WatchResponseType of torch 1.9 to 2.0)."""
 
     UPDATED = 0
     CREATED = 1
@@ -131,7 +131,7 @@ class Connection(enum.Enum):
 
 
 class Fragment(enum.Enum):
-    """What a server holds of a request of which the rest has not come."""
+    """The part of an unfinished request that a server holds."""
 
     NOTHING = "the last request was whole"
     STRANGER = "a first packet that is no VALIDATE"

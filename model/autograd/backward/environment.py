@@ -1,4 +1,4 @@
-"""What happens to a backward pass from outside: it is called twice, messages are lost, nodes raise, workers die."""
+"""The environment of a backward pass: it is called twice, messages are lost, nodes raise, workers die."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Environment(Fields):
         self.loses(s, gone)
 
     def loses(self, s: S, gone: Each) -> None:
-        """What was sent to a worker is not answered any more."""
+        """A request to a lost worker gets no answer."""
         for a in s.attempt:
             for p in s.pair:
                 for cells in self.requests(s):

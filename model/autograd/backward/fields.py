@@ -72,7 +72,7 @@ UNANSWERED = (Call.OUT, Call.HELD, Call.DONE, Call.FAILED, Call.LOST)
 
 
 class Outcome(enum.Enum):
-    """What became of a call of backward()."""
+    """The outcome of a call of backward()."""
 
     AWAITED = "not called yet"
     RUNNING = "has not returned"
@@ -159,7 +159,7 @@ class Fields(System):
     # ---- the graph
 
     def at(self, place: Expr, holds: Each, name: str = "") -> Condition:
-        """What holds of the member that an index stands for, out of what holds of each; prints its name."""
+        """The condition of the member at `place`, out of one condition for each member; printed as `name`."""
         found = or_(*(and_(place == k, each) for k, each in enumerate(holds)))
         return named(name, found) if name else found
 
@@ -257,7 +257,7 @@ class Fields(System):
         return or_(*(pair == p for p in self.shape.recvs(w)))
 
     def at_taker(self, pair: Expr, holds: Each, name: str = "") -> Condition:
-        """What holds at the worker that takes the gradient of a pair, out of what holds at each."""
+        """The condition of the worker that takes the gradient of a pair, out of one condition for each worker."""
         found = or_(*(and_(self.goes_to(pair, w), each) for w, each in enumerate(holds)))
         return named(name, found) if name else found
 
@@ -295,7 +295,7 @@ class Fields(System):
         return False
 
     def feeds(self, s: S, before: S, node: Expr) -> None:
-        """What follows a node has one input more, and its gradient in addition."""
+        """Each node that `node` feeds gets one more input, and the gradient of `node` is added to its own."""
         for k in self.nodes():
             for feeder in self.shape.feeders(k):
                 here = node == feeder
@@ -330,7 +330,7 @@ class Fields(System):
         return [k for w in self.workers() for k in self.shape.of(w, NodeKind.ACCUMULATE)]
 
     def total(self, s: S, k: int) -> Condition:
-        """What get_gradients() says of a leaf."""
+        """The gradient of a leaf in get_gradients()."""
         return s.grads[k]
 
     def is_unsure(self, s: S) -> Condition:

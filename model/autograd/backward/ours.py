@@ -7,9 +7,9 @@ every worker has. Each answer carries the *deficit* of the subtree below it, `de
 The root adds the deficits up in `owed`; a pass in which a gradient is missing fails with the name of the call. An
 answer may carry a request to the worker that gets it: see `piggyback`.
 
-What can go wrong. A part that fails is dropped, and answers only the request that engaged it; what is still on its way
-to it is refused, since `ended` there says that the pass is over. The root cannot know which workers its gradients have
-reached, so it sends CANCEL to all and waits for their answers; if one is lost, the context takes no other pass.
+Failures. A part that fails is dropped, and answers only the request that engaged it; its worker refuses later requests,
+since `ended` there says that the pass is over. The root cannot know which workers its gradients have reached, so it
+sends CANCEL to all and waits for their answers; if one is lost, the context takes no other pass.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         self.runs(s, node)
 
     def total(self, s: S, k: int) -> Condition:
-        """What a pass has made counts when the part is done."""
+        """The gradients of a pass count when the part is done."""
         done = and_(s.phase[self.shape.nodes[k].worker] == Part.DONE, s.ran[k])
         return ite(done, self.at_most(s.grads[k] + s.gradient[k]), s.grads[k])
 
@@ -359,7 +359,7 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
         return or_(super().is_on_its_way(s, a), *cancels)
 
     def is_pending(self, s: S, a: int) -> Condition:
-        """May what is under way still do something? What arrives after CANCEL is refused."""
+        """May what is under way still do something? A request that arrives after CANCEL is refused."""
         held = (cells[a, p] == Call.HELD for cells in self.requests(s) for p in self.pairs())
         return or_(*(s.cancel[a, w].isin(UNANSWERED) for w in self.workers()), *held)
 

@@ -1,8 +1,8 @@
-"""Piggybacking: what an answer carries, a request to who gets it, which then has no answer of its own.
+"""Piggybacking: an answer carries a request to the worker that receives it; that request has no answer of its own.
 
-A worker that is engaged owes an answer to its parent, who is engaged until it has it. What the worker asks of its
-parent waits for that answer, and goes with it: one gradient, or any marks. What the answer cannot carry goes by itself,
-and so does what would wait there for another gradient to be run, or for the answers of others.
+An engaged worker owes an answer to its parent, which stays engaged until it has that answer. A request of the worker to
+its parent waits for the answer, and goes with it: one gradient, or any marks. A request goes by itself where the answer
+cannot carry it, or would itself have to wait for another gradient or for answers of other workers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ..vocabulary import NodeKind, Part
 from .fields import Call, Condition, Each, S
 from .properties import Backward
 
-CARRIERS = {"call": "carrier", "mark": "mark_carrier"}  # a request, and whose answer has it
+CARRIERS = {"call": "carrier", "mark": "mark_carrier"}  # a request, and the field with the pair whose answer carries it
 
 
 class Piggyback(Backward):
     """Requests that wait for an answer, and that come with one."""
 
-    carrier = integer(0, "pair", per=("attempt", "pair"), doc="whose answer has the gradient, from 1")
+    carrier = integer(0, "pair", per=("attempt", "pair"), doc="the pair whose answer carries the gradient, from 1")
 
     def keeps(self, s: S, kind: str, a: Any, p: int) -> Condition:
         """Does its taker wait for an answer of its sender?"""
@@ -37,7 +37,7 @@ class Piggyback(Backward):
 
     @transition(each="worker")
     def ask_after_all(self, s: S, worker: Expr) -> None:
-        """What waits for an answer goes by itself: the answer waits for others, or cannot carry as much."""
+        """A kept request goes by itself: the answer waits for others, or cannot carry as much."""
         due = [self.waits_in_vain(s, w) for w in self.workers()]
         s.when(self.at(worker, due, "its answer cannot take what waits for it"))
         self.empties(s, [worker == w for w in self.workers()], Call.OUT)

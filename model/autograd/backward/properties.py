@@ -1,4 +1,4 @@
-"""What is asked of a backward pass, of each edition alike."""
+"""The properties of a backward pass, the same for each edition."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Backward(Environment):
 
     @step(witness="a_worker_is_engaged")
     def a_send_runs_once(self, before: S, after: S) -> Condition:
-        """What has run in a pass does not run again in it."""
+        """A node that has run in a pass does not run again in it."""
         again = (
             before.ran[k]
             & ~after.ran[k]

@@ -39,7 +39,7 @@ class Smart(Ours, edition=Mode.SMART):
     """The messages of our mode SMART: ours, and the marks."""
 
     mark = choice(Call, per=("attempt", "pair"), doc="the MARK of a pair")
-    mark_carrier = integer(0, "pair", per=("attempt", "pair"), doc="whose answer has the mark, from 1")
+    mark_carrier = integer(0, "pair", per=("attempt", "pair"), doc="the pair whose answer carries the mark, from 1")
     marked = flag(per="pair", doc="its send is known to take part")
 
     # ---- the wave

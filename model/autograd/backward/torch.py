@@ -2,7 +2,7 @@
 
 A worker's first gradient of a pass begins its part; that request is answered when the part is over, all others at once,
 so that the answers form a tree (Dijkstra and Scholten's diffusing computation, but for errors). The end of a part is
-the end of its `outstanding_tasks`, `left` here. What goes wrong with it: G1 to G8 in `findings`.
+the end of its `outstanding_tasks`, `left` here. Its defects are G1 to G8 in `findings`.
 """
 
 from __future__ import annotations

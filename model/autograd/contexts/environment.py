@@ -1,4 +1,4 @@
-"""What happens to a context from outside: messages are lost or late, parts of a pass fail, workers die."""
+"""The environment of a context: messages are lost or late, parts of a pass fail, workers die."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Environment(Steps):
 
     @fault("timeout", each="worker", cite="tensorpipe_agent.cpp: pollTimeoutRpcs")
     def time_out(self, s: S, worker: Expr) -> None:
-        """Who called a worker waits no longer; the call goes on."""
+        """The caller of a worker waits no longer; the call goes on."""
         s.when(s.call[worker] != CallState.IDLE, any_(s.caller[j, worker] & ~s.dead[j] for j in s.worker))
         for j in s.worker:
             s.caller[j, worker] = False
@@ -73,7 +73,7 @@ class Environment(Steps):
         cite="tensorpipe_agent.cpp: the pipe to a peer fails",
     )
     def notice(self, s: S, worker0: Expr, worker1: Expr) -> None:
-        """A worker finds that another is lost: what it has asked of it fails, what that one sent does not arrive."""
+        """A worker finds that another is lost: its calls of that worker fail, and messages from there do not arrive."""
         s.when(s.dead[worker1], ~s.dead[worker0], ~s.noticed[worker0, worker1])
         self.forgets_call(s, worker1, s.caller[worker0, worker1])
         self.forgets_call(s, worker0, s.caller[worker1, worker0] & (s.call[worker0] == CallState.REQUESTED))

@@ -89,7 +89,7 @@ class Fields(System):
 
     @machine(CleanUp, each="worker")
     def clean_up(self, s: S, worker: Expr) -> Any:
-        """What the creator tells a worker of the release."""
+        """The CLEAN request from the creator to a worker."""
         return s.clean[CREATOR, worker]
 
     @machine(Shipped, each="worker")
@@ -147,14 +147,14 @@ class Fields(System):
         raise NotImplementedError
 
     def taken(self, state: Any, first: Any) -> Any:
-        """What becomes of a CLEAN that is taken in."""
+        """The state of a CLEAN after a worker has received it."""
         return CleanUp.NONE
 
     def hears_of_loss(self, s: S, worker: Expr, other: Expr, untold: Any) -> None:
         """A worker has found that another is lost, which it may not have told of the release."""
 
     def dies(self, s: S, worker: Expr) -> None:
-        """What it has sent is still on its way, and its peers do not know yet."""
+        """A worker dies: its messages are still on their way, and its peers do not know yet."""
         s.when(s.entered, ~s.dead[worker])
         s.dead[worker] = True
         s.has[worker] = False

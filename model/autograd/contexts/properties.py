@@ -1,4 +1,4 @@
-"""What is asked of a context, of both editions alike."""
+"""The properties of a context, the same for both editions."""
 
 from __future__ import annotations
 

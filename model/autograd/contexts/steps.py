@@ -35,7 +35,7 @@ class Steps(Fields):
         cite="distributed-autograd-contexts 5.1: getMessageWithAutograd",
     )
     def ask(self, s: S, worker0: Expr, worker1: Expr) -> None:
-        """A forward request: who asks records whom, before it sends."""
+        """A forward request: the worker records its callee before it sends."""
         s.when(self.are_two(worker0, worker1), s.call[worker1] == CallState.IDLE, s.asked < self.calls)
         s.when(s.has[worker0], ~s.dead[worker0], ~s.noticed[worker0, worker1])
         s.when(or_(and_(ord_(worker0) == CREATOR, s.open), s.inside[worker0]))
@@ -65,7 +65,7 @@ class Steps(Fields):
         """The body returns or raises: the thread is in no context any more; the answer names it if it is here."""
         s.when(s.call[worker] == CallState.RUNNING, ~s.dead[worker])
         if not self.outlives:
-            s.when(or_(~self.waits(s, worker), ord_(worker) == CREATOR))  # whose own code waits, not the body
+            s.when(or_(~self.waits(s, worker), ord_(worker) == CREATOR))  # the creator's own code waits
         s.carries[worker] = s.inside[worker] & s.has[worker]
         self.ends_request(s, worker)
         s.call[worker] = CallState.ANSWERED
@@ -143,10 +143,10 @@ class Steps(Fields):
         s.shipped[worker] = Shipped.NONE
 
     def calls_back(self, s: S, failed: Any) -> None:
-        """What the answer does besides."""
+        """Further effects of the answer; none here."""
 
     def writes_to_the_context(self, s: S, failed: Any) -> None:
-        """Who runs the pass keeps the context alive."""
+        """A failure is written into the context: a crash if the creator has let go of it and no pass runs."""
         s.crashed = s.crashed | (failed & ~s.running & ~s.has[CREATOR])
 
     @transition(

@@ -38,7 +38,7 @@ REPORT_SECONDS = 0.12
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What the searches of one kernel share: where each cell stands, and each instance as a function over states."""
+    """The searches of one kernel share this: the place of each cell, and each instance as a function over states."""
 
     layout: Layout
     steps: tuple[Step, ...]

@@ -179,10 +179,10 @@ def _spans(offsets: NDArray[np.int64], nodes: Rows) -> tuple[Rows, Rows]:
 def fair_region(graph: Graph, avoid: Mask) -> Mask:
     """The nodes of `avoid` from which a weakly fair run stays in it for ever.
 
-    A run may rest where no fair step is enabled. As in the reference engine, whatever visits or can take
-    each fair step again and again within the region is fair.
+    A run may rest where no fair step is enabled. As in the reference engine, a run is fair if it visits or can take
+    each fair step again and again within the region.
     """
-    # Whoever can reach a place of rest satisfies every fair step there: acyclic graphs need no more.
+    # A run that can reach a place of rest is fair, for no fair step is enabled there: acyclic graphs need no more.
     to_rest = graph.reaching(avoid & graph.resting, avoid)
     region = _endless(graph, avoid & ~to_rest)
     steps = [step for step in (graph.taken(number, region) for number in graph.fair) if step is not None]

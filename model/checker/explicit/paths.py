@@ -1,8 +1,8 @@
 """Shortest paths without parent pointers: from a state back through the levels of the search.
 
 A predecessor of `y` under a step agrees with `y` on every cell that the step does not write, and with the
-guard on the cells that it fixes. What is left to guess is small, so candidates are made, stepped and looked
-up in the level before, instead of expanding that level again. All wanted states go back together.
+guard on the cells that it fixes. Few cells are left to guess, so candidates are made, stepped and looked up in the
+level before, instead of expanding that level again. All wanted states go back together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Closed trees as NumPy source: one function evaluates a tree on a whole array of packed states.
 
-In the generated text `w0`, `w1`, ... are the words of the states, one array each. What is used twice becomes
-a temporary; a conjunction of literals (a cell equals a constant) becomes one masked compare per word.
+In the generated text `w0`, `w1`, ... are the words of the states, one array each. A tree that is used twice becomes a
+temporary; a conjunction of literals (a cell equals a constant) becomes one masked compare per word.
 
 An int64 wraps silently. The sort of a tree bounds each of its values, so the sort decides how the tree is
 computed: in bytes, in int64, or, where it or an operand may leave int64, in arrays of Python ints, which are

@@ -1,4 +1,4 @@
-"""What a vectorised search looks for: watches, evaluated on whole frontiers until each is found once."""
+"""The watches of a vectorised search, evaluated on whole frontiers until each is found once."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from ...errors import LimitReached, UnavailableError
 
 EXACT_MAX = 1 << 53  # CUDD adds up non-negative doubles: a result below this is exact
 DOUBLE_BITS_MAX = 1000  # beyond, a count may exceed every double
-MANAGER_BYTES = 1 << 28  # what CUDD sizes its tables for at the start; they grow up to the limit
+MANAGER_BYTES = 1 << 28  # CUDD sizes its tables for this at the start; they grow up to the limit
 AUTOREF_BYTES_PER_NODE = 500  # dict entries and tuples of dd.bdd, measured with tracemalloc
 
 

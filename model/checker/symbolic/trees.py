@@ -31,7 +31,7 @@ def bit_names(cell: Cell) -> tuple[str, ...]:
 
 
 def variable_order(cells: Sequence[Cell]) -> list[str]:
-    """What all share first, then member by member, then pairs: what a step reads and writes lies together.
+    """Shared cells first, then member by member, then pairs: the cells that a step reads and writes lie together.
 
     Wide cells come last, interleaved bit by bit: a comparison or sum of two of n bits takes O(n) nodes so, and O(2^n)
     in an order of one cell after the other (Bryant, 1986).

@@ -1,4 +1,4 @@
-"""What happens to a barrier from outside: clients come, connections break, the key is deleted."""
+"""The environment of a barrier: clients come, connections break, the key is deleted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Environment(Steps):
 
     @fault("drop", each="client", moves=[arc(Arrival.ARRIVED, Arrival.WITHDRAWN)])
     def drop(self, s: S, client: Expr) -> None:
-        """A connection breaks, or its client dies: barrier() raises; what was on its way is lost."""
+        """A connection breaks, or its client dies: barrier() raises; messages on their way are lost."""
         s.when(s.place[client] == Arrival.ARRIVED)
         s.place[client] = Arrival.WITHDRAWN
         s.cancelling[client] = False

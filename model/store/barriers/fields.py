@@ -6,13 +6,13 @@ The seed has no barrier, so there is no edition SEED.
 
 Abstractions. One barrier. torch's client gives up by its own clock, cancels, and raises whatever it then reads; with
 ours the server decides what was first. A client that dies, or gives up on a frozen server and closes, is a connection
-that breaks: the client (or its successor) knows at once, the server later, and what was on its way is lost. In ours
+that breaks: the client (or its successor) knows at once, the server later, and messages on their way are lost. In ours
 the clients are our own, which say who they are; it knows one of torch's by its connection only.
 
-The truth (`inside`, `lost`, `freed`) follows the connections and what is sent on them, and never the server's table.
+The truth (`inside`, `lost`, `freed`) follows the connections and the messages on them, and never the server's table.
 Of our edition `only_arrivals_release` and `keys_stay_untouched` hold by construction: in the model its table and the
-keys never meet. What makes them claims about our server is its replay with `write` and `delete` switched on: after
-every step the key and the answers are compared with the model's.
+keys never meet. They become claims about our server by its replay with `write` and `delete` switched on: after every
+step the key and the answers are compared with the model's.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 
 
 class Request(enum.Enum):
-    """What a client sends."""
+    """A request of a client."""
 
     BARRIER = "count me in"
     CANCEL = "I wait no longer"
 
 
 class Reply(enum.Enum):
-    """What the server answers."""
+    """The server's reply to a client."""
 
     STOP = "all have arrived"
     CANCELED = "you are no longer waiting"

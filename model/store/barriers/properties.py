@@ -1,4 +1,4 @@
-"""What is asked of a barrier, of both editions alike."""
+"""The properties of a barrier, the same for both editions."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Barriers(Environment):
 
     @always(witness="the_barrier_opens")
     def released_once(self, s: S) -> Condition:
-        """Whoever is told that all have arrived has arrived, and is told once."""
+        """A client that is told that all have arrived has arrived, and is told once."""
         twice = any_(
             and_(s.replies[j].length == 2, *(record.kind == Reply.STOP for _, record in s.replies[j])) for j in s.client
         )
@@ -129,6 +129,6 @@ class Barriers(Environment):
 
     @leads_to(each="client")
     def timeouts_are_told(self, s: S, client: Expr) -> tuple[Condition, Condition]:
-        """Whoever's time is over raises, or returns after all."""
+        """A client whose time is over raises, or returns after all."""
         late = s.cancelling[client] | s.replies[client].contains(kind=Reply.TIMED_OUT)
         return late, s.place[client] != Arrival.ARRIVED

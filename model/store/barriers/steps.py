@@ -8,7 +8,7 @@ from .fields import Fields, Reply, S
 
 
 class Steps(Fields):
-    """What a client and the server do in both editions."""
+    """The steps of a client and the server in both editions."""
 
     @transition(each="client", moves=[arc(Arrival.ARRIVED, Arrival.RELEASED)], cite="TCPStore.cpp:barrier")
     def pass_through(self, s: S, client: Expr) -> None:

@@ -1,4 +1,4 @@
-"""What happens to a queue from outside: the key is set, elements are pushed, connections are lost."""
+"""The environment of a queue: the key is set, elements are pushed, connections are lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WAKES = may(Connection.BLOCKED, Connection.READY, of="others")
 
 
 class Environment(Steps):
-    """What other clients do, and what is lost."""
+    """The steps of other clients, and lost connections."""
 
     @transition(fair=False, moves=[WAKES], cite="TCPStoreLibUvBackend.cpp: set")
     def set_key(self, s: S) -> None:

@@ -1,4 +1,4 @@
-"""What clients of a queue and its server remember: elements, the line of those who wait, what is reserved for whom.
+"""The state of a queue's clients and server: elements, the line of waiters, reserved elements.
 
 Theory of operation. There is one queue, and one key beside it. Elements are numbered in the order in which they are
 pushed; 0 is none. A blocking pop of torch's client is two requests: a WAIT for the queue, then a QUEUE_POP. The server
@@ -39,14 +39,14 @@ class Element(enum.Enum):
 
     UNSENT = "not pushed yet"
     QUEUED = "in the queue"
-    RESERVED = "kept for one popper, who was told"
+    RESERVED = "kept for one popper that was told"
     ANSWERED = "on its way to one popper"
     DELIVERED = "popped"
     LOST = "was on its way when the connection broke"
 
 
 class Doing(enum.Enum):
-    """What an operation of a client is about to read."""
+    """The answer that an operation of a client is about to read."""
 
     NOTHING = "no answer but that to a CANCEL_WAIT"
     POP = "that the queue has an element"
@@ -58,7 +58,7 @@ class Doing(enum.Enum):
 
 
 class Request(enum.Enum):
-    """What a client sends."""
+    """A request of a client."""
 
     WAIT_QUEUE = "WAIT for the queue"
     WAIT_KEY = "WAIT for the key"
@@ -70,7 +70,7 @@ class Request(enum.Enum):
 
 
 class Answer(enum.Enum):
-    """What the server sends."""
+    """The server's answer to a client."""
 
     STOP_WAITING = "it is there"
     WAIT_CANCELED = "you wait no more"
@@ -182,7 +182,7 @@ class Fields(System):
         s.dawdled[client] = False
 
     def hangs_up(self, s: S, client: Expr) -> None:
-        """The connection is lost: what was on its way does not arrive."""
+        """The connection is lost: messages on their way do not arrive."""
         for e in s.element:
             s.gone[e] = s.gone[e] | self.is_answered(s, client, ord_(e) + 1)
         s.lost[client] = True

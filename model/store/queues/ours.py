@@ -18,7 +18,7 @@ from .steps import WAIT
 
 
 def offered(origin: Element) -> tuple[Arc, ...]:
-    """An element that is there for all is the first's in the line, who may be gone."""
+    """The first client in the line gets an element that is there for all; that client may be gone."""
     return (
         *may(origin, Element.RESERVED, of="others"),
         *may(origin, Element.ANSWERED, of="others"),
@@ -119,7 +119,7 @@ class Ours(Queues, edition=Edition.TRYSTATE):
 
     @environment(each="client", switch="dawdle", moves=COMES_BACK)
     def reservation_ends(self, s: S, client: Expr) -> None:
-        """Who was told of an element does not pop it in time: it is there for all again."""
+        """A client that was told of an element does not pop it in time: the element is there for all again."""
         s.when(s.reserved[client] > 0, s.waiter[client] == Waiter.BLOCKED)
         s.dawdled[client] = True
         self.gives_back(s, client)
@@ -129,7 +129,8 @@ class Ours(Queues, edition=Edition.TRYSTATE):
     forget_connection = Queues.forget_connection.claiming(arc(Connection.CLOSING, Connection.CLOSED), COMES_BACK)
 
     def forgets(self, s: S, client: Expr) -> None:
-        """The client is taken off every list; what was reserved for it comes back, to the place that it had."""
+        """The client is taken off every list; an element that was reserved for it comes back, to the place that it
+        had."""
         super().forgets(s, client)
         self.gives_back(s, client)
 

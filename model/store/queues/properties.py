@@ -1,4 +1,4 @@
-"""What is asked of a queue, of both editions alike."""
+"""The properties of a queue, the same for both editions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Queues(Environment):
 
     @terminal
     def at_rest(self, s: S) -> Any:
-        """Nobody asks for anything, or time has no end and whoever asks is registered."""
+        """Nobody asks for anything, or time has no end and every client that asks is registered."""
         endless = self.timeouts == 0
         return all_(
             s.waiter[j].isin((Waiter.IDLE, Waiter.DISCONNECTED)) | (endless & self.is_registered(s, j))
@@ -135,5 +135,5 @@ class Queues(Environment):
 
     @leads_to(each="client", needs="drop")
     def reservations_come_back(self, s: S, client: Expr) -> Any:
-        """What is reserved for a connection that is lost comes back."""
+        """An element that is reserved for a lost connection comes back."""
         return s.lost[client] & (s.reserved[client] > 0), s.reserved[client] == 0

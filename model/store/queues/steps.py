@@ -11,7 +11,7 @@ WAIT = "TCPStoreLibUvBackend.cpp: waitKeys"
 
 
 class Steps(Fields):
-    """What torch's client and each server do."""
+    """The steps of torch's client and of each server."""
 
     # ---- a client's operation
 

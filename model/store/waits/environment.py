@@ -1,4 +1,4 @@
-"""What happens to the waits from outside: other clients write, connections are lost, the server stops."""
+"""The environment of waits: other clients write, connections are lost, the server stops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WAKES = arc(Connection.BLOCKED, Connection.READY, of="others")
 
 
 class Environment(Steps):
-    """What other clients write, and what is lost."""
+    """The writes of other clients, and lost connections."""
 
     @transition(
         each="key", fair=False, moves=[arc(Key.ABSENT, Key.PRESENT), WAKES], cite="ddp-initialisation 4.2.6: setHandler"

@@ -1,9 +1,9 @@
-"""What clients that wait for keys and their server remember, and what is on its way between them.
+"""The state of clients that wait for keys and of their server, and the messages between them.
 
 Theory of operation. Each client has one connection: requests one way, answers the other, both in order. A blocking
 operation of torch's client is a WAIT, and for a get a GET after its answer; when its time is over it sends CANCEL_WAIT
 and reads until that is answered. The server answers a WAIT at once if all keys are there; else it registers the client
-(`waiting`) and answers when a write makes the last key appear. What other clients write arrives at the server as one
+(`waiting`) and answers when a write makes the last key appear. A write of another client arrives at the server as one
 step. A `target` is 0 for all keys, or the number of a key from 1. A `turn` tells an operation of a client from the one
 before it, which is what no byte on the wire does.
 
@@ -42,7 +42,7 @@ S = SymbolicState
 
 
 class Asking(enum.Enum):
-    """What an operation of a client is about to read."""
+    """The answer that an operation of a client is about to read."""
 
     WAIT = "that the keys are there"
     GET = "that the key is there, to ask for its value then"
@@ -50,7 +50,7 @@ class Asking(enum.Enum):
 
 
 class Request(enum.Enum):
-    """What a client sends."""
+    """A request of a client."""
 
     WAIT = "tell me when the keys are there"
     GET = "the value of a key"
@@ -60,7 +60,7 @@ class Request(enum.Enum):
 
 
 class Answer(enum.Enum):
-    """What the server sends."""
+    """The server's answer to a client."""
 
     STOP_WAITING = "the keys are there"
     WAIT_CANCELED = "you wait no more"
@@ -73,7 +73,7 @@ class Fields(System):
     """The fields of the system, and what its steps share."""
 
     counts_together: ClassVar[bool] = False  # a wait ends when all its keys are there at once, not when each has been
-    keeps_values: ClassVar[bool] = False  # a GET is answered from what satisfied the WAIT before it
+    keeps_values: ClassVar[bool] = False  # a GET is answered with the value that satisfied the WAIT before it
     refuses_missing: ClassVar[bool] = False  # a GET of a missing key closes the connection
 
     client = index(2)
@@ -89,7 +89,7 @@ class Fields(System):
 
     waiter = choice(Waiter, per="client")
     asking = choice(Asking, per="client")
-    target = integer(0, "key", per="client", doc="what the client waits for")
+    target = integer(0, "key", per="client", doc="the keys that the client waits for")
     turn = flag(per="client")
     together = flag(per="client", doc="all its keys were there at one moment since it asked")
     held = flag(per=("client", "value"), doc="the key that it gets held the value at one moment since it asked")
@@ -100,7 +100,7 @@ class Fields(System):
     waiting = integer(0, "key", per=("key", "client"), doc="entries of the client in the key's list of waiters")
     awaited = integer(0, "key", per="client", doc="torch: for how many keys it still waits")
     missing = flag(per=("key", "client"), doc="ours: which of them are missing")
-    wants_value = flag(per="client", doc="ours: who is registered wants the value")
+    wants_value = flag(per="client", doc="ours: the registered client wants the value")
     kept = integer(0, "value", per=("key", "client"), doc="ours: the value that satisfied a wait, for the GET after it")
     waiting_turn = flag(per="client", doc="the turn of the wait that is registered")
     half = flag(per="client", doc="the server holds part of a request")
@@ -148,7 +148,7 @@ class Fields(System):
         return all_(implies(self.among(target, k), s.holds[k] > 0) for k in s.key)
 
     def value_of(self, s: S, target: Any) -> Any:
-        """What the one key of a get holds."""
+        """The value of a get's key."""
         return count(any_(self.among(target, k) & (s.holds[k] > ord_(v)) for k in s.key) for v in s.value)
 
     def begins(self, s: S, client: Expr, asking: Asking, target: Any, kind: Request = Request.WAIT) -> None:
@@ -180,7 +180,7 @@ class Fields(System):
         s.answers[client].pop()
 
     def hangs_up(self, s: S, client: Expr, when: Any = True) -> None:
-        """The connection is lost: what was on its way does not arrive."""
+        """The connection is lost: messages on their way do not arrive."""
         s.lost[client] = s.lost[client] | when
         s.requests[client].clear(when=when)
         s.answers[client].clear(when=when)

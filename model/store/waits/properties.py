@@ -1,4 +1,4 @@
-"""What is asked of blocking waits, of each edition alike."""
+"""The properties of blocking waits, the same for each edition."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Waits(Environment):
 
     @step(except_=WRITES, witness="a_wait_times_out")
     def only_writes_change_keys(self, before: S, after: S) -> Any:
-        """What fails changes nothing in the key space: a timeout, a compare_set, a connection that is lost."""
+        """A failed operation changes no key: a timeout, a compare_set, a connection that is lost."""
         return all_(before.holds[k] == after.holds[k] for k in before.key)
 
     @step(each="client", witness="a_wait_times_out")

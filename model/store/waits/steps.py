@@ -10,7 +10,7 @@ DOES_WAIT = "TCPStore.cpp: doWait"
 
 
 class Steps(Fields):
-    """What torch's client and each server do."""
+    """The steps of torch's client and of each server."""
 
     # ---- a client's operation
 

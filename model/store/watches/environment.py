@@ -1,4 +1,4 @@
-"""What happens to watches from outside: clients ask for changes, leave and come, connections are cut."""
+"""The environment of watches: clients ask for changes, leave and come, connections are cut."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .steps import Steps
 
 
 class Environment(Steps):
-    """What clients ask for, and connections that end."""
+    """The requests of clients, and connections that end."""
 
     @environment(each=("client", "key"))
     def ask(self, s: S, client: Expr, key: Expr) -> None:

@@ -46,7 +46,7 @@ class Link(enum.Enum):
 
 
 class Message(enum.Enum):
-    """What the server sends to a watcher: a change, or an answer to a request of the watcher."""
+    """The server's message to a watcher: a change, or an answer to a request of the watcher."""
 
     UPDATED = "the key has another value"
     CREATED = "the key was absent"
@@ -57,7 +57,7 @@ class Message(enum.Enum):
 
 
 class Request(enum.Enum):
-    """What is on its way from a watcher to the server."""
+    """A watcher's request on its way to the server."""
 
     NONE = "nothing"
     WATCH = "watch the key"
@@ -200,7 +200,7 @@ class Fields(System):
         s.told[client] = event.new
 
     def forget(self, s: S, client: Expr) -> None:
-        """Nothing is watched any more: what was known of it goes."""
+        """Nothing is watched any more: the last seen version and value go."""
         s.watched[client] = 0
         s.seen[client] = 0
         s.told[client] = 0

@@ -1,4 +1,4 @@
-"""What is asked of watches, of both editions alike."""
+"""The properties of watches, the same for both editions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Watches(Environment):
 
     @terminal
     def at_rest(self, s: S) -> Condition:
-        """Every request is answered, and whatever was sent to a watcher is read."""
+        """Every request is answered, and each message to a watcher is read."""
         return all_(
             (s.asked[j] == 0)
             & ~s.watcher[j].isin((Watcher.REGISTERING, Watcher.NOTIFIED))
@@ -93,7 +93,7 @@ class Watches(Environment):
 
     @always(witness="two_events_wait")
     def every_change_is_on_its_way(self, s: S) -> Condition:
-        """What a watcher was told last, and the events on their way, end with the last change of the key."""
+        """The last event that a watcher has read, and those on their way, end with the last change of the key."""
 
         def is_told(j: Expr, k: Expr) -> Condition:
             number, value = s.seen[j], s.told[j]
@@ -140,7 +140,7 @@ class Watches(Environment):
 
     @always(witness="two_events_wait")
     def only_what_is_watched(self, s: S) -> Condition:
-        """Whoever watches a key is told of no other."""
+        """A watcher of a key is told of no other."""
         return all_(
             implies(
                 s.watched[j] != 0,
@@ -151,7 +151,7 @@ class Watches(Environment):
 
     @always(witness="a_change_is_made")
     def no_event_for_a_stranger(self, s: S) -> Condition:
-        """Whoever watches nothing is told nothing."""
+        """A client that watches nothing is told nothing."""
         return all_(implies(s.watched[j] == 0, s.messages[j].is_empty) for j in s.client)
 
     @always(witness="a_watch_is_cancelled", needs="cancel")
@@ -180,7 +180,7 @@ class Watches(Environment):
 
     @always(witness="a_change_is_made")
     def nobody_is_closed_for_another(self, s: S) -> Condition:
-        """The server closes no connection on account of what another did."""
+        """The server closes no connection for an act of another."""
         return ~any_(x for x in s.shut)
 
     @leads_to(each="client")
@@ -203,5 +203,5 @@ class Watches(Environment):
 
     @leads_to(each="client")
     def changes_are_answered(self, s: S, client: Expr) -> tuple[Condition, Condition]:
-        """Whoever asks for a change is served, however slow a watcher is."""
+        """A client that asks for a change is served, however slow a watcher is."""
         return s.asked[client] != 0, s.asked[client] == 0

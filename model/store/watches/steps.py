@@ -8,7 +8,7 @@ from .fields import Fields, Link, Message, Request, S
 
 
 class Steps(Fields):
-    """What the server and a watcher's thread do in both editions."""
+    """The steps of the server and of a watcher's thread in both editions."""
 
     # ---- the server
 
