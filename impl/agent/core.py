@@ -20,7 +20,7 @@ from ..rendezvous.state import Closed
 
 
 class Order(enum.Enum):
-    """What the agent does next; the value says it in words."""
+    """An order to the agent; the value says it in words."""
 
     GO_ON = "look again, a little later or when something has changed"
     REPORT = "say in the shared state that the workers have succeeded"
@@ -33,7 +33,7 @@ class Order(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an agent sees after it has joined a round and started its workers."""
+    """The inputs of a decision, after the agent has joined a round and started its workers."""
 
     workers: WorkerState
     standing: Standing

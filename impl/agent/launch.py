@@ -66,7 +66,7 @@ def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Seq
 
 
 def parameters(config: LaunchConfig) -> RendezvousParameters:
-    """What the rendezvous is made of; the job's restarts are counted there. Raises UsageError if said twice."""
+    """The parameters of the rendezvous, which counts the job's restarts. Raises UsageError if that is set twice."""
     if "max_restarts" in config.rdzv_configs:
         raise UsageError("--rdzv-conf has max_restarts: give --max-restarts, which is counted for the whole job")
     return RendezvousParameters(

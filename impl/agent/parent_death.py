@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-COMMAND_NOT_FOUND = 127  # what a shell answers
+COMMAND_NOT_FOUND = 127  # as a shell returns it
 
 
 def die_with_parent(parent: int) -> None:

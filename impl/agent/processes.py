@@ -1,7 +1,7 @@
-"""What a worker started, and left behind: found among the agent's descendants, and ended.
+"""Processes that a worker started and left behind: they are found among the agent's descendants, and ended.
 
 Rule: only descendants in sessions of their own are taken for a worker's, and none of those that this process had
-before. What the agent itself runs beside its workers (a store's server, Python's helpers) is in the agent's session.
+before. The agent's own helpers (a store's server, Python's helper processes) are in the agent's session.
 """
 
 from __future__ import annotations

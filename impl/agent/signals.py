@@ -57,7 +57,7 @@ class Signals:
 
     @contextmanager
     def interrupt(self) -> Iterator[None]:
-        """What is waited for in here ends with SignalException when a signal comes, or has come."""
+        """A wait inside this context ends with SignalException when a signal comes, or has come."""
         self._waiting = True
         try:
             if self.got is not None:

@@ -1,4 +1,4 @@
-"""What a program calls: `context`, `backward`, `get_gradients`; torch's names, arguments and error texts.
+"""The functions that a program calls: `context`, `backward`, `get_gradients`; torch's names, arguments and error texts.
 
 Source: seed "distributed autograd design"; torch/distributed/autograd/__init__.py.
 """
@@ -43,8 +43,8 @@ def driver() -> Driver:
 class context:
     """A distributed forward pass and its backward passes: `with context() as context_id:`.
 
-    What a call inside it sends or returns is recorded, on all workers that it comes to, until it is left. A thread is
-    in one at a time; a function that is called by RPC is in its caller's.
+    Until the context is left, tensors in calls and answers inside it are recorded, on each worker that a call reaches.
+    A thread is in one at a time; a function that is called by RPC is in its caller's.
 
     Raises:
         AutogradError: this thread is in one already.
@@ -185,7 +185,7 @@ def debug_info() -> dict[str, int]:
 
 
 class ContextView:
-    """What a context of this worker holds, with the names of torch's `DistAutogradContext`."""
+    """A context of this worker, with the names of torch's `DistAutogradContext`."""
 
     def __init__(self, of: Context) -> None:
         self._of = of

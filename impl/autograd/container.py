@@ -1,7 +1,7 @@
 """All contexts of one worker: what begins and ends them, and what other workers say of them. No I/O, no locks.
 
-Source: seed "distributed autograd contexts", 3 and 4. What torch's container does not keep: which contexts are over, so
-that a call that comes late never brings one back (property S6).
+Source: seed "distributed autograd contexts", 3 and 4. Unlike torch's container, it remembers which contexts are over,
+so that a call that comes late never brings one back (property S6).
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Container:
         return message
 
     def unsent(self, number: int, message: int) -> None:
-        """What was to leave has not: no gradient comes for it."""
+        """A message could not be sent: no gradient comes for it."""
         context = self.contexts.get(number)
         if context is not None:
             context.sends.pop(message, None)

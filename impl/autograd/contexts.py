@@ -1,4 +1,4 @@
-"""What one worker keeps of a context: both ends of each message, the gradients, and the latest local pass."""
+"""One worker's share of a context: its ends of messages, the gradients, and the latest local pass."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class DependencyCounts:
         return taken
 
     def rest(self, tolerates: Callable[[Node], bool]) -> tuple[list[Node], list[Node], dict[Node, int]]:
-        """What will run without anything more arriving: nodes that lead to one that waits, and all others.
+        """The nodes that will run if no more gradient arrives: those that lead to one that waits, and all others.
 
         Both in an order in which they may run. A leaf that `tolerates` accepts does not mind a part of its gradient.
         Last, how many gradients each node gets from those.

@@ -18,7 +18,7 @@ Which thread does what:
 Rule: users' code (nodes, hooks, the destructors of what a context kept) never runs under the lock, except for
 destructors that a dropped dictionary calls: hence the lock is reentrant.
 
-What can go wrong: a node or a hook raises (the pass fails with its traceback, here and at the root); a gradient cannot
+Failures: a node or a hook raises (the pass fails with its traceback, here and at the root); a gradient cannot
 be sent, for it is of a kind that RPC refuses (the pass fails); the thread in `backward()` is interrupted (the pass
 fails and is cancelled everywhere); an observer raises (reported, and nothing else).
 """

@@ -43,7 +43,7 @@ class Ids:
 
     @property
     def next(self) -> int:
-        """What `take` would return; after the last one, the first of the next worker."""
+        """The id that `take` would return; after the last one, the first of the next worker."""
         return (self._worker << COUNTER_BITS) + self._next
 
     def take(self) -> int:

@@ -24,7 +24,7 @@ effects that the caller performs after it has released the lock. `Run` asks for 
 returns None, and runs what it returns without the lock (runner.py). `running` says that there is such a thread: there
 is never a second one for a pass.
 
-What can go wrong:
+Failures:
 
 - *A message comes twice*, since a request was repeated. The second copy does nothing; the first one has the answer.
 - *A message does not fit*: its send is unknown or freed. It is refused, and the pass fails here.

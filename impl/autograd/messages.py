@@ -149,7 +149,7 @@ class Unused(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """What travels beside a call, or its answer, inside a context: see seed "distributed autograd contexts", 4.4."""
+    """The metadata of a call, or of its answer, inside a context: see seed "distributed autograd contexts", 4.4."""
 
     context: int
     message: int  # NO_MESSAGE: no tensor requires a gradient
@@ -193,7 +193,7 @@ def failed(error: PassError) -> bytes:
 
 
 def unpack_outcome(body: bytes) -> Done | PassError:
-    """What `Done.pack` or `failed` made; an error for what neither did."""
+    """The outcome in an answer of `Done.pack` or `failed`; a PassError for any other bytes."""
     try:
         return _outcome(body)
     except (AutogradError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:

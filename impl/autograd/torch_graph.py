@@ -27,7 +27,7 @@ _Accumulate: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defin
 
 
 class RecvRpc(Function):
-    """What received tensors are made by: a leaf of the local graph. Its gradients go back to their sender."""
+    """The function that made received tensors: a leaf of the local graph. Its gradients go back to their sender."""
 
     @staticmethod
     def forward(ctx: Any, origin: tuple[int, int], link: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -63,7 +63,7 @@ _Recv.register_hook, _Recv.register_prehook = _noted(_Recv.register_hook), _note
 
 def attach_recv(context: int, peer: int, tensors: Sequence[Tensor]) -> Node:
     """Make tensors that have arrived require a gradient, which goes back to `peer`; the node that stands for them."""
-    link = torch.empty(0, requires_grad=True)  # what makes torch record the function at all
+    link = torch.empty(0, requires_grad=True)  # without it torch would not record the function at all
     with torch.enable_grad():
         RecvRpc.apply((context, peer), link, *tensors)  # type: ignore[no-untyped-call]
     return tensors[0].grad_fn
@@ -181,7 +181,7 @@ class TorchGraph:
 
 
 class _Roots:
-    """What an engine's run begins with: nodes, and gradients for them.
+    """The roots of an engine's run: nodes, and gradients for them.
 
     The engine takes none that is not defined from Python, though it runs nodes on such ones. A node that gets no other
     is given zeros, which are taken away from it after the hooks of its tensors: those see zeros.

@@ -1,1 +1,1 @@
-"""What the parts of the runtime share about one host: forks, listening sockets, names, secrets, deadlines."""
+"""Services of the host for the whole runtime: forks, listening sockets, names, secrets, deadlines."""

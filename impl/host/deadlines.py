@@ -1,4 +1,4 @@
-"""What is due when. Time is what the caller says it is.
+"""Deadlines in order of time; the caller passes the clock's reading.
 
 Rule: an entry that was discarded costs memory only until there are as many of them as of the others.
 """

@@ -1,6 +1,6 @@
-"""What must not go on in a fork: sockets that both processes would read, threads and locks that stayed behind.
+"""Objects that a fork must drop: sockets that both processes would read, threads and locks that stayed behind.
 
-Rule: whatever owns such things is listed here while it lives, and lets go of them in the child before anything else.
+Rule: an object that owns such things is listed here while it lives, and drops them in the child before anything else.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from trystate.model.errors import UsageError
 
 BACKLOG = 4096  # 512 clients connect in one burst; the kernel caps it at net.core.somaxconn
 
-# A peer whose machine vanished sends no FIN. What it holds is given back after about 2 minutes of silence that even
-# the kernel's probes do not break; a peer that is merely idle answers them without noticing.
+# A peer whose machine vanished sends no FIN. Its resources are freed after about 2 minutes without an answer to the
+# kernel's probes; a peer that is merely idle answers these without noticing.
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from trystate.model.errors import UsageError
 
-SECRET_BYTES_MIN = 16  # 128 bits: who listens to a handshake can try as many as he likes afterwards
+SECRET_BYTES_MIN = 16  # 128 bits: an eavesdropper on a handshake can try any number afterwards
 NONCE_BYTES = 32  # of the random challenge that each side sends to the other
-SECRET_BYTES_MAX = 4096  # what is longer is some other file
+SECRET_BYTES_MAX = 4096  # a longer file is no secret
 
 
 def read_secret(path: str | Path) -> bytes:
@@ -41,10 +41,10 @@ def read_secret(path: str | Path) -> bytes:
 
 
 def client_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """What shows that a client knows the secret: the HMAC of both nonces, the server's challenge first."""
+    """A client's proof that it knows the secret: the HMAC of both nonces, the server's challenge first."""
     return hmac.digest(secret, b"trystate client" + server_nonce + client_nonce, hashlib.sha256)
 
 
 def server_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """What shows that a server knows it: the client's challenge first."""
+    """A server's proof that it knows the secret: the client's challenge first."""
     return hmac.digest(secret, b"trystate server" + client_nonce + server_nonce, hashlib.sha256)

@@ -1,4 +1,4 @@
-"""What a node runs, as far as all nodes of a job must agree on it: a job is not joined for its name alone.
+"""The command of a node, as far as all nodes of a job must agree on it: a job is not joined for its name alone.
 
 Everybody who reaches the store reads the shared state, and arguments may hold secrets: a token, a password in a URL. So
 the state holds the program and the names of options, and of each value 8 bits of a digest, which show where two nodes
@@ -36,7 +36,7 @@ class Command:
 
     @classmethod
     def of(cls, run_id: str, entrypoint: Callable[..., Any] | str, args: Sequence[Any], nproc: int) -> Command:
-        """What an agent is to run: `run_id` keeps digests of two jobs from being compared."""
+        """The command that an agent is to run: `run_id` keeps digests of two jobs from being compared."""
         program, rest = split(entrypoint, args)
         texts = [_text(arg) for arg in rest]
         whole = _digest(run_id, "\0".join((str(len(texts)), *texts)), DIGEST_BYTES)

@@ -1,4 +1,4 @@
-"""What a write means to the people who run a job: values that an engine hands out, and that a driver logs.
+"""Decisions as people see them: values that an engine derives from its writes, and that a driver logs.
 
 Rule: a decision is made by one node, in one write, and is told by that node, once, when the write is won. The other
 nodes tell what has become of their round (`standing`), with the cause that the state keeps.
@@ -41,7 +41,7 @@ class Decision:
 
 
 def decided(action: Action, before: State | None, after: State, me: Participant) -> Iterator[Decision]:
-    """What the write means that makes `after` of `before`, in the order in which a reader wants it."""
+    """The decisions in the write that makes `after` of `before`, in the order in which a reader wants them."""
     if action is Action.EXPEL and before is not None and (gone := _gone(before, after)):  # or it closes, and names them
         yield Decision("expelled", {"nodes": gone, "silent_seconds": round(before.settings.window, 3)})
     if action is Action.WITHDRAW:

@@ -107,7 +107,7 @@ class KeepAlive:
         return self._state
 
     def standing(self) -> Standing:
-        """What has become of the round, by the last read and by the clock. Never waits.
+        """The standing of the round, by the last read and by the clock. Never waits.
 
         The heartbeat thread may be stuck in the store: the lease ends all the same, since the clock is read here.
         """

@@ -17,7 +17,7 @@ from .state import LISTS, Closed, Node, Participant, Settings, State
 FORMAT = "trystate-rendezvous-2"  # another one for every other shape: none is taken for an older one
 STATE_BYTES_MAX = 1 << 20  # some 8,000 nodes
 TEXT_LENGTH_MAX = 1024
-NUMBER_MAX = (1 << 53) - 1  # what every reader of JSON can hold
+NUMBER_MAX = (1 << 53) - 1  # an integer that every reader of JSON can hold
 LISTINGS_KEPT = 8192  # from one state to the next few nodes have changed: those that were checked are kept
 FIELDS = (
     "format",

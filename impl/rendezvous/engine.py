@@ -18,7 +18,7 @@ a `Seen`. Two threads of a node have a generator each: the agent's thread (`join
 `close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are read and
 replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
 
-What can go wrong, and where it is answered:
+Failures, and the code that handles them:
 
 - *A write is lost.* Another node wrote first. `_back_off` draws a random pause from a span that grows with each loss.
 - *A write was won, and its answer was lost.* The driver repeats the effect. The state carries its version and its
@@ -98,7 +98,7 @@ class Joined:
 
 
 class Standing(enum.Enum):
-    """What has become of the round that a node is a member of."""
+    """The standing of the round that a node is a member of."""
 
     CURRENT = "it is the current one"
     NEWCOMERS = "somebody waits for the next one"
@@ -177,7 +177,7 @@ class Engine:
         return operators.join(view) if action is Action.FINISH else action
 
     def _ends(self, action: Action, view: View, seconds: float) -> Joined | None:
-        """What ends the operation: the round that the node is in, or an error."""
+        """The end of the operation: the round that the node is in, or an error."""
         state = view.state
         if action is Action.ERROR_TIMEOUT:
             raise self._late(seconds)
@@ -245,7 +245,7 @@ class Engine:
         return state.seats > 0 and not state.done
 
     def standing(self, joined: Joined, state: State | None, now: float) -> Standing:
-        """What has become of a round, by what the store held when it was last read, and by the clock."""
+        """The standing of a round, by the state that was last read, and by the clock."""
         if state is None or state.life != joined.state.life:
             return Standing.EXPELLED
         if state.closed is not None:
@@ -346,7 +346,7 @@ class Engine:
         )  # fmt: skip
 
     def _changed(self, action: Action, view: View) -> State:
-        """What an action of the operators makes of the state that it was decided on."""
+        """The state after an action that the operators decided on."""
         state, me = view.state, self.me
         if action is Action.ADD_TO_PARTICIPANTS:
             return changes.add_to_participants(state, me, self.settings, next(self._lives))

@@ -31,7 +31,7 @@ class RendezvousConnectionError(RendezvousError, torch_api.RendezvousConnectionE
 
 
 class RendezvousStateError(RendezvousError, torch_api.RendezvousStateError):
-    """What the store holds is no state of a rendezvous, or one of another version; it was not touched."""
+    """The store's value is no state of a rendezvous, or one of another version; it was not touched."""
 
 
 class RendezvousSettingsError(RendezvousError, ValueError):

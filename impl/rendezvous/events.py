@@ -1,4 +1,4 @@
-"""What a node does, said in lines that a program can follow: one JSON object each, and torch's events.
+"""The log of a node, in lines that a program can follow: one JSON object each, and torch's events.
 
 Rule: a line says which state it is about (round, version, digest), so that the lines of all nodes can be put in one
 order, and checked against the model.
@@ -33,7 +33,7 @@ STATES = {
 
 
 def log_to_stderr() -> None:
-    """What agent and rendezvous log goes to stderr; LOGLEVEL sets the lowest level, as for torch's own loggers."""
+    """Send the logs of agent and rendezvous to stderr; LOGLEVEL sets the lowest level, as for torch's own loggers."""
     package = logging.getLogger("trystate")
     package.setLevel(os.environ.get("LOGLEVEL", "WARNING"))
     if not package.handlers:
@@ -56,7 +56,7 @@ class Recorder:
             self.said(decision.event, write.state, **decision.details)
 
     def standing(self, standing: Standing, state: State | None) -> None:
-        """What has become of this node's round, with the cause where another node is the cause."""
+        """Log the standing of this node's round, with the cause where another node is the cause."""
         closed = state.closed if state is not None else None
         if standing is Standing.CLOSED and closed is not None:
             cause = f"closed by {closed.by}: {closed.reason}"
@@ -74,7 +74,7 @@ class Recorder:
             self._record(event, state, rank, more)
 
     def failed(self, error: Exception, state: State | None) -> None:
-        """What the caller is told, for the record."""
+        """Log the error that the caller is given."""
         self.said("failed", state, error=f"{type(error).__name__}: {error}")
 
     def _line(self, level: int, event: str, state: State | None, **more: Any) -> None:

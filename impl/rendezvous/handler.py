@@ -14,7 +14,7 @@ the state holder while it runs; an operation that comes meanwhile works on a clo
 Rule: `num_nodes_waiting` reads no store and never fails. Every operation on the store has a limit of time from the
 options. A node that goes leaves the rendezvous, however it goes.
 
-What can go wrong: the process is killed (the others expel the node after its window); the store does not answer while
+Failures: the process is killed (the others expel the node after its window); the store does not answer while
 the process ends (`leave` returns after DEPART_SECONDS, and the others expel the node); the process forks (the child
 does nothing here: it is not the node).
 """
@@ -215,7 +215,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return self._part.seen
 
     def standing(self) -> Standing:
-        """What has become of the round that this node is in; never waits, never fails."""
+        """The standing of this node's round; never waits, never fails."""
         return self._standing()
 
     def wait(self, seconds: float, known: Standing) -> None:
@@ -285,7 +285,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             self._recorder.failed(error, None)
             return False
         finally:
-            part.listed = False  # whatever it was, it is not tried again
+            part.listed = False  # closing is not tried again, whether or not it failed
             self.leave()
         return True
 
@@ -356,7 +356,7 @@ def _alone(token: str, seconds: float) -> Generator[Effect, Seen, None]:
 
 
 class _Resources:
-    """What a handler owns, and lets go of at its end; without a reference to the handler: see the module."""
+    """The resources of a handler, released at its end; without a reference to the handler: see the module."""
 
     def __init__(
         self, engine: Engine, holder: StateHolder, meeting: bootstrap.Meeting, place: endpoint.Endpoint | None,
@@ -367,8 +367,8 @@ class _Resources:
         self.joined: Joined | None = None
         self.listed = False  # True from the beginning of a join: after a failed one it is unknown, and `leave` asks
         self.departed = threading.Event()
-        self.at_exit: Callable[[], None] = lambda: None  # what atexit knows of this node
-        self.at_end: Finalize[Any] | None = None  # and what multiprocessing does
+        self.at_exit: Callable[[], None] = lambda: None  # registered with atexit
+        self.at_end: Finalize[Any] | None = None  # and with multiprocessing
 
     @property
     def serves(self) -> bool:

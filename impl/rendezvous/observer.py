@@ -1,4 +1,4 @@
-"""What a node knows by its own monotonic clock: silent nodes, the end of a last call, and its own lease.
+"""Facts that a node knows by its own monotonic clock: silent nodes, the end of a last call, and its own lease.
 
 A failure detector without a common clock. torch compares the wall clocks of two machines
 (dynamic_rendezvous.py, _sanitize); here no clock is compared with another.

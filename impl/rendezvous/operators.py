@@ -1,4 +1,4 @@
-"""What a node does next, by what it sees: one function for each operator, one branch for each of its rules.
+"""Operators: a node's next action, from its view; one function for each operator, one branch for each of its rules.
 
 Written by hand: that it decides as the tables of `model/rendezvous/operators.py` do is what the tests show.
 """
@@ -17,7 +17,7 @@ WAITING, REDUNDANT = Membership.WAITING, Membership.REDUNDANT
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a node sees when it decides: the state as it was read, itself, and what its own clock says."""
+    """The inputs of an operator: the state as it was read, the node itself, and the facts of its own clock."""
 
     state: State | None
     token: str
@@ -26,7 +26,7 @@ class View:
     lease: bool = True  # it confirmed a heartbeat within its lease
     beat_due: bool = False
     call_over: bool = False  # it has seen this last call for long enough
-    silent: frozenset[str] = frozenset()  # whose heartbeat it has seen standing still for the window
+    silent: frozenset[str] = frozenset()  # nodes whose heartbeat it has seen standing still for the window
 
     @property
     def membership(self) -> Membership:

@@ -1,6 +1,6 @@
-"""What a node is told on the command line: torchrun's options and --rdzv-conf, known and checked, all of them.
+"""The options of a node: torchrun's options and --rdzv-conf, known and checked, all of them.
 
-Rule: nothing that was said is ignored: an option that has no meaning here is refused, with those that have one.
+Rule: no option is ignored: one that has no meaning here is refused, and the error lists those that have one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What one node was told; times in seconds."""
+    """The options of one node; times in seconds."""
 
     run_id: str
     settings: Settings

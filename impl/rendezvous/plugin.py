@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def creator() -> RendezvousHandlerCreator:
-    """What makes a handler; torch asks for it by the name in the project's metadata."""
+    """The function that makes a handler; torch asks for it by the name in the project's metadata."""
     return create
 
 

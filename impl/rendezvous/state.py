@@ -26,7 +26,7 @@ LISTS = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What all nodes of a rendezvous must have in common; times in seconds."""
+    """The settings that all nodes of a rendezvous must have in common; times in seconds."""
 
     min_nodes: int
     max_nodes: int
@@ -55,7 +55,7 @@ class Settings:
         return [*numbers, *self.command.differences(other.command)]
 
     def refusal(self, other: Settings) -> str:
-        """What a node is told whose settings are not those of the rendezvous, and what to do."""
+        """The error text for a node whose settings are not those of the rendezvous, with the remedy."""
         text = f"the rendezvous has other settings: {'; '.join(self.differences(other))}. "
         if self.command == other.command:
             return text + "Start this node with them"

@@ -64,7 +64,7 @@ class StateHolder:
     def _write(self, state: State) -> Seen:
         data, known = encode(state), self.state.revision if self.state is not None else 0
         if self.backend.write(data, self._data) != data:
-            return Seen(self.state, self.clock())  # what is there now is read when it is this node's turn again
+            return Seen(self.state, self.clock())  # the new state is read when it is this node's turn again
         self.state, self._data = state, data
         if state.revision > known:
             with contextlib.suppress(RendezvousConnectionError):  # without a notification the others read later

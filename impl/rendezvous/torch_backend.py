@@ -71,7 +71,7 @@ class TorchBackend:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Whatever the backend raises is one of our exceptions."""
+        """Each exception of the backend becomes one of ours."""
         with self._lock:
             try:
                 yield

@@ -1,6 +1,6 @@
-"""What torchrun was told to run: torch tells a rendezvous handler nothing of it, so this reads its command line.
+"""The command of torchrun: torch tells a rendezvous handler nothing of it, so this reads torchrun's command line.
 
-A program that calls torch's `elastic_launch` itself has no such command line: what it runs is not known here.
+A program that calls torch's `elastic_launch` itself has no such command line: its command is not known here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _NotTorchrun(Exception):
 
 
 def command(params: RendezvousParameters) -> Command | None:
-    """What this process's torchrun runs; None: it is no torchrun, or not the one of these parameters."""
+    """The command of this process's torchrun; None: it is no torchrun, or not the one of these parameters."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     if not {getattr(spec, "name", ""), os.path.splitext(os.path.basename(sys.argv[0]))[0]}.intersection(PROGRAMS):
         return None

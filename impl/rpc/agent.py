@@ -22,7 +22,7 @@ race for it, on different threads, and exactly one wins:
 Rule: every request ends exactly once, and frames of one ordered pair of workers are handled in the order in which they
 were sent. Handlers and `done` run on threads that read, so they must not block: they put off such work with `later`.
 
-What can go wrong: the peer is lost (PeerLost: all requests to it fail, now and later), the peer is slow (RpcTimeout: it
+Failures: the peer is lost (PeerLost: all requests to it fail, now and later), the peer is slow (RpcTimeout: it
 is not known whether the call happened), this side is over a limit (LimitExceeded: nothing was sent), and the answer
 comes after its deadline (`on_late`, which lets go of the references in it).
 """
@@ -89,7 +89,7 @@ class Interceptor(Protocol):
         """As `outgoing`, for an answer; called inside the scope."""
 
     def unsent(self, metadata: bytes) -> None:
-        """What `outgoing` or `answer_metadata` made metadata for could not be sent; not for b""."""
+        """A message with metadata of `outgoing` or `answer_metadata` could not be sent; not called for b""."""
 
     def answered(self, peer: int, metadata: bytes, tensors: list[Tensor]) -> None:
         """At the caller, before the result is made of the tensors; may replace elements.
@@ -217,7 +217,7 @@ class Agent:
         for connection in self._all:
             connection.begin()
 
-    # What others build on.
+    # The interface of the other modules.
 
     def request(
         self, to: int, kind: int, body: bytes, tensors: Tensors, timeout: float, done: Done, *, metadata: bytes = b"",

@@ -46,7 +46,7 @@ OPERATORS = tuple(
 )  # nothing else there
 WRAPPERS = ("torch.functional", "torch.nn.functional", "torch.nn.init", "torch._tensor")  # operators written in Python
 BUILTIN_HOMES = ("torch", *OPERATORS, "math", "operator")  # of builtins that do not name their module
-CLASSES = ("torch.nn.modules", "torch.optim")  # whose methods a value may have
+CLASSES = ("torch.nn.modules", "torch.optim")  # modules of classes whose methods may be called
 FILES = {"from_file"}  # operators that open a file
 
 

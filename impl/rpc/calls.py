@@ -1,4 +1,4 @@
-"""What a program calls: `init_rpc`, `rpc_sync`, `rpc_async`, `remote`, `get_worker_info`, `shutdown`."""
+"""The functions that a program calls: `init_rpc`, `rpc_sync`, `rpc_async`, `remote`, `get_worker_info`, `shutdown`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FAREWELL_SECONDS = 10.0  # for all others to come to the end of shutdown() too
 
 @dataclass(eq=False)
 class _Session:
-    """What `init_rpc` made, until `shutdown`."""
+    """The agent and the store of `init_rpc`, until `shutdown`."""
 
     agent: Agent
     store: Store
@@ -117,7 +117,7 @@ def _check_backend(backend: object) -> None:
 
 
 def _told(given: Any, options: Options | None) -> tuple[Options, str]:
-    """What torch's argument and our own say together: options, and a URL to meet at."""
+    """The options and the URL to meet at, from torch's argument and our own."""
     if given is None or isinstance(given, Options):
         if given is not None and options is not None:
             raise UsageError("both options and rpc_backend_options were given: give one of them")
@@ -176,7 +176,7 @@ def _connected(
         meeting = Meeting(rank, entries, options, deadline)
         agent = Agent(rank, [entry.name for entry in entries], options)
         agent.connect(meeting.connect(listeners), meeting.alone())
-    except (RpcTimeout, PeerLost):  # what is wrong with an entry, all others are to see too
+    except (RpcTimeout, PeerLost):  # all others are to see too that an entry is wrong
         directory.withdraw(store, rank)
         raise
     finally:
@@ -203,7 +203,7 @@ def rpc_sync(
     kwargs: Mapping[str, Any] | None = None,
     timeout: float | None = None,
 ) -> T:
-    """What `func(*args, **kwargs)` returns on worker `to`: a name, a rank or a WorkerInfo.
+    """The result of `func(*args, **kwargs)` on worker `to`: a name, a rank or a WorkerInfo.
 
     Raises what it raised there, as a RemoteError that is of that type too; RpcTimeout after `timeout` seconds (default:
     that of the options); PeerLost; NotAllowed for what cannot be sent; UsageError. As torch.distributed.rpc.rpc_sync.
@@ -234,9 +234,9 @@ def remote(
     kwargs: Mapping[str, Any] | None = None,
     timeout: float | None = None,
 ) -> RRef[T]:
-    """A reference to what `func(*args, **kwargs)` returns on worker `to`, where it stays.
+    """A reference to the result of `func(*args, **kwargs)` on worker `to`, where the result stays.
 
-    What the function raises is raised by `to_here()`. As torch.distributed.rpc.remote.
+    An exception of the function is raised by `to_here()`. As torch.distributed.rpc.remote.
     """
     calls = invocations.current()
     return calls.remote(calls.agent.rank_of(to), func, args or (), kwargs, timeout)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ Theory of operation. The connection is open, or `lost` says why it is over: it n
 
   Frames for others that arrive meanwhile are handled on the caller's thread, as on one of the pool's.
 
-What can go wrong:
+Failures:
 
 - *The peer closes, or sends what is no frame.* `_end` sets `lost`, and calls `over` once. Frames that came before are
   still delivered.
@@ -239,7 +239,7 @@ class Connection:
             self._socket.shutdown(how)
 
     def close(self, why: str) -> None:
-        """End the connection from this side. What waits in the outbox is dropped."""
+        """End the connection from this side. Frames that wait in the outbox are dropped."""
         self._end(why)
 
     def release(self) -> None:

@@ -35,7 +35,7 @@ ENTRY_POLL_SECONDS = 0.02  # between two looks for entries that were withdrawn
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a worker says of itself."""
+    """A worker's entry in the directory."""
 
     version: int
     name: str
@@ -121,7 +121,7 @@ def gather(store: Store, world_size: int, deadline: float, seconds: float) -> li
 
 
 def _texts(store: Store, keys: list[str], left: float) -> dict[str, bytes]:
-    """What is there after a wait for all."""
+    """The values of the keys that are there after a wait for all of them."""
     try:
         store.wait(keys, timedelta(seconds=left))
     except RuntimeError:

@@ -22,7 +22,7 @@ class AgentClosed(RpcError):
 
 
 class FrameRefused(RpcError):
-    """What a peer sent is no frame, or breaks a limit; its connection is closed."""
+    """A peer's bytes are no frame, or break a limit; its connection is closed."""
 
 
 class LimitExceeded(RpcError):

@@ -43,14 +43,14 @@ SLOT = Struct("<IQ")
 DIMENSIONS = [Struct(f"<{count}Q") for count in range(65)]
 DIMENSIONS_MAX = 64
 DIMENSION_MAX = (1 << 48) - 1  # elements: products of two stay within what torch counts with
-BUFFER_BYTES = 1 << 18  # what is read at once; larger than a socket's buffer
+BUFFER_BYTES = 1 << 18  # read at once; larger than a socket's buffer
 PIECES_MAX = 512  # of one frame that go to the system as they are (IOV_MAX is 1024)
 
 Sparse: TypeAlias = tuple[int, Tensor, Tensor, tuple[int, ...], bool]  # its index, its parts, its shape, coalesced
 
 
 class Kind(enum.IntEnum):
-    """What a frame is. Requests have a number that their answer repeats."""
+    """The kind of a frame. Requests have a number that their answer repeats."""
 
     ANSWER = 0
     FAILED = 1
@@ -211,7 +211,7 @@ class Parser:
         return frames
 
     def _grow(self, size: int) -> None:
-        """What is read and not yet used, at the beginning of a buffer of this size."""
+        """Move the unused bytes to the beginning of a buffer of this size."""
         rest = self._view[self._begin : self._end]
         if size == len(self._data) and self._begin:
             self._view[: len(rest)] = bytes(rest)

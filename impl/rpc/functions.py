@@ -49,7 +49,7 @@ def _home(function: Any) -> str | None:
 
 
 def _walk(at: Any, path: str) -> Any:
-    """What a module has by that name; not what is in the modules that it has imported."""
+    """The module's attribute of that name; names in modules that it has imported are not found."""
     for step in path.split("."):
         at = getattr(at, step)
         if isinstance(at, ModuleType):

@@ -189,7 +189,7 @@ class Meeting:
             self._callers.discard(sock)
             if found.setdefault(peer, connection) is not connection:
                 connection.release()
-        except Exception as error:  # whatever a stranger sends
+        except Exception as error:  # a stranger may send anything
             self._failed = str(error)
             sock.close()
         finally:
@@ -274,7 +274,7 @@ def _give(sock: socket.socket, data: bytes, arena: Arena | None) -> None:
 
 
 def _take(sock: socket.socket, what: Struct, deadline: float) -> tuple[tuple[Any, ...], int | None]:
-    """What was sent, and the descriptor that came with it. On TCP none can come."""
+    """The values that were sent, and the descriptor that came with them. On TCP none can come."""
     if sock.family != socket.AF_UNIX:
         return what.unpack(_exactly(sock, what.size, deadline)), None
     _limit(sock, deadline)

@@ -78,7 +78,7 @@ class Inquiries:
 
 
 class Inquiry:
-    """What one late call waits for, as far as is known."""
+    """One inquiry: the calls that one late call waits for, as far as they are known."""
 
     def __init__(self, agent: Agent, seconds: float) -> None:
         self._agent, self._deadline = agent, monotonic() + seconds
@@ -114,7 +114,7 @@ class Inquiry:
         del self._silent[question]
 
     def result(self) -> str:
-        """What is known now, for the text of an error; "" for nothing."""
+        """The state of the call for the text of an error; "" if nothing is known."""
         silent, running = (max(list(paths), key=len, default=None) for paths in (self._silent.values(), self._running))
         if silent is not None:
             return f"{self._shown(silent)}which answers nothing: see whether its process stands still"

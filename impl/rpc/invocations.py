@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch._C import Future as AnyFuture  # what then() and collect_all() return; the other derives from it
+from torch._C import Future as AnyFuture  # returned by then() and collect_all(); the other derives from it
 from torch.futures import Future
 from torch.nn import Parameter
 
@@ -68,7 +68,7 @@ class _Later(NamedTuple):
 
 
 class Reference(Protocol):
-    """What a program holds of a value; `rref.RRef`."""
+    """A program's reference to a value; `rref.RRef`."""
 
     @classmethod
     def _of(cls, ref: Owned | Held, calls: Invocations) -> Reference: ...
@@ -281,7 +281,7 @@ class Invocations:
 
     def _postponed(self, incoming: Incoming, name: str, scope: AbstractContextManager[None], owned: Owned | None,
                    result: AnyFuture[Any] | _Later) -> None:  # fmt: skip
-        """Answer when the future is set. What is got then may be a future once more: that of a method, say."""
+        """Answer when the future is set. Its value may be a future once more: that of a method, say."""
         get = result.value if isinstance(result, AnyFuture) else result.get
         incoming.waits_for = None if isinstance(result, AnyFuture) else result.maker
 

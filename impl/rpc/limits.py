@@ -1,6 +1,6 @@
-"""What a worker bounds, and why at that size: every number that a peer announces meets one of these first.
+"""The limits of a worker, with their reasons: every number that a peer announces is first checked against one of them.
 
-Rule: each limit stands beside its reason, and is checked before memory is reserved for what it bounds.
+Rule: each limit stands beside its reason, and is checked before memory is reserved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Limits:
     """
 
     body_bytes: int = 64 * MIB  # of a frame beside its tensors: pickled arguments
-    metadata_bytes: int = MIB  # what an interceptor adds
+    metadata_bytes: int = MIB  # added by an interceptor
     tensors: int = 16 * KIB  # in one frame; the head counts them in 16 bits
     tensor_bytes: int = 16 * GIB  # of all tensors in one frame that travel in it
     dimensions: int = 64  # of one tensor: torch's own limit

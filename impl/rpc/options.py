@@ -1,4 +1,4 @@
-"""What a worker can be told at `init_rpc`."""
+"""The options of a worker at `init_rpc`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SECONDS_MAX = 1e7  # of a timeout: four months, and within what a lock can wait
 
 
 class Pickles(enum.Enum):
-    """What arguments and results may be."""
+    """The values that are allowed as arguments and results."""
 
     RESTRICTED = "plain data, tensors, RRefs, and the types of `Options.allowed`"
-    ANY = "whatever pickle can do: who may call this worker may run anything on it"
+    ANY = "anything that pickle can do: a peer that may call this worker may run anything on it"
 
 
 @dataclass(frozen=True, slots=True)

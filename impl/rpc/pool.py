@@ -21,7 +21,7 @@ A thread that waits for an answer may take a connection out of this pool and rea
 Rule: at least one thread is left to read, whatever the others wait for. `_free` counts the threads outside of works.
 Before the last free thread begins a work, it starts another thread.
 
-What can go wrong:
+Failures:
 
 - *All `threads_max` threads are working.* The last free one never begins a work: it calls the work's `refuse`, which
   answers the request with an error. Otherwise two workers that call each other would wait for ever.

@@ -8,7 +8,7 @@ knows the new fork (FORKED to the owner, then ACCEPTED to the worker that passed
 in between. Frames of two workers arrive in order: the end of a fork (DELETED) never overtakes its beginning, nor a call
 that uses it.
 
-What can go wrong: frames of three workers have no order. A reference may reach its owner by another worker before the
+Failures: frames of three workers have no order. A reference may reach its owner by another worker before the
 call that makes its value: `_awaited` keeps a place for it, for a limited time. A notice may meet a limit, and is sent
 again. A worker may be lost: its forks end.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Id = tuple[int, int]  # the worker that made it, and its counter
 FORK = Struct("<IQIQI")  # a reference's id, the fork's id, the owner
-NOTICE = Struct("<BIQIQ")  # what happened, a reference's id, the fork's id
+NOTICE = Struct("<BIQIQ")  # the notice, a reference's id, the fork's id
 LATE_SECONDS = 1.0  # for what makes a value to come after what its maker has sent later, from another thread
 AGAIN_SECONDS = 1.0  # until a notice that a limit has stopped is sent again
 
@@ -115,7 +115,7 @@ class References:
         self.agent = agent
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        self._shared: dict[Id, Owned] = {}  # what others hold
+        self._shared: dict[Id, Owned] = {}  # values that other workers hold references to
         self._known: weakref.WeakValueDictionary[Id, Owned] = weakref.WeakValueDictionary()
         self._awaited: dict[Id, Owned] = {}  # places of values that others speak of, and nothing has made yet
         self._latest: dict[int, int] = {}  # by worker, the last that it has had made here
@@ -236,7 +236,7 @@ class References:
         if self.agent.closed is None:
             self.agent.later(partial(self._tell, owner, Happened.DELETED, reference, fork))
 
-    # What workers tell each other.
+    # The notices between workers.
 
     def _tell(self, to: int, what: Happened, reference: Id, fork: Id, done: Any = None) -> None:
         body = NOTICE.pack(what, *reference, *fork)
@@ -244,7 +244,8 @@ class References:
         self.agent.request(to, Kind.RREF, body, (), self.agent.timeout, done, what="a notice of an RRef")
 
     def _told(self, notice: Notice, result: Answer | BaseException) -> None:
-        """What could not be sent is told again. Any other error: the worker is lost, with what it holds or owns."""
+        """A notice over a limit is sent again. After any other error the worker is lost, with its references and
+        values."""
         if not isinstance(result, LimitExceeded):
             return
         with self._lock:

@@ -43,7 +43,7 @@ class RemoteError(RpcError):
 
 
 def encoded(error: BaseException, worker: str) -> bytes:
-    """What happened on this worker."""
+    """An exception of this worker as bytes."""
     trace = "".join(traceback.format_exception(error))
     kind = type(error)
     original, text = f"{kind.__module__}:{kind.__qualname__}", _text(error)

@@ -35,7 +35,7 @@ _HOMES: dict[Any, tuple[str, ...]] = {
     torch: ("Size", "device"),
 }  # fmt: skip
 PLAIN_TYPES = {home.__name__: {name: getattr(home, name) for name in names} for home, names in _HOMES.items()}
-PLAIN_TYPES["torch.serialization"] = {"_get_layout": _get_layout}  # what a torch.layout is pickled as
+PLAIN_TYPES["torch.serialization"] = {"_get_layout": _get_layout}  # a torch.layout is pickled as a call of this
 PLAIN_CLASSES = {kind for kinds in PLAIN_TYPES.values() for kind in kinds.values()}
 # Functions go by name, as those that are called do: which ones are taken is for the same option to say.
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
@@ -43,7 +43,7 @@ TORCH_VALUES = (torch.dtype, torch.layout)  # found by name in `torch`
 
 
 class References(Protocol):
-    """What is sent beside the pickle like a tensor: RRefs."""
+    """RRefs, which are sent beside the pickle as tensors are."""
 
     def is_reference(self, value: object) -> bool: ...
 

@@ -11,7 +11,7 @@ Theory of operation. Each worker runs `all_done` on the thread of `shutdown()`, 
 the store that the workers met in, and waits for those of all others. All read the same values, so all decide alike, in
 the same round, and none is told by another.
 
-What can go wrong: a worker never calls `shutdown()` (RpcTimeout with its name), a worker is lost (PeerLost: its
+Failures: a worker never calls `shutdown()` (RpcTimeout with its name), a worker is lost (PeerLost: its
 counters never come, and frames to it are sent and never received), the store fails (RpcError).
 """
 

@@ -1,7 +1,7 @@
-"""What all stores have in common: the meanings, the checks of arguments, and the names that C++ looks up.
+"""The base of all stores: the semantics, the checks of arguments, and the names that C++ looks up.
 
 Rule: a caller's mistake is refused here, before a store does anything. A public method checks its arguments and makes a
-value of `operations`; a store implements two hooks, `_do` and `_await` (what blocks), for all of them.
+value of `operations`; a store implements two hooks, `_do` and `_await` (blocking operations), for all of them.
 
 The common semantics:
 

@@ -16,7 +16,7 @@ class StoreError(TrystateError, dist.DistStoreError):
 
 
 class StoreTimeout(StoreError, TimeoutError):
-    """What was waited for did not happen in time; nothing was changed."""
+    """The operation's condition did not come about in time; nothing was changed."""
 
 
 class LimitExceeded(StoreError):

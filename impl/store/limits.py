@@ -1,6 +1,6 @@
-"""What a server bounds, and why at that size: every length that a peer announces meets one of these first.
+"""The limits of a server, with their reasons: every length that a peer announces is first checked against one of them.
 
-Rule: each limit stands beside its reason, and is checked before memory is reserved for what it bounds.
+Rule: each limit stands beside its reason, and is checked before memory is reserved.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Limits:
     value_bytes: int = 8 * MIB  # likewise: what a torch user may rely on, and no more
     keys_in_request: int = 128 * KIB  # likewise
     frame_bytes: int = 256 * MIB  # one request or answer: a multi_set or multi_get of 32 of the largest values
-    half_sent_bytes_total: int = GIB  # what all connections together may have half sent; the largest is closed
+    half_sent_bytes_total: int = GIB  # of unfinished requests, all connections together; the largest is closed
     keys_total: int = 4 * MIB  # values and queues; some 200 bytes of tables each
     bytes_total: int = 4 * GIB  # of keys, values and queued elements
     queue_items: int = 4 * MIB  # in all queues together

@@ -43,7 +43,7 @@ _RAISED: dict[Status, type[StoreError]] = {
 
 
 def raised(operation: Operation[Any], refused: Refused, where: str) -> StoreError:
-    """What a caller of the store catches, for an operation that the contents refused."""
+    """The exception for a caller of the store, for an operation that the contents refused."""
     text = str(refused)
     for name in operation.keys:  # the contents know only bytes
         text = text.replace(shown(name), repr(name.decode()))

@@ -76,11 +76,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What is fixed about an operation.
+    """The specification of an operation.
 
     Args:
         name: of the public method, for the texts of errors.
-        body: what the fields of the value are, in their order.
+        body: the fields of the value, in their order.
         torch: the request of torch's protocol; None if it has none.
         ours: the request of the extensions. If the operation blocks its body begins with the milliseconds to wait.
         writes: after a lost connection the operation may have happened.
@@ -356,7 +356,7 @@ class QueueLen(Operation[int]):
     MEANING = staticmethod(Contents.length)
 
 
-# What blocks.
+# Operations that block.
 
 
 @dataclass(frozen=True, slots=True)

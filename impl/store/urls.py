@@ -162,10 +162,10 @@ def _called_by(code: CodeType) -> bool:
 
 
 class _Given:
-    """What a URL says, and what to say of it."""
+    """The parts of a URL, and the errors about them."""
 
     def __init__(self, form: str, url: str, known: tuple[str, ...], *read: str) -> None:
-        """`known`: what its query may say; `read`: the parts beside the query that mean something."""
+        """`known`: the names that its query may have; `read`: the parts beside the query that mean something."""
         self.form, self.url, self.parts = form, url, _parse(url)
         for part in ("netloc", "path", "fragment"):
             if part not in read and (said := getattr(self.parts, part).strip("/")):

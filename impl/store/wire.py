@@ -12,12 +12,12 @@ U32 = Struct("<I")
 U64 = Struct("<Q")
 I64 = Struct("<q")
 
-MAGIC = 0x3C85F7CE  # what VALIDATE carries (TCPStoreBackend.hpp: validationMagicNumber)
+MAGIC = 0x3C85F7CE  # sent with VALIDATE (TCPStoreBackend.hpp: validationMagicNumber)
 COUNTER_KEY = b"init/"  # the workers that have connected; the one key that torch sends without a leading "/"
 PROBE_KEY = b"trystate/extensions/1"  # READY to a CHECK of it: the server knows the extensions
 VERSION = 1  # of the extensions
 IDENTITY_BYTES = 16  # of a server's contents: another one's are others
-TOKEN_BYTES = 16  # what our client is known by at a barrier
+TOKEN_BYTES = 16  # identifies our client at a barrier
 
 READY, NOT_READY = b"\x00", b"\x01"  # the reply to CHECK
 STOP_WAITING, WAIT_CANCELED = b"\x00", b"\x01"  # the reply to WAIT and BARRIER, and to CANCEL_WAIT

@@ -1,4 +1,4 @@
-"""What a client is known by at a barrier, so that it counts once though it comes again on another connection.
+"""Tokens of clients at a barrier, so that a client counts once though it comes again on another connection.
 
 Rule: a token is random, and of one call. If that call raised, the server may hold the token on a connection that it
 takes for alive, so the next call at the same barrier has it, and the server moves it. No two calls have one at a time.

@@ -37,7 +37,7 @@ def server_ms(seconds: float) -> int:
 
 
 class Calls(Protocol):
-    """What a kind of server can do."""
+    """The operations on one kind of server."""
 
     def do(self, operation: Operation[T], seconds: float) -> T:
         """An operation that does not block, whose answer comes within so many seconds (0: within LOOK_SECONDS)."""

@@ -75,7 +75,7 @@ REFUSALS: dict[Status, type[StoreError]] = {
 
 
 class Kind(enum.Enum):
-    """Whose server it is."""
+    """The implementation that answered: ours, or one of torch's two."""
 
     EXTENDED = "ours"
     LIBUV = "torch's libuv server"
@@ -83,7 +83,7 @@ class Kind(enum.Enum):
 
 
 class Call(NamedTuple):
-    """What a caller asked for, as the texts of errors say it.
+    """A caller's request, as the texts of errors say it.
 
     Args:
         about: the operation, or the keys.
@@ -340,7 +340,7 @@ class Client:
             raise
 
     def _hangs_up_on_missing_keys(self, connection: Connection, deadline: float) -> bool:
-        """What tells torch's two servers apart; nobody has this key, since no user's key lacks the "/"."""
+        """A GET of a missing key tells torch's two servers apart; nobody has this one, since it lacks the "/"."""
         try:
             connection.ask(codec.keyed(Query.GET, PROBE_KEY), codec.a_blob, deadline - monotonic())
         except (HungUp, ConnectionError):
@@ -374,7 +374,7 @@ class Client:
         if not compare_digest(proof, server_proof(secret, theirs, mine)):
             raise SecretRefused(f"{self.where}: the server does not know the secret; make sure that it is yours")
 
-    # What went wrong, in words.
+    # Errors in words.
 
     @property
     def where(self) -> str:

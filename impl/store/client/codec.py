@@ -44,7 +44,7 @@ class Refusal(Exception):
 
 
 class Terms(NamedTuple):
-    """What a server that knows the extensions says of itself."""
+    """The answer to HELLO, from a server that knows the extensions."""
 
     secret_required: bool
     nonce: bytes
@@ -202,7 +202,7 @@ def accepted() -> Reply[None]:
 
 
 def refused(status: int) -> Reply[None]:
-    """What follows a status other than OK: raises Refusal with the server's text."""
+    """Read the rest of an answer whose status is not OK: raises Refusal with the server's text."""
     if status == Status.TIMED_OUT:
         raise Refusal(Status.TIMED_OUT, "")
     try:
@@ -264,7 +264,7 @@ def terms() -> Reply[Terms]:
 
 
 def told() -> Reply[Told]:
-    """What follows the status EVENT."""
+    """Read the rest of a message with the status EVENT."""
     change = yield from byte()
     name = yield from a_blob()
     old = yield from optional_blob()

@@ -169,7 +169,7 @@ class Connection:
         return bytes(memoryview(whole)[:need])
 
     def _receive(self, size: int, deadline: float | None) -> bytes:
-        """What is there, as soon as something is."""
+        """The bytes that have arrived, as soon as there are any."""
         while True:
             try:
                 return self._socket.recv(size)

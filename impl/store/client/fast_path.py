@@ -1,11 +1,11 @@
-"""What a training job asks of a store most, on a connection that is idle and a server of ours that answers at once.
+"""Short ways for a training job's commonest operations, on an idle connection to a server of ours that answers at once.
 
 Most methods are compiled from the specification of their operation (`_short_way`), once, when this is imported; `get`
 has a timeout and `check` a list, and are written out.
 
-Rule: each method is only a shorter way to its namesake in `Store`, and leaves to that whatever is unusual before
-anything is sent: no idle connection, a wrong or large argument, torch's server. What is unusual afterwards, the
-connection and the client finish as they always do.
+Rule: each method is only a shorter way to its namesake in `Store`, and calls that one for any unusual case before
+anything is sent: no idle connection, a wrong or large argument, torch's server. An unusual case afterwards is finished
+by the connection and the client as always.
 
 On one machine torch's client and server take hardly longer for a round trip than Python does for one write and one
 read, so there are no frames to spare here. There are three system calls, where a socket with a timeout makes four. The
@@ -52,7 +52,7 @@ _pack_size, _pack_number = U64.pack, I64.pack
 _timeout: Callable[[TorchStore], timedelta] = TorchStore.timeout.fget  # type: ignore[attr-defined]
 _write, _read = os.write, os.read
 
-_WRONG = (AttributeError, TypeError, UnicodeEncodeError, struct.error)  # what a wrong argument raises here
+_WRONG = (AttributeError, TypeError, UnicodeEncodeError, struct.error)  # raised here by a wrong argument
 
 
 class _Unsent(Enum):

@@ -123,7 +123,7 @@ def _found(wish: Wish) -> _Shared | None:
             return None
         has = found.wish
         here = f"the server that this process has on port {wish.port}"
-        # Whoever names no bind_host only wants to be served at its host.
+        # A caller that names no bind_host only wants to be served at its host.
         if wish.bound != has.bound and (wish.bind_host is not None or has.bound not in EVERYWHERE):
             raise UsageError(f"{here} listens on {has.bound}, not on {wish.bound}; name one address, or take "
                              "another port")  # fmt: skip

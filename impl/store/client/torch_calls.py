@@ -36,7 +36,7 @@ from .connection import Connection
 
 T = TypeVar("T")
 
-BLANKS = b" \t\n\v\f\r"  # what std::stoll skips
+BLANKS = b" \t\n\v\f\r"  # skipped by std::stoll
 
 # A compare_set that creates a key wakes nobody on the legacy server; a queue's push may wake the wrong one on libuv.
 RECHECK_SECONDS = 1.0

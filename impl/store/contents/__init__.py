@@ -1,1 +1,1 @@
-"""What a store holds and who waits for it: shared by the server, `HashStore` and `FileStore`."""
+"""The contents of a store and its waiters: shared by the server, `HashStore` and `FileStore`."""

@@ -14,7 +14,7 @@ from .contents import Refused
 
 
 class Arrival(ABC):
-    """One participant's place in a barrier. Whoever may come again has a token, whoever has none is known by this."""
+    """One participant's place in a barrier, known by its token if it may come again, else by this object."""
 
     __slots__ = ("key", "token")
 
@@ -28,7 +28,7 @@ class Arrival(ABC):
 
 
 class Barrier:
-    """Who has arrived, in that order."""
+    """The arrivals at a barrier, in their order."""
 
     __slots__ = ("arrivals", "world_size")
 

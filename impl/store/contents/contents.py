@@ -1,7 +1,7 @@
-"""What the requests mean: values, queues, and what each operation does to them.
+"""The meaning of requests: values, queues, and the effect of each operation on them.
 
-Rule: a refused operation raises `Refused` and has changed nothing. Who waits and who watches is told after the
-change, once all of it is in place.
+Rule: a refused operation raises `Refused` and has changed nothing. Waiters and watchers are told after the change, once
+all of it is in place.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Contents:
         self.queues: dict[bytes, deque[bytes]] = {}  # none of them is empty
         self.bytes_held = 0  # of keys, values and elements
         self.items_held = 0  # in all queues
-        self.sum, self.sum_text = 0, b"0"  # what the last add() made, and what it stored
+        self.sum, self.sum_text = 0, b"0"  # the result of the last add(), and its text as stored
         self.reservations = 0  # so far: the serial of the last
         self.returned: dict[bytes, list[int]] = {}  # the serials of those at the front of a queue that came back
         self.waiting = Waiting(self.values, self.queues)

@@ -37,14 +37,14 @@ class Crowd:
     def __init__(self, like: Wait, missing: Iterable[bytes]) -> None:
         self.keys, self.takes, self.reads = like.keys, like.takes, like.reads
         self.missing = set(missing)
-        self.waits: OrderedDict[Wait, int] = OrderedDict()  # whose first is found at once, however many have left
+        self.waits: OrderedDict[Wait, int] = OrderedDict()  # by number: the first is found at once
 
     def first(self) -> int:
         """The number of the wait that came first."""
         return next(iter(self.waits.values()))
 
 
-Kind = tuple[frozenset[bytes], bool, bool]  # what the waits of one crowd have in common
+Kind = tuple[frozenset[bytes], bool, bool]  # common to the waits of one crowd
 
 
 class Waiting:

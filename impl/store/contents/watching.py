@@ -1,6 +1,6 @@
-"""Who watches which keys. Every change after a watch began is told once, in the order of the changes.
+"""The watchers of each key. Every change after a watch began is told once, in the order of the changes.
 
-Rule: a watcher is told the whole change: what it was, the old value and the new.
+Rule: a watcher is told the whole change: its kind, the old value and the new.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ takes whole records only, so that a writer may be slow, stopped, or killed at an
   stopped keeps it. The kernel takes it from one that dies.
 - A record that was cut off is cut away by the next writer.
 - When most of the file is history, a writer puts a snapshot in its place (rename). A reader keeps the old file open
-  and reads it to its end, then goes on in the new one. Who gets the lock of a file that is not in its place any more
-  begins again.
+  and reads it to its end, then goes on in the new one. A process that gets the lock of a file that is no longer in its
+  place begins again.
 - Nothing is fsynced except a snapshot: a job does not survive its machine, and its processes share one page cache.
 """
 
@@ -64,7 +64,8 @@ class Journal:
         """As before the file was opened: a lock that was taken before the fork would be held by both processes."""
         self.mutex = threading.Lock()  # over all below; never held while waiting for anything
         self.changed = threading.Condition(self.mutex)
-        # One thread at a time asks for the file's lock. What an interrupt (Ctrl-C) left taken, its thread takes again.
+        # One thread at a time asks for the file's lock. A lock that an interrupt (Ctrl-C) left taken is taken again by
+        # its thread.
         self.writing = threading.RLock()
         self.replica = Replica()
         self.handle: Handle | None = None
@@ -108,7 +109,7 @@ class Journal:
         return found
 
     def _mend(self, handle: Handle) -> None:
-        """Read the file from its beginning. What the watches were told of the interrupted change is not known."""
+        """Read the file from its beginning. It is not known which watches were told of the interrupted change."""
         after, used = _load(_contents(handle, 0), self.path)
         if after is None:
             raise FileLost(f"file {self.path} was cut by somebody else; close this store and make a new one")
@@ -119,7 +120,7 @@ class Journal:
     def _become(self, after: Replica, handle: Handle, used: int) -> None:
         self.torn = True
         self.replica.become(after)
-        self.handle, self.offset = handle, used  # what follows the snapshot is history again, to be replayed
+        self.handle, self.offset = handle, used  # the records after the snapshot are history again, to be replayed
         self.torn = False
 
     def _follow(self) -> None:

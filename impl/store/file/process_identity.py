@@ -1,6 +1,6 @@
-"""Who uses a store's file, and whether they still live.
+"""The processes that use a store's file, and whether they still live.
 
-Rule: a process counts as gone only when this host is sure of it; whoever runs elsewhere is believed to live.
+Rule: a process counts as gone only when this host is sure of it; a process of another host is believed to live.
 """
 
 from __future__ import annotations

@@ -27,12 +27,12 @@ RECORD_BYTES_MAX = (1 << 32) - 1
 
 
 class Kind(enum.IntEnum):
-    """What a record says. The first three are about the file, the others are operations, done again by each reader."""
+    """The kind of a record. The first three are about the file, the others are operations that each reader repeats."""
 
     HEADER = 0  # number: world_size; identity, generation, job, users who have left
     JOIN = 1  # number: the user's pid; ticket, when that process started, where it runs
     LEAVE = 2  # ticket
-    SNAPSHOT_END = 3  # what stands before is the state at a moment, and not its history
+    SNAPSHOT_END = 3  # the records before it are the state at a moment, and not its history
     SET = 4  # key, value
     MULTI_SET = 5  # key, value, key, value, ...
     ADD = 6  # number: the amount; key
@@ -74,7 +74,7 @@ def encode(kind: Kind, *parts: bytes, number: int = 0) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What was read: whole records, how many bytes they take, and whether what follows is damage (or just cut off)."""
+    """The result of a read: whole records, their size in bytes, and whether the rest is damaged (or just cut off)."""
 
     records: list[Record]
     used: int

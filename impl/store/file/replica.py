@@ -1,4 +1,4 @@
-"""What a store's file says, in memory: every process does every recorded operation again, in the order of the file.
+"""A store's file in memory: every process does every recorded operation again, in the order of the file.
 
 Rule: the outcome of a record depends on the records before it and on nothing else; a clock, a limit or a process that
 is looked at only when a record is written would let two readers disagree.

@@ -156,7 +156,7 @@ class FileStore(Store):
         journal = self._journal
         journal.enter(self._patience)
         with journal.locked("barrier", self._patience) as replica:
-            journal.collect()  # whoever died in it has not arrived
+            journal.collect()  # a process that died in the barrier has not arrived
             earlier = replica.barriers.arrived_with(barrier.key, barrier.token)
             if isinstance(earlier, Place):
                 journal.change(Kind.WITHDRAW, earlier.ticket)

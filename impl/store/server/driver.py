@@ -1,7 +1,7 @@
 """The driver: it moves bytes between sockets and the service, and tells it the time, on uvloop or asyncio.
 
-Rule: it decides nothing about requests. Whatever a peer or the system does to one socket ends that connection alone;
-the loop neither stops, nor spins, nor waits for anybody.
+Rule: it decides nothing about requests. An error of one socket ends that connection alone; the loop neither stops, nor
+spins, nor waits for anybody.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
 
 
 def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | None) -> None:
-    """What the child process does: serve until the parent closes the pipe, or is no more."""
+    """The child process: it serves until the parent closes the pipe, or is no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the parent decides what Ctrl-C means
     allow_open_files(int(limits["connections"]))
     log = Log(lines_to(sys.stderr, PREFIX))

@@ -1,4 +1,4 @@
-"""What the extensions do: our client's requests, each answered by a status and its result.
+"""The extensions: our client's requests, each answered by a status and its result.
 
 Rule: a refusal is an answer, and the connection stays; `Service` sends it.
 """
@@ -57,7 +57,7 @@ def prove(service: Service, session: Session, nonce: bytes, claim: bytes) -> Non
 
 
 def waiter(kind: type[Get] | type[Wait], form: Result) -> Callable[..., None]:
-    """What does an operation that waits for keys, once they are there."""
+    """The handler of an operation that waits for keys; it is applied once they are there."""
 
     def handle(service: Service, session: Session, milliseconds: int, keys: list[bytes]) -> None:
         operation = kind(keys)

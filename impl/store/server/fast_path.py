@@ -50,7 +50,7 @@ LISTS, LISTED_BYTES = 64, 4096  # lists of keys that are remembered, and the byt
 SET = int(Query.SET)
 
 u64, i64, pack_u64, pack_i64 = U64.unpack_from, I64.unpack_from, U64.pack, I64.pack
-OUTSIDE = (error, OverflowError)  # what unpacking raises if it is not all there: cheaper than to look before
+OUTSIDE = (error, OverflowError)  # raised by unpacking if bytes are missing: cheaper than to look before
 two_u64 = Struct("<QQ").unpack_from
 pack_popped = Struct("<qQ").pack
 pack_ok_u64, pack_ok_i64 = Struct("<BQ").pack, Struct("<Bq").pack
@@ -92,7 +92,7 @@ _ANSWERS = {
 
 
 def short_way(kind: type[Operation[Any]], request: Request) -> Quick:
-    """What does a request of a key, values and numbers, compiled from its specification."""
+    """The function for a request of a key, values and numbers, compiled from its specification."""
     extended = request.number in set(Extension)
     parse, too_much, arguments = ["at = position + 1"], [], []
     for number, field in enumerate(request.body):

@@ -57,7 +57,7 @@ class Log:
 
 
 def lines_to(stream: TextIO, prefix: str) -> Callable[[str], None]:
-    """What writes a line to a stream; nothing else can come in between."""
+    """A function that writes a line to a stream; nothing else can come in between."""
 
     def write(line: str) -> None:
         stream.write(f"{prefix}{line}\n")

@@ -1,7 +1,8 @@
-"""What torch's nineteen requests do (TCPStoreLibUvBackend.cpp), where a refusal closes the connection.
+"""torch's nineteen requests (TCPStoreLibUvBackend.cpp), where a refusal closes the connection.
 
-Most follow from `operations`: `handler` makes an operation of a request's fields, applies it and sends the result. What
-is written out here is about the connection, or about the two requests in which torch's client gets, pops and waits.
+Most follow from `operations`: `handler` makes an operation of a request's fields, applies it and sends the result. The
+others are written out here: they are about the connection, or about the two requests in which torch's client gets, pops
+and waits.
 
 Rule: a handler reads and changes the store through its contents, and answers exactly once: now, or when it unblocks.
 """
@@ -66,7 +67,7 @@ _ENCODED: dict[Result, Callable[[Any], tuple[bytes, list[bytes] | None]]] = {
 
 
 def handler(kind: type[Operation[Any]], form: Result, status: bytes = b"") -> Callable[..., None]:
-    """What does an operation that does not block: the fields of its request, then its meaning, then the answer."""
+    """The handler of an operation that does not block: the fields of its request, then its meaning, then the answer."""
 
     def handle(service: Service, session: Session, *fields: Any) -> None:
         operation = kind(*fields)

@@ -91,9 +91,9 @@ class Service:
         self._reservations: dict[Session, float] = {}
         self._deadlines: Deadlines[Session] = Deadlines()
         self.lists: dict[bytes, list[bytes]] = {}  # of keys, that were read lately; by their bytes
-        self.pending: deque[Session] = deque()  # what `take_pending` would give
+        self.pending: deque[Session] = deque()  # the result of the next `take_pending`
 
-    # What the driver calls
+    # The driver's calls
 
     def connected(self, peer: str, now: float) -> Session | None:
         """Begin a connection; None, and a line in the log, if there are as many as there may be."""
@@ -342,7 +342,7 @@ class Service:
             self.close(session, reason, abort=True)
         return session.abort
 
-    # What the requests do to a session
+    # The requests' calls, about a session
 
     def close(self, session: Session, reason: str, *, abort: bool = False) -> None:
         """Close a connection for what its peer did; its traces go at once, and what is unread if it is much."""
@@ -410,7 +410,7 @@ class Service:
             self.contents.put_back(*reserved)
 
     def redeemed(self, session: Session) -> None:
-        """What a satisfied wait promised was given."""
+        """The values that a satisfied wait promised were given."""
         if session.kept_bytes:
             self._count_kept(session, 0)
         if session.reserved is not None:
@@ -432,7 +432,7 @@ class Service:
             self._arm(due)
 
     def unblock(self, session: Session) -> None:
-        """What it waited for has happened, or is withdrawn."""
+        """The session's request was answered, or is withdrawn."""
         session.blocked = None
         session.state = READY
         self._deadlines.discard(session)
@@ -457,7 +457,7 @@ class Service:
             self.next_deadline = due
 
 
-# What may follow a wait and redeem its promise.
+# Requests that may follow a wait and redeem its promise.
 NOTHING: tuple[tuple[bytes, ...], tuple[bytes, ...]] = ((), ())
 KEEPERS = frozenset(map(int, (Query.GET, Query.MULTI_GET, Query.QUEUE_POP)))
 

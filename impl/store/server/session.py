@@ -34,15 +34,15 @@ class Session(Unread):
         super().__init__(held)
         self.peer = peer
         self.state = Connection.CONNECTING
-        self.nonce: bytes | None = None  # what a proof must answer
+        self.nonce: bytes | None = None  # the challenge that a proof must answer
         self.frame: Frame | None = None  # a request of which part has arrived, ...
         self.buffer = bytearray()  # ... its unread bytes ...
         self.half_bytes = 0  # ... and all its bytes so far
         self.blocked: Wait | Arrival | None = None
-        # What a satisfied WAIT promised to the next request, as keys and their values, ...
+        # A satisfied WAIT's promise to the next request: keys and their values, ...
         self.kept: tuple[Sequence[bytes], Sequence[bytes]] | None = None
         self.reserved: tuple[bytes, int, bytes] | None = None  # ... a queue's element (then `kept` is not None), ...
-        self.kept_bytes = 0  # ... and what large promises and reservations count for: 0 if there is neither
+        self.kept_bytes = 0  # ... and the bytes of large promises and reservations: 0 if there is neither
         self.watches: dict[bytes, None] = {}
         self.unsent = 0  # bytes taken that the transport still holds, as the driver reports
         self.pending = False  # it is in the service's list of those to be served by the driver

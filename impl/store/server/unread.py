@@ -46,8 +46,8 @@ class Held:
 class Unread:
     """The replies of one connection that its transport was not given yet.
 
-    `outgoing` takes new parts, in their order. What cannot be sent at once is moved to the queue by `settle`, and is in
-    the total from then on.
+    `outgoing` takes new parts, in their order. Bytes that cannot be sent at once are moved to the queue by `settle`,
+    and are in the total from then on.
     """
 
     __slots__ = ("_fresh", "_held", "_offset", "counted", "outgoing", "parts", "queued")
