@@ -1,4 +1,4 @@
-"""The runtime under a schedule beside the model: outcomes, gradients and dependency counts of one program."""
+"""The runtime under a schedule beside the model: outcomes and gradients of one program."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from collections.abc import Callable
 from functools import cached_property
 from itertools import product
 from random import Random
-from typing import Any
 
 from trystate.impl.autograd import messages
 from trystate.impl.autograd.container import Container
 from trystate.impl.autograd.errors import UnusedSendError
-from trystate.impl.autograd.local_pass import LocalPass
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.fields import Outcome
 from trystate.model.autograd.vocabulary import Mode
 
 from ...adapters.our_autograd.simulated import Faults, Letter
-from .graphs import Graph, Kind
-from .modelled import Model, Told, Upset, modelled, waits
+from .graphs import Graph
+from .modelled import Model, Told, Upset
 from .simulated_counts import World
 
 Make = Callable[..., Container]
@@ -26,25 +24,11 @@ TIMES = 5  # as many schedules of the runtime as of the model, which takes longe
 
 
 class Upsettable(World):
-    """Workers of whole numbers where something goes wrong at a chosen place, and which note what they count."""
+    """Workers of whole numbers where something goes wrong at a chosen place."""
 
     def __init__(self, graph: Graph, chance: Random, upset: Upset, make: Make = Container) -> None:
         super().__init__(graph, chance, Faults(twice=upset.twice), make)
         self._raising, self._losing, self._dying = upset.raises, upset.loses, upset.dies
-        self.counted: dict[int, int] = {}  # of each node in the last pass; 1 for a send that a gradient is expected for
-        for container in self.containers:
-            container.observe = self._observe
-
-    def _observe(self, kind: str, local_pass: LocalPass, counts: dict[int, int] | None = None, **_: Any) -> None:
-        if kind == "counted" and counts is not None:
-            sends = {message: k for k, message in self.sends.items()}
-            self.counted |= counts | {sends[message]: 1 for message in local_pass.counted}
-
-    @property
-    def sends(self) -> dict[int, int]:
-        """Each send's message, as the containers know it."""
-        nodes = enumerate(self.graph.nodes[: self.size])
-        return {k: self.messages[n.message] for k, n in nodes if n.kind is Kind.SEND and n.message is not None}
 
     def _raises(self, node: int) -> bool:
         due = node == self._raising
@@ -115,21 +99,3 @@ class Case:
                 text = f"model {expected}, runtime {found}, paths {counted.gradients}"
                 wrong.append(f"{self.mode.name}, {self.upset}, schedule {schedule!r}: {text}")
         return wrong
-
-
-def compare_counts(graph: Graph, mode: Mode, seed: int, make: Make = Container) -> list[str]:
-    """How what the runtime counts in each pass of a program differs from what the model does."""
-    world, wrong = Upsettable(graph, Random(seed), Upset(), make), []
-    for number, size in enumerate(graph.sizes):
-        world.counted = {}
-        world.forward(size)
-        world.call(number, mode)
-        shape = modelled(graph, number)
-        counting = {graph.nodes[k].worker for k in world.counted}
-        vain = mode is Mode.FAST and shape.unused  # what waits in vain feeds nobody
-        if counting != shape.taking_part and not vain:
-            wrong.append(f"pass {number}, {mode.name}: workers {counting} count, of {shape.taking_part}")
-        expected = {k: n for k, n in waits(shape, mode).items() if graph.nodes[k].worker in {0, *counting}}
-        if world.counted != expected:
-            wrong.append(f"pass {number}, {mode.name}: model {expected}, runtime {world.counted}")
-    return wrong

@@ -25,6 +25,9 @@ INDICES = (1, 2, 2, 3)  # of rows that an embedding looks up
 ROWS = 6  # of an embedding
 
 
+Gradient = Callable[[Tensor], Tensor | None]  # the gradient of the gradient that came
+
+
 class Feature(enum.Enum):
     """What a program may hold beyond arithmetic on squares of float64, calls and shared parameters."""
 
@@ -84,16 +87,17 @@ class Fork(torch.autograd.Function):
         return sum(parts[1:], parts[0]) if parts else None
 
 
-class Adds(torch.autograd.Function):
-    """Adds to its gradient, which torch makes zeros if it is not defined."""
+class Gives(torch.autograd.Function):
+    """The identity, whose gradient is what a function makes of the one that came; of zeros if that is not defined."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, function: Gradient) -> Tensor:
+        ctx.function = function
         return x * 1
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad + 0.125
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None]:
+        return ctx.function(gradient), None
 
 
 class Nothing(torch.autograd.Function):
@@ -108,44 +112,10 @@ class Nothing(torch.autograd.Function):
         return tuple(grad * 0.5 if number else None for number, needed in enumerate(ctx.needs_input_grad))
 
 
-class Keeps(torch.autograd.Function):
-    """Its gradient is a tensor that it keeps."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * 1
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        kept = torch.full_like(grad, 0.0625)
-        KEPT.append(kept)
-        return kept
-
-
-class Holds(torch.autograd.Function):
-    """Keeps the gradient that it passes on."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * 1
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        KEPT.append(grad)
-        return grad
-
-
-class Turns(torch.autograd.Function):
-    """Its gradient lies in memory in another order, or many of its elements in one place."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, spread: bool) -> Tensor:
-        ctx.spread = spread
-        return x * 1
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return spread(grad) if ctx.spread else turned(grad), None
+def hold(gradient: Tensor) -> Tensor:
+    """Keep the gradient that is passed on."""
+    KEPT.append(gradient)
+    return gradient
 
 
 KEPT: deque[Tensor] = deque(maxlen=64)  # more than the programs that run at once keep
@@ -176,7 +146,7 @@ def last(x: Tensor) -> Tensor:
 
 
 LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "": lambda x: x,
+    "": torch.Tensor.contiguous,
     "turned": turned,
     "spread": lambda x: x[:1].expand(x.shape) if x.ndim else x,
     "gaps": with_gaps,
@@ -186,6 +156,11 @@ LAYOUTS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 def applied(function: type[torch.autograd.Function], *arguments: object) -> Any:
     return function.apply(*arguments)  # type: ignore[no-untyped-call]
+
+
+def gives(x: Tensor, function: Gradient) -> Tensor:
+    """The same, with another gradient."""
+    return applied(Gives, x, function)  # type: ignore[no-any-return]
 
 
 def real(x: Tensor) -> Tensor:
@@ -337,21 +312,23 @@ OPERATIONS: Mapping[str, Operation] = {
     "checkpoint": Operation(recomputed, 2, multiply, Feature.CHECKPOINT),
     "embedding": Operation(lambda w: embedded(w, False), 1, is_table, Feature.EMBEDDING),
     "sparse": Operation(lambda w: embedded(w, True), 1, is_table, Feature.SPARSE),
-    "held": Operation(lambda w: embedded(applied(Holds, w), True), 1, is_table, Feature.SPARSE),
+    "held": Operation(lambda w: embedded(gives(w, hold), True), 1, is_table, Feature.SPARSE),
     "sparse_sum": Operation(lambda v, w: embedded(v + w, True), 2, are_tables, Feature.SPARSE),
     "detach": Operation(torch.detach, 1, any_number, Feature.DETACHED),
     "turned": Operation(turned, 1, any_number, Feature.STRIDES),
     "spread": Operation(spread, 1, any_number, Feature.STRIDES),
     "gaps": Operation(with_gaps, 1, any_number, Feature.STRIDES),
     "windows": Operation(windows, 1, is_square, Feature.STRIDES),
-    "turns": Operation(lambda x: applied(Turns, x, False), 1, any_number, Feature.STRIDES, fresh=True),
-    "spreads": Operation(lambda x: applied(Turns, x, True), 1, any_number, Feature.STRIDES, fresh=True),
+    "turns": Operation(lambda x: gives(x, turned), 1, any_number, Feature.STRIDES, fresh=True),
+    "spreads": Operation(lambda x: gives(x, spread), 1, any_number, Feature.STRIDES, fresh=True),
     "flat": Operation(lambda x: x.reshape(-1), 1, any_number, Feature.KEPT),
-    "holds": Operation(lambda x: applied(Holds, x), 1, any_number, Feature.KEPT, fresh=True),
-    "keeps": Operation(lambda x: applied(Keeps, x), 1, any_number, Feature.KEPT, fresh=True),
+    "holds": Operation(lambda x: gives(x, hold), 1, any_number, Feature.KEPT, fresh=True),
+    "keeps": Operation(
+        lambda x: gives(x, lambda g: hold(torch.full_like(g, 0.0625))), 1, any_number, Feature.KEPT, fresh=True
+    ),
     "nothing": Operation(lambda x: applied(Nothing, x), 1, any_number, Feature.UNDEFINED, fresh=True),
     "one": Operation(lambda x, y: applied(Nothing, x, y), 2, alike, Feature.UNDEFINED, fresh=True),
-    "adds": Operation(lambda x: applied(Adds, x), 1, any_number, Feature.UNDEFINED, fresh=True),
+    "adds": Operation(lambda x: gives(x, lambda g: g + 0.125), 1, any_number, Feature.UNDEFINED, fresh=True),
 }
 FOLDS: Mapping[str, Callable[..., Tensor]] = {"mix": mix, "root": root, "total": total}  # of any number of values
 IN_PLACE: Mapping[str, Callable[[Tensor, Tensor], object]] = {

@@ -102,11 +102,6 @@ def run_locally(program: Program) -> Outcome:
     for each, retain in program.run(machine):
         torch.autograd.backward(each, retain_graph=retain)
         roots += (value.detach() for value in each)
-    return of_plain(machine, roots)
-
-
-def of_plain(machine: Tensors, roots: Sequence[Tensor]) -> Outcome:
-    """What a program left in `.grad`."""
     grads = {key: p.grad for key, p in machine.parameters.items() if p.grad is not None}
     return Outcome.of(grads, roots, machine.seen)
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.functional import embedding
-from trystate.property_tests.support.autograd.operations import applied
+from trystate.property_tests.support.autograd.operations import KEPT, LAYOUTS, gives, hold, turned
 
 from trystate import autograd, rpc
 
@@ -44,74 +44,12 @@ def there(function: Callable[..., Any], *arguments: Any) -> Any:
     return rpc.rpc_sync("worker0", function, arguments)
 
 
-class Returns(torch.autograd.Function):
-    """Its gradient is a tensor that is kept."""
-
-    kept: Tensor
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * 1
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return Returns.kept
-
-
-class ReturnsSparse(Returns):
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        Returns.kept = gradient
-        return gradient
-
-
-class Nothing(torch.autograd.Function):
-    """Its gradient is not defined."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * 1
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> None:
-        return None
-
-
-class AddsOne(torch.autograd.Function):
-    """To its gradient, which torch makes zeros if it is not defined."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * 1
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return gradient + 1
-
-
-class Turned(torch.autograd.Function):
-    """Its gradient lies in memory as it is told."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, turn: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.turn = turn
-        return x * 1
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.turn(gradient), None
-
-
 def adds_one(x: Tensor) -> Tensor:
-    return applied(AddsOne, x)  # type: ignore[no-any-return]
+    return gives(x, lambda gradient: gradient + 1)
 
 
 def nothing(x: Tensor) -> Tensor:
-    return applied(Nothing, x)  # type: ignore[no-any-return]
-
-
-def returns(x: Tensor) -> Tensor:
-    return applied(Returns, x)  # type: ignore[no-any-return]
+    return gives(x, lambda _: None)
 
 
 def same(x: Tensor) -> Tensor:
@@ -158,24 +96,24 @@ def test_sparse_gradients_of_two_tensors_share_no_memory(call: Any) -> None:
 
 
 def test_a_sparse_gradient_that_something_else_holds_is_copied() -> None:
-    (found,) = in_context(lambda _, w: embedding(INDICES, applied(ReturnsSparse, w), sparse=True).sum(), table())
-    Returns.kept.zero_()
+    (found,) = in_context(lambda _, w: embedding(INDICES, gives(w, hold), sparse=True).sum(), table())
+    KEPT[-1].zero_()
     assert found is not None and found.to_dense().sum() == INDICES.numel() * ROW
+
+
+WAYS: list[Root] = [lambda _, leaf: leaf, lambda call, leaf: call(same, leaf)]
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (LARGE,)])
 def test_a_tensor_that_a_backward_keeps_is_not_the_gradient(shape: tuple[int, ...]) -> None:
-    def root(call: Any, x: Tensor) -> Tensor:
-        return (returns(call(same, x) if call is there else x) if shape == (2, 2) else returns(x)).sum()
-
     x = torch.zeros(shape, requires_grad=True)
     for view in (torch.Tensor.view_as, lambda kept, _: kept):
-        Returns.kept = view(torch.ones(shape), x)
-        for found in (*in_context(root, x), *in_context(lambda _, leaf: returns(leaf).sum(), x)):
+        for begins in WAYS:
+            kept = view(torch.ones(shape), x)
+            (found,) = in_context(lambda call, leaf: gives(begins(call, leaf), lambda _: kept).sum(), x)  # noqa: B023
             assert found is not None
-            Returns.kept.zero_()
+            kept.zero_()
             assert found.sum() == x.numel()
-            Returns.kept.fill_(1)
 
 
 def test_gradients_that_are_views_of_one_tensor_share_no_memory() -> None:
@@ -208,33 +146,14 @@ def test_memory_that_nothing_else_holds_is_not_copied(call: Any) -> None:
 # Strides.
 
 
-def channels_last(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last)
-
-
-def transposed(x: Tensor) -> Tensor:
-    return x.transpose(0, 1).contiguous().transpose(0, 1)
-
-
-def with_gaps(x: Tensor) -> Tensor:
-    return torch.stack([x, x], -1)[..., 0]
-
-
-def expanded(x: Tensor) -> Tensor:
-    return x[:1].expand(x.shape)
-
-
-LAYOUTS = [torch.Tensor.contiguous, channels_last, transposed, with_gaps, expanded]
-
-
-@pytest.mark.parametrize("leaf", LAYOUTS)
-@pytest.mark.parametrize("gradient", LAYOUTS)
+@pytest.mark.parametrize("leaf", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("gradient", LAYOUTS.values(), ids=LAYOUTS)
 def test_a_gradient_is_laid_out_as_plain_autograd_does(leaf: Any, gradient: Any) -> None:
     x = leaf(torch.rand(2, 3, 4, 5)).detach().requires_grad_()
     weights = torch.rand(2, 3, 4, 5)
 
     def root(call: Any, x: Tensor) -> Tensor:
-        made: Tensor = applied(Turned, call(same, applied(Turned, x, gradient)), gradient)
+        made = gives(call(same, gives(x, gradient)), gradient)
         return (made * weights).sum()
 
     (expected,), (found,) = in_plain(root, x), in_context(root, x)
@@ -247,7 +166,7 @@ def test_a_gradient_is_laid_out_as_plain_autograd_does(leaf: Any, gradient: Any)
 @pytest.mark.parametrize("order", [(True, False), (False, True), (False, False), (True, True)])
 def test_a_sum_of_passes_is_laid_out_as_plain_autograd_does(order: tuple[bool, ...]) -> None:
     """Of sparse gradients and of others."""
-    expected, found = (transposed(torch.rand(4, ROW)).detach().requires_grad_() for _ in range(2))
+    expected, found = (turned(torch.rand(4, ROW)).detach().requires_grad_() for _ in range(2))
     with autograd.context() as context:
         for is_sparse in order:
             roots = [embedding(INDICES, leaf, sparse=is_sparse).pow(2).sum() for leaf in (expected, found)]

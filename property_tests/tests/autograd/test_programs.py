@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 
 pytest.importorskip("torch.distributed.rpc")
 
-from trystate.property_tests.support.autograd import process_mutants
+from trystate.property_tests.support.autograd import runtime_mutants
 from trystate.property_tests.support.autograd.building import Options, programs, random_features, random_program
 from trystate.property_tests.support.autograd.graphs import graph
 from trystate.property_tests.support.autograd.operations import Feature
@@ -96,15 +96,15 @@ def test_fast_fails_if_and_only_if_a_result_is_unused(runs: Runs) -> None:
             check(one, found, seed)
 
 
-@pytest.mark.parametrize("mutant", process_mutants.PROGRAMS)
+@pytest.mark.parametrize("mutant", runtime_mutants.PROGRAMS)
 def test_mutants_are_noticed(runs: Runs, mutant: str) -> None:
-    each = [program(seed, *process_mutants.PROGRAMS[mutant]) for seed in range(60)]
-    runs.everywhere(process_mutants.plant, mutant)
+    each = [program(seed, *runtime_mutants.FEATURES.get(mutant, ())) for seed in range(60)]
+    runs.everywhere(runtime_mutants.plant, mutant)
     try:
         found = ((one, left) for k in range(0, 60, 5) for one, left in some(runs, each[k : k + 5]))
         assert any(isinstance(left, Failed) or differences(one, local(one), left) for one, left in found)
     finally:
-        runs.everywhere(process_mutants.mend)
+        runs.everywhere(runtime_mutants.mend)
 
 
 def some(runs: Runs, each: list[Program]) -> Iterator[tuple[Program, Outcome | Failed]]:

@@ -19,31 +19,26 @@ from hypothesis.stateful import run_state_machine_as_test
 
 pytest.importorskip("torch.distributed.rpc")
 
-from trystate.impl.autograd.effects import Effect
 from trystate.impl.autograd.local_pass import LocalPass
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.fields import PAIRS_MAX, Outcome
 from trystate.model.autograd.vocabulary import Mode
-from trystate.property_tests.support.autograd import counted, process_mutants
-from trystate.property_tests.support.autograd.building import Options, random_features, random_program
-from trystate.property_tests.support.autograd.compared import Case, compare_counts
-from trystate.property_tests.support.autograd.counted import CountingWorkers, by_pass, kinds
+from trystate.property_tests.support.autograd import runtime_mutants
+from trystate.property_tests.support.autograd.building import Options, random_program
+from trystate.property_tests.support.autograd.compared import Case
 from trystate.property_tests.support.autograd.graphs import Graph, Kind, graph
 from trystate.property_tests.support.autograd.local_pass_mutants import (
     AnswersAtOnce,
     IgnoresFailures,
     KeepsGradients,
     TakesTwice,
-    WaitsForAll,
     having,
 )
 from trystate.property_tests.support.autograd.modelled import Upset, totalled
 from trystate.property_tests.support.autograd.operations import Feature
-from trystate.property_tests.support.autograd.outcomes import Outcome as Left
-from trystate.property_tests.support.autograd.programs import Program
 from trystate.property_tests.support.autograd.running import Runs, in_processes
 from trystate.property_tests.support.autograd.stateful import machine
-from trystate.property_tests.support.nightly import NIGHTLY, seeds
+from trystate.property_tests.support.nightly import NIGHTLY
 
 CASES = range(400 if NIGHTLY else 12)
 PAIRS = PAIRS_MAX if NIGHTLY else 6  # of messages in a graph that the model takes
@@ -106,9 +101,7 @@ def test_the_model_and_the_runtime_come_to_the_same_on_random_programs() -> None
 class NoticesNothing(LocalPass):
     """The root does not ask whether gradients are missing."""
 
-    def _quiet(self, change: int) -> list[Effect]:
-        self.deficit.total = -change
-        return super()._quiet(change)
+    _quiet = runtime_mutants.blind(LocalPass._quiet)
 
 
 @pytest.mark.parametrize("wrong", [NoticesNothing, TakesTwice, IgnoresFailures, KeepsGradients, AnswersAtOnce])
@@ -127,50 +120,6 @@ def test_a_mutant_in_the_model_is_no_longer_the_runtime() -> None:
     assert any(case(number, FeedsOnce).differences() for number in CASES)
 
 
-# Dependency counts.
-
-
-def test_the_runtime_counts_what_the_model_counts() -> None:
-    assert [
-        wrong
-        for seed in seeds(60, nightly=10_000)
-        for mode in Mode
-        for wrong in compare_counts(drawn(seed), mode, seed)
-    ] == []
-
-
-def test_counting_what_takes_no_part_is_noticed() -> None:
-    assert any(compare_counts(drawn(seed), Mode.SMART, seed, having(WaitsForAll)) for seed in GRAPHS)
-
-
-def real_program(seed: int, mode: Mode) -> Program:
-    rng = Random(seed)
-    among = [feature for feature in Feature if mode is Mode.SMART or feature is not Feature.UNUSED]
-    return random_program(seed, Options(rng.randint(2, WORKERS), random_features(rng, among)))
-
-
-def counts(runs: Runs, mode: Mode, seeds: range) -> list[str]:
-    """How what the workers count, each in its process, differs from what the model does over the same graphs."""
-    programs = [real_program(seed, mode) for seed in seeds]
-    runs.everywhere(counted.watch)
-    left = runs.run(programs, "ours", mode=mode.name.lower())
-    found = by_pass(runs.everywhere(counted.noted))
-    wrong = [f"{seed}: {one}" for seed, one in zip(seeds, left, strict=True) if not isinstance(one, Left)]
-    for seed, program, passes in zip(seeds, programs, found, strict=True):
-        simulated = CountingWorkers(program, Random(seed))
-        simulated.run(mode)
-        if simulated.expected != simulated.found:
-            wrong.append(f"{seed}: under the simulator {simulated.found}, by the model {simulated.expected}")
-        if passes != (expected := [kinds(each) for each in simulated.expected]):
-            wrong.append(f"{seed}: in processes {passes}, by the model {expected}")
-    return wrong
-
-
-@pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.name)
-def test_worker_processes_count_what_the_model_counts(runs: Runs, mode: Mode) -> None:
-    assert counts(runs, mode, PROGRAMS) == []
-
-
 # Step by step.
 
 
@@ -187,19 +136,11 @@ def test_each_step_makes_the_same_on_all_sides(runs: Runs) -> None:
     follow(runs, BOTH, RUNS)
 
 
-def test_counting_from_all_sends_is_noticed(runs: Runs) -> None:
-    runs.everywhere(process_mutants.plant, "everything")
-    try:
-        assert counts(runs, Mode.SMART, range(20))
-    finally:
-        runs.everywhere(process_mutants.mend)
-
-
-@pytest.mark.parametrize("mutant", process_mutants.STEPS)
+@pytest.mark.parametrize("mutant", runtime_mutants.STEPS)
 def test_mutants_are_noticed(runs: Runs, mutant: str) -> None:
-    runs.everywhere(process_mutants.plant, mutant)
+    runs.everywhere(runtime_mutants.plant, mutant)
     try:
         with pytest.raises((AssertionError, RuntimeError, Flaky)):  # Flaky: it depends on time as well
             follow(runs, ("ours",), 200, seconds=0.3 if mutant in WAITING else 30.0, phases=[Phase.generate])
     finally:
-        runs.everywhere(process_mutants.mend)
+        runs.everywhere(runtime_mutants.mend)
