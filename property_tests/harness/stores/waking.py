@@ -21,6 +21,7 @@ MARGIN_SECONDS = 0.7  # how much later than its timeout a call may end
 ZERO = timedelta(0)
 LOOKS = 300  # a client that does not wait for the answer to its question often sees it all the same
 
+
 class WakingConformance(Suite):
     """Waits, and what ends them."""
 

@@ -172,7 +172,7 @@ def test_the_picture_of_a_graph_shows_its_counts_and_what_gets_no_gradient() -> 
     assert dot.count("subgraph") == 2 and dot.count("tailport=s") == 4
     assert "no gradient comes" in dot and "no gradient comes" not in graph_dot(note())
     page = graph_page(note())
-    assert "which is shipped its gradient | 2 | 2 | 2 | – |" in page
+    assert "which is shipped their gradient | 2 | 2 | 2 | – |" in page
     assert "| recv2 | send2 | yes | add by worker 0 on worker 1 |" in page
 
 
