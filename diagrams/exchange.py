@@ -1,6 +1,6 @@
-"""What workers said to each other, in the order of time: a lifeline for each, an arrow for each message.
+"""Messages between workers, in the order of time: a lifeline for each worker, an arrow for each message.
 
-It knows nothing of who they are: rows are made by whoever has watched them, see docs/examples/watch_a_pass.py.
+It knows nothing of the workers: an observer of theirs makes the rows, see docs/examples/watch_a_pass.py.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ SHIPPED = LOOKS[next(iter(LOOKS))].colour
 
 
 def graph_name(graph: Graph) -> str:
-    """What its files are called."""
+    """The name of the graph's files."""
     return f"graph-{slug(graph.name)}"
 
 

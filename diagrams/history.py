@@ -116,7 +116,7 @@ def history_dot(broken: Broken[Any, Any], title_text: str = "A history that is n
 
 
 def history_mermaid(broken: Broken[Any, Any]) -> str:
-    """The history as a `gantt` chart, a section per process; what cannot be placed is critical."""
+    """The history as a `gantt` chart, a section per process; a call that cannot be placed is critical."""
     layout = lanes(broken)
     lines = ["gantt", f"    title {escape_mermaid(broken.explanation)}", "    dateFormat x", "    axisFormat %L"]
     for process, bars in layout.bars.items():
@@ -157,7 +157,7 @@ def _bar_dot(name: str, bar: Bar, y: float) -> str:
 
 
 def _order(order: Sequence[Placed[Any, Any]]) -> list[str]:
-    """What a person can compare with: the longest order that could be found."""
+    """The longest order that could be found, for a person to compare with."""
     last = order[-ORDER_MAX:]
     if not last:
         return ["No call before it has to come first."]

@@ -80,7 +80,7 @@ def _claims(system: System, number: int) -> Iterator[str]:
 
 
 def names_markdown(system: System) -> str:
-    """What the named conditions in the transitions stand for, where it fits; empty if there are none."""
+    """The meaning of each named condition in the transitions, where it fits; empty if there are none."""
     found: dict[str, str] = {}
     for expr in (
         *(t.guard for t in system.transitions),

@@ -1,4 +1,4 @@
-"""What the charts of a machine show: its claimed moves, numbered as in the system's table of transitions."""
+"""The moves in the charts of a machine: its claimed moves, numbered as in the system's table of transitions."""
 
 from __future__ import annotations
 
@@ -89,6 +89,6 @@ def state_doc(state: enum.Enum) -> str:
 
 
 def system_title(system: System) -> str:
-    """What a reader calls the system, with its edition."""
+    """The title of the system for a reader, with its edition."""
     edition = f", {system.edition.name} edition" if system.edition is not None else ""
     return (system.title or system.name) + edition

@@ -31,7 +31,7 @@ def render(dot: str, path: str | Path, format: Format = "svg") -> None:
 
 
 def renderer_name() -> str:
-    """What `render` would draw with, and its version.
+    """The program or package that `render` would draw with, and its version.
 
     Raises:
         UnavailableError: nothing that draws is installed.

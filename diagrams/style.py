@@ -18,7 +18,7 @@ BLUE, SAND = "#0072B2", "#f0e0b0"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a kind of step is drawn with; `sample` is its line as text, for a legend."""
+    """The style of a kind of step; `sample` is its line as text, for a legend."""
 
     colour: str
     line: str

@@ -110,7 +110,7 @@ class _Shown(str):
 
 
 def _members(value: object, module: ModuleType) -> str:
-    """What can be asked of a class, beside what its bases have that are outside of this package, or in this module."""
+    """The public attributes of a class, without those of bases outside this package, or in this module."""
     if not isinstance(value, type):
         return ""
     if issubclass(value, enum.Enum):

@@ -134,7 +134,7 @@ def _matrix(mine: list[Checked]) -> str:
 
 
 def _promises(mine: list[Checked]) -> dict[str, str]:
-    """What should hold, name and text: all properties except those that only have to be possible."""
+    """The claims that should hold, name and text: all properties except those that only have to be possible."""
     claims = [each for c in mine for each in c.claims.values() if each["form"] != Form.SOMETIMES.value]
     return {each["name"]: each["doc"] for each in claims}
 
@@ -165,7 +165,7 @@ def _searches(mine: list[Checked]) -> str:
 
 
 def findings(plan: list[Checked]) -> str:
-    text = NOTE + "# What the checker found\n\n"
+    text = NOTE + "# Findings of the checker\n\n"
     text += (
         "Each finding is a property that an edition violates, with the shortest run that shows it. "
         "`trystate replay NAME` prints the run, and lets the installed torch do it again on its own classes, "
@@ -210,7 +210,7 @@ def editions(_: list[Checked]) -> str:
 
 
 def stores(plan: list[Checked]) -> str:
-    text = NOTE + "# What the editions of the stores keep, and what they break\n\n"
+    text = NOTE + "# Properties of the stores, by edition\n\n"
     text += (
         "One column per edition, over all sizes and faults that were searched exhaustively "
         "([each on its own](verdicts.md)); `✓` holds in all of them, a number is a [finding](findings.md) that "
@@ -233,12 +233,12 @@ def _by_edition(mine: list[Checked], editions: Iterable[enum.Enum]) -> str:
 
 
 def passes(plan: list[Checked]) -> str:
-    """What each edition of a backward pass keeps."""
+    """The properties that each edition of a backward pass keeps."""
     return _by_edition([c for c in plan if c.run.system is Backward], Backward.Edition)
 
 
 def contexts(plan: list[Checked]) -> str:
-    """What each edition keeps of contexts, tombstones and ids: the same in both of our modes."""
+    """The properties of contexts, tombstones and ids that each edition keeps: the same in both of our modes."""
     systems = {system: [c for c in plan if c.run.system is system] for system in (Contexts, Tombstones, Ids)}
     return "\n".join(f"{s.title}:\n\n{_by_edition(mine, s.Edition)}" for s, mine in systems.items())
 
@@ -268,7 +268,7 @@ def deviations(_: list[Checked]) -> str:
         + "# Where known stores differ from the reference\n\n"
     )
     text += (
-        "What the [conformance suite](store-conformance.md) finds in a store that does not list it. The sequences "
+        "The deviations that the [conformance suite](store-conformance.md) finds in a store. The sequences "
         "were done on the stores that are named; what the model says of waits, queues, barriers and connections "
         "when several clients meet is in the [findings](findings.md).\n\n"
         "## One operation after the other\n\n"

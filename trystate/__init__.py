@@ -10,7 +10,7 @@
 | `trystate.store`, `trystate.rendezvous`, `trystate.agent`, `trystate.rpc`, `trystate.autograd` | the runtime |
 
 docs/api.md lists their names and says what is stable. This module has the exceptions that all of them share. Importing
-any of them loads neither torch nor numpy: what a name needs is loaded when the name is first used.
+any of them loads neither torch nor numpy: a name's module is loaded when the name is first used.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ def _store(p: Parser) -> None:
         metavar="FILE",
         help="serve only clients that know what is in it; torch's own client cannot (default: everybody)",
     )
-    group = p.add_argument_group("limits", "what a peer may use; who breaks one is disconnected, and logged")
+    group = p.add_argument_group("limits", "on each peer; a peer that breaks one is disconnected, and logged")
     for field in dataclasses.fields(StoreLimits):
         seconds = field.name.endswith("_seconds")
         group.add_argument(

@@ -29,7 +29,7 @@ def decide(system: System, name: str, on_progress: OnProgress = quiet) -> Verdic
 
 
 def showcase(finding: Finding, runs: Iterable[Run]) -> tuple[Run, str] | None:
-    """The first planned run and property that show a finding; what it explains alone goes first."""
+    """The first planned run and property that show a finding; a property that it explains alone goes first."""
     labels = {finding.name, finding.number}
     found = [(run, p, why) for run in runs for p, why in run.findings.items() if labels & set(why)]
     run, name, _ = min(found, key=lambda one: len(one[2]) > 1, default=(None, "", ()))

@@ -1,4 +1,4 @@
-"""What the exit codes mean. Rule: 0 is said only when everything was decided, and each violation is a known defect."""
+"""The exit codes. Rule: 0 is said only when everything was decided, and each violation is a known defect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Exit(enum.IntEnum):
     USAGE = 2
     INCOMPLETE = 3
     INTERNAL = 4
-    INTERRUPTED = 130  # what a shell reports for a process ended by SIGINT,
+    INTERRUPTED = 130  # as a shell reports a process ended by SIGINT,
     TERMINATED = 143  # or by SIGTERM
 
 

@@ -1,4 +1,4 @@
-"""What a system is declared with: fields, transitions, machines, decision tables, properties.
+"""The language of systems: fields, transitions, machines, decision tables, properties.
 
 `docs/language.md` shows it by example; `trystate.check` decides what holds.
 """

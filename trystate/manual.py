@@ -1,4 +1,4 @@
-"""What `--help` says about each command, beside its options."""
+"""The text of `--help` for each command, beside its options."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ did not, with 3 if torch is missing or of another version.
     "store": Page(
         summary="run a store's server",
         description="""\
-What speaks TCPStore's wire protocol: torch's own clients can use it, and those
+The server speaks TCPStore's wire protocol, to torch's own clients and to those
 of this package.
 """,
         examples="""\

@@ -42,8 +42,8 @@ SYSTEMS: Mapping[str, type[System]] = {
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {**{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}), **OPERATIONS[e]} for e in OPERATIONS
 }
-GRAPHS = (note(), unused_call())  # what is drawn: the examples of the design note
-DEFAULT_EDITION = Edition.TORCH.name  # what the torch that is installed speaks
+GRAPHS = (note(), unused_call())  # the graphs that are drawn: the examples of the design note
+DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 
 
 def plan() -> tuple[Run, ...]:

@@ -106,8 +106,8 @@ class CountingStore(dist.Store):
 
 
 class TestCountingStore(StoreConformance):
-    # What is known to differ, and is not to be found again: no queues, no listing, and the barrier that
-    # torch.distributed.Store makes of add, set and wait.
+    # Known deviations, not to be found again: no queues, no listing, and the barrier that torch.distributed.Store makes
+    # of add, set and wait.
     deviations = frozenset({
         Deviation.LACKS_QUEUES, Deviation.LACKS_LIST_KEYS, Deviation.BARRIER_COUNTS_IN_TWO_KEYS,
         Deviation.CLONE_SHARES_THE_TIMEOUT,

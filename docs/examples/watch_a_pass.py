@@ -33,7 +33,7 @@ def watch() -> None:
 
 
 def rows_here(worker: int) -> list[tuple[float, Note | Arrow]]:
-    """What this worker did: requests and answers are noted where they are told and where they arrive."""
+    """The rows of this worker: requests and answers are noted where they are sent and where they arrive."""
     found = [(event.time, row) for event in seen if (row := row_of(worker, event)) is not None]
     seen.clear()
     return found

@@ -53,7 +53,7 @@ def _all() -> Named:
 
 
 def _named(names: Sequence[str]) -> Named:
-    """What is called so: a decision table, a finding, a system, one of its machines, or module:Class."""
+    """The declarations of these names: a table, a finding, a system, one of its machines, or module:Class."""
     classes: list[type[System]] = []
     tables: dict[str, DecisionTable] = {}
     findings: list[Finding] = []

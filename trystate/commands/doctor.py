@@ -20,7 +20,7 @@ from ..exits import Exit
 from ..report.summary import stdout_console
 
 PACKAGES = ("trystate", "numpy", "transitions", "hypothesis", "rich", "torch", "greenlet", "dd", "pygraphviz", "uvloop")
-Ability = tuple[str, str, str]  # what, "yes" or "no", with what or how to get it
+Ability = tuple[str, str, str]  # the ability, "yes" or "no", the package for it or how to get it
 
 
 def doctor(args: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ def doctor(args: argparse.Namespace) -> int:
     for package in PACKAGES:
         versions.add_row(package, _version(package) or Text("not installed", style="yellow"))
     versions.add_row("dot", shutil.which("dot") or Text("not on the PATH", style="yellow"))
-    abilities = Table(title="What works here", title_justify="left")
+    abilities = Table(title="Abilities", title_justify="left")
     for head in ("what", "available", "with, or how to get it"):
         abilities.add_column(head)
     for what, available, how in _abilities():

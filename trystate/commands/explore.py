@@ -59,7 +59,7 @@ class Walk:
         self.system, self.say, self.reporter = system, say, reporter
         self.interpreter = Interpreter(system)
         self.state: State = system.initial_states[0]
-        self.before: State | None = None  # what changes are marked against
+        self.before: State | None = None  # changes are marked against this state
         self.came = "initially"
         self.history: list[tuple[State, State | None, str, int | None]] = []
         self.run: Counterexample | None = None

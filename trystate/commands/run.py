@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     config, entrypoint, arguments = configured(args.argv)
     log_to_stderr()
     try:
-        # What failed first is written to TORCHELASTIC_ERROR_FILE, as by torchrun.
+        # The first failure is written to TORCHELASTIC_ERROR_FILE, as by torchrun.
         record(_launch)(config, entrypoint, arguments)
     except ChildFailedError as error:
         print(error, *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
@@ -85,7 +85,7 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """torchrun's parser; what a platform's variables say of static rendezvous is left out."""
+    """torchrun's parser; a platform's variables for static rendezvous are left out."""
     from torch.distributed.run import get_args_parser
 
     found: argparse.ArgumentParser = get_args_parser()

@@ -1,6 +1,6 @@
 """`trystate store serve`: a store's server in the foreground.
 
-Rule: whatever keeps it from serving is said before it listens, in a line; from then on only a signal ends it.
+Rule: an error that keeps it from serving is said before it listens, in a line; from then on only a signal ends it.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def _decisions(found: DecisionTable) -> Table:
 
 
 def _transitions(system: System) -> Table:
-    """What a reader needs first; the effects, which can be long, are in the Markdown."""
+    """The columns that a reader needs first; the effects, which can be long, are in the Markdown."""
     drawn = Table(title=system.label, title_justify="left", box=SIMPLE_HEAD)
     for head in ("#", "transition", "kind", "when", "what it is"):
         drawn.add_column(head)

@@ -89,7 +89,7 @@ def verify(args: argparse.Namespace) -> int:
 
 
 def _carry_out(tasks: Sequence[Task], jobs: int, reporter: Reporter) -> tuple[dict[int, Any], str]:
-    """What was done, by the numbers of the tasks, and the name of the signal that ended it, or ""."""
+    """The results by the numbers of the tasks, and the name of the signal that ended the work, or ""."""
     done: dict[int, Any] = {}
     order = sorted(range(len(tasks)), key=lambda number: -tasks[number].cost)
     names, costs = [task.name for task in tasks], [task.cost for task in tasks]

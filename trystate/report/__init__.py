@@ -1,1 +1,1 @@
-"""What `trystate verify` found: the results, and a module for each form in which they are written."""
+"""The report of `trystate verify`: the results, and a module for each form in which they are written."""

@@ -1,7 +1,7 @@
 """The report directory: report.json, report.md, and the counterexamples, a folder for each run.
 
-Rule: every place is tried before the search, with the remedy if it cannot be written. What an earlier report wrote is
-removed then, and nothing else is.
+Rule: every place is tried before the search, with the remedy if it cannot be written. The files of an earlier report
+are removed then, and no others.
 """
 
 from __future__ import annotations

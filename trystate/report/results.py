@@ -1,4 +1,4 @@
-"""What `trystate verify` found, as plain values, which a process can send; every form of the report is made from them.
+"""The results of `trystate verify` as plain values, which a process can send; each report is made from them.
 
 Rule: the exit code follows from this alone.
 """
@@ -80,7 +80,7 @@ class Answer:
 
     @property
     def told(self) -> str:
-        """What the property says, and what shows that it does not hold."""
+        """The property's sentence, and the length of the counterexample."""
         if self.steps is None:
             return f"never reached: {self.doc}"
         return f"{self.doc} (the counterexample has {plural(self.steps, 'step')})"
@@ -170,7 +170,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What no run of a system and edition covered: transitions that never fired, claims never used."""
+    """The gaps of a system and edition over all runs: transitions that never fired, claims never used."""
 
     system: str
     edition: str

@@ -1,4 +1,4 @@
-"""What `trystate verify` prints on stdout when it is done."""
+"""The summary that `trystate verify` prints on stdout when it is done."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ TORCHS_ON_OURS = frozenset({
     D.ZERO_DOES_NOT_LOOK, D.NEGATIVE_WAITS_FOR_EVER, D.ONE_CALL_AT_A_TIME, D.WRITES_ARE_NOT_ACKNOWLEDGED,
     D.WAIT_HOLDS_AN_ITEM,
 })  # fmt: skip
-"""torch.distributed.TCPStore on our server: what its client does, and what its protocol cannot say."""
+"""torch.distributed.TCPStore on our server: the deviations of its client and of its protocol."""
 
 
 def torch_prefix(under: frozenset[Deviation]) -> frozenset[Deviation]:
