@@ -6,17 +6,23 @@ Rule: the counts stand in the tests; here is only how a run of a model is descri
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from trystate.model.checker.check import check
+import pytest
+from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.expectations import gaps
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.language import Form, System
 from trystate.model.language.machines import View
 from trystate.model.language.transitions import Rule
+
+from .runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
+
+AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 
 
 @dataclass(frozen=True)
@@ -75,10 +81,16 @@ def assert_all_happens(asked: Iterable[Asked], but: Iterable[str] = ()) -> None:
 
 
 def assert_engines_agree(asked: Asked, engine: str) -> None:
-    """Another engine sees as many states, and decides alike."""
+    """Another engine sees as many states, and decides alike; the runs that either shows are runs, and refute."""
     one, other = report(asked), check(asked.build(), engine=engine)
     assert other.exploration.distinct == one.exploration.distinct
     assert [(v.property.name, v.status) for v in other.verdicts] == [(v.property.name, v.status) for v in one.verdicts]
+    for verdict in (*one.violated, *other.violated):
+        if (run := verdict.run) is not None and run.loop is None:
+            assert_is_a_run(one.system, run.path)
+        elif run is not None:
+            assert_is_a_fair_lasso(one.system, run)
+            assert refutes(one.system, run, verdict.property)
 
 
 def bare(cls: type[System]) -> type[System]:
@@ -93,3 +105,52 @@ def bare(cls: type[System]) -> type[System]:
 
     Bare.__name__ = cls.__name__
     return Bare
+
+
+# A property that is violated, a system that is wrong in one place, its sizes and its faults.
+Mutant = tuple[str, type[System], str, tuple[str, ...]]
+
+
+def model_tests(
+    pinned: Sequence[Asked],
+    mutants: Sequence[Mutant],
+    compared: Sequence[Asked],
+    *,
+    unreached: Mapping[enum.Enum, Iterable[str]] | None = None,
+) -> tuple[Callable[..., None], ...]:
+    """The five tests of systems of which every property can be violated, to be given names in a test file.
+
+    The engines are compared on those `compared`. A mutant is one change of a system that violates
+    nothing. `unreached`: what the pinned runs of an edition do not reach.
+    """
+    editions = dict.fromkeys((asked.system, asked.edition) for asked in pinned)
+    ids = [f"{cls.__name__}-{name}" for name, cls, _, _ in mutants]
+
+    @pytest.mark.parametrize("asked", pinned, ids=str)
+    def violates_what_is_known(asked: Asked) -> None:
+        assert_as_pinned(asked)
+
+    @pytest.mark.parametrize(("system", "edition"), editions)
+    def all_happens(system: type[System], edition: enum.Enum) -> None:
+        runs = [asked for asked in pinned if (asked.system, asked.edition) == (system, edition)]
+        assert_all_happens(runs, (unreached or {}).get(edition, ()))
+
+    @pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
+    @pytest.mark.parametrize("asked", compared, ids=str)
+    def engines_agree(asked: Asked, engine: str) -> None:
+        assert_engines_agree(asked, engine)
+
+    @pytest.mark.parametrize(("name", "cls", "sizes", "faults"), mutants, ids=ids)
+    def a_mutant_is_caught(name: str, cls: type[System], sizes: str, faults: tuple[str, ...]) -> None:
+        edition = next(edition for system, edition in reversed(editions) if issubclass(cls, system))
+        assert not violated(report(Asked(cls.__bases__[0], edition, sizes, 0, "", faults)))
+        assert name in violated(report(Asked(bare(cls), edition, sizes, 0, "", faults)))
+
+    @pytest.mark.parametrize("system", dict.fromkeys(asked.system for asked in pinned))
+    def every_property_is_violated(system: type[System]) -> None:
+        edition = next(edition for known, edition in reversed(editions) if known is system)
+        faults = {fault for _, cls, _, faults in mutants if issubclass(cls, system) for fault in faults}
+        caught = {name for name, cls, _, _ in mutants if issubclass(cls, system)}
+        assert claims(system(edition=edition, faults=tuple(sorted(faults)))) == caught
+
+    return violates_what_is_known, all_happens, engines_agree, a_mutant_is_caught, every_property_is_violated

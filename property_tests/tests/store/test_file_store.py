@@ -265,14 +265,14 @@ def test_a_watcher_that_slept_through_two_rewritings_is_told_that_changes_are_lo
 
 
 def test_a_stopped_process_with_the_lock_delays_writers_until_their_timeout_and_readers_not_at_all(path: Path) -> None:
-    with FileStore(path, timeout=timedelta(seconds=4)) as store:
+    with FileStore(path, timeout=timedelta(seconds=1)) as store:
         store.set("k", "v")
         fd = os.open(path, os.O_RDWR)
         fcntl.flock(fd, fcntl.LOCK_EX)
         try:
             assert (store.get("k"), store.check(["k"]), store.num_keys()) == (b"v", True, 1)
             within(3, lambda: store.wait(["no"], SHORT), StoreTimeout, "timed out after 50ms")
-            within(8, lambda: store.set("k", "w"), StoreTimeout, "another process has the lock")
+            within(5, lambda: store.set("k", "w"), StoreTimeout, "another process has the lock")
             within(3, lambda: FileStore(path, timeout=SHORT), StoreTimeout, "another process has the lock")
         finally:
             os.close(fd)

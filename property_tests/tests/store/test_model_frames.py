@@ -8,23 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from trystate.model.language import Expr, SymbolicState, System, all_, environment, transition
+from trystate.model.language import Expr, SymbolicState, all_, environment, transition
 from trystate.model.store import frames, startup
 from trystate.model.store.frames import Frames
 from trystate.model.store.startup import StartUps
 from trystate.model.store.vocabulary import Connection, Edition, Fragment, StartUp
-from trystate.property_tests.support.pinned import (
-    Asked,
-    assert_all_happens,
-    assert_as_pinned,
-    assert_engines_agree,
-    bare,
-    claims,
-    report,
-    violated,
-)
-from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+from trystate.property_tests.support.pinned import Asked, model_tests
 
 S = SymbolicState
 C, F, U = Connection, Fragment, StartUp
@@ -59,28 +48,9 @@ ASKED = (
 # fmt: on
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=str)
-def test_an_edition_violates_exactly_what_is_known(asked: Asked) -> None:
-    assert_as_pinned(asked)
-
-
-@pytest.mark.parametrize(("system", "edition"), dict.fromkeys((a.system, a.edition) for a in ASKED))
-def test_every_step_is_taken_and_every_claimed_move_is_made(system: type[System], edition: Edition) -> None:
-    assert_all_happens(a for a in ASKED if (a.system, a.edition) == (system, edition))
-
-
 def test_what_the_oldest_edition_does_not_have_is_not_asked_of_it() -> None:
     absent = {p.name for p in Frames(edition=TORCH).properties} - {p.name for p in Frames(edition=SEED).properties}
     assert absent == {"both_keys_are_written", "requests_are_whole", "nothing_is_undone"}
-
-
-SMALL = tuple(a for a in ASKED if "=1" in a.sizes or a.sizes == "client=2")
-
-
-@pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
-@pytest.mark.parametrize("asked", SMALL, ids=str)
-def test_the_engines_agree(asked: Asked, engine: str) -> None:
-    assert_engines_agree(asked, engine)
 
 
 # ---- frames
@@ -233,16 +203,10 @@ MUTANTS = (
 # fmt: on
 
 
-@pytest.mark.parametrize(("name", "cls", "sizes", "faults"), MUTANTS, ids=lambda x: getattr(x, "__name__", None))
-def test_a_mutant_in_our_server_violates_the_property(
-    name: str, cls: type[System], sizes: str, faults: tuple[str, ...]
-) -> None:
-    right = Asked(cls.__bases__[0], TRYSTATE, sizes, 0, "", faults)
-    wrong = Asked(bare(cls), TRYSTATE, sizes, 0, "", faults)
-    assert not violated(report(right))
-    assert name in violated(report(wrong))
-
-
-@pytest.mark.parametrize("system", [Frames, StartUps])
-def test_every_property_is_violated_by_a_mutant(system: type[System]) -> None:
-    assert claims(system(edition=TRYSTATE)) == {name for name, cls, _, _ in MUTANTS if issubclass(cls, system)}
+(
+    test_an_edition_violates_what_is_known_of_it_and_no_more,
+    test_every_step_is_taken_and_every_claimed_move_is_made,
+    test_the_engines_agree,
+    test_a_mutant_is_caught_by_the_property_that_is_about_it,
+    test_every_property_is_violated_by_a_mutant,
+) = model_tests(ASKED, MUTANTS, [a for a in ASKED if a.states < 500])

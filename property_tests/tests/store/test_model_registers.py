@@ -8,22 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from trystate.model.language import SymbolicState, ite, not_
 from trystate.model.language.expressions import lift
 from trystate.model.store.registers import Ours, Registers
 from trystate.model.store.vocabulary import Edition
-from trystate.property_tests.support.pinned import (
-    Asked,
-    assert_all_happens,
-    assert_as_pinned,
-    assert_engines_agree,
-    bare,
-    claims,
-    report,
-    violated,
-)
-from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+from trystate.property_tests.support.pinned import Asked, model_tests
 
 S = SymbolicState
 SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
@@ -42,29 +31,10 @@ ASKED = (
 # fmt: on
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=str)
-def test_an_edition_violates_exactly_what_is_known(asked: Asked) -> None:
-    assert_as_pinned(asked)
-
-
-@pytest.mark.parametrize("edition", Edition)
-def test_every_step_is_taken_and_every_claimed_move_is_made(edition: Edition) -> None:
-    assert_all_happens(a for a in ASKED if a.edition is edition)
-
-
 def test_what_the_oldest_edition_does_not_have_is_not_asked_of_it() -> None:
     absent = {p.name for p in Registers(edition=TORCH).properties}
     absent -= {p.name for p in Registers(edition=SEED).properties}
     assert absent == {"all_are_read", "multi_sets_are_seen_whole"}
-
-
-SMALL = tuple(a for a in ASKED if a.sizes == "client=1 value=1")
-
-
-@pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
-@pytest.mark.parametrize("asked", SMALL, ids=str)
-def test_the_engines_agree(asked: Asked, engine: str) -> None:
-    assert_engines_agree(asked, engine)
 
 
 class AnswersWithTheOldValue(Ours):
@@ -150,13 +120,10 @@ MUTANTS = (
 # fmt: on
 
 
-@pytest.mark.parametrize(("name", "cls", "sizes", "faults"), MUTANTS, ids=lambda x: getattr(x, "__name__", None))
-def test_a_mutant_in_our_server_violates_the_property(
-    name: str, cls: type[Registers], sizes: str, faults: tuple[str, ...]
-) -> None:
-    assert not violated(report(Asked(Registers, TRYSTATE, sizes, 0, "", faults)))
-    assert name in violated(report(Asked(bare(cls), TRYSTATE, sizes, 0, "", faults)))
-
-
-def test_every_property_is_violated_by_a_mutant() -> None:
-    assert claims(Registers(edition=TRYSTATE)) == {name for name, *_ in MUTANTS}
+(
+    test_an_edition_violates_what_is_known_of_it_and_no_more,
+    test_every_step_is_taken_and_every_claimed_move_is_made,
+    test_the_engines_agree,
+    test_a_mutant_is_caught_by_the_property_that_is_about_it,
+    test_every_property_is_violated_by_a_mutant,
+) = model_tests(ASKED, MUTANTS, [a for a in ASKED if a.states < 100])

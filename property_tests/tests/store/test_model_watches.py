@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
 from trystate.model import UsageError
-from trystate.model.checker.check import check
-from trystate.model.checker.verdicts import Report
-from trystate.model.language import Expr, SymbolicState, System, all_
+from trystate.model.language import Expr, SymbolicState, all_
 from trystate.model.language.transitions import Rule
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.barriers import Ours as OurBarriers
@@ -23,9 +20,8 @@ from trystate.model.store.vocabulary import Edition
 from trystate.model.store.watches import Ours as OurWatches
 from trystate.model.store.watches import Watches
 from trystate.model.store.watches.fields import EVENTS, Message, Request
-from trystate.property_tests.support.pinned import Asked, assert_all_happens, assert_as_pinned, claims, report, violated
-from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
-from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
+from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.pinned import Asked, Mutant, model_tests
 
 S = SymbolicState
 SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
@@ -34,7 +30,6 @@ TWO_KEYS, LARGE = "client=2 key=2 writes=2", "client=2 key=2 writes=3"
 PAIR, TWICE = "client=2 world=2 rounds=1", "client=2 world=2 rounds=2"
 TRIO, TRIO_TWICE = "client=3 world=3 rounds=1", "client=3 world=3 rounds=2"
 NEARLY_ALL = ("again", "cancel", "drop", "leave", "newcomer", "slow")
-ALL_WATCH_FAULTS = (*NEARLY_ALL, "wait")
 ALL_BARRIER_FAULTS = ("delete", "drop", "timeout", "write")
 TWICE_TOLD = "once_and_in_order callbacks_skip_nothing"
 LEFT, CLOSED = "nothing_is_left_behind", "nobody_is_closed_for_another"
@@ -42,8 +37,20 @@ STRANGERS = f"{TWICE_TOLD} no_event_for_a_stranger {LEFT} {CLOSED}"
 NEVER = "watch_key_returns deadlock_freedom"
 KEY, COUNTED = "keys_stay_untouched", "nobody_passes_before_all_are_in keys_stay_untouched"
 FAILED = "failures_change_nothing"
+DELETED = f"{COUNTED} {FAILED} a_full_barrier_opens enough_are_released only_arrivals_release the_released_return"
 # fmt: off
+LARGEST = (
+    Asked(Watches, TRYSTATE, WATCHES, 290941, "", ("cancel", "drop", "slow")),
+    Asked(Watches, TRYSTATE, SMALL, 545355, "", NEARLY_ALL),
+)
+COMPARED = (
+    Asked(Watches, SEED, "client=2 key=1 writes=1", 708, STRANGERS, ("leave", "newcomer")),
+    Asked(Watches, TRYSTATE, "client=2 key=1 writes=1", 217, "", ("slow",)),
+    Asked(Barriers, TORCH, PAIR, 2021, DELETED, ALL_BARRIER_FAULTS),
+    Asked(Barriers, TRYSTATE, PAIR, 650, "", ALL_BARRIER_FAULTS),
+)
 ASKED = (
+    *COMPARED,
     Asked(Watches, SEED, SMALL, 453),
     Asked(Watches, SEED, TWO_KEYS, 2442),
     Asked(Watches, SEED, WATCHES, 12400, STRANGERS, ("leave", "newcomer")),
@@ -58,10 +65,8 @@ ASKED = (
     Asked(Watches, TRYSTATE, LARGE, 102234, "", ("drop",)),
     Asked(Watches, TRYSTATE, LARGE, 74916, "", ("slow", "newcomer")),
     Asked(Watches, TRYSTATE, TWO_KEYS, 33848, "", ("cancel", "leave", "newcomer")),
-    Asked(Watches, TRYSTATE, WATCHES, 290941, "", ("cancel", "drop", "slow")),
     Asked(Watches, TRYSTATE, WATCHES, 146834, "", ("again", "drop", "newcomer")),
     Asked(Watches, TRYSTATE, WATCHES, 29874, "", ("slow", "wait")),
-    Asked(Watches, TRYSTATE, SMALL, 545355, "", NEARLY_ALL),
     Asked(Barriers, TORCH, PAIR, 12, KEY),
     Asked(Barriers, TORCH, TWICE, 33, COUNTED),
     Asked(Barriers, TORCH, TRIO_TWICE, 151, COUNTED),
@@ -75,50 +80,9 @@ ASKED = (
     Asked(Barriers, TRYSTATE, TRIO_TWICE, 1873, "", ("drop", "timeout")),
     Asked(Barriers, TRYSTATE, "client=3 world=2 rounds=2", 21995, "", ALL_BARRIER_FAULTS),
     Asked(Barriers, TRYSTATE, "client=4 world=3 rounds=2", 142795, "", ALL_BARRIER_FAULTS),
+    *(LARGEST if NIGHTLY else ()),
 )
 # fmt: on
-
-
-@pytest.mark.parametrize("asked", ASKED, ids=str)
-def test_an_edition_violates_what_is_known_of_it_and_no_more(asked: Asked) -> None:
-    assert_as_pinned(asked)
-
-
-@pytest.mark.parametrize(("system", "edition"), dict.fromkeys((a.system, a.edition) for a in ASKED))
-def test_every_step_is_taken_and_every_claimed_move_is_made(system: type[System], edition: Edition) -> None:
-    assert_all_happens(a for a in ASKED if (a.system, a.edition) == (system, edition))
-
-
-@cache
-def interpreted(asked: Asked) -> Report:
-    return check(asked.build(), engine="interpret")
-
-
-@pytest.mark.parametrize("engine", AVAILABLE)
-@pytest.mark.parametrize(
-    "asked",
-    [
-        Asked(Watches, SEED, "client=2 key=1 writes=1", 0, "", ("leave", "newcomer")),
-        Asked(Watches, TRYSTATE, "client=2 key=1 writes=1", 0, "", ("slow",)),
-        Asked(Barriers, TORCH, PAIR, 0, "", ALL_BARRIER_FAULTS),
-        Asked(Barriers, TRYSTATE, PAIR, 0, "", ALL_BARRIER_FAULTS),
-    ],
-    ids=str,
-)
-def test_the_engines_agree(engine: str, asked: Asked) -> None:
-    system, expected = asked.build(), interpreted(asked)
-    found = check(system, engine=engine)
-    assert found.exploration.distinct == expected.exploration.distinct
-    assert {v.property.name: v.status for v in found.verdicts} == {v.property.name: v.status for v in expected.verdicts}
-    for verdict in found.violated:
-        run = verdict.run
-        if run is None:
-            continue
-        if run.loop is None:
-            assert_is_a_run(system, run.path)
-        else:
-            assert_is_a_fair_lasso(system, run)
-            assert refutes(system, run, verdict.property)
 
 
 def test_an_edition_without_the_request_is_refused() -> None:
@@ -401,56 +365,49 @@ class SwallowsTimeouts(OurBarriers):
 
 
 # fmt: off
-MUTANTS: tuple[tuple[type[System], str, tuple[str, ...], str], ...] = (
-    (AcknowledgesOnly, SMALL, (), "returned_means_registered"),
-    (DeletesQuietly, SMALL, (), "every_change_is_on_its_way"),
-    (TellsTwice, SMALL, (), "once_and_in_order"),
-    (Compacts, WATCHES, (), "once_and_in_order"),
-    (TellsOfTheLatest, SMALL, (), "callbacks_skip_nothing"),
-    (TellsNoOldValue, SMALL, (), "once_and_in_order"),
-    (TellsNoOldValue, SMALL, (), "kinds_fit_the_values"),
-    (CallsEverythingAnUpdate, SMALL, (), "kinds_fit_the_values"),
-    (TellsOfAllKeys, TWO_KEYS, (), "only_what_is_watched"),
-    (KeepsEntries, SMALL, ("leave", "newcomer"), "no_event_for_a_stranger"),
-    (KeepsEntries, SMALL, ("drop",), "nothing_is_left_behind"),
-    (GoesOnAfterCancelling, SMALL, ("cancel",), "nothing_after_cancelling"),
-    (WakesForSetOnly, SMALL, ("wait",), "waiters_are_woken"),
-    (ClosesTheWriter, WATCHES, (), "nobody_is_closed_for_another"),
-    (AnswersNothing, SMALL, (), "watch_key_returns"),
-    (AnswersNothing, SMALL, (), "deadlock_freedom"),
-    (ReadsWhenFull, SMALL, (), "events_reach_the_callback"),
-    (LosesSilently, SMALL, ("drop",), "the_lost_are_told"),
-    (WaitsForReaders, WATCHES, ("slow",), "changes_are_answered"),
-    (CountsConnections, PAIR, ("drop",), "nobody_passes_before_all_are_in"),
-    (OpensTooEarly, PAIR, (), "nobody_passes_before_all_are_in"),
-    (OpensTooLate, TRIO, (), "a_full_barrier_opens"),
-    (OpensTooLate, TRIO, (), "enough_are_released"),
-    (ReleasesTheLast, PAIR, (), "all_go_together"),
-    (KeepsTheAnswered, TWICE, (), "released_once"),
-    (LivesInAKey, PAIR, (), "keys_stay_untouched"),
-    (TimeoutWrites, PAIR, ("timeout",), "keys_stay_untouched"),
-    (OpensForAKey, PAIR, ("write",), "only_arrivals_release"),
-    (CountsTheLate, PAIR, ("timeout",), "the_released_return"),
-    (CountsTheLate, PAIR, ("timeout",), "failures_change_nothing"),
-    (KeepsTheBroken, PAIR, ("drop",), "failures_change_nothing"),
-    (KeepsTheBroken, PAIR, ("drop",), "nothing_is_left_behind"),
-    (SwallowsTimeouts, PAIR, ("timeout",), "timeouts_are_told"),
-    (SwallowsTimeouts, PAIR, ("timeout",), "deadlock_freedom"),
+MUTANTS: tuple[Mutant, ...] = (
+    ("returned_means_registered", AcknowledgesOnly, SMALL, ()),
+    ("every_change_is_on_its_way", DeletesQuietly, SMALL, ()),
+    ("once_and_in_order", TellsTwice, SMALL, ()),
+    ("once_and_in_order", Compacts, WATCHES, ()),
+    ("callbacks_skip_nothing", TellsOfTheLatest, SMALL, ()),
+    ("once_and_in_order", TellsNoOldValue, SMALL, ()),
+    ("kinds_fit_the_values", TellsNoOldValue, SMALL, ()),
+    ("kinds_fit_the_values", CallsEverythingAnUpdate, SMALL, ()),
+    ("only_what_is_watched", TellsOfAllKeys, TWO_KEYS, ()),
+    ("no_event_for_a_stranger", KeepsEntries, SMALL, ("leave", "newcomer")),
+    ("nothing_is_left_behind", KeepsEntries, SMALL, ("drop",)),
+    ("nothing_after_cancelling", GoesOnAfterCancelling, SMALL, ("cancel",)),
+    ("waiters_are_woken", WakesForSetOnly, SMALL, ("wait",)),
+    ("nobody_is_closed_for_another", ClosesTheWriter, WATCHES, ()),
+    ("watch_key_returns", AnswersNothing, SMALL, ()),
+    ("deadlock_freedom", AnswersNothing, SMALL, ()),
+    ("events_reach_the_callback", ReadsWhenFull, SMALL, ()),
+    ("the_lost_are_told", LosesSilently, SMALL, ("drop",)),
+    ("changes_are_answered", WaitsForReaders, WATCHES, ("slow",)),
+    ("nobody_passes_before_all_are_in", CountsConnections, PAIR, ("drop",)),
+    ("nobody_passes_before_all_are_in", OpensTooEarly, PAIR, ()),
+    ("a_full_barrier_opens", OpensTooLate, TRIO, ()),
+    ("enough_are_released", OpensTooLate, TRIO, ()),
+    ("all_go_together", ReleasesTheLast, PAIR, ()),
+    ("released_once", KeepsTheAnswered, TWICE, ()),
+    ("keys_stay_untouched", LivesInAKey, PAIR, ()),
+    ("keys_stay_untouched", TimeoutWrites, PAIR, ("timeout",)),
+    ("only_arrivals_release", OpensForAKey, PAIR, ("write",)),
+    ("the_released_return", CountsTheLate, PAIR, ("timeout",)),
+    ("failures_change_nothing", CountsTheLate, PAIR, ("timeout",)),
+    ("failures_change_nothing", KeepsTheBroken, PAIR, ("drop",)),
+    ("nothing_is_left_behind", KeepsTheBroken, PAIR, ("drop",)),
+    ("timeouts_are_told", SwallowsTimeouts, PAIR, ("timeout",)),
+    ("deadlock_freedom", SwallowsTimeouts, PAIR, ("timeout",)),
 )
 # fmt: on
 
 
-@pytest.mark.parametrize(
-    ("system", "sizes", "faults", "caught"), MUTANTS, ids=[f"{m[0].__name__}-{m[3]}" for m in MUTANTS]
-)
-def test_a_mutant_is_caught_by_the_property_that_is_about_it(
-    system: type[System], sizes: str, faults: tuple[str, ...], caught: str
-) -> None:
-    assert not violated(report(Asked(system.__bases__[0], TRYSTATE, sizes, 0, "", faults)))
-    assert caught in violated(report(Asked(system, TRYSTATE, sizes, 0, "", faults)))
-
-
-@pytest.mark.parametrize(("system", "faults"), [(Watches, ALL_WATCH_FAULTS), (Barriers, ALL_BARRIER_FAULTS)])
-def test_every_property_is_violated_by_a_mutant(system: type[System], faults: tuple[str, ...]) -> None:
-    asked = claims(system(edition=TRYSTATE, faults=faults))
-    assert asked == {caught for mistaken, _, _, caught in MUTANTS if issubclass(mistaken, system)}
+(
+    test_an_edition_violates_what_is_known_of_it_and_no_more,
+    test_every_step_is_taken_and_every_claimed_move_is_made,
+    test_the_engines_agree,
+    test_a_mutant_is_caught_by_the_property_that_is_about_it,
+    test_every_property_is_violated_by_a_mutant,
+) = model_tests(ASKED, MUTANTS, COMPARED)

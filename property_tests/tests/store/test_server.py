@@ -256,12 +256,12 @@ def test_a_peer_that_never_reads_is_closed_and_costs_no_more_than_its_bound(loop
 
 
 def test_replies_that_nobody_reads_are_bounded_together(loop: str, log: Lines) -> None:
-    with in_thread(log, unsent_bytes_total=64 * MIB) as server, contextlib.ExitStack() as peers:
-        slow = [peers.enter_context(Peer(server.port)) for _ in range(5)]
-        slow[0].send(b"".join(set_(b"/%d" % n, bytes(8 * MIB)) for n in range(20)))
+    with in_thread(log, unsent_bytes_total=24 * MIB) as server, contextlib.ExitStack() as peers:
+        slow = [peers.enter_context(Peer(server.port)) for _ in range(3)]
+        slow[0].send(b"".join(set_(b"/%d" % n, bytes(8 * MIB)) for n in range(6)))
         assert slow[0].answers()
         for n, peer in enumerate(slow):  # each asks once, for values of its own; the system's buffers hold some 6 MiB
-            peer.send(request(Query.MULTI_GET, counted([b"/%d" % (4 * n + k) for k in range(4)])))
+            peer.send(request(Query.MULTI_GET, counted([b"/%d" % (2 * n + k) for k in range(2)])))
         assert "unread bytes are the most of" in log.first()
 
 
