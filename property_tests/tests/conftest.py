@@ -17,7 +17,9 @@ if TESTED != CHECKOUT:
     raise pytest.UsageError(
         f"these tests are of {CHECKOUT}, but `import trystate` finds {TESTED}: pip install -e '{CHECKOUT}[test]'"
     )
-from trystate.property_tests.support.quick import QUICK  # noqa: E402 - of the checkout, as has just been made sure
+# Of the checkout, as has just been made sure:
+from trystate.property_tests.support.nightly import EXAMPLES, NUMBERS  # noqa: E402
+from trystate.property_tests.support.quick import QUICK  # noqa: E402
 
 # torch's clients and servers look up the names of their peers; a name server that does not answer costs 5 s and more
 # each time. The C library reads this once, when the first name is looked up.
@@ -34,12 +36,14 @@ settings.register_profile(
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=60,
+    max_examples=EXAMPLES,
     print_blob=True,
     suppress_health_check=SLOW,
 )
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=20)
-settings.register_profile("nightly", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=SLOW)
+settings.register_profile(
+    "nightly", deadline=None, max_examples=NUMBERS["examples"], print_blob=True, suppress_health_check=SLOW
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

@@ -19,11 +19,12 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.impl.agent import watchdog
 from trystate.property_tests.adapters.jobs import Agent, Job, Step, alive, eventually, overtaken
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import by_night
 from trystate.property_tests.tests.agent.test_watchdog import dogs
 
 # 20: a watchdog is killed, an agent is stopped for longer than the window, then a node, and an agent is killed.
-SEEDS, FAULTS = (range(20), 12) if NIGHTLY else ((20,), 4)
+SEEDS = range(20, 20 + by_night("jobs in chaos", 1))
+FAULTS = by_night("faults of a job in chaos", 4)
 NODES = 3
 BEAT = 1.5  # seconds between heartbeats; the lease is 2.5 of them, the window 3
 # A node that does not meet the others of its round within half of join_timeout leaves: faults in a row take as long.

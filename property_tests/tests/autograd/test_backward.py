@@ -19,7 +19,7 @@ from trystate.model.autograd.vocabulary import Edition, Mode
 from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.errors import UsageError
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.pinned import (
     Asked,
     assert_all_happens,
@@ -125,7 +125,7 @@ def test_ours_holds_on_every_small_graph(part: int) -> None:
             assert_ours_is_right(graph, *(ALL if NIGHTLY else ()))
 
 
-@pytest.mark.parametrize("seed", range(40 if NIGHTLY else 2))
+@pytest.mark.parametrize("seed", range(by_night("drawn graphs", 2)))
 def test_ours_holds_on_graphs_drawn_by_lot(seed: int) -> None:
     draw = random.Random(seed).randrange
     graph = drawn_graph(f"seed {seed}", draw, workers=3, transfers=4, ops=2)

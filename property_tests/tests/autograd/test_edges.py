@@ -26,9 +26,9 @@ from trystate.property_tests.adapters.our_autograd.conformance import (
 )
 from trystate.property_tests.adapters.our_autograd.edges import Numbers, PassSteps
 from trystate.property_tests.harness.paths import replay_every_edge
+from trystate.property_tests.support import nightly
 from trystate.property_tests.support.autograd import local_pass_mutants as mutants
 from trystate.property_tests.support.marks import by_verify
-from trystate.property_tests.support.nightly import NIGHTLY
 
 from trystate.testing import state_machine
 
@@ -43,14 +43,14 @@ def test_containers_and_parts_do_what_the_model_says(check: object) -> None:
     assert outcome.compared > 100
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="millions of edges: under HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.skipif(not nightly.NIGHTLY, reason="millions of edges: under HYPOTHESIS_PROFILE=nightly")
 @pytest.mark.parametrize("edition", OURS)
 @pytest.mark.parametrize("one", LONG, ids=str)
 def test_all_faults_together(one: Slice, edition: Edition | Mode) -> None:
     assert not examples(edition, [one], lambda _: None).disagreements
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="300 systems: under HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.skipif(not nightly.NIGHTLY, reason="300 systems: under HYPOTHESIS_PROFILE=nightly")
 @pytest.mark.parametrize("edition", OURS)
 @pytest.mark.parametrize("size", [(2, 1), (3, 0)], ids=str)
 def test_all_larger_graphs(size: tuple[int, int], edition: Edition | Mode) -> None:
@@ -64,7 +64,7 @@ def test_every_fault_of_the_model_is_in_a_slice() -> None:
 
 TWICE = Slice("crossed", ALL, 2).build(Mode.SMART)
 TestSteps = state_machine(TWICE, lambda: PassSteps(TWICE)).TestCase
-TestSteps.settings = settings(max_examples=500 if NIGHTLY else 15, stateful_step_count=40)
+TestSteps.settings = settings(max_examples=nightly.examples(15), stateful_step_count=40)
 
 
 # ---- dependency counts

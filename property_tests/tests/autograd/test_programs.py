@@ -27,10 +27,10 @@ from trystate.property_tests.support.autograd.programs import Program
 from trystate.property_tests.support.autograd.running import Runs, in_processes, run_locally
 from trystate.property_tests.support.autograd.sides import SIDES
 from trystate.property_tests.support.autograd.worlds import Failed
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import by_night
 
-SEEDS = range(3_000 if NIGHTLY else 60)
-DRAWN = 2_000 if NIGHTLY else 40
+SEEDS = range(by_night("programs", 60))
+DRAWN = by_night("drawn programs", 40)
 WORKERS = 4
 USED = [feature for feature in Feature if feature is not Feature.UNUSED]
 local = functools.cache(run_locally)

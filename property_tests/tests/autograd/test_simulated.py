@@ -27,9 +27,9 @@ from trystate.property_tests.support.autograd.graphs import Graph, Kind, Node, g
 from trystate.property_tests.support.autograd.local_pass_mutants import MUTANTS
 from trystate.property_tests.support.autograd.operations import Feature
 from trystate.property_tests.support.autograd.simulated_counts import World
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import by_night
 
-SEEDS = 20_000 if NIGHTLY else 250
+SEEDS = by_night("simulated passes", 250)
 FAULTS = [
     Faults(),
     Faults(lost=1),

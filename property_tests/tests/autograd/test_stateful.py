@@ -38,13 +38,13 @@ from trystate.property_tests.support.autograd.modelled import Upset, totalled
 from trystate.property_tests.support.autograd.operations import Feature
 from trystate.property_tests.support.autograd.running import Runs, in_processes
 from trystate.property_tests.support.autograd.stateful import machine
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import NIGHTLY, by_night
 
-CASES = range(400 if NIGHTLY else 12)
+CASES = range(by_night("cases of the model", 12))
 PAIRS = PAIRS_MAX if NIGHTLY else 6  # of messages in a graph that the model takes
 GRAPHS = range(60)
-PROGRAMS = range(1_000 if NIGHTLY else 25)
-RUNS = 1_000 if NIGHTLY else 25
+PROGRAMS = range(by_night("counted programs", 25))
+RUNS = by_night("stepped programs", 25)
 STEPS = 40
 WAITING = ("deaf", "untold")  # the mutants that only the end of a wait shows
 WORKERS = 3

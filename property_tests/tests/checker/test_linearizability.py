@@ -29,6 +29,7 @@ from trystate.model.store import reference as ref
 from trystate.model.store.reference import Operation, Refusal, Result
 from trystate.model.store.sequential import keys
 from trystate.model.store.sequential import specification as store
+from trystate.property_tests.support.nightly import examples
 
 POP = "QueuePop('x', False)"
 
@@ -304,7 +305,7 @@ def small_histories(draw: st.DrawFn, calls: int = 5) -> History:
 
 
 @given(small_histories())
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=examples(240))
 def test_the_judge_agrees_with_a_search_through_every_order(history: History) -> None:
     check_judge(history)
 

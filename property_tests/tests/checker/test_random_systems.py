@@ -13,6 +13,7 @@ from trystate.model.checker.verdicts import Report, Status
 from trystate.model.errors import UsageError
 from trystate.model.language import Form, State, System, any_, flag, index, sometimes, transition
 from trystate.model.language.machines import apply_effects
+from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
 from trystate.property_tests.support.systems.random_meaning import after, cells_of, meaning
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
@@ -107,7 +108,7 @@ def test_symmetry_keeps_the_orbits_and_every_safety_verdict(declared: Declaratio
 
 
 @given(declarations())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_symmetry_is_refused_or_right(declared: Declaration) -> None:
     declared_system = system(declared)
     try:
@@ -142,7 +143,7 @@ def test_a_traced_step_does_what_its_plan_says(declared: Declaration) -> None:
 
 
 @given(declarations())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_unrolled_trees_mean_what_the_traced_ones_mean(declared: Declaration) -> None:
     interpreter = Interpreter(system(declared))
     kernel = interpreter.kernel

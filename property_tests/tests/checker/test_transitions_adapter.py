@@ -13,6 +13,7 @@ from trystate.model.checker.transitions_adapter import to_transitions, trigger_n
 from trystate.model.errors import UsageError
 from trystate.model.language import Machine, SymbolicState, System, flag, machine, transition
 from trystate.model.rendezvous import Rendezvous
+from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.systems.philosophers import Philosopher, Philosophers
 from trystate.property_tests.support.systems.two_phase_commit import Decision, Manager, TwoPhaseCommit
 
@@ -70,7 +71,7 @@ class Walk:
 
 
 @pytest.mark.parametrize(("which", "indices"), MACHINES)
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_random_walks_agree_on_what_is_enabled_and_where_it_leads(
     which: Machine, indices: dict[str, int], data: st.DataObject

@@ -24,6 +24,7 @@ from trystate.model.checker.verdicts import Status
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import System, always, integer, ite, sometimes, transition
 from trystate.property_tests.support.mutants import replaced, rewritten, survives
+from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.systems.random_systems import Declaration, system
 from trystate.property_tests.support.systems.wide_systems import Leap, Starts, TooWide, Totals, wide_declarations
 from trystate.property_tests.tests.checker import test_random_systems as random_systems
@@ -263,13 +264,13 @@ def assert_all_agree(declared: Declaration, engines: Sequence[str] = (*AVAILABLE
 
 
 @given(wide_declarations())
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=examples(30))
 def test_all_engines_agree_on_wide_ranges_or_refuse(declared: Declaration) -> None:
     assert_all_agree(declared)
 
 
 @given(wide_declarations())
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=examples(30))
 def test_a_traced_step_on_wide_ranges_does_what_its_plan_says(declared: Declaration) -> None:
     try:
         interpreter = Interpreter(system(declared))
@@ -304,7 +305,7 @@ def test_random_systems_on_wide_ranges_find_a_mutant(name: str) -> None:
     engine, mutant = MUTANTS[name]
 
     @given(wide_declarations())
-    @settings(max_examples=200, phases=[Phase.generate], database=None, derandomize=True)
+    @settings(max_examples=1_000, phases=[Phase.generate], database=None, derandomize=True)
     def agree(declared: Declaration) -> None:
         assert_all_agree(declared, [engine])
 

@@ -124,14 +124,15 @@ class Adapter:
         return True
 
 
-def run(subject: Callable[[], Subject], system: System | None = None, **options: Any) -> None:
-    run_state_machine_as_test(state_machine(system or Lock(), subject, **options))
+def run(subject: Callable[[], Subject], system: System | None = None, steps: int = 50, **options: Any) -> None:
+    machine = state_machine(system or Lock(), subject, **options)
+    run_state_machine_as_test(machine, settings=settings(stateful_step_count=steps))
 
 
 def failure(subject: Callable[[], Subject], system: System | None = None, **options: Any) -> tuple[str, list[str]]:
     """The message, and the steps of the program that hypothesis prints."""
     with pytest.raises(Disagreement) as caught:
-        run(subject, system, **options)
+        run(subject, system, steps=20, **options)  # two or three times as many as the shortest runs that fail have
     assert Adapter.open == 0
     program = "\n".join(caught.value.__notes__).split("\n")
     return str(caught.value), [line.strip()[len("state.step(") : -1] for line in program if "state.step(" in line]

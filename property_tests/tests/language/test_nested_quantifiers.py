@@ -36,6 +36,7 @@ from trystate.model.language.machines import apply_effects
 from trystate.model.language.quantifiers import expand
 from trystate.model.language.text import assignment
 from trystate.property_tests.support.lines import blamed
+from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.systems.named_binders import plant
 from trystate.property_tests.support.systems.random_meaning import after, cells_of, meaning, size
 from trystate.property_tests.support.systems.random_systems import MEMBERS, Declaration, declarations, system
@@ -238,7 +239,7 @@ def test_trees_mean_what_their_plans_say(declared: Declaration) -> None:
 
 
 @given(NESTED)
-@settings(max_examples=max(10, settings().max_examples // 5))
+@settings(max_examples=examples(12))
 def test_every_engine_finds_the_states_and_steps_that_the_plans_say(declared: Declaration) -> None:
     expected = size(declared, MEMBERS)
     for engine in AVAILABLE:

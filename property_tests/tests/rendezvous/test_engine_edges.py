@@ -23,7 +23,7 @@ from trystate.property_tests.adapters.simulator.following import follow, follow_
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
 from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import planted, replaced
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import NIGHTLY, examples
 from trystate.property_tests.support.pinned import violated
 from trystate.property_tests.support.simulator.engine_mutants import MUTANTS
 
@@ -89,7 +89,7 @@ TestSteps = state_machine(
     system("2 1:2", ALL),
     lambda: EngineSteps(system("2 1:2", ALL)),
 ).TestCase
-TestSteps.settings = settings(max_examples=100 if NIGHTLY else 15, stateful_step_count=30)
+TestSteps.settings = settings(max_examples=examples(15), stateful_step_count=30)
 
 
 # ---- what would be noticed

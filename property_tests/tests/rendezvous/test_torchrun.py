@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import by_night
 from trystate.property_tests.support.rendezvous.jobs import Job, check, free_port
 
-RESTARTS = 20 if NIGHTLY else 3
+RESTARTS = by_night("restarts of a job", 3)
 
 
 def test_two_nodes_train_together_and_end_well(tmp_path: Path) -> None:

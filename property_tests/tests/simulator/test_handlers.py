@@ -1,6 +1,6 @@
 """Real handlers in the simulator: ours keep every promise on every seed, torch's break most, broken ones are caught.
 
-200 seeds; up to 20,000 under HYPOTHESIS_PROFILE=nightly. A failure prints the smallest run that fails in the same way,
+200 seeds; more under HYPOTHESIS_PROFILE=nightly. A failure prints the smallest run that fails in the same way,
 and the command that shows it again.
 """
 
@@ -23,10 +23,10 @@ from trystate.property_tests.adapters.simulator.__main__ import told
 from trystate.property_tests.adapters.simulator.agents import Side
 from trystate.property_tests.adapters.simulator.handlers import OURS, SIDES, crowd, run, shrink, sweep, usual
 from trystate.property_tests.adapters.simulator.torchs import TORCH
-from trystate.property_tests.support.nightly import NIGHTLY, seeds
+from trystate.property_tests.support.nightly import by_night, seeds
 from trystate.property_tests.support.simulator.handler_mutants import MUTANTS, caught
 
-CROWD = 1_000 if NIGHTLY else 64
+CROWD = by_night("nodes of a crowd", 64)
 SAMPLE = range(30)
 REAL = (time, threading, random, secrets, uuid, atexit, socket)
 
@@ -49,7 +49,7 @@ LATE = ("full_rounds_come_to_rest",)  # shows behind other violations: these run
 
 
 def test_our_handler_keeps_every_promise_on_every_seed() -> None:
-    for one in sweep(seeds(200, nightly=20_000)):
+    for one in sweep(seeds(200)):
         assert not one.fails, "\n".join(told(shrink(one), None))
 
 

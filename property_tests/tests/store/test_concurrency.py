@@ -28,7 +28,7 @@ from trystate.model.store.vocabulary import Change
 from trystate.property_tests.harness.stores.deviations import Deviation
 from trystate.property_tests.harness.stores.handles import AMPLE
 from trystate.property_tests.harness.stores.suite import all_at_once
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import by_night
 from trystate.property_tests.support.stores.recording import (
     Kinds,
     Recorded,
@@ -41,8 +41,8 @@ from trystate.property_tests.support.stores.recording_process import open_client
 
 from trystate.store import TCPStore
 
-SEEDS = range(50 if NIGHTLY else 3)
-TRIES = range(200 if NIGHTLY else 40)  # to see what is a matter of chance
+SEEDS = range(by_night("histories", 3))
+TRIES = range(by_night("histories until one is broken", 40))  # to see what is a matter of chance
 CLIENTS, CALLS = 6, 40
 MAKING = (ref.Set, ref.Append, ref.AddTo, ref.CompareAndSet, ref.QueuePush, ref.MultiSet)
 SETTLES = frozenset({Deviation.WRITES_ARE_NOT_ACKNOWLEDGED})
@@ -264,7 +264,7 @@ def together(*functions: Callable[[], None]) -> None:
 
 def test_nobody_sleeps_through_the_key_he_waits_for(ours: Side) -> None:
     """A relay: each waits for the key that the one before sets, while others write, delete and wait beside it."""
-    rounds, over = 60 if not NIGHTLY else 2000, threading.Event()
+    rounds, over = by_night("turns of a race", 60), threading.Event()
 
     def noise(client: Store) -> None:
         while not over.is_set():
@@ -307,7 +307,7 @@ def test_all_who_wait_for_several_keys_are_woken_by_the_last_of_them(ours: Side)
 
 def test_a_watcher_is_told_every_change_once_and_in_order(ours: Side) -> None:
     """Each event's old value is the new value of the one before, whoever made the change."""
-    changes, writers = 50 if not NIGHTLY else 2000, ours.clients[:4]
+    changes, writers = by_night("turns of a race", 50), ours.clients[:4]
     told: list[list[tuple[Change, bytes | None, bytes | None]]] = [[], []]
     done = [threading.Event(), threading.Event()]
     total = changes * len(writers)
@@ -339,7 +339,7 @@ def test_a_watcher_is_told_every_change_once_and_in_order(ours: Side) -> None:
 
 
 def test_a_barrier_lets_nobody_go_before_all_have_come_however_often_it_is_used(ours: Side) -> None:
-    rounds, size = 40 if not NIGHTLY else 2000, len(ours.clients)
+    rounds, size = by_night("turns of a race", 40), len(ours.clients)
     came = [0] * size
     early: list[str] = []
 

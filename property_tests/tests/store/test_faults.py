@@ -25,15 +25,15 @@ from trystate.impl.store.server.session import Session
 from trystate.model.store.vocabulary import Extension
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.mutants import Mutant, planted
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.stores.attacked import CONNECT, Diary, diaries, process, read, work
 from trystate.property_tests.support.stores.cutting import CuttingProxy
 from trystate.property_tests.support.stores.orders import Seen, unexplained
 
 from trystate.store import OutcomeUnknown, TCPStore, TCPStoreServer
 
-SECONDS = 60.0 if NIGHTLY else 2.5  # of one run
-SEEDS = range(10 if NIGHTLY else 1)
+SECONDS = by_night("seconds of a disturbed store", 2.5)
+SEEDS = range(by_night("runs of disturbed stores", 1))
 LEAST = 200  # operations without which a run has shown nothing
 END_SECONDS = 60.0
 

@@ -24,7 +24,7 @@ from trystate.impl.store.server import parsing, service
 from trystate.impl.store.server.parsing import Frame
 from trystate.model.store.vocabulary import Connection, Extension, Query
 from trystate.property_tests.support.mutants import Mutant, survives
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.stores.besieged import (
     LEAVE,
     PASS,
@@ -270,7 +270,7 @@ def _fuzzer(*arguments: str, before: str = "") -> subprocess.CompletedProcess[st
 
 @ATHERIS
 def test_a_fuzzer_guided_by_coverage_finds_nothing(tmp_path: Path) -> None:
-    done = _fuzzer("--seconds", "600" if NIGHTLY else "5", "--corpus", str(tmp_path))
+    done = _fuzzer("--seconds", str(by_night("seconds of the fuzzer", 5)), "--corpus", str(tmp_path))
     assert done.returncode == 0, done.stderr[-4000:]
     grown = re.search(r"new_units_added: +(\d+)", done.stderr)
     assert grown is not None and int(grown[1]) > 0, "it is not guided by anything"

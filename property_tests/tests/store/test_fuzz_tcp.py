@@ -12,12 +12,12 @@ import pytest
 from trystate.impl.store.wire import I64, U64, blob
 from trystate.model.store.vocabulary import Query
 from trystate.property_tests.adapters.torch_store.wire import VALIDATE, Peer, request, set_request
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import by_night
 from trystate.property_tests.support.stores.besieged import seeds
 from trystate.property_tests.support.stores.defects import OurServer, Server, TorchLegacyServer, expected
 
 MIB = 1 << 20
-SECONDS = 60.0 if NIGHTLY else 3.0
+SECONDS = by_night("seconds of hostile connections", 3)
 EACH = 12  # connections of each kind at once
 ANSWER_SECONDS = 1.0  # on a machine that does other things as well; some 0.0002 otherwise
 SEED = 7

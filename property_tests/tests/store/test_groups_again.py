@@ -28,7 +28,7 @@ from trystate.impl.store import base, generations
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.forked import Program
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import NIGHTLY, examples
 from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate.property_tests.support.stores import group_again
 from trystate.property_tests.support.stores.client.common import until
@@ -322,7 +322,7 @@ PLANS = st.fixed_dictionaries({
 
 @given(PLANS)
 @settings(
-    max_examples=30 if NIGHTLY else 4,
+    max_examples=examples(4),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -35,7 +35,7 @@ from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.paths import replay_every_edge
 from trystate.property_tests.harness.stateful import state_machine
 from trystate.property_tests.support.marks import by_verify
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import examples
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 EDGES = {
@@ -67,9 +67,7 @@ def test_a_server_takes_every_edge_of_its_models(check: Check) -> None:
 def run_at_random(case: Case, server: Any) -> None:
     system = case.build()
     machine = state_machine(system, lambda: case.subject(system, server), refusals=False)
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=60 if NIGHTLY else 6, stateful_step_count=40, deadline=None)
-    )
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(6), stateful_step_count=40))
 
 
 @pytest.mark.parametrize(
