@@ -17,7 +17,7 @@ NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 EXAMPLES = 60  # of a hypothesis test that does not say how many
 NUMBERS: Mapping[str, int] = {
     "examples": 300,  # 400 s: five times the ordinary ones, and other ones each night
-    "seconds of a loop": 200,  # 1,000 s: there are five; a count would take twice as long elsewhere
+    "seconds of a loop": 200,  # 600 s: there are three; a count would take twice as long elsewhere
     # Real processes: most of the time they wait.
     "jobs in chaos": 4,  # 240 s: each is disturbed for a minute
     "faults of a job in chaos": 12,  # the above; so many that each kind comes
@@ -34,7 +34,6 @@ NUMBERS: Mapping[str, int] = {
     "simulated passes": 2_500,  # 30 s
     # Programs that worker processes run.
     "cases of the model": 60,  # 60 s
-    "counted programs": 120,  # 30 s
     "stepped programs": 150,  # 50 s
     "programs": 300,  # 100 s
     "drawn programs": 200,  # 30 s

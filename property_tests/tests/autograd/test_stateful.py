@@ -42,8 +42,6 @@ from trystate.property_tests.support.nightly import NIGHTLY, by_night
 
 CASES = range(by_night("cases of the model", 12))
 PAIRS = PAIRS_MAX if NIGHTLY else 6  # of messages in a graph that the model takes
-GRAPHS = range(60)
-PROGRAMS = range(by_night("counted programs", 25))
 RUNS = by_night("stepped programs", 25)
 STEPS = 40
 WAITING = ("deaf", "untold")  # the mutants that only the end of a wait shows
