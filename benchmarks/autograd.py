@@ -55,7 +55,7 @@ class Bench:
         return self._worlds[side]
 
     def _tell(self, side: str, task: Callable[..., object], *arguments: object) -> Any:
-        """What worker 0 says, while no other library's workers run."""
+        """The answer of worker 0, while no other library's workers run."""
         world = self._world(side)
         world.resume()
         found = world.do(task, self._size, side, *arguments, seconds=LATE_SECONDS)
@@ -92,7 +92,7 @@ def precise(milliseconds: list[float]) -> str:
 
 
 def on(size: int, together: bool, part: Callable[[Bench], list[list[str]]]) -> list[list[str]]:
-    """What a part measures among workers of its own."""
+    """The measurements of a part among workers of its own."""
     with contextlib.ExitStack() as stack:
         return part(Bench(stack, size, together))
 

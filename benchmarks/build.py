@@ -43,7 +43,7 @@ PHASES = ("declare", "close", "watches", "compile", "first states")
 
 
 class Worker(enum.Enum):
-    """What a worker does."""
+    """The state of a worker."""
 
     IDLE = "has nothing to do"
     WAITING = "wants the lock"

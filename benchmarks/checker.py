@@ -2,10 +2,10 @@
 
     python benchmarks/checker.py [--rounds N] [--quick]
 
-Each run is a process of its own, and the tools take turns, so that a busy machine slows all of them. What is
-compared is the CPU time of the search (user and system, of the operating system's account); what comes before
-it, such as building the model or compiling the verifier, is shown beside it. Every tool visits all states and
-checks the same invariants in each. The numbers of states must agree, or the exit code is 1.
+Each run is a process of its own, and the tools take turns, so that a busy machine slows all of them. The comparison is
+of the CPU time of the search (user and system, of the operating system's account); the time before it, such as building
+the model or compiling the verifier, is shown beside it. Every tool visits all states and checks the same invariants in
+each. The numbers of states must agree, or the exit code is 1.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ QUICK = (
 
 @dataclass(frozen=True)
 class Run:
-    """What one run took: CPU seconds of the search and of what comes before it; bytes at its peak."""
+    """The cost of one run: CPU seconds of the search and of the time before it; bytes at its peak."""
 
     states: int
     search: float

@@ -1,4 +1,4 @@
-"""What the comparisons with torch share: the two servers, turns, and tables of what was measured."""
+"""Shared by the comparisons with torch: the two servers, turns, and tables of measurements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def seconds(do: Callable[[], object]) -> float:
 
 
 def in_turns(rounds: int, sides: Sides, measure: Callable[[Any, int], T]) -> dict[str, list[T]]:
-    """What `measure` says of each side, `rounds` times; who goes first alternates."""
+    """The results of `measure` for each side, `rounds` times; the first side alternates."""
     found: dict[str, list[T]] = {name: [] for name in sides}
     for number in range(rounds):
         for name in list(sides) if number % 2 else reversed(list(sides)):

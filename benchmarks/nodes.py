@@ -31,7 +31,7 @@ from trystate.model.errors import TrystateError
 
 from trystate.store import TCPStore
 
-LIMIT_SECONDS = 30  # what has not happened then is said not to have happened
+LIMIT_SECONDS = 30  # an event that has not happened by then is taken not to happen
 POLL_SECONDS = 0.1  # between two looks of an agent
 PROCESSES = 8  # that share the nodes of a job: one for each node would be right, and too many for one machine
 START_SECONDS = 0.05  # in which all of them have heard when to begin
@@ -157,14 +157,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Returned:
-    """What a thread came back with, and how long after the beginning."""
+    """The result of a thread, and its time after the beginning."""
 
     seconds: float
     place: Place | None
 
 
 def together(calls: list[Call], begin: Callable[[], float] = time.perf_counter) -> list[Returned]:
-    """Everything at once, each in a thread of its own. What raised a rendezvous' or a store's error has no place.
+    """All calls at once, a thread for each. A call that raised a rendezvous' or a store's error has no place.
 
     `begin` returns when it is time, and says which.
     """
@@ -238,7 +238,7 @@ class Crew:
 
     @contextlib.contextmanager
     def job(self, side: Side, size: int, low: int, high: int, **config: int) -> Iterator[Callable[[], Round]]:
-        """What is called for each round of a new job of `size` nodes."""
+        """The function to call for each round of a new job of `size` nodes."""
         used = self._lines[:size]
         for place, line in enumerate(used):
             line.send((side, len(range(place, size, len(used))), low, high, config))
@@ -266,7 +266,7 @@ class Crew:
 
 @dataclass(frozen=True)
 class Round:
-    """Who returned, and what all of them asked."""
+    """The nodes that returned, and the requests of all."""
 
     returned: list[Returned]
     asked: Counter[str]
@@ -293,7 +293,7 @@ def work(orders: Connection) -> None:
 
 
 def rejoin(node: RendezvousHandler) -> RendezvousInfo | None:
-    """What an agent does: look now and then, and join the next round when there is reason to; None: there was none."""
+    """An agent's loop: look now and then, and join the next round when there is reason to; None: there was none."""
     until = time.monotonic() + LIMIT_SECONDS
     while not node.num_nodes_waiting():
         if time.monotonic() > until:

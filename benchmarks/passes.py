@@ -1,4 +1,4 @@
-"""What a worker process does in the benchmark of distributed autograd; worker 0 drives.
+"""A worker process in the benchmark of distributed autograd; worker 0 drives.
 
 Rule: it is written against names that both libraries have; `work.mode` is for ours only, which has two.
 """

@@ -4,14 +4,15 @@
 
 torch's handler is its `DynamicRendezvousHandler` on the c10d backend, on torch's server; ours has our server. Both
 servers are processes of their own. The nodes of a job are threads, each with a connection of its own: of eight
-processes where many join at once, else of this one. What is measured ends when the last of them has returned. torch's
+processes where many join at once, else of this one. A measurement ends when the last of them has returned. torch's
 nodes sleep most of the time, ours wait for each other and for a core: at dozens of nodes ours is slower here than on as
 many machines, and the more so the busier this one is. Every figure is measured on both within a moment, in alternating
 order; a ratio is torch's time over ours in the same round, and is shown as its median and from where to where it went.
-Who returns has its rank, world and master compared with the others'; a disagreement ends the run.
+The rank, world and master of each node that returns are compared with the others'; a disagreement ends the run.
 
 An operation is one request for the state: a compare-and-set that was won or lost, a read, or, of ours, the word to the
-others that there is news. What a connection asks once, and how members meet after the round, is in the times alone.
+others that there is news. Requests that a connection sends once, and the meeting of members after the round, are in the
+times alone.
 
 torch's handler polls once a second, and looks at most once a second on behalf of `num_nodes_waiting`; as agents do, its
 callers here ask that ten times a second. Its heartbeats and last calls are whole seconds, so that both get these.
@@ -64,7 +65,7 @@ def rounds(sides: Sides, times: int, sizes: tuple[int, ...]) -> None:
     """How long a first and a second round take, and what they ask."""
     lines, operations = [], []
     with Crew(max(sizes)) as crew:
-        in_turns(1, sides, two_rounds(crew, max(sizes)))  # whatever a process imports or looks up once
+        in_turns(1, sides, two_rounds(crew, max(sizes)))  # for imports and look-ups that happen once in a process
         for size in sizes:
             found = in_turns(times, sides, two_rounds(crew, size))
             line = [str(size)]
@@ -279,7 +280,7 @@ def on_both(part: Callable[..., None], quick: tuple[Any, ...], full: tuple[Any, 
 
 
 def once_in_this_process(side: Side, _: int) -> None:
-    """Whatever is imported or looked up once."""
+    """One round, for imports and look-ups that happen once."""
     with Job(side, 2, 2) as job:
         job.add(2)
         job.round()

@@ -6,9 +6,9 @@ torch's server is its libuv one, the default. Every figure is measured on both w
 so that a busy machine slows both; a ratio is torch's time over ours in the same round, so that 2.0 is twice as fast
 as torch, and is shown as its median and from where to where it went. Times of single operations are those of the
 fastest of several short bursts, as whatever else runs on the machine only adds to them. Crowds of clients are raw
-sockets of one process: hundreds of Python threads would measure themselves. What is answered is checked; a wrong
-answer ends the run. torch's server asks the resolver for the name of each newcomer, for a second at most: where no
-answer comes, hundreds of clients take minutes to connect.
+sockets of one process: hundreds of Python threads would measure themselves. Each answer is checked; a wrong one ends
+the run. torch's server asks the resolver for the name of each newcomer, for a second at most: where no answer comes,
+hundreds of clients take minutes to connect.
 
 On a virtual machine, waking a process on another, idle core can take ten times as long as a request, and the system
 decides anew every few seconds who runs where. `--one-core` keeps the client and both servers on one core, so that
@@ -107,7 +107,7 @@ def many_sets(store: Any, n: int, fresh: str) -> None:
 
 @dataclass(frozen=True)
 class Operation:
-    """What is done `n` times in each of `bursts`."""
+    """An operation that is done `n` times in each of `bursts`."""
 
     title: str
     do: Callable[[Any, int, str], None]

@@ -70,7 +70,7 @@ def changed(state: State | list[int], *changes: tuple[int, int]) -> State:
 
 
 def written(s: list[int], k: int, *changes: tuple[int, int], dies: bool = False, removed: bool = False) -> State:
-    """What the node at k writes: every other copy is stale, and its own too if it dies."""
+    """The state after a write of the node at k: every other copy is stale, and its own too if it dies."""
     s = list(s)
     for place, value in changes:
         s[place] = value
@@ -97,7 +97,7 @@ def joined(s: list[int], k: int) -> State:
 
 
 def join_steps(s: list[int], k: int) -> Iterator[State]:
-    """What the join operation of the node at k may do, given its sanitised copy."""
+    """The steps of the join operation of the node at k, given its sanitised copy."""
     unlisted = ((k + PARTICIPANT, 0), (k + WAITING, 0), (k + HEARTBEAT, NONE))
     taking_part = participants(s)
     if s[k + PARTICIPANT]:
@@ -114,7 +114,7 @@ def join_steps(s: list[int], k: int) -> Iterator[State]:
 
 
 def current_steps(state: State, k: int) -> Iterator[State]:
-    """What the node at k does once its copy is current."""
+    """The steps of the node at k once its copy is current."""
     place = state[k + PLACE]
     s = sanitised(state)
     if place == OUT:

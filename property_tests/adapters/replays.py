@@ -1,4 +1,4 @@
-"""What a replay of a finding on the installed torch is. Rule: `reproduced` is computed from what torch did."""
+"""Replays of findings on the installed torch. Rule: `reproduced` is computed from torch's own acts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one run showed."""
+    """The result of one run."""
 
     reproduced: bool
     facts: tuple[str, ...]

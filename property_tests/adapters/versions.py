@@ -24,6 +24,6 @@ def torch_problem() -> str | None:
 
 
 def prepare_for_torch() -> None:
-    """What torch and glibc read once, before torch is imported; what the user has set stays."""
+    """Variables that torch and glibc read once, before torch is imported; the user's own values stay."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")  # torch's clients look up the names of their peers

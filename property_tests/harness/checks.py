@@ -1,4 +1,4 @@
-"""What a conformance check is, and what it answers. Rule: nothing here needs torch."""
+"""Conformance checks and their outcomes. Rule: nothing here needs torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a check compared: how many of which `unit` (contexts, edges, steps), and where the two differ.
+    """The result of a check: how many of which `unit` (contexts, edges, steps) it compared, and where the two differ.
 
     `of` says how many there are, where a sample of them was compared.
     """

@@ -59,7 +59,7 @@ class SideBySide:
         raise Disagreement(f"the model forbids {instance.label}, the subject does it, after: {self.steps_taken}")
 
     def compare(self, state: State, refused: str = "") -> None:
-        """What the subject shows is the model's state, also after the steps that were refused.
+        """Check that the subject shows the model's state, also after the steps that were refused.
 
         Raises:
             Disagreement: a cell differs.

@@ -30,7 +30,7 @@ from trystate.model.language import Expr, Form, State, System
 from .side_by_side import SideBySide
 from .subjects import Disagreement, Subject
 
-STATES_KEPT = 1 << 16  # whose steps are remembered between runs: finding them takes longer than taking one
+STATES_KEPT = 1 << 16  # their steps are remembered between runs: finding them takes longer than taking one
 
 Steps = tuple[tuple[Instance, State], ...]
 

@@ -1,4 +1,4 @@
-"""What a subject of the conformance suites offers: something that can be stepped and looked at.
+"""Subjects of the conformance suites: something that can be stepped and looked at.
 
 A subject is the thing under test behind an adapter: torch's own classes, our runtime, or yours.
 """
@@ -34,13 +34,14 @@ class Subject(Protocol):
         """
 
     def observe(self) -> Mapping[str, int]:
-        """What can be seen: name of a cell (`member[0]`) -> its value as in a model state.
+        """The visible state: name of a cell (`member[0]`) -> its value as in a model state.
 
         Cells that are left out are not compared.
         """
 
     def can_refuse(self, step: str) -> bool:
-        """Can a disabled `step` be tried? Not what the surroundings do, nor what would change something to try."""
+        """Can a disabled `step` be tried? Not steps of the environment, nor steps whose trial would change
+        something."""
 
 
 def difference(system: System, state: State, seen: Mapping[str, int]) -> str:

@@ -1,8 +1,8 @@
-"""Steps of the model `Contexts`, performed by the runtime's containers; and what is replayed of it and its neighbours.
+"""Steps of the model `Contexts`, performed by the runtime's containers; and the systems that are replayed with it.
 
-Rule: what is on its way, who is dead and who has noticed is kept here; what a worker makes of it is the runtime's, and
-is compared cell by cell. Whoever is told that a context is over may have answered long before the model says so: the
-answer is kept until then.
+Rule: messages on their way, dead workers and what each has noticed are kept here; a worker's own state is the
+runtime's, and is compared cell by cell. A worker that is told that a context is over may have answered long before the
+model says so: the answer is kept until then.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Slice:
         return self.system(edition=Edition.TRYSTATE, faults=self.faults, **self.sizes)
 
     def subject(self, system: System, *build: Build) -> Subject:
-        """What performs its steps: with the runtime's own classes, or what `build` makes in their place."""
+        """The subject that performs its steps: with the runtime's own classes, or with those that `build` makes."""
         return SUBJECTS[self.system](system, *build)
 
     def __str__(self) -> str:

@@ -83,7 +83,7 @@ class PassSteps:
     def __init__(self, model: Backward) -> None:
         self.model, self.graph = model, model.shape
         self.mode = Mode.SMART if model.edition is Mode.SMART else Mode.FAST
-        self.number = self.graph.workers << COUNTER_BITS  # whose creator takes no part, and never dies
+        self.number = self.graph.workers << COUNTER_BITS  # its creator takes no part, and never dies
         self.reset()
 
     def reset(self) -> None:
@@ -257,7 +257,7 @@ class PassSteps:
             work.give(edges, [gradient] * len(edges))
 
     def _item(self, seat: Seat, node: int) -> Any:
-        """What waits to be run for the root or a send."""
+        """The item that waits to be run for the root or a send."""
 
         def is_it(item: Item) -> bool:
             if isinstance(item, Begin):
@@ -332,7 +332,7 @@ class PassSteps:
         self._arrive(self.letters[CANCEL, attempt, worker], self.seats[worker])
 
     def _take_copy(self, attempt: int, pair: int) -> None:
-        """What a copy is answered is lost."""
+        """The answer to a copy is lost."""
         letter, to = self.letters[BACKWARD, attempt, pair], self._taker(pair)
         asker = Asker(letter.source, lambda *_: None)
         self._do(to, take(to.container, BACKWARD, letter.body, letter.gradients, asker))

@@ -1,4 +1,4 @@
-"""What is on its way between the workers of a model's pass, while the runtime performs its steps."""
+"""Messages between the workers of a model's pass, while the runtime performs its steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Letter:
     carried: list[Letter] = field(default_factory=list)
 
     def say(self, answer: bytes, gradients: Sequence[Any]) -> Backward | Mark | None:
-        """What it carries."""
+        """The request that the answer carries, if any."""
         assert self.state is Call.HELD, "answered twice"
         self.answer, self.carries, self.state = answer, gradients, Call.DONE
         if self.kind == CANCEL:
@@ -47,7 +47,7 @@ class Letter:
 class Together:
     """The one answer to a request that the model has as several: when all are answered, or the first has failed.
 
-    What one of them carries is taken in at once.
+    A request that one of the answers carries is taken in at once.
     """
 
     def __init__(self, local_pass: LocalPass, count: int) -> None:

@@ -1,8 +1,7 @@
 """Our protocol under a schedule: any ready node may run next, any message arrive, be lost or come twice; workers die.
 
-The containers, parts and dependency counts are those of the runtime. What is simulated is what the driver does: RPC,
-time and threads. What is computed is up to the subclasses: whole numbers in simulated_counts.py, real tensors in
-simulated_tensors.py.
+The containers, parts and dependency counts are those of the runtime. The driver's part is simulated: RPC, time and
+threads. Subclasses compute: whole numbers in simulated_counts.py, real tensors in simulated_tensors.py.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Letter:
 
 
 def take(here: Container, kind: int, body: bytes, gradients: Sequence[Any], asker: Asker) -> list[Effect]:
-    """What a worker does with a request, as the driver asks it to."""
+    """A worker takes in a request, as the driver asks it to."""
     if kind == messages.CANCEL:
         return here.cancel(messages.Cancel.unpack(body), asker)
     if kind == messages.CLEAN:
@@ -102,7 +101,7 @@ class Workers:
         self.context = self.containers[0].create().number
 
     def engine(self, me: int) -> Engine:
-        """What runs a part of this worker."""
+        """The engine that runs a part of this worker."""
         raise NotImplementedError
 
     def begin(self, begin: Begin, mode: Mode, retain: bool) -> LocalPass:
@@ -112,10 +111,10 @@ class Workers:
         self._perform(0, effects)
         return local_pass
 
-    # What may happen next.
+    # The next step.
 
     def until_quiet(self) -> None:
-        """Do whatever may happen, in some order, until nothing can; deadlines pass only then."""
+        """Take possible steps, in some order, until none is left; deadlines pass only then."""
         for _ in range(MAX_STEPS):
             if not self.step():
                 return
@@ -234,7 +233,7 @@ class Workers:
         """Leave the context at its creator."""
         self._perform(0, self.containers[0].release(self.context))
 
-    # What the driver does.
+    # The driver's part.
 
     def _perform(self, me: int, effects: Sequence[Effect]) -> None:
         for effect in effects:

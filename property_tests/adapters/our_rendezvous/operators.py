@@ -101,7 +101,7 @@ def atoms_of(view: View) -> dict[str, bool]:
         "listed": token in listed,
         "late": view.late and not spare,  # a spare has no deadline
         "seat": size + len(where["expected"]) < high,
-        "lease": view.lease or token not in listed,  # who is not listed has none to lose
+        "lease": view.lease or token not in listed,  # a node that is not listed has none to lose
         "ready": view.call_over and not state.complete and size >= low and not where["expected"],
         "beat_due": view.beat_due,
         "silent": bool(view.silent),

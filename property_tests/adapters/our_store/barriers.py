@@ -53,7 +53,7 @@ class BarriersSubject(Clients):
             self._steps[step](indices[0])
 
     def observe(self) -> Mapping[str, int]:
-        """What each client has not read, and the value of the key."""
+        """The unread answers of each client, and the value of the key."""
         answer = self._others.ask(get(self._key))
         value = int(answer[8:]) if answer[8:] else 0
         seen = {"key": min(value, self.system.sizes["world"])}

@@ -1,4 +1,4 @@
-"""What `Waits`, `Queues` and `Barriers` share on a real server: clients that ask, read, and run out of time.
+"""Shared by `Waits`, `Queues` and `Barriers` on a real server: clients that ask, read, and run out of time.
 
 Rule: a connection that breaks is held open and read no more, until the model's server finds it lost.
 """
@@ -51,7 +51,7 @@ class Clients:
                 seen |= cells("answers", places, [], client)
                 continue
             peer.look()
-            if not peer.is_lost:  # what is sent to a lost connection nobody sees
+            if not peer.is_lost:  # nobody sees messages to a lost connection
                 seen |= cells("answers", places, peer.unread, client)
             thrown_out = peer.line.is_cut and not peer.is_lost
             seen[f"closed[{client}]"] = int(client in self._closed or thrown_out)

@@ -48,7 +48,7 @@ class FramesSubject:
         self._server.settle()
 
     def can_refuse(self, step: str) -> bool:
-        return False  # what a peer sends can be refused by the server only, and that is a step
+        return False  # only the server can refuse a peer's bytes, and that is a step
 
     def observe(self) -> Mapping[str, int]:
         """The values of both keys."""

@@ -64,7 +64,7 @@ class _InProcessLine:
         return data
 
     def take(self) -> None:
-        """What the service has for this line."""
+        """Take the service's bytes for this line."""
         assert self.session is not None
         while piece := self.session.take_outgoing():
             self._inbox += piece

@@ -1,4 +1,4 @@
-"""What the adapters share: the connection of a model's client, and the others, who write to the server and look.
+"""Shared by the adapters: the connection of a model's client, and the others, which write to the server and look.
 
 Rule: a server serves a request as it arrives, so a request is sent when the model's server takes it. Until then the
 adapter keeps it, as it keeps what the model's client has not read yet.

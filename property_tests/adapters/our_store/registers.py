@@ -99,7 +99,7 @@ class RegistersSubject:
         return False  # a server refuses none of these requests
 
     def observe(self) -> Mapping[str, int]:
-        """What each key holds, and what each client has to read."""
+        """The value of each key, and the unread answers of each client."""
         seen = {f"stored[{n}]": self._value(name) for n, name in enumerate(self._names)}
         for client, peer in self._peers.items():
             peer.look()

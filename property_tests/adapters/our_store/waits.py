@@ -56,8 +56,8 @@ def value_in_one(data: bytes) -> tuple[Message, int] | None:
 class WaitsSubject(Clients):
     """A server behind the model's steps: shows the answers not read yet, what the keys hold, who is thrown out.
 
-    What others write takes turns between the requests that write a key; with the server of this package, between
-    torch's and its own.
+    Writes of others alternate between the requests that write a key; with the server of this package, between torch's
+    and its own.
     """
 
     def __init__(self, system: Waits, server: Server) -> None:
@@ -97,7 +97,7 @@ class WaitsSubject(Clients):
         return self._stored() | self._answers(PLACES)
 
     def _stored(self) -> dict[str, int]:
-        """What a GET says of each key: 0 where there is none, for that is answered with an empty value."""
+        """The value of each key, by a GET: 0 where there is none, for that is answered with an empty value."""
         seen = {}
         for number, key in enumerate(self._keys):
             read = value(answered := self._others.ask(get(key)))

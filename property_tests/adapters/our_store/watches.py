@@ -44,7 +44,7 @@ def optional(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def event(keys: list[bytes], data: bytes) -> tuple[Record, int] | None:
-    """What a watcher is told of a change."""
+    """A watcher's event of a change."""
     if data[0] != Status.EVENT or len(data) < 10:
         return None
     end = 10 + int.from_bytes(data[2:10], "little")
@@ -72,7 +72,7 @@ class _Watcher:
         self.peer.line.send(data)
 
     def look(self) -> None:
-        """What has come, until the connection is cut."""
+        """Read the bytes that have come, until the connection is cut."""
         if self.link is Link.UP:
             self.peer.look()
             if self.peer.line.is_cut:

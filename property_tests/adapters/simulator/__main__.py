@@ -15,7 +15,7 @@ from .schedule import draw
 
 SHOWN_MAX = 200  # events of a run that failed
 SEEDS_SHOWN = 8  # of each property
-INTERRUPTED = 130  # what a shell reports for a process ended by SIGINT
+INTERRUPTED = 130  # as a shell reports a process ended by SIGINT
 Run = swarm.Run | handlers.Run
 
 
@@ -71,7 +71,7 @@ def sweep(options: argparse.Namespace) -> int:
 
 
 def crowd(size: int) -> int:
-    """What it takes so many nodes to form a round."""
+    """The requests and seconds for so many nodes to form a round."""
     began = time.perf_counter()
     done = handlers.crowd(size)
     everything = sum(done.asked.values())

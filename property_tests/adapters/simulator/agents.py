@@ -23,15 +23,15 @@ from .store import SLOW_SECONDS, Link
 from .threads import Process
 
 MONITOR_SECONDS = 0.1  # torchrun's
-READ_SECONDS = 20.0  # what a client waits for its store: torch's default of a minute only makes runs longer
+READ_SECONDS = 20.0  # a client's wait for its store: torch's default of a minute only makes runs longer
 CLOSE_SECONDS = 5.0
 RUN_ID = "simulated"
-DONE = ("job_end", "success")  # what workers do that have nothing left to do
+DONE = ("job_end", "success")  # steps of workers that have nothing left to do
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What an agent was told. `round` names the round, in whatever way the handler does."""
+    """The result of next_rendezvous for an agent. `round` names the round, as the handler does."""
 
     round: object
     rank: int
@@ -52,7 +52,7 @@ class Side:
 
 
 class Witness(Protocol):
-    """Whoever is told what happens in a run."""
+    """An observer of the events of a run."""
 
     def begins(self, agent: Agent) -> None: ...
     def returned(self, agent: Agent, told: Returned) -> None: ...
@@ -103,7 +103,7 @@ class Node:
         elif fault.kind in ("cut", "loss", "slow"):
             name = f"{fault.kind}_until"
             setattr(self.link, name, max(getattr(self.link, name), ends))
-            self.disturbed_until += 2 * SLOW_SECONDS * (fault.kind == "slow")  # what is on its way then
+            self.disturbed_until += 2 * SLOW_SECONDS * (fault.kind == "slow")  # messages on their way then
         elif self.agents and self.agents[-1].up:
             self._hit(self.agents[-1], fault)
 

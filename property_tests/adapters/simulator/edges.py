@@ -1,7 +1,8 @@
 """Steps of the model `Rendezvous`, performed by the engine's operators and changes: what a node decides, and writes.
 
-Rule: the operators are asked in the places where the model's nodes are, with what such a node sees; who is where, and
-what is broken, is kept here. What the store would hold is the engine's own state, and is compared list by list.
+Rule: the operators are asked in the places where the model's nodes are, with the view of such a node; the place of each
+node, and each fault, is kept here. The store's contents would be the engine's own state, which is compared list by
+list.
 """
 
 from __future__ import annotations
@@ -356,7 +357,7 @@ class EngineSteps:
 
 
 def _changed(engine: Engine, action: Action, view: View) -> State:
-    """What the engine makes of the state, whichever of its operations decides the action."""
+    """The state after the action, whichever of the engine's operations decides on it."""
     if action is Action.REPLACE_ROUND:
         return engine._rejoined(view, failed=False, lapsed=False)
     if action is Action.MARK_RENDEZVOUS_CLOSED:

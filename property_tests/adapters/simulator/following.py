@@ -116,7 +116,7 @@ def atlas(low: int) -> Atlas:
 
 
 def signature(state: State) -> Signature:
-    """What the model has of a state of the store."""
+    """The part of the store's state that the model has."""
     ranks = [p.node.address for p in state.participants] if state.complete else []
     where = {p.node.address: state.membership(p.node.token) for p in state.listed()}
     nodes = ("node0", "node1")

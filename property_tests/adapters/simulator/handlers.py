@@ -82,7 +82,7 @@ def usual(seed: int, nodes: int | None = None) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a schedule: nothing wrong, or the properties that do not hold. Seconds of virtual time."""
+    """The result of a schedule: nothing wrong, or the properties that do not hold. Seconds of virtual time."""
 
     side: Side
     schedule: Schedule

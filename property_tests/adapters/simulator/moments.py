@@ -37,7 +37,7 @@ class Time:
         self.at(self.now + seconds, call)
 
     def alarm(self) -> Callable[[], None]:
-        """What wakes the running task from the wait that comes next."""
+        """The function that wakes the running task from the wait that comes next."""
         assert self.current is not None  # only tasks wait
         return self.current.alarm()
 
@@ -95,7 +95,7 @@ class Task:
 
 
 class Signal:
-    """What an agent waits for: the first thing that happens, or nothing for some seconds."""
+    """A wait of an agent: for the first thing that happens, or for some seconds."""
 
     def __init__(self, time: Time) -> None:
         self._time = time
@@ -108,7 +108,7 @@ class Signal:
             self._time.at(self._time.now, self._alarm)
 
     def wait(self, seconds: float) -> Any:
-        """What happened first; None: nothing did in these seconds."""
+        """The first thing that happened; None: nothing did in these seconds."""
         if not self._happened:
             self._alarm = self._time.alarm()
             self._time.after(seconds, self._alarm)

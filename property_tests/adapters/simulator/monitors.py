@@ -20,7 +20,7 @@ from .nodes import KILL_SECONDS, Process
 from .schedule import Fault
 
 ACTIVE = (AgentPhase.JOINING, AgentPhase.RETURNING, AgentPhase.RUNNING, AgentPhase.DONE, AgentPhase.EXITING)
-# What a failure may come from that spends a restart. Others stop their workers for a round that is over, or a newcomer.
+# Causes of a failure that spends a restart. Others stop their workers for a round that is over, or a newcomer.
 LOSSES = ("worker_failure", "crash", "signal", "LAPSED")
 VERDICTS = {Ending.SUCCEEDED: "succeeded", Ending.FAILED: "failed"}
 Life = tuple[str, int]  # a life of the store, and a round
@@ -49,13 +49,13 @@ class Violation(TrystateError):
 
 
 def demand(holds: object, name: str, *seen: object) -> None:
-    """What was seen is put into words only where it is wrong: this is asked a hundred times a run, of each node."""
+    """Raises Violation unless `holds`; only then is `seen` formatted: each node calls this a hundred times a run."""
     if not holds:
         raise Violation(name, ", ".join(shown(one) if isinstance(one, State) else str(one) for one in seen))
 
 
 class Monitors:
-    """What has been seen in a run so far."""
+    """The properties of a run, checked at each event."""
 
     def __init__(self, time: Time) -> None:
         self._time = time
@@ -64,7 +64,7 @@ class Monitors:
         self._worlds: dict[Life, tuple[object, ...]] = {}
         self._writers: dict[tuple[str, int], str] = {}
         self._beat: dict[str, float] = {}  # when a node last wrote
-        self._worked: set[tuple[Life, str]] = set()  # whose workers have succeeded, in which round
+        self._worked: set[tuple[Life, str]] = set()  # nodes whose workers have succeeded, by round
         self._life = ""  # of the state that the store holds
         self._emptied = -math.inf  # when it lost its contents
         self._outages: list[tuple[float, float]] = []
@@ -97,7 +97,7 @@ class Monitors:
     def _spending(self, before: State, after: State, writer: Process) -> None:
         """Failures and departures spend the restarts of the job, and only they; each round at most one."""
         if not any(before.listed()):
-            return  # whoever comes begins another job
+            return  # a newcomer begins another job
         members = {p.node.token for p in before.participants} if before.complete and before.closed is None else set()
         gone = members - {p.node.token for p in after.listed()}
         fails = after.closed is not None and before.closed is None and after.closed.verdict == "failed"
@@ -131,7 +131,7 @@ class Monitors:
             demand(not left, "restarts_left_are_used", who, after, after.spent)
 
     def _removals(self, before: State, after: State, who: str) -> None:
-        """Whoever is taken off a list by another: its lease is over, and it is not one that could beat."""
+        """A node that another takes off a list: its lease is over, and it is not one that could beat."""
         left = {p.node.token for p in before.listed()} - {p.node.token for p in after.listed()} - {who}
         for gone in (self.processes[token] for token in sorted(left)):
             since = self._time.now - self._beat[gone.token]
@@ -155,7 +155,7 @@ class Monitors:
             demand(agrees, "the_listed_agree", p.node.token, after.settings)
 
     def _runners(self, after: State) -> None:
-        """Whoever runs is listed in its round, or expected in the next one, or its lease is over."""
+        """A node that runs is listed in its round, or expected in the next one, or its lease is over."""
         for process in self.processes.values():
             joined = process.joined
             if not process.runs or joined is None or not process.leased or after.closed is not None:
@@ -235,7 +235,7 @@ class Monitors:
 
 
 def _shape(before: State | None, state: State) -> None:
-    """What holds in every state of the store; a complete round is looked at once, for it stays as it is."""
+    """The properties of every state of the store; a complete round is looked at once, for it stays as it is."""
     members = [p.node for p in state.participants]
     tokens = [p.node.token for p in state.listed()]
     low, high = state.settings.min_nodes, state.settings.max_nodes
@@ -250,7 +250,7 @@ def _shape(before: State | None, state: State) -> None:
 
 
 def _kept(before: State, after: State) -> None:
-    """What a write may not change."""
+    """The fields that a write may not change."""
     demand(after.version == before.version + 1, "versions_increase", before.version, after.version)
     demand(after.life == before.life, "one_life", before.life, after.life)
     demand(after.revision >= before.revision, "news_increase", before.revision, after.revision)
@@ -275,7 +275,7 @@ def shown(state: State) -> str:
 
 
 def unrest(state: State | None, processes: Mapping[str, Process]) -> Iterator[tuple[str, str]]:
-    """What keeps a run from being at rest, once nothing disturbs it any more: name of a property, what is missing."""
+    """The reasons why a run is not at rest, once nothing disturbs it any more: name of a property, what is missing."""
     up = [p for p in processes.values() if p.up]
     if not up:
         return
@@ -310,7 +310,7 @@ def unrest(state: State | None, processes: Mapping[str, Process]) -> Iterator[tu
 
 
 def _unlisted(state: State, processes: Mapping[str, Process]) -> Iterator[tuple[str, str]]:
-    """Who should have come, or gone. Who has reported success may be gone, and after that nobody makes room."""
+    """Nodes that should have come, or gone. A node that reported success may be gone; then nobody makes room."""
     for one in state.listed():
         if not processes[one.node.token].up and one.node.token not in state.done:
             yield "departures_are_noticed", f"{one.node.token} is gone: {shown(state)}"

@@ -1,9 +1,9 @@
 """A simulated node: the real engine, and the real decisions of the agent, with workers that succeed, fail and stop.
 
 `Process` does what `impl/agent/local.py` and the handler below it do, in the same order: it asks `impl/agent/core.py`
-what comes next. What it owes the protocol besides: workers that take their time to stop are killed when the lease is
-over. Workers of a host that stands still do not run, as in the model; those of an agent that is stopped alone do, until
-its watchdog, which decides as `impl/agent/watchdog.py`, kills them.
+what comes next. Besides, the protocol asks this of it: workers that take their time to stop are killed when the lease
+is over. Workers of a host that stands still do not run, as in the model; those of an agent that is stopped alone do,
+until its watchdog, which decides as `impl/agent/watchdog.py`, kills them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .moments import Signal, Task, Time
 from .schedule import NO_RETURN, Fault, Host, Schedule
 from .store import Line, Link, Store
 
-KILL_SECONDS = 0.25  # what killing workers takes at most
+KILL_SECONDS = 0.25  # to kill workers, at most
 START_SECONDS = 0.1  # from the return of next_rendezvous to the start of the workers, at most
 LOOK_SECONDS = 0.1  # from the end of a worker to its agent's notice, at most
 TIED_SECONDS = 0.5  # from the end of a worker to the failure of those that work with it, at most
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Witness(Protocol):
-    """Whoever is told what happens in a run."""
+    """An observer of the events of a run."""
 
     def begins(self, process: Process) -> None: ...
     def noted(self, process: Process, write: Write, won: bool) -> None: ...
@@ -424,7 +424,7 @@ class Process:
         if not self.up or self.signalled or self.phase is AgentPhase.FAILED:
             return
         self.signalled = True
-        if self.phase in (AgentPhase.JOINING, AgentPhase.RETURNING):  # what it waits for is interrupted
+        if self.phase in (AgentPhase.JOINING, AgentPhase.RETURNING):  # its wait is interrupted
             self._tasks[0].end()
             self._thread(self._depart)
         else:

@@ -1,4 +1,4 @@
-"""What agents are promised, whatever their handler: the properties of the model as they show outside of a handler.
+"""Promises to agents, the same for any handler: the properties of the model as they show outside of a handler.
 
 Rule: only a `Side` looks into a handler. Two groups may overlap for as long as an agent takes to look
 and to kill its workers; everything that takes longer than that, nobody would have ended.
@@ -25,7 +25,7 @@ CLOSED = (RendezvousClosedError, RendezvousGracefulExitError)
 
 
 class Outcomes:
-    """What has been seen in a run so far, and what should not have been."""
+    """The events of a run so far, and the violations among them."""
 
     def __init__(self, time: Time, side: Side) -> None:
         self._time, self._overlap = time, OVERLAP_SECONDS + side.looks
@@ -132,7 +132,7 @@ class Outcomes:
         self.demand(long <= self._overlap, "never_two_groups", f"for {long:.1f} s: {told}")
 
     def unrest(self) -> Iterator[tuple[str, str]]:
-        """What keeps a run from being at rest, once nothing disturbs it any more: a property, and what is missing."""
+        """The reasons why a run is not at rest, once nothing disturbs it any more: a property, and what is missing."""
         up = [one for one in self.agents if one.up]
         if self.over or not up:
             for one in up:

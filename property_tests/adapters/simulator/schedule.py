@@ -1,4 +1,4 @@
-"""What happens in a run: who starts when with which settings and clock, and every fault. Drawn from one seed.
+"""The schedule of a run: the start, settings and clock of each host, and every fault. Drawn from one seed.
 
 Rule: a schedule is plain data. One with a fault less is a schedule as well, which is how a failing run is shrunk.
 """
@@ -47,10 +47,10 @@ class Host:
     number: int
     start: float
     settings: Settings
-    clock: float  # what its monotonic clock shows at the beginning of the run
+    clock: float  # its monotonic clock at the beginning of the run
     rate: float
     join_seconds: float
-    stop_seconds: float  # what stopping the workers takes at most
+    stop_seconds: float  # to stop the workers, at most
     deaf: bool  # no news reach it: it looks as often as it must
     work: float = math.inf  # how long its workers run in a round until they succeed
 
@@ -79,7 +79,7 @@ class Schedule:
         return max((*ends, *(h.start for h in self.hosts)), default=0.0)
 
     def lines(self) -> Iterator[str]:
-        """What was drawn, in the order in which it happens."""
+        """The schedule in words, in the order in which it happens."""
         yield from sorted([*map(str, self.hosts), *map(str, self.faults)])
 
     def smaller(self) -> Iterator[Schedule]:

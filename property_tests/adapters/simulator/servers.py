@@ -66,7 +66,7 @@ class Server:
         return desired if won else expected if found is None else found
 
     def forget(self, reply: Reply) -> None:
-        """Whoever asked has given up."""
+        """The caller has given up."""
         self._waiting = [one for one in self._waiting if one[2] is not reply]
 
     def end(self) -> None:
@@ -83,7 +83,7 @@ class Socket:
 
 
 class Network:
-    """Who listens where."""
+    """The listening sockets by their addresses."""
 
     def __init__(self, time: Time) -> None:
         self.time = time

@@ -73,7 +73,7 @@ class Link:
     def __init__(self, time: Time, rng: random.Random, *, deaf: bool, prompt: bool) -> None:
         self.time, self.rng, self.deaf, self.prompt = time, rng, deaf, prompt
         self.cut_until = self.loss_until = self.slow_until = 0.0
-        self.trap: Callable[[], None] | None = None  # what happens as soon as a write is on its way
+        self.trap: Callable[[], None] | None = None  # called as soon as a write is on its way
 
     def delay(self) -> float:
         if self.prompt:
@@ -94,7 +94,7 @@ class Line:
     def __init__(self, store: Store, link: Link, clock: Callable[[], float], rate: float, who: str) -> None:
         self._store, self._link = store, link
         self._clock, self._rate, self._who = clock, rate, who
-        self._state: State | None = None  # what the store held when it was last heard of
+        self._state: State | None = None  # the state in the store's last answer
 
     def perform(self, effect: Effect) -> Seen:
         """Carry out an effect.

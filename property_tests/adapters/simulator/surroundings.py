@@ -1,6 +1,6 @@
-"""What real handlers take from the world, made virtual: threads, clocks, chance, sockets, and the process they are in.
+"""A virtual environment for real handlers: threads, clocks, chance, sockets, and the process they are in.
 
-Rule: classes stay as they are. What is replaced are the names by which their modules know the world, all of them here:
+Rule: classes stay as they are. The names by which their modules know the world are replaced, all of them here:
 `virtual` puts the simulated process whose thread runs in the place of this one, for our rendezvous and for torch's.
 """
 
@@ -112,7 +112,7 @@ def virtual() -> Iterator[None]:
     replaced = {id(real): (real, virtual) for real, virtual in WORLD.items()}
     with contextlib.ExitStack() as stack:
         stack.callback(logging.disable, silent)
-        logging.disable()  # what a crowd says about its troubles; what it does is in the log of the run
+        logging.disable()  # a crowd's warnings are left out; its acts are in the log of the run
         for name, module in [*sys.modules.items()]:
             if name.startswith(PACKAGES):
                 names = {key: replaced[id(value)][1] for key, value in vars(module).items() if id(value) in replaced}

@@ -23,7 +23,7 @@ SHRINK_RUNS_MAX = 400
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a schedule: nothing wrong, or the property that does not hold. Seconds of virtual time."""
+    """The result of a schedule: nothing wrong, or the property that does not hold. Seconds of virtual time."""
 
     schedule: Schedule
     violation: Violation | None
@@ -85,7 +85,7 @@ def run(schedule: Schedule, engine: EngineFactory = Engine) -> Run:
         world.play()
     except Violation as found:
         violation = found
-    except RendezvousStateError as refused:  # what somebody wrote is no state: whoever reads it says so
+    except RendezvousStateError as refused:  # a node wrote no state: the reader of it raises this
         violation = Violation("states_are_well_formed", str(refused))
     except Endless as found:
         violation = Violation("nobody_spins", str(found))
@@ -112,7 +112,7 @@ def sweep(seeds: Iterable[int], nodes: int | None = None) -> Iterator[Run]:
 def tidily(seeds: Iterable[int], runs: int) -> Iterator[int]:
     """These seeds, while garbage is collected after so many of them alone: it costs a third of the time."""
     collecting = gc.isenabled()
-    gc.freeze()  # what was there before is not looked through each time
+    gc.freeze()  # older objects are not looked through each time
     gc.disable()
     try:
         for done, seed in enumerate(seeds):

@@ -19,7 +19,7 @@ PID_MIN = 1 << 23  # beyond those of real processes: a simulated one is never ta
 
 
 class Machine(Protocol):
-    """What a process knows of its host. `frozen_until` is a moment of true time; `network` is a `servers.Network`."""
+    """A process's view of its host. `frozen_until` is a moment of true time; `network` is a `servers.Network`."""
 
     time: Time
     rng: random.Random
@@ -39,8 +39,8 @@ class Process:
     def __init__(self, machine: Machine, name: str, pid: int) -> None:
         self.machine, self.time, self.name, self.pid = machine, machine.time, name, PID_MIN + pid
         self.up = True
-        self.at_exit: list[Callable[[], object]] = []  # what `atexit` knows
-        self.at_death: list[Callable[[], None]] = []  # what happens however it ends
+        self.at_exit: list[Callable[[], object]] = []  # registered with `atexit`
+        self.at_death: list[Callable[[], None]] = []  # called however it ends
         self.threads: list[Thread] = []
 
     def start(self, body: Callable[[], object]) -> Thread:
@@ -137,7 +137,7 @@ class Lock:
 
 
 class Thread:
-    """`threading.Thread`. What it raises ends it alone, as in CPython."""
+    """`threading.Thread`. An exception ends it alone, as in CPython."""
 
     process: Process
 

@@ -31,7 +31,7 @@ HOST = "127.0.0.1"
 WAIT_S = 60.0  # for anything that must happen: it takes one or two seconds on an idle machine
 SUCCEEDED = "success"
 STILL_S = 0.3  # a thread that has slept for so long waits for something else than a processor
-IN_BARRIER = "Local worker group finished"  # what torch logs there
+IN_BARRIER = "Local worker group finished"  # logged by torch there
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Node:
 
     @property
     def steps(self) -> list[Step]:
-        """What its workers have done, and in which groups."""
+        """The steps of its workers, and their groups."""
         return noted(self._folder, self.name)
 
     def logs(self, text: str) -> None:

@@ -198,7 +198,7 @@ def stopped_agent(say: Say, *, benign: bool = False) -> Observation:
 
 # fmt: off
 _CATALOGUE = Catalogue.of((
-    ("A2", "leaving-closes", leaving_closes, "Who has succeeded leaves, and closes the rendezvous of who restarts."),
+    ("A2", "leaving-closes", leaving_closes, "An agent leaves after success, and closes the rendezvous of another."),
     ("A4", "outage-ends-agent", outage_ends_agent, "The store is away for a while, and healthy workers are stopped."),
     ("A7", "spare-returns-nothing", spare_returns_nothing, "The job succeeds, and a spare raises AttributeError."),
     ("A11", "barrier-ignores-signals", barrier_ignores_signals, "An agent in the exit barrier does not hear SIGTERM."),

@@ -1,4 +1,4 @@
-"""What the workers of a scenario call: bodies of RPCs, backward passes, and a look at what torch keeps."""
+"""The functions that workers of a scenario call: bodies of RPCs, backward passes, and a look at torch's contexts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEARD_S = 0.2  # C's part has failed, and its answer is on its way
 PARAMETER = torch.tensor([3.0], requires_grad=True)
 UNUSED = torch.tensor([5.0], requires_grad=True)
 
-_kept: dict[str, Any] = {}  # what is to live on from one call to the next
+_kept: dict[str, Any] = {}  # values that live on from one call to the next
 _entries: list[Any] = []
 _gate = threading.Event()
 _entered = threading.Event()
@@ -45,7 +45,7 @@ def input_tensor() -> Tensor:
 
 
 def failure(context: int, loss: Tensor, *, retain_graph: bool = False) -> str:
-    """What a backward pass raises: the first line; empty if it ends well."""
+    """The error of a backward pass: its first line; empty if it ends well."""
     try:
         dist_autograd.backward(context, [loss], retain_graph=retain_graph)
     except RuntimeError as error:
@@ -146,7 +146,7 @@ def through_a_failing_node(x: Tensor) -> Tensor:
 def fail_and_retry(retry: bool) -> tuple[str, str, int]:
     """On A: two ways to the shared node on B, one through C, which fails once; then the same pass again.
 
-    What the two passes raise, and how many passes B still runs before the context is left.
+    The errors of the two passes, and how many passes B still runs before the context is left.
     """
     x = input_tensor()
     with dist_autograd.context() as context:
@@ -208,7 +208,7 @@ def backward_with_duplicate(times: int) -> float:
 
 
 def gradient_of_parameter(context: int) -> float:
-    """What the context has of it: 0 if nothing."""
+    """The parameter's gradient in the context; 0 if there is none."""
     return float(dist_autograd.get_gradients(context).get(PARAMETER, 0.0))
 
 
@@ -236,7 +236,7 @@ def two_results(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gradient_of_unused(context: int) -> list[float]:
-    """What the context has of the parameter that no used result depends on; empty if nothing."""
+    """The gradient in the context of the parameter that no used result depends on; empty if there is none."""
     gradients = dist_autograd.get_gradients(context)
     return gradients[UNUSED].tolist() if UNUSED in gradients else []
 

@@ -29,7 +29,7 @@ RPC_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a function raised in a worker."""
+    """An exception of a function in a worker."""
 
     text: str
 
@@ -52,7 +52,7 @@ class Worker:
         return self._asked
 
     def ends(self, ticket: int, seconds: float = WAIT_S) -> Any:
-        """What came of a call: what it returned, `Raised`, or `Silence`: it goes on, or the worker has crashed."""
+        """The outcome of a call: its result, `Raised`, or `Silence`: it goes on, or the worker has crashed."""
         until = time.monotonic() + seconds
         while ticket not in self._said:
             heard = self._child.hear(max(until - time.monotonic(), 0.0))
@@ -63,7 +63,7 @@ class Worker:
         return self._said.pop(ticket)
 
     def does(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """What a function returns there.
+        """The result of a function there.
 
         Raises:
             ScheduleError: it does not return.

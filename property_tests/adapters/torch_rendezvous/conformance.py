@@ -34,7 +34,7 @@ def operator_contexts(name: str, report: Report) -> Outcome:
 
 
 def gaps(name: str, compared: Compared) -> list[str]:
-    """What a comparison left out, in words."""
+    """The gaps of a comparison, in words."""
     out = [f"{name}: row {k} was never compared" for k, hits in enumerate(compared.hits, 1) if not hits]
     if compared.unreached:
         out.append(f"{name}: {len(compared.unreached)} valuations that the table allows were never compared")

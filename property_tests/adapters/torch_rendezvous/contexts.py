@@ -38,7 +38,7 @@ ROLLBACK_SECONDS = 5.0  # rollback_period in _RendezvousJoinOp
 
 LISTS = tuple(m for m in Membership if m is not Membership.EXPECTED)  # torch expects nobody
 
-# What varies, with the age or place in time that each name stands for.
+# The parameters that vary, with the age or place in time that each name stands for.
 BEATS = {"no heartbeat": None, "fresh": sim.INTERVAL - TICK, "just due": sim.INTERVAL, "due": sim.INTERVAL + TICK}
 LAST_CALLS = {"no last call": None, "last call runs": TICK, "last call ends now": 0 * TICK, "last call over": -TICK}
 OVERTIMES = {
@@ -151,7 +151,7 @@ def _copied(value: Any) -> Any:
 
 
 def answer(operator: Operator, context: Any, deadline_seconds: float) -> enum.Enum | str:
-    """What an operator decides or raises, in the words of the model; an unforeseen exception as text."""
+    """An operator's decision or error, in the words of the model; an unforeseen exception as text."""
     try:
         return Action[operator(context, deadline_seconds).name]
     except RendezvousGracefulExitError:
@@ -166,7 +166,7 @@ Answers = dict[enum.Enum | str, object]  # each answer with the first context th
 
 @dataclass(slots=True)
 class Observed:
-    """What one operator answered: per valuation of the atoms."""
+    """The answers of one operator, per valuation of the atoms."""
 
     atoms: tuple[str, ...]
     contexts: int = 0

@@ -216,12 +216,12 @@ class TorchHolders:
     def _restart_workers(self, node: Node) -> None:
         self._expect(node, Operation.IDLE)
         self.clock.seconds += sim.CACHE_SECONDS + 1
-        node.holder.sync()  # what num_nodes_waiting does
+        node.holder.sync()  # as num_nodes_waiting does
         if not node.holder.state.wait_list:
             raise Refused("nobody waits")
         self._worker_fails(node)
 
-    # ---- what happens to a node
+    # ---- a node's environment
 
     def _worker_fails(self, node: Node) -> None:
         node.phase = AgentPhase.EXITING
@@ -305,7 +305,7 @@ class TorchHolders:
         return out
 
     def _observe_return(self, out: dict[str, int], i: int, node: Node) -> None:
-        """What DynamicRendezvousHandler._get_world reads: rank and world size."""
+        """Rank and world size, as DynamicRendezvousHandler._get_world reads them."""
         members = node.holder.state.participants
         out[f"saw_rank[{i}]"] = members[node.desc]
         for j, other in enumerate(self.nodes):

@@ -30,7 +30,7 @@ preload("torch.distributed", "trystate.impl.store.file.store", "trystate.impl.st
 
 
 class Silence(enum.Enum):
-    """What is heard of a child that says nothing."""
+    """The state of a child that says nothing."""
 
     LATE = enum.auto()
     ENDED = enum.auto()  # crashed, if it had something to say

@@ -47,7 +47,7 @@ def _state(thread: Path) -> str:
 class Server(AbstractContextManager["Server"]):
     """A server on a free port of 127.0.0.1, and the clients that are under test with it."""
 
-    library: ClassVar[str] = "torch.distributed"  # whose TCPStore its clients and masters are
+    library: ClassVar[str] = "torch.distributed"  # the library of its clients' and masters' TCPStore
     port: int
     pid: int
 
@@ -112,7 +112,7 @@ def _serve(line: Connection, backend: str) -> None:
 
     # torch looks up the name of every peer in its only thread: without an answer, for 10 s as glibc is set up.
     os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
-    silence()  # what torch says of peers that misbehave is not for the reader here
+    silence()  # torch's warnings about peers that misbehave are not for the reader here
     store = TorchTCPStore(HOST, 0, None, True, timedelta(seconds=300), False, use_libuv=backend == "libuv")
     line.send(store.port)
     with contextlib.suppress(EOFError):

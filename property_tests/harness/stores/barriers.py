@@ -15,7 +15,7 @@ LEFT_OVER = (D.BARRIER_COUNTS_IN_THE_KEY, D.BARRIER_COUNTS_IN_TWO_KEYS)
 
 
 class BarrierConformance(Suite):
-    """What a barrier promises. Each test uses a barrier of its own, for a used one may let everybody through."""
+    """The promises of a barrier. Each test uses a barrier of its own, for a used one may let everybody through."""
 
     def _arrive(self, stores: list[Any], key: str) -> list[Call[Any]]:
         return [Call(store.barrier, key, len(stores) + 1, AMPLE) for store in stores]

@@ -24,7 +24,7 @@ def each(function: Callable[[Any], Any], stores: list[Any]) -> list[Any]:
 
 
 class CrowdConformance(Suite):
-    """What holds however the threads are interleaved."""
+    """The claims that hold however the threads are interleaved."""
 
     def test_no_add_is_lost_and_each_sum_is_returned_once(self) -> None:
         self.needs_threads()
@@ -88,7 +88,7 @@ class CrowdConformance(Suite):
             while time.monotonic() < end:
                 try:
                     seen.add(store.get("k"))
-                except Exception as error:  # what else a get comes to is part of what is seen
+                except Exception as error:  # any other error of a get is an observation too
                     if not is_timeout(error):
                         return seen | {type(error).__name__}
             return seen

@@ -17,7 +17,7 @@ from trystate.model.store.operations import Add, Count, Delete, Gather, Pop, Rea
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """What a store does instead: why, in words; the rows of a table; the operations that it does not have."""
+    """The deviation of a store: why, in words; the rows of a table; the operations that it does not have."""
 
     doc: str
     table: str = ""
@@ -28,7 +28,7 @@ class Difference:
 class Deviation(enum.Enum):
     """The named differences."""
 
-    # What operations come to, one after the other.
+    # Results of operations, one after the other.
     ADD_WRAPS = Difference(
         "the sum of an add wraps around at 64 bits and becomes negative",
         "add", (row(Add.WRAP, leading=True, in_range=True, fits=False),),
@@ -117,7 +117,7 @@ class Deviation(enum.Enum):
 
     EMPTY_VALUES_ARE_SLOW = Difference("reading an empty value takes 0.2 s; the suite does so only now and then")
 
-    # Who wakes whom.
+    # Waking.
     COMPARE_SET_WAKES_NOBODY = Difference("a key that compare_set creates wakes nobody who waits for it")
     FAILING_COMPARE_SET_WAKES = Difference("a compare_set that stores nothing ends a get of the key, with b''")
     ADD_WAKES_NOBODY = Difference("add wakes nobody: who waits sleeps until its timeout, then finds the key")

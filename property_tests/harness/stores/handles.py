@@ -44,7 +44,7 @@ class Call(Generic[T]):
         began = time.monotonic()
         try:
             self._result.append(function(*arguments))
-        except BaseException as error:  # whatever it is, it is given to who asks for the result
+        except BaseException as error:  # `result` raises it again
             self.error = error
         self.elapsed = time.monotonic() - began
         self._over.set()
@@ -54,7 +54,7 @@ class Call(Generic[T]):
         return not self._over.wait(seconds)
 
     def result(self, seconds: float = PROMPT_SECONDS) -> T:
-        """What the function returned or raised.
+        """The function's result, or its exception, raised again.
 
         Raises:
             Disagreement: it is still running.
@@ -84,7 +84,7 @@ class Handle:
             if isinstance(operation, self._settled):
                 self.store.num_keys()
             return result
-        except Exception as error:  # what a store raises is what is looked at
+        except Exception as error:  # the store's exception is the observation
             return refusal(operation, error)
 
     def _call(self, operation: Operation, timeout: timedelta) -> Result:

@@ -55,7 +55,7 @@ def pairs(surplus: int) -> st.SearchStrategy[tuple[tuple[str, ...], tuple[bytes,
     return st.tuples(st.lists(st.tuples(keys, values), max_size=3), st.lists(values, max_size=surplus)).map(cut)
 
 
-# What a store is asked to do: the name of the method -> the class of the operation, and its arguments.
+# The operations for a store: the name of the method -> the class of the operation, and its arguments.
 ARGUMENTS: Mapping[str, tuple[type[Operation], Mapping[str, st.SearchStrategy[Any]]]] = {
     "set": (Set, {"key": keys, "value": values}),
     "get": (Get, {"key": keys}),

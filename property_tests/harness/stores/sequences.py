@@ -43,7 +43,7 @@ class SequenceConformance(Suite):
 
 
 def shortest_failure(suite: Suite, examples: int = 1_000) -> tuple[str, list[str]]:
-    """What a suite finds wrong with its store: in words, and as the shortest steps that show it; empty if nothing.
+    """The first defect that a suite finds in its store, in words, and the shortest steps that show it; empty if none.
 
     Each time the same, if the store does the same each time.
     """
@@ -75,7 +75,7 @@ def store_machine(suite: Suite) -> type[RuleBasedStateMachine]:
 
 
 def _offered(suite: Suite) -> frozenset[str]:
-    """What the store is asked to do: what torch's own stores do not have is not asked of others either."""
+    """The operations that the store is asked for: none that torch's own stores lack."""
     store = suite.make_store()
     try:
         extra = {name for name in ("take", "watch_key") if hasattr(store, name)}

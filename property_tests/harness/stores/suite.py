@@ -1,4 +1,4 @@
-"""What every part of the conformance suite of stores stands on: the hooks, handles that are closed again, claims.
+"""The base of the conformance suite of stores: the hooks, handles that are closed again, claims.
 
 Rule: a part of the suite touches the store only through handles that it got here.
 """

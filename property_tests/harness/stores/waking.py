@@ -1,4 +1,4 @@
-"""Who is woken by whom, and when a timeout ends: blocking calls on threads of their own, one handle each.
+"""Waking and timeouts: blocking calls on threads of their own, one handle each.
 
 Rule: something that must not happen is given a short while to happen; something that must happen, a long one.
 """

@@ -29,7 +29,7 @@ class Diary:
             self._more.notify_all()
 
     def after(self, count: int) -> list[Told]:
-        """What was told, once there are so many; and a little later, for there are to be no more."""
+        """The events, once there are so many; and a little later, for there are to be no more."""
         with self._more:
             self._more.wait_for(lambda: len(self._told) >= count, PROMPT_SECONDS)
             self._more.wait_for(lambda: len(self._told) > count, PAUSE_SECONDS)
@@ -37,7 +37,7 @@ class Diary:
 
 
 class WatchConformance(Suite):
-    """What a watcher is told."""
+    """The events of a watcher."""
 
     def _watching(self, store: Any) -> Callable[[str], tuple[Diary, Any]]:
         if not self.watches(store):

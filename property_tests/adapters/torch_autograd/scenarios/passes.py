@@ -7,7 +7,7 @@ from ...torch_store.isolated import Silence
 from .. import calls
 from ..workers import WAIT_S, Group
 
-SETTLE_S = 1.0  # what would be cleaned up is so within a few milliseconds
+SETTLE_S = 1.0  # a clean-up, if there is one, takes a few milliseconds
 RPC_TIMEOUT_S = 1.0
 HANGS_S = 3.0  # longer than the RPC timeout by a good deal
 

@@ -71,6 +71,6 @@ def stale_master(say: Say, *, benign: bool = False) -> Observation:
 
 
 def _restart(cluster: Cluster, *members: Node) -> list[Call[Seat]]:
-    """What agents do that see a waiting node: `SimpleElasticAgent._invoke_run`, agent/server/api.py."""
+    """Agents that see a waiting node join again: `SimpleElasticAgent._invoke_run`, agent/server/api.py."""
     cluster.say(f"restart for the waiting node: {', '.join(map(str, members))}")
     return [member.join() for member in members]

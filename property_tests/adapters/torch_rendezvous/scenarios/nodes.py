@@ -222,7 +222,7 @@ class Node:
         return call
 
     def join(self) -> Call[Seat]:
-        """What an agent calls first and at every restart."""
+        """The call of an agent at the beginning and at every restart."""
         return self.call(self._next_rendezvous)
 
     def _next_rendezvous(self) -> Seat:
@@ -414,7 +414,7 @@ def torch_log(node: Node) -> Iterator[list[str]]:
 
 
 def is_oblivious(node: Node) -> tuple[list[str], bool]:
-    """What a node learns from the three things an agent looks at."""
+    """Facts that a node learns from the three things an agent looks at."""
     with torch_log(node) as messages:
         # `_keep_alive` logs this after every run of _RendezvousKeepAliveOp that raised nothing.
         wait_for(lambda: any("has sent a keep-alive" in text for text in messages), "a heartbeat")

@@ -1,4 +1,4 @@
-"""What a scenario of the rendezvous looks at: who returned with what, and whether they agree."""
+"""Observations of a scenario of the rendezvous: the seats of the nodes, and whether they agree."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What `next_rendezvous` gave to one node."""
+    """The result of `next_rendezvous` for one node."""
 
     node: str
     round: int

@@ -57,7 +57,7 @@ _ROWS: tuple[tuple[str, str, StoreSchedule, str], ...] = (
     ("S6", "ready-queue-not-counted", ready_queue_not_counted, "A wait for a full queue and a key never returns."),
     ("S7", "pop-in-two-requests", pop_in_two_requests, "A blocking pop is told that the queue is empty."),
     ("S8", "multi-set-in-pieces", multi_set_in_pieces, "A multi_set is half visible, and overwrites later writes."),
-    ("S9", "unvalidated-request-runs", unvalidated_request_runs, "Who never validated writes a key."),
+    ("S9", "unvalidated-request-runs", unvalidated_request_runs, "A client that never validated writes a key."),
     ("S10", "split-validate-closes", split_validate_closes, "A VALIDATE in two packets is refused."),
     ("S11", "barrier-counts-retries", barrier_counts_retries, "Alone at a barrier of two, the second try passes."),
     ("S12", "barrier-stays-open", barrier_stays_open, "A barrier that was used lets everybody through."),
@@ -65,11 +65,11 @@ _ROWS: tuple[tuple[str, str, StoreSchedule, str], ...] = (
     ("S14", "frozen-server", frozen_server, "An add with a timeout hangs while the server is stopped."),
     ("S15", "write-lost-silently", write_lost_silently, "A set returns after the server has died."),
     ("S16", "init-overwritten", init_overwritten, "A master starts alone, because somebody wrote init/."),
-    ("S17", "aborted-upload-kept", aborted_upload_kept, "What came of an upload that broke off is kept for good."),
+    ("S17", "aborted-upload-kept", aborted_upload_kept, "Part of an upload that broke off is kept for good."),
     ("S21", "compare-set-wakes-nobody", compare_set_wakes_nobody, "compare_set wakes nobody (legacy server)."),
     ("S23", "half-request-blocks", half_request_blocks, "One byte of a stranger stops all (legacy server)."),
     ("S27", "released-yet-raises", released_yet_raises, "A barrier that has opened raises for one of its members."),
-    ("S28", "wake-not-passed-on", wake_not_passed_on, "Who is woken by a push and cancels wakes nobody in its place."),
+    ("S28", "wake-not-passed-on", wake_not_passed_on, "A waiter that is woken by a push and cancels wakes no other."),
 )
 # fmt: on
 

@@ -45,7 +45,7 @@ class Master(AbstractContextManager["Master"]):
         raise ScheduleError("the master's server does not listen")
 
     def outcome(self) -> str:
-        """What its constructor did: `started` or `raised`."""
+        """The outcome of its constructor: `started` or `raised`."""
         said = self._child.hear(START_S)
         if not isinstance(said, str):
             raise ScheduleError(f"the master's constructor is not done after {START_S:g} s: {said}")
