@@ -210,8 +210,7 @@ class MultiSet(Operation[None]):
         pairs[::2] = [prefix + key for key in pairs[::2]]
         return type(self)(pairs)
 
-    def apply(self, contents: Contents) -> None:
-        contents.multi_set(self.pairs[::2], self.pairs[1::2])
+    MEANING = staticmethod(Contents.multi_set)
 
     def changes(self, contents: Contents) -> bool:
         return bool(self.pairs)
@@ -297,8 +296,7 @@ class Check(OfKeys[bool]):
 
     SPEC = _spec("check", (KEYS,), (Query.CHECK, Result.READY), (Extension.CHECK, Result.FLAG))
 
-    def apply(self, contents: Contents) -> bool:
-        return all(map(contents.present, self.names))
+    MEANING = staticmethod(Contents.all_present)
 
 
 @dataclass(frozen=True, slots=True)

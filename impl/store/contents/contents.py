@@ -63,6 +63,9 @@ class Contents:
     def present(self, key: bytes) -> bool:
         return key in self.values or key in self.queues
 
+    def all_present(self, keys: Sequence[bytes]) -> bool:
+        return all(map(self.present, keys))
+
     def keys(self, prefix: bytes = b"") -> list[bytes]:
         """The keys that have a value and begin so, in no order."""
         return [key for key in self.values if key.startswith(prefix)] if prefix else list(self.values)
@@ -132,8 +135,9 @@ class Contents:
         if key in self.watching.watchers:
             self.watching.changed(key, APPENDED, old, new)
 
-    def multi_set(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Set all or none; who waits or watches sees all of them set."""
+    def multi_set(self, pairs: Sequence[bytes]) -> None:
+        """Set all or none, key and value in turn; who waits or watches sees all of them set."""
+        keys, values = pairs[::2], pairs[1::2]
         if len(keys) < 2:
             return self.set(keys[0], values[0]) if keys else None
         latest = dict(zip(keys, values, strict=True))

@@ -19,7 +19,8 @@ from typing import cast
 
 from ...host.listening import peer_name
 from ..limits import MIB, Limits
-from .service import Service, Session
+from .service import Service
+from .session import Session
 
 ACCEPTS_IN_A_ROW = 64  # then those who are connected get their turn
 TURN_BYTES = 2 * MIB  # a millisecond of sending; then those who ask get their turn
@@ -55,10 +56,10 @@ class Connection(asyncio.Protocol):
             self.transmit(outgoing.pop())
         elif outgoing:
             self.send()
-        if service.pending:
+        if driver.pending:
             driver.flush()
-        if service.next_deadline is not driver.alarm_at:  # the same float, or None
-            driver.set_alarm()
+        if driver.alarm.at is not driver.timer_at:  # the same float, or None
+            driver.set_timer()
 
     def pause_writing(self) -> None:
         self.held = True
@@ -132,11 +133,12 @@ class Driver:
             log=log,
             clock=monotonic,
         )
+        self.alarm, self.pending = self.service.alarm, self.service.replies.pending
         self.log = self.service.log
         self.connections: dict[Session, Connection] = {}
         self.opening: set[asyncio.Task[None]] = set()
-        self.alarm: asyncio.TimerHandle | None = None
-        self.alarm_at: float | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.timer_at: float | None = None
         self.exhausted = False
         self.turn: asyncio.Handle | None = None
         self.spare = os.open(os.devnull, os.O_RDONLY)  # given up to tell a peer that there is no descriptor for it
@@ -212,7 +214,7 @@ class Driver:
                     room -= connection.send()
                 if room <= 0:
                     break
-            if self.service.pending:
+            if self.pending:
                 self.turn = self.loop.call_soon(self.go_on)
 
     def go_on(self) -> None:
@@ -222,19 +224,19 @@ class Driver:
     def settle(self) -> None:
         """After anything that happened to the service."""
         self.flush()
-        if self.service.next_deadline != self.alarm_at:
-            self.set_alarm()
+        if self.alarm.at != self.timer_at:
+            self.set_timer()
 
-    def set_alarm(self) -> None:
-        if self.alarm is not None:
-            self.alarm.cancel()
-            self.alarm = None
-        due = self.alarm_at = self.service.next_deadline
+    def set_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        due = self.timer_at = self.alarm.at
         if due is not None:
-            self.alarm = self.loop.call_later(max(0.0, due - monotonic()), self.ring)
+            self.timer = self.loop.call_later(max(0.0, due - monotonic()), self.ring)
 
     def ring(self) -> None:
-        self.alarm = self.alarm_at = None
+        self.timer = self.timer_at = None
         self.service.tick(monotonic())
         self.settle()
 
@@ -250,8 +252,8 @@ class Driver:
             await asyncio.sleep(0.005)
         for connection in list(self.connections.values()):
             connection.transport.abort()
-        if self.alarm is not None:
-            self.alarm.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
         if self.spare >= 0:
             os.close(self.spare)
         await asyncio.sleep(0)  # for the aborted ones

@@ -5,6 +5,7 @@ Rule: every announced length meets its limit before anything is kept for it; tot
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -15,60 +16,50 @@ from ..limits import Limits
 from ..operations import BODIES, INTEGER, KEY, KEYS, PAIRS, VALUE, WORD, Field
 from ..wire import I64, U32, U64, shown
 
+OUTSIDE = (struct.error, OverflowError)  # raised by unpacking if bytes are missing: cheaper than to look before
 FEW = 16  # keys: a longer list is read by a frame, which goes on where a piece ended
+LISTS, LISTED_BYTES = 64, 4096  # lists of keys that are remembered, and the bytes of each
 
 
-def whole(operation: int, limits: Limits, data: bytes, position: int, end: int) -> tuple[int, list[Any]] | None:
-    """The end and the fields of a small request if all of it is there and within its limits: else a frame says what."""
-    fields: list[Any] = []
-    key_bytes, value_bytes = limits.key_bytes, limits.value_bytes
-    for field in BODIES[operation]:
-        many: tuple[int, Any] | None = None
-        if field is KEYS:
-            many = few(key_bytes, data, position, end)
-        elif field is INTEGER or field is WORD:
-            many = _number(field, data, position, end)
-        elif field is not PAIRS and position + 8 <= end:
-            begin = position + 8
-            length = U64.unpack_from(data, position)[0]
-            position = begin + length
-            if position <= end and length <= (key_bytes if field is KEY else value_bytes):
-                fields.append(data[begin:position])
-                continue
-        if many is None:
-            return None
-        position, found = many
-        fields.append(found)
-    return position, fields
+def keys_at(
+    lists: dict[bytes, list[bytes]], limits: Limits, data: bytes, position: int, end: int
+) -> tuple[int, list[bytes]] | None:
+    """The end of a list of few keys, and the keys, if all of it is there and within its limits.
 
-
-def _number(field: Field, data: bytes, position: int, end: int) -> tuple[int, int] | None:
-    width, read = (8, I64) if field is INTEGER else (4, U32)
-    return (position + width, read.unpack_from(data, position)[0]) if position + width <= end else None
-
-
-def few(bytes_max: int, data: bytes, position: int, end: int, parts: int = 1) -> tuple[int, list[bytes]] | None:
-    """The end of a list of few keys, and the keys, if all of it is there and within its limit.
-
-    `parts` is 2 for a list of keys with their values.
+    torch's client sends a list twice, to WAIT and to MULTI_GET, and every rank of a job sends the same one: those that
+    ended a piece are remembered in `lists`.
     """
-    if position + 8 > end:
-        return None
-    count = U64.unpack_from(data, position)[0]
-    position += 8
-    keys: list[bytes] = []
-    if count > FEW:
-        return None
-    for _ in range(parts * count):
-        begin = position + 8
-        if begin > end:
+    alone = end - position < LISTED_BYTES
+    if alone and (known := lists.get(data[position:])) is not None:
+        return end, known
+    found = blobs_at(limits, data, position, end, 1)
+    if alone and found is not None and found[0] == end:
+        if len(lists) >= LISTS:
+            lists.clear()
+        lists[data[position:]] = found[1]
+    return found
+
+
+def blobs_at(limits: Limits, data: bytes, position: int, end: int, parts: int) -> tuple[int, list[bytes]] | None:
+    """The same without a memory; `parts` is 2 for a list of keys with their values."""
+    unpack = U64.unpack_from
+    items: list[bytes] = []
+    try:
+        (count,) = unpack(data, position)
+        if count > FEW:
             return None
-        length = U64.unpack_from(data, position)[0]
-        position = begin + length
-        if position > end or length > bytes_max:
-            return None
-        keys.append(data[begin:position])
-    return position, keys
+        at, limit, other = position + 8, limits.key_bytes, limits.key_bytes if parts == 1 else limits.value_bytes
+        for _ in range(parts * count):
+            (size,) = unpack(data, at)
+            begin = at + 8
+            at = begin + size
+            if size > limit:
+                return None
+            items.append(data[begin:at])
+            limit, other = other, limit
+    except OUTSIDE:
+        return None
+    return (at, items) if at <= end and at - position < limits.frame_bytes else None
 
 
 class Frame:

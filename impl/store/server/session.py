@@ -1,6 +1,21 @@
-"""One connection as the server sees it: what it may do now, what is half read, what is to be sent.
+"""One connection as the server sees it: its state now, its half-sent request, its replies.
 
-Rule: it is only data; what happens to it is the service's doing.
+Theory of operation. A session is data. Each part of it has one owner, who alone writes it, on the driver's thread:
+
+| fields                                                         | owner                          |
+| ---                                                            | ---                            |
+| `state` up to READY and after it, `nonce`, `closing`, `abort`  | `service.Service`, `extended`  |
+| `state` between READY and BLOCKED, `blocked`                   | `blocking.Blocking`            |
+| `frame`, `buffer`, `half_bytes`                                | `half_sent.HalfSent`           |
+| `promise`, `promised_bytes`                                    | `promises.Promises`            |
+| `watches`                                                      | `watches.Watches`              |
+| `unsent`, `pending`, and the queue of replies                  | `unread.Replies`               |
+
+Any handler may append a reply to `outgoing` of the session whose request it does. One that appends to another session's
+(because that is unblocked, or watches) also says so with `Replies.pend`.
+
+The states: CONNECTING until the magic of VALIDATE has come, VALIDATING until the secret is proved (where there is one),
+READY, BLOCKED while a request is not answered, CLOSING until the driver has closed the connection, CLOSED.
 """
 
 from __future__ import annotations
@@ -17,6 +32,7 @@ if TYPE_CHECKING:
     from ..contents.waiting import Wait
     from ..contents.watching import Changed
     from .parsing import Frame
+    from .promises import Reserved
 
 
 class Session(Unread):
@@ -26,8 +42,8 @@ class Session(Unread):
     """
 
     __slots__ = (
-        "abort", "blocked", "buffer", "closing", "frame", "half_bytes", "kept", "kept_bytes", "nonce", "peer",
-        "pending", "reserved", "state", "tell", "unsent", "watches",
+        "abort", "blocked", "buffer", "closing", "frame", "half_bytes", "nonce", "peer", "pending", "promise",
+        "promised_bytes", "state", "tell", "unsent", "watches",
     )  # fmt: skip
 
     def __init__(self, peer: str, tell: Callable[[Session, Changed], None], held: Held) -> None:
@@ -39,10 +55,9 @@ class Session(Unread):
         self.buffer = bytearray()  # ... its unread bytes ...
         self.half_bytes = 0  # ... and all its bytes so far
         self.blocked: Wait | Arrival | None = None
-        # A satisfied WAIT's promise to the next request: keys and their values, ...
-        self.kept: tuple[Sequence[bytes], Sequence[bytes]] | None = None
-        self.reserved: tuple[bytes, int, bytes] | None = None  # ... a queue's element (then `kept` is not None), ...
-        self.kept_bytes = 0  # ... and the bytes of large promises and reservations: 0 if there is neither
+        # A satisfied WAIT's promise to the next request: keys and their values, or an element.
+        self.promise: tuple[Sequence[bytes], Sequence[bytes]] | Reserved | None = None
+        self.promised_bytes = 0  # 0 for small values
         self.watches: dict[bytes, None] = {}
         self.unsent = 0  # bytes taken that the transport still holds, as the driver reports
         self.pending = False  # it is in the service's list of those to be served by the driver

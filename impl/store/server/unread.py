@@ -1,16 +1,35 @@
 """Replies that a peer has not read yet: what is queued for one connection, and the memory of all together.
 
+Theory of operation. A reply is appended to `outgoing` of its session. Nearly always the driver takes all of it at once
+(`take_outgoing`) and the system's buffer has room for it. If not, three amounts count as unread: the bytes in
+`outgoing`, those that were moved to the session's queue (`settle`), and those that the driver took and the transport
+still holds (`unsent`, as the driver reports). A session with more than `unsent_bytes` unread is closed by its next
+request or event (`overflowed`), however large the reply in hand is: a peer that reads at once has nothing beside it. If
+all sessions together hold more memory than `unsent_bytes_total`, the one with most is closed.
+
 Rule: a large part is queued by reference and handed out in pieces, so that an event for a thousand watchers, or a value
 for a thousand readers, is in memory once. A session counts all bytes that its own peer has not read; the total counts
 memory, hence a part that several sessions have queued only once.
+
+`pending` are the sessions that the driver has to look at: those that need more than one reply to the request that it
+has just brought.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from ..limits import KIB
+from trystate.model.store.vocabulary import Connection, Status
+
+from ..contents.contents import Refused
+from ..limits import KIB, Limits
+from ..wire import U64
+
+if TYPE_CHECKING:
+    from .blocking import Close
+    from .session import Session
 
 BULK_BYTES = 4 * KIB  # a part this large is never copied whole; smaller ones are joined, as each costs a table's entry
 PIECE_BYTES = 64 * KIB  # of one connection at a time: a transport may copy what the system does not take at once
@@ -134,3 +153,81 @@ def joined(parts: Iterable[bytes]) -> list[bytes]:
     if small:
         found.append(b"".join(small))
     return found
+
+
+class Replies:
+    """The replies to all sessions."""
+
+    def __init__(self, limits: Limits, sessions: dict[Session, None], close: Close) -> None:
+        self.limits, self.sessions, self.close = limits, sessions, close
+        self.held = Held()
+        self.pending: deque[Session] = deque()
+
+    def pend(self, session: Session) -> None:
+        """Put it among those that have something to send, if it has, or that are to be closed."""
+        if not session.pending and (session.outgoing or session.queued or session.closing):
+            session.pending = True
+            self.pending.append(session)
+
+    def take_pending(self) -> Iterator[Session]:
+        """The sessions that have something to send or are to be closed, with those that come to be so meanwhile."""
+        while self.pending:
+            session = self.pending.popleft()
+            session.pending = False
+            yield session
+
+    def values(self, session: Session, head: bytes, values: list[bytes]) -> None:
+        """Reply with blobs after `head`; closes the session if it has left too much unread before.
+
+        Raises `Refused` for a reply that is larger than any may be.
+        """
+        size = sum(map(len, values)) + 8 * len(values)
+        if size >= BULK_BYTES:
+            most = self.limits.frame_bytes
+            if size > most:
+                reason = f"an answer of {size} bytes > {most}: ask in several, or raise frame_bytes"
+                raise Refused(Status.TOO_LARGE, reason)
+            if self.overflowed(session):
+                return
+            parts = [head] if head else []
+            for value in values:
+                parts += (U64.pack(len(value)), value)
+            session.outgoing += parts
+        else:
+            pack = U64.pack
+            session.outgoing.append(head + b"".join([pack(len(value)) + value for value in values]))
+
+    def refuse(self, session: Session, refusal: Refused) -> None:
+        """Reply to an extension with why not."""
+        self.values(session, bytes((refusal.status,)), [str(refusal).encode()])
+
+    def unsent(self, session: Session, size: int) -> None:
+        """How many bytes of what was taken the transport still holds. More than all may hold closes the slowest."""
+        if session.closing or session.state is Connection.CLOSED:
+            return
+        session.settle()
+        self.count_unsent(session, size)
+        most = self.limits.unsent_bytes_total
+        if self.held.bytes > most:
+            for each in sorted(self.sessions, key=unread_bytes, reverse=True):
+                if self.held.bytes <= most:
+                    break
+                what = f"its {unread_bytes(each)} unread bytes are the most of {self.held.bytes} in memory"
+                self.close(each, f"{what} > {most}: read faster, or raise unsent_bytes_total", abort=True)
+
+    def count_unsent(self, session: Session, size: int) -> None:
+        self.held.bytes += size - session.unsent
+        session.unsent = size
+
+    def overflowed(self, session: Session) -> bool:
+        """Whether it leaves so much unread that it may not have another reply; then it is closed."""
+        size, most = unread_bytes(session), self.limits.unsent_bytes
+        if size > most and session in self.sessions:
+            reason = f"{size} bytes of replies that it did not read > {most}: read faster, or raise unsent_bytes"
+            self.close(session, reason, abort=True)
+        return session.abort
+
+
+def unread_bytes(session: Session) -> int:
+    """The bytes of replies that its peer has not read, as far as the server knows."""
+    return session.unsent + session.size()

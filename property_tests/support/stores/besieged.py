@@ -131,10 +131,10 @@ class Siege:
 
     def _pass(self, seconds: float) -> None:
         self.now += seconds
-        due = self.service.next_deadline
+        due = self.service.alarm.at
         if due is not None and due <= self.now:
             self.service.tick(self.now)
-            assert self.service.next_deadline is None or self.service.next_deadline > self.now, "it would spin"
+            assert self.service.alarm.at is None or self.service.alarm.at > self.now, "it would spin"
         self._drive()
 
     def ask(self, question: bytes, reply: bytes) -> None:
@@ -169,14 +169,14 @@ class Siege:
         assert all(len(key) <= limits.key_bytes for key in (*contents.values, *contents.queues))
         assert all(len(value) <= limits.value_bytes for value in contents.values.values())
         sessions = list(service.sessions)
-        assert service.half_sent_bytes == sum(each.half_bytes for each in sessions) <= limits.half_sent_bytes_total
+        assert service.half_sent.bytes == sum(each.half_bytes for each in sessions) <= limits.half_sent_bytes_total
         assert all(len(each.buffer) <= each.half_bytes <= limits.frame_bytes for each in sessions), "half sent"
         assert all((each.frame is None) == (each.half_bytes == 0) for each in sessions), "half a request or none"
-        assert service.kept_bytes == sum(each.kept_bytes for each in sessions)
+        assert service.promises.bytes == sum(each.promised_bytes for each in sessions)
         parts = {id(part): part for each in self.replies for part in each.parts if len(part) >= BULK_BYTES}
         small = sum(len(part) for each in self.replies for part in each.parts if len(part) < BULK_BYTES)
         unread = sum(each.unsent for each in sessions) + sum(map(len, parts.values())) + small
-        assert service.held.bytes == unread <= limits.unsent_bytes_total
+        assert service.replies.held.bytes == unread <= limits.unsent_bytes_total
         assert all(each.unsent + each.size() <= limits.unsent_bytes + limits.frame_bytes for each in sessions)
         assert all(each.queued == 0 or each in self.stalled for each in sessions), "a reply is not sent"
         self._audit_blocked(sessions)
@@ -194,10 +194,12 @@ class Siege:
             assert all(
                 (wait.keys, wait.takes, wait.reads) == (each.keys, each.takes, each.reads) for wait in each.waits
             )
-        arrivals = [each for barrier in self.service.barriers.table.values() for each in barrier.arrivals.values()]
+        arrivals = [
+            each for barrier in self.service.blocking.barriers.table.values() for each in barrier.arrivals.values()
+        ]
         blocked = {each.blocked for each in sessions if each.state is Connection.BLOCKED}
         assert blocked == {*waits, *arrivals}, "who is blocked is in a table, and the other way round"
-        for barrier in self.service.barriers.table.values():
+        for barrier in self.service.blocking.barriers.table.values():
             assert 0 < len(barrier.arrivals) < barrier.world_size, "a barrier is incomplete or gone"
         for arrival in arrivals:
             assert isinstance(arrival, SessionArrival) and arrival.session in self.service.sessions

@@ -139,7 +139,7 @@ class Room:
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
-        deadline = self.service.next_deadline
+        deadline = self.service.alarm.at
         if deadline is not None and deadline <= self.now:
             self.service.tick(self.now)
         self.collect()

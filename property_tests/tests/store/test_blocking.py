@@ -165,7 +165,7 @@ def test_a_get_of_what_was_waited_for_is_not_empty_though_it_was_deleted_between
 
 
 def test_a_server_that_keeps_nothing_between_wait_and_get_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "kept", property(lambda self: None, lambda self, value: None))
+    monkeypatch.setattr(Session, "promise", property(lambda self: None, lambda self, value: None))
     with pytest.raises(AssertionError):
         delete_between_wait_and_get()
 
@@ -365,7 +365,7 @@ def test_an_alarm_goes_to_the_next_deadline_when_one_has_passed() -> None:
     later(xget(90, KEY))
     room.pass_time(0.06)
     assert (soon(), later()) == (TIMED_OUT, b"")
-    assert room.service.next_deadline == pytest.approx(1000.09)
+    assert room.service.alarm.at == pytest.approx(1000.09)
     room.pass_time(0.04)
     assert (soon(), later()) == (b"", TIMED_OUT)
 
@@ -416,7 +416,7 @@ def test_deadlines_of_waits_that_are_over_do_not_pile_up() -> None:
         waiter(xget(300_000, KEY))
         actor(set_(KEY, b"") + delete(KEY))
         assert waiter() == OK + blob(b"")
-    assert len(room.service._deadlines._heap) < 100
+    assert len(room.service.alarm.deadlines._heap) < 100
     room.pass_time(301.0)
     assert waiter() == b""
-    assert room.service.next_deadline is None
+    assert room.service.alarm.at is None

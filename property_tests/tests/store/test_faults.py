@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from trystate.impl.store.contents.contents import Contents
-from trystate.impl.store.server.fast_path import QUICK, left
+from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, by_frame
 from trystate.impl.store.server.service import Service
 from trystate.impl.store.server.session import Session
 from trystate.model.store.vocabulary import Extension
@@ -173,11 +173,11 @@ def late_set(patch: pytest.MonkeyPatch) -> None:
 
     def answer(service: Service, session: Session, key: bytes, value: bytes) -> None:
         due[session] = (key, value)
-        service.send(session, b"\x00")
+        session.outgoing.append(b"\x00")
 
     patch.setattr(Service, "take", apply_before)
-    patch.setitem(QUICK, int(Extension.SET), left)
-    patch.setitem(service_handlers(), Extension.SET, answer)
+    patch.setitem(FAST_PATHS, int(Extension.SET), by_frame)
+    patch.setitem(HANDLERS, Extension.SET, answer)
 
 
 def lost_on_reconnect(patch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def lost_on_reconnect(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Contents, "set", noted)
     patch.setattr(Service, "take", taking)
     patch.setattr(Service, "disconnected", gone)
-    patch.setitem(QUICK, int(Extension.SET), left)
+    patch.setitem(FAST_PATHS, int(Extension.SET), by_frame)
 
 
 def overtaking_pop(patch: pytest.MonkeyPatch) -> None:
@@ -219,12 +219,6 @@ def overtaking_pop(patch: pytest.MonkeyPatch) -> None:
 
     take = Contents.pop
     patch.setattr(Contents, "pop", pop)
-
-
-def service_handlers() -> dict[int, Any]:
-    from trystate.impl.store.server import service
-
-    return service.HANDLERS
 
 
 def none(patch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,11 @@ from trystate.impl.store.contents import contents as contents
 from trystate.impl.store.contents.waiting import Waiting
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.operations import BODIES, Field
-from trystate.impl.store.server import parsing, service
+from trystate.impl.store.server.fast_path import FAST_PATHS, FastPath
+from trystate.impl.store.server.half_sent import HalfSent
 from trystate.impl.store.server.parsing import Frame
+from trystate.impl.store.server.service import Service
+from trystate.impl.store.server.session import Session
 from trystate.model.store.vocabulary import Connection, Extension, Query
 from trystate.property_tests.support.mutants import Mutant, survives
 from trystate.property_tests.support.nightly import NIGHTLY, by_night
@@ -158,7 +161,7 @@ def _conversation_in_pieces(turns: list[Turn], data: st.DataObject) -> tuple[obj
     for now, (who, _) in enumerate(turns):
         for other, session in enumerate(room.strangers):
             due = next((k for k in range(now, len(turns)) if turns[k][0] == other), None)
-            promised = session.kept is not None  # which the first byte of another request would end
+            promised = session.promise is not None  # which the first byte of another request would end
             if due is None or promised or session.state is not Connection.READY:
                 continue
             early = data.draw(st.integers(0, len(unsent[due]) - 1))
@@ -187,16 +190,24 @@ def test_what_others_have_half_sent_changes_no_reply(turns: list[Turn], data: st
 
 
 def _half_forgotten(patch: pytest.MonkeyPatch) -> None:
-    def forgetful(self: service.Service, session: service.Session) -> None:
+    def forgetful(self: HalfSent, session: Session) -> None:
         session.frame = None
         session.buffer.clear()
 
-    patch.setattr(service.Service, "_half_done", forgetful)
+    patch.setattr(HalfSent, "end", forgetful)
 
 
 def _no_limit_for_short_requests(patch: pytest.MonkeyPatch) -> None:
-    strict = parsing.whole
-    patch.setattr(service, "whole", lambda operation, limits, *rest: strict(operation, Limits(), *rest))
+    for query, strict in [*FAST_PATHS.items()]:
+
+        def lenient(service: Service, *request: Any, strict: FastPath = strict) -> int:
+            service.limits, limits = Limits(), service.limits
+            try:
+                return strict(service, *request)
+            finally:
+                service.limits = limits
+
+        patch.setitem(FAST_PATHS, query, lenient)
 
 
 def _any_text_is_a_number(patch: pytest.MonkeyPatch) -> None:

@@ -192,7 +192,7 @@ def test_a_half_sent_request_lives_while_more_of_it_comes_and_no_longer() -> Non
     assert (slow.closed, idle.closed) == (True, False)
     assert "half_sent_seconds" in room.log[0]
     assert held(room.service) == {"sessions": 1}
-    assert room.service.next_deadline is None
+    assert room.service.alarm.at is None
 
 
 def test_when_all_half_sent_requests_are_too_much_the_largest_goes() -> None:
@@ -274,7 +274,7 @@ def test_a_log_that_fails_keeps_nobody_connected() -> None:
     silent = [service.connected(name, 0.0) for name in ("a", "b")]
     service.tick(5.0)
     assert [session and session.closing for session in silent] == [True, True]
-    assert (held(service), service.next_deadline) == ({}, None)
+    assert (held(service), service.alarm.at) == ({}, None)
 
 
 @pytest.mark.parametrize(("total", "kept"), [(20_000, bytes(9_000)), (9_500, b"")])

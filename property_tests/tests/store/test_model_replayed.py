@@ -12,8 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from trystate.impl.store.contents import barriers, waiting
 from trystate.impl.store.contents import contents as contents
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.server import fast_path as quick
-from trystate.impl.store.server import requests, service
+from trystate.impl.store.server import blocking, fast_path, promises, requests, service, unread, watches
 from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
 from trystate.model.store.barriers import Barriers
@@ -150,8 +149,8 @@ def test_a_reservation_ends_at_the_deadline_that_the_service_names() -> None:
         line = server.connect()
         line.send(VALIDATE + request(Query.QUEUE_PUSH, blob(b"/q"), blob(b"1")) + wait(b"/q"))
         assert server.service.tables()["reservations"] == 1
-        assert server.service.next_deadline is not None
-        server.service.tick(server.service.next_deadline)
+        assert server.service.alarm.at is not None
+        server.service.tick(server.service.alarm.at)
         assert server.service.tables()["reservations"] == 0
 
 
@@ -162,8 +161,8 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 def replace(patch: pytest.MonkeyPatch, query: Query | Extension, handler: Callable[..., None]) -> None:
     """A request is carried out in this way, and never in the shorter one."""
-    patch.setitem(service.HANDLERS, query, handler)
-    patch.setitem(quick.QUICK, query, quick.left)
+    patch.setitem(fast_path.HANDLERS, query, handler)
+    patch.setitem(fast_path.FAST_PATHS, query, fast_path.by_frame)
 
 
 def everybody_is_ready(patch: pytest.MonkeyPatch) -> None:
@@ -174,19 +173,19 @@ def everybody_is_ready(patch: pytest.MonkeyPatch) -> None:
 
 def half_a_set_counts(patch: pytest.MonkeyPatch) -> None:
     """Half a request of a connection that closes is carried out."""
-    forget = service.Service._forget_session
+    forget = service.Service._forget
 
     def careless(self: Any, session: Any) -> None:
         if session.frame is not None and session.frame.operation == Query.SET:
             self.contents.set(b"/first", b"2")
         forget(self, session)
 
-    patch.setattr(service.Service, "_forget_session", careless)
+    patch.setattr(service.Service, "_forget", careless)
 
 
 def multi_set_forgets_the_second(patch: pytest.MonkeyPatch) -> None:
     """Only the first pair of a MULTI_SET is written."""
-    handler = service.HANDLERS[Query.MULTI_SET]
+    handler = fast_path.HANDLERS[Query.MULTI_SET]
     replace(patch, Query.MULTI_SET, lambda s, session, pairs: handler(s, session, pairs[:2]))
 
 
@@ -197,10 +196,10 @@ def waits_count_down(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
     """The value that satisfied a wait is forgotten before the GET that follows."""
-    handler = service.HANDLERS[Query.GET]
+    handler = fast_path.HANDLERS[Query.GET]
 
     def forgetful(self: Any, session: Any, key: bytes) -> None:
-        session.kept = None
+        session.promise = None
         handler(self, session, key)
 
     replace(patch, Query.GET, forgetful)
@@ -210,8 +209,8 @@ def cancelled_waits_stay(patch: pytest.MonkeyPatch) -> None:
     """A CANCEL_WAIT is answered, and the wait stays registered."""
 
     def cancel(self: Any, session: Any) -> None:
-        self.unblock(session)
-        self.send(session, b"\x01")
+        self.blocking.unblock(session)
+        session.outgoing.append(b"\x01")
 
     replace(patch, Query.CANCEL_WAIT, cancel)
 
@@ -241,7 +240,7 @@ def the_late_stay_in(patch: pytest.MonkeyPatch) -> None:
 
 def who_comes_again_counts_twice(patch: pytest.MonkeyPatch) -> None:
     """An arrival is known by its connection only."""
-    handler = service.HANDLERS[Extension.BARRIER]
+    handler = fast_path.HANDLERS[Extension.BARRIER]
     numbers = iter(range(1 << 32))
 
     def blind(self: Any, session: Any, milliseconds: int, key: bytes, world: int, token: bytes) -> None:
@@ -252,23 +251,23 @@ def who_comes_again_counts_twice(patch: pytest.MonkeyPatch) -> None:
 
 def late_barriers_leave_a_key(patch: pytest.MonkeyPatch) -> None:
     """A barrier that was not in time has set the key with its name."""
-    withdraw = service.Service.withdraw
+    withdraw = blocking.Blocking.withdraw
 
     def careless(self: Any, session: Any) -> None:
         arrival = session.blocked
         withdraw(self, session)
         self.contents.set(arrival.key, b"1")
 
-    patch.setattr(service.Service, "withdraw", careless)
+    patch.setattr(blocking.Blocking, "withdraw", careless)
 
 
 def keys_open_barriers(patch: pytest.MonkeyPatch) -> None:
     """Who sets a key releases those that wait at the barrier of that name."""
-    handler = service.HANDLERS[Query.SET]
+    handler = fast_path.HANDLERS[Query.SET]
 
     def loud(self: Any, session: Any, key: bytes, value: bytes) -> None:
         handler(self, session, key, value)
-        if (barrier := self.barriers.table.pop(key, None)) is not None:
+        if (barrier := self.blocking.barriers.table.pop(key, None)) is not None:
             for arrival in barrier.arrivals.values():
                 arrival.released()
 
@@ -287,7 +286,7 @@ def reservations_go_to_the_end(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_is_reserved(patch: pytest.MonkeyPatch) -> None:
     """A wait for a queue is answered, and the element stays for whoever comes first."""
-    patch.setattr(service.Service, "reserve", lambda self, session, key: None)
+    patch.setattr(promises.Promises, "reserve", lambda self, session, key: None)
 
 
 def the_last_is_first(patch: pytest.MonkeyPatch) -> None:
@@ -307,17 +306,17 @@ def the_last_is_first(patch: pytest.MonkeyPatch) -> None:
 
 def events_overtake(patch: pytest.MonkeyPatch) -> None:
     """An event is sent behind the one that comes after it."""
-    tell = service.Service._tell
+    tell = watches.Watches.tell
     late: list[Any] = []
 
     def slowly(self: Any, *event: Any) -> None:
         tell(self, *event)
         for each in late:
-            if each[0] in self.sessions:
+            if each[0] in self.replies.sessions:
                 tell(self, *each)
         late[:] = [] if late else [event]
 
-    patch.setattr(service.Service, "_tell", slowly)
+    patch.setattr(watches.Watches, "tell", slowly)
 
 
 def appending_is_updating(patch: pytest.MonkeyPatch) -> None:
@@ -328,23 +327,23 @@ def appending_is_updating(patch: pytest.MonkeyPatch) -> None:
 def unwatching_does_nothing(patch: pytest.MonkeyPatch) -> None:
     """An UNWATCH is answered, and the events go on."""
     answer = bytes([Status.OK])
-    replace(patch, Extension.UNWATCH, lambda s, session, key: s.send(session, answer))
+    replace(patch, Extension.UNWATCH, lambda s, session, key: session.outgoing.append(answer))
 
 
 def watchers_are_left_behind(patch: pytest.MonkeyPatch) -> None:
     """A connection that ends stays in the table of watchers."""
-    forget = service.Service._forget_session
+    forget = service.Service._forget
 
     def careless(self: Any, session: Any) -> None:
         session.watches.clear()
         forget(self, session)
 
-    patch.setattr(service.Service, "_forget_session", careless)
+    patch.setattr(service.Service, "_forget", careless)
 
 
 def the_slow_are_waited_for(patch: pytest.MonkeyPatch) -> None:
     """What a peer does not read is kept without bound."""
-    patch.setattr(service.Service, "_overflowed", lambda self, session: False)
+    patch.setattr(unread.Replies, "overflowed", lambda self, session: False)
 
 
 def failing_compare_sets_wake(patch: pytest.MonkeyPatch) -> None:
@@ -388,8 +387,8 @@ def pops_wait_for_nothing(patch: pytest.MonkeyPatch) -> None:
     """A QUEUE_POP takes the first of the queue, whatever is reserved for its sender."""
 
     def greedy(self: Any, session: Any, key: bytes) -> None:
-        if session.kept is not None:
-            self.forget(session)
+        if session.promise is not None:
+            self.promises.give_up(session)
         requests.queue_pop(self, session, key)
 
     replace(patch, Query.QUEUE_POP, greedy)

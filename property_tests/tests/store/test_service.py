@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trystate.impl.store.server.service import HANDLERS
+from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, by_frame
 from trystate.impl.store.wire import COUNTER_KEY, I64, PROBE_KEY, TOKEN_BYTES, U32, U64, blob, blobs, counted
 from trystate.model.store.vocabulary import Extension, Query
 from trystate.property_tests.support.stores.rooms import (
@@ -129,6 +129,7 @@ def test_a_defect_of_a_handler_closes_one_connection_and_asks_to_be_reported(mon
         raise ZeroDivisionError("a defect")
 
     monkeypatch.setitem(HANDLERS, Query.PING, broken)
+    monkeypatch.setitem(FAST_PATHS, Query.PING, by_frame)
     room = Room()
     peer, other = room.peer(), room.peer()
     peer(plain(Query.PING, U32.pack(1)))

@@ -1,0 +1,76 @@
+"""Half-sent requests: how long the part that arrived is kept, and how many bytes of all of them.
+
+Theory of operation. Most requests arrive whole and never come here. Of one that does not, the session has a frame,
+which reads each byte once, and the bytes that the frame could not read yet (`session.buffer`). Each piece that arrives
+is counted and gives the request another `half_sent_seconds`. Three things can go wrong: a length is over its limit (the
+frame refuses it, and the service closes the session); nothing more comes; all half-sent requests together are more than
+`half_sent_bytes_total`, and the session with the largest is closed, whoever sent the last piece.
+
+Called by the service, on the driver's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..limits import Limits
+from .alarm import Ages, Alarm
+from .parsing import Frame
+from .session import Session
+
+
+class HalfSent:
+    """The half-sent requests of all sessions; `close` ends a session and says why."""
+
+    def __init__(
+        self, limits: Limits, alarm: Alarm, clock: Callable[[], float], close: Callable[[Session, str], None]
+    ) -> None:
+        self.limits, self.clock, self.close = limits, clock, close
+        self.bytes = 0
+        self.since = Ages(alarm, limits.half_sent_seconds)
+
+    def begin(self, session: Session, frame: Frame, rest: bytes) -> None:
+        """A frame is not complete; `rest` are the bytes that it could not read yet."""
+        session.frame = frame
+        session.buffer += rest
+        self._arrived(session, frame.size + len(rest))
+
+    def resume(self, session: Session, data: bytes) -> bytes | None:
+        """Read on; the bytes behind the request when it is complete, else None."""
+        frame, buffer = session.frame, session.buffer
+        assert frame is not None
+        buffer += data
+        if len(buffer) >= frame.needed:
+            with memoryview(buffer) as view:
+                position = frame.advance(view, 0, len(view))
+                rest = bytes(view[position:]) if frame.complete else None
+            if rest is not None:
+                self.end(session)
+                return rest
+            del buffer[:position]
+        self._arrived(session, len(data))
+        return None
+
+    def end(self, session: Session) -> None:
+        """It is complete, or its session ends."""
+        session.frame = None
+        session.buffer.clear()
+        self.since.end(session)
+        self.bytes -= session.half_bytes
+        session.half_bytes = 0
+
+    def expire(self, now: float) -> None:
+        """Close the sessions that sent nothing more for too long."""
+        seconds = self.limits.half_sent_seconds
+        for session in self.since.due(now):
+            self.close(session, f"nothing more of a request for {seconds} s: raise half_sent_seconds")
+
+    def _arrived(self, session: Session, size: int) -> None:
+        self.since.begin(session, self.clock())
+        session.half_bytes += size
+        self.bytes += size
+        most = self.limits.half_sent_bytes_total
+        if self.bytes > most:
+            largest = max(self.since, key=lambda each: each.half_bytes)
+            what = f"its half-sent request of {largest.half_bytes} bytes is the largest of {self.bytes}"
+            self.close(largest, f"{what} > {most}: send less at a time, or raise half_sent_bytes_total")
