@@ -16,6 +16,7 @@ from trystate.model.language import Expr, SymbolicState, System, always, flag, i
 from trystate.model.rendezvous.holder import Holders
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
 from trystate.property_tests.adapters.torch_rendezvous.simulation import NOW
+from trystate.property_tests.support.nightly import examples
 
 from trystate.testing import Disagreement, Refused, Subject, state_machine
 
@@ -270,4 +271,4 @@ def test_a_failing_run_on_torch_is_printed_in_the_steps_of_the_model(monkeypatch
 def test_torchs_executors_agree_with_the_model_on_random_runs(faults: tuple[str, ...]) -> None:
     system = Holders(node=3, min_nodes=2, max_nodes=3, rounds=2, edition="torch", faults=faults)
     machine = state_machine(system, lambda: TorchHolders(system))
-    run_state_machine_as_test(machine, settings=settings(stateful_step_count=80))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples(15), stateful_step_count=80))
