@@ -160,16 +160,16 @@ class Replayed:
 
 def replay_every_edge(
     system: System, subject: Subject, *, refusals: bool = False, repeats: bool = True, stop_after: int = 5,
-    edges_max: int | None = None, report: Callable[[str], None] = lambda _: None,
+    edges_max: int | None = None, report: Callable[[str], None] = lambda _: None, explored: Explored | None = None,
 ) -> Replayed:  # fmt: skip
     """Take every edge of the system's graph on the subject, comparing what can be seen after each step.
 
     With `refusals`, in each state every disabled step that can be tried is tried once, and must be refused. Without
     `repeats`, a step that was compared before is compared again only at the end of a walk: what went wrong unseen this
     time shows at the next new step. A subject whose `observe` tells what happened since it was last asked needs them.
-    With `edges_max`, a sample: the walks take no more edges.
+    With `edges_max`, a sample: the walks take no more edges. With `explored`, the graph of `system` is not made again.
     """
-    replay = _Replay(system, subject, refusals, repeats, edges_max)
+    replay = _Replay(system, subject, refusals, repeats, edges_max, explored or explore_graph(system))
     walks = 0
     disagreements: list[str] = []
     for walk in replay.cover.walks():
@@ -190,14 +190,15 @@ def replay_every_edge(
 class _Replay:
     """The model's graph and the subject, side by side."""
 
-    def __init__(self, system: System, subject: Subject, refusals: bool, repeats: bool, edges_max: int | None) -> None:
-        self.explored = explore_graph(system)
-        self.cover = _Cover(self.explored, edges_max)
+    def __init__(
+        self, system: System, subject: Subject, refusals: bool, repeats: bool, edges_max: int | None, explored: Explored
+    ) -> None:  # fmt: skip
+        self.cover = _Cover(explored, edges_max)
         interpreter = Interpreter(system)
         self.both = SideBySide(interpreter, subject)
         self.refusals, self._repeats = refusals, repeats
         self.steps = self.refused = 0
-        self._state = cache(self.explored.state)
+        self._state = cache(explored.state)
         self._careful = False  # look after each step, and each refused one, not after all of a state's
         self._instances = interpreter.kernel.instances
         self._compared: set[tuple[int, int, int]] = set()  # as _last

@@ -94,7 +94,7 @@ def make_state(lists: tuple[Membership, ...], beat: str, complete: bool, closed:
     state.complete, state.closed = complete, closed
     until = LAST_CALLS[last_call]
     state.deadline = None if until is None else sim.NOW + until
-    for node, membership in zip(NODES, lists, strict=True):
+    for node, membership in zip(NODES, lists, strict=False):
         if membership is Membership.PARTICIPANT:
             state.participants[node] = len(state.participants) if complete else 0
         elif membership is Membership.WAITING:
@@ -132,11 +132,13 @@ def atoms_of(context: Any, deadline_seconds: float) -> dict[str, bool]:
     }
 
 
-def contexts(settings: tuple[tuple[int, int], ...] = SETTINGS) -> Iterator[tuple[Context, Any, float]]:
+def contexts(
+    settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = len(NODES)
+) -> Iterator[tuple[Context, Any, float]]:
     """Every context in words, as torch's object, and with the deadline of the operation in seconds."""
     made = [sim.settings(*span) for span in settings]
     flags = (False, True)
-    for shape in product(product(LISTS, repeat=len(NODES)), BEATS, flags, flags, LAST_CALLS):
+    for shape in product(product(LISTS, repeat=nodes), BEATS, flags, flags, LAST_CALLS):
         state = make_state(*shape)
         before = {name: _copied(value) for name, value in vars(state).items()}
         for span, own in zip(settings, made, strict=True):
@@ -175,14 +177,14 @@ class Observed:
 
 def observe(
     tables: Mapping[str, DecisionTable], operators: Mapping[str, Operator] | None = None,
-    settings: tuple[tuple[int, int], ...] = SETTINGS,
+    settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = len(NODES),
 ) -> dict[str, Observed]:  # fmt: skip
     """Ask each operator in every context; the tables say only which atoms the answers are sorted by."""
     operators = TORCH_OPERATORS if operators is None else operators
     out = {name: Observed(tuple(a.name for a in tables[name].atoms)) for name in operators}
     asked = [(operators[name], seen, itemgetter(*seen.atoms)) for name, seen in out.items()]
     with stopped_time():
-        for words, context, deadline in contexts(settings):
+        for words, context, deadline in contexts(settings, nodes):
             atoms = atoms_of(context, deadline)
             for operator, seen, pick in asked:
                 seen.contexts += 1

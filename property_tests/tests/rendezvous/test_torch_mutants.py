@@ -5,7 +5,6 @@ Each case names the mutant and what has to catch it; nothing else may.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import pytest
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from trystate.model.checker.check import check
-from trystate.model.checker.verdicts import Status
+from trystate.model.checker.explicit.graph import Explored
+from trystate.model.checker.verdicts import Report, Status
 from trystate.model.errors import DeclarationError
 from trystate.model.language import DecisionTable, Expr, Row, SymbolicState
 from trystate.model.rendezvous.holder import Holders, Token
@@ -22,10 +22,12 @@ from trystate.model.rendezvous.properties import Rendezvous
 from trystate.model.rendezvous.torch import Torch
 from trystate.model.rendezvous.vocabulary import Action, Edition, Heartbeat, Membership, Raised
 from trystate.property_tests.adapters.torch_rendezvous import simulation as sim
+from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
 from trystate.property_tests.adapters.torch_rendezvous.contexts import TORCH_OPERATORS, Observed, compare, observe
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
-from trystate.property_tests.harness.paths import replay_every_edge
+from trystate.property_tests.harness.paths import explore_graph, replay_every_edge
 from trystate.property_tests.support.mutants import planted, rewritten
+from trystate.property_tests.support.rendezvous.tables import contradicted, unnoticed
 
 TABLES = OPERATORS[Edition.TORCH]
 
@@ -69,9 +71,8 @@ def test_a_mutant_of_an_operator_is_caught_by_the_contexts(name: str) -> None:
     function, right, wrong = OPERATOR_MUTANTS[name]
     operators = {n: op for n, op in TORCH_OPERATORS.items() if type(op).__call__ is function} or TORCH_OPERATORS
     with planted(rewritten(function, right, wrong)):
-        # Nearly all show in rounds of two or three; in one of a single node what is left.
-        seen = (observe(TABLES, operators, settings=(span,)) for span in ((2, 3), (1, 1)))
-        assert any(compare(TABLES[name], one[name]).disagreements for one in seen for name in operators)
+        seen = observe(TABLES, operators, settings=((1, 1),), nodes=3)
+        assert any(compare(TABLES[name], seen[name]).disagreements for name in operators)
 
 
 # ---- torch's executors and state holders, by the edges
@@ -109,17 +110,28 @@ EXECUTOR_MUTANTS: dict[str, tuple[Any, ...]] = {
 # fmt: on
 
 
-def edges_disagree(cls: type[Holders], min_nodes: int = 2, faults: tuple[str, ...] = ()) -> bool:
-    system = cls(node=2, min_nodes=min_nodes, max_nodes=2, rounds=2, edition="torch", faults=faults)
+def holders(cls: type[Holders], min_nodes: int = 2, faults: tuple[str, ...] = ()) -> Holders:
+    return cls(node=2, min_nodes=min_nodes, max_nodes=2, rounds=2, edition="torch", faults=faults)
+
+
+@cache
+def explored(*where: Any) -> tuple[Holders, Explored]:
+    """The system as it is, and its graph."""
+    system = holders(Holders, *where)
+    return system, explore_graph(system)
+
+
+def edges_disagree(system: Holders, graph: Explored | None = None) -> bool:
     with TorchHolders(system) as subject:
-        return bool(replay_every_edge(system, subject, refusals=True, repeats=False, stop_after=1).disagreements)
+        seen = replay_every_edge(system, subject, refusals=True, repeats=False, stop_after=1, explored=graph)
+    return bool(seen.disagreements)
 
 
 @pytest.mark.parametrize("name", EXECUTOR_MUTANTS)
 def test_a_mutant_of_an_executor_is_caught_by_the_edges(name: str) -> None:
     function, right, wrong, *where = EXECUTOR_MUTANTS[name]
     with planted(rewritten(function, right, wrong)):
-        assert edges_disagree(Holders, *where)
+        assert edges_disagree(*explored(*where))
 
 
 # ---- the tables, by their audit or by the contexts
@@ -127,55 +139,52 @@ def test_a_mutant_of_an_executor_is_caught_by_the_edges(name: str) -> None:
 
 @cache
 def answers() -> dict[str, Observed]:
-    return observe(TABLES)
-
-
-def caught_by(table: DecisionTable, rows: tuple[Row, ...]) -> str:
-    """What catches a table with other rows: its audit, the contexts, or nothing."""
-    try:
-        changed = DecisionTable(table.name, atoms=table.atoms, rows=rows, impossible=table.impossible)
-    except DeclarationError as error:
-        assert " has a hole: " in str(error) or " is dead: " in str(error)
-        return "audit"
-    compared = compare(changed, answers()[table.name])
-    return "contexts" if compared.disagreements else "nothing"
-
-
-def rows_of_tables() -> Iterator[Any]:
-    for name, table in TABLES.items():
-        for k in range(len(table.rows)):
-            yield pytest.param(table, k, id=f"{name} row {k + 1}")
-
-
-every_row = pytest.mark.parametrize(("table", "k"), list(rows_of_tables()))
-
-
-@every_row
-def test_a_deleted_row_is_caught(table: DecisionTable, k: int) -> None:
-    last = k == len(table.rows) - 1  # which leaves a hole
-    assert caught_by(table, table.rows[:k] + table.rows[k + 1 :]) == ("audit" if last else "contexts")
+    """What torch answers in as few contexts as have every valuation."""
+    found = observe(TABLES, settings=((1, 1), (2, 3), (3, 1)), nodes=3)
+    assert not any(gaps(name, compare(TABLES[name], found[name])) for name in TABLES)
+    return found
 
 
 @pytest.mark.parametrize("name", TABLES)
+def test_every_row_that_is_wrong_is_noticed(name: str) -> None:
+    assert unnoticed(TABLES[name], answers()[name]) == []
+
+
 @pytest.mark.parametrize("outcome", [*Action, *Raised])
-def test_every_other_outcome_of_a_row_is_caught(outcome: Action | Raised, name: str) -> None:
-    table = TABLES[name]
+def test_another_outcome_is_a_disagreement_of_each_row_that_has_it_not(outcome: Action | Raised) -> None:
+    table = TABLES["join"]
     rows = tuple(Row(row.when, outcome) for row in table.rows)
-    changed = DecisionTable(name, atoms=table.atoms, rows=rows, impossible=table.impossible)
-    said = compare(changed, answers()[name]).disagreements
+    changed = DecisionTable("join", atoms=table.atoms, rows=rows, impossible=table.impossible)
+    said = compare(changed, answers()["join"]).disagreements
     for k, row in enumerate(table.rows):
         assert any(f": row {k + 1} says" in line for line in said) is (row.then is not outcome), row
 
 
-@every_row
+def is_caught(table: DecisionTable, rows: tuple[Row, ...]) -> bool:
+    """By an answer, or by the audit of such a table."""
+    if contradicted(answers()[table.name], rows):
+        return True
+    try:
+        DecisionTable(table.name, atoms=table.atoms, rows=rows, impossible=table.impossible)
+    except DeclarationError as error:
+        assert " has a hole: " in str(error) or " is dead: " in str(error)
+        return True
+    return False
+
+
+ROWS = [
+    pytest.param(table, k, id=f"{name} row {k + 1}") for name, table in TABLES.items() for k in range(len(table.rows))
+]
+
+
+@pytest.mark.parametrize(("table", "k"), ROWS)
 def test_a_row_with_one_condition_less_or_negated_is_caught(table: DecisionTable, k: int) -> None:
     here = table.rows[k]
     for atom, value in here.when.items():
         rest = {name: v for name, v in here.when.items() if name != atom}
         for when in (rest, {**rest, atom: not value}):
-            caught = caught_by(table, (*table.rows[:k], Row(when, here.then), *table.rows[k + 1 :]))
-            redundant = not value_matters(table, k, atom)
-            assert (caught == "nothing") == (redundant and when is rest), (atom, when)
+            survives = not is_caught(table, (*table.rows[:k], Row(when, here.then), *table.rows[k + 1 :]))
+            assert survives == (when is rest and not value_matters(table, k, atom)), (atom, when)
 
 
 def value_matters(table: DecisionTable, k: int, atom: str) -> bool:
@@ -186,20 +195,6 @@ def value_matters(table: DecisionTable, k: int, atom: str) -> bool:
         and table.decide(v) is not table.rows[k].then
         for v in table.valuations()
     )  # fmt: skip
-
-
-SWAPS = [
-    pytest.param(table, one, other, id=f"{name} rows {one + 1} and {other + 1}")
-    for name, table in TABLES.items()
-    for one, other in table.audit.order_dependent
-]
-
-
-@pytest.mark.parametrize(("table", "one", "other"), SWAPS)
-def test_two_swapped_rows_whose_order_matters_are_caught(table: DecisionTable, one: int, other: int) -> None:
-    rows = list(table.rows)
-    rows[one], rows[other] = rows[other], rows[one]
-    assert caught_by(table, tuple(rows)) in ("audit", "contexts")
 
 
 # ---- the finer system, by the edges
@@ -272,7 +267,7 @@ HOLDER_MUTANTS: tuple[tuple[type[Holders], int, tuple[str, ...]], ...] = (
 def test_a_mutant_in_the_finer_system_is_caught_by_the_edges(
     case: tuple[type[Holders], int, tuple[str, ...]],
 ) -> None:
-    assert edges_disagree(*case)
+    assert edges_disagree(holders(*case))
 
 
 # ---- the coarser system, by a property, or by the moves that its steps claim
@@ -359,9 +354,15 @@ class Wrong:
     faults: tuple[str, ...] = ()
     edition: str = "torch"
 
-    def build(self, cls: type[Rendezvous]) -> Rendezvous:
-        nodes, low, high = map(int, self.size.split())
-        return cls(node=nodes, min_nodes=low, max_nodes=high, edition=self.edition, faults=self.faults)
+    def report(self, cls: type[Rendezvous]) -> Report:
+        return reported(cls, self.size, self.faults, self.edition)
+
+
+@cache
+def reported(cls: type[Rendezvous], size: str, faults: tuple[str, ...], edition: str) -> Report:
+    nodes, low, high = map(int, size.split())
+    system = cls(node=nodes, min_nodes=low, max_nodes=high, edition=edition, faults=faults)
+    return check(system, engine="explicit")
 
 
 CLAIMS = "claims"
@@ -381,13 +382,10 @@ RENDEZVOUS_MUTANTS = (
 
 @pytest.mark.parametrize("wrong", RENDEZVOUS_MUTANTS, ids=lambda w: f"{w.cls.__name__} by {w.caught_by}")
 def test_a_mutant_in_the_coarser_system_is_caught_by_the_checker(wrong: Wrong) -> None:
+    right = wrong.report(Rendezvous)
     if wrong.caught_by == CLAIMS:
-        assert check(wrong.build(Rendezvous)).exploration.complete
         with pytest.raises(DeclarationError, match="in a way that it does not claim"):
-            check(wrong.build(wrong.cls))
-        return
-    right, caught = (
-        {v.property.name: v.status for v in check(wrong.build(cls)).verdicts} for cls in (Rendezvous, wrong.cls)
-    )
-    assert right[wrong.caught_by] is Status.HOLDS
-    assert caught[wrong.caught_by] is Status.VIOLATED
+            wrong.report(wrong.cls)
+    else:
+        assert right.verdict(wrong.caught_by).status is Status.HOLDS
+        assert wrong.report(wrong.cls).verdict(wrong.caught_by).status is Status.VIOLATED
