@@ -11,8 +11,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "agent/test_core.py": ("test_every_mutant_is_noticed",),
     "agent/test_command.py": (
         "test_a_function_returns_its_results_by_rank",
-        "test_a_store_that_has_come_back_empty_when_a_round_begins_is_another_round",
-        "test_an_agent_whose_workers_do_not_die_leaves_and_starts_no_others",
+        "test_a_worker_sees_what_it_sees_under_torchrun",
         "test_the_exit_code_is_torchruns",
         "test_what_a_worker_recorded_is_shown",
         "test_what_happens_is_logged_from_the_level_that_is_asked_for",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ import pytest
 pytest.importorskip("torch", reason="the agent is torch's")
 
 from torch.distributed.elastic.agent.server.api import WorkerSpec
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
 from trystate.impl.agent import local
@@ -268,7 +271,31 @@ def test_a_store_that_has_come_back_empty_when_a_round_begins_is_another_round(m
     read: Any = DynamicRendezvousHandler.state
     seen = iter([None])
     monkeypatch.setattr(DynamicRendezvousHandler, "state", property(lambda self: next(seen, read.fget(self))))
-    assert launch(config("empty"), square, [3]) == {0: 9, 1: 9}
+    assert launch(config("empty"), "true", []) == {0: None, 1: None}
+
+
+SAYS = '[ "$TORCHELASTIC_RESTART_COUNT $WORLD_SIZE $GROUP_RANK $MASTER_ADDR" = "1 2 0 127.0.0.1" ]'
+
+
+def test_workers_that_fail_begin_again_as_often_as_they_may() -> None:
+    """The first round fails, and so does each round of what always fails."""
+    once = config("once")
+    once.max_restarts = 1
+    assert launch(once, "sh", ["-c", SAYS]) == {0: None, 1: None}
+    with pytest.raises(ChildFailedError, match="false FAILED") as failed:
+        launch(config("never"), "false", [])
+    assert failed.value.failures.keys() == {0, 1}
+    (note,) = failed.value.__notes__
+    assert re.fullmatch(r"the job has failed, closed by \S+: its workers failed, and no restart is left", note)
+
+
+def test_a_signal_ends_the_workers_and_the_agent() -> None:
+    signalled = threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    signalled.start()
+    with pytest.raises(SignalException, match="the agent got SIGTERM"):
+        launch(config("signalled"), "sleep", ["60"])
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_an_agent_whose_workers_do_not_die_leaves_and_starts_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +305,7 @@ def test_an_agent_whose_workers_do_not_die_leaves_and_starts_no_others(monkeypat
     wedged = config("wedged")
     wedged.max_restarts = 3
     with pytest.raises(WorkersLost, match="or do not die: it leaves, the others go on"):
-        launch(wedged, square, [-3])
+        launch(wedged, "false", [])
 
 
 def test_a_configuration_for_another_rendezvous_is_refused() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from itertools import product
 
 import pytest
 from trystate.model.checker.explicit.engine import ExplicitEngine
+from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import System
@@ -16,7 +19,7 @@ from trystate.model.rendezvous.vocabulary import Action, Edition, Membership
 from trystate.property_tests.adapters.torch_rendezvous.conformance import CHECKS, gaps
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Compared, Context, Observed, compare
 from trystate.property_tests.adapters.torch_rendezvous.executors import TorchHolders
-from trystate.property_tests.harness.paths import covering_walks, explore_graph, replay_every_edge
+from trystate.property_tests.harness.paths import Walk, covering_walks, explore_graph, replay_every_edge
 from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.systems.jugs import Jugs
@@ -46,24 +49,22 @@ def test_every_check_is_pinned() -> None:
     assert [check.name for check in CHECKS] == list(COMPARED)
 
 
-# The three of which the first is CI's take every action of a copy; the others have a member that may die below min.
+# The first takes every action of a copy; the two after it have a member that may die below min.
 EDGES = [(1, 1, "worker_failure")]
 if NIGHTLY:
     EDGES += [(2, 2, "crash"), (2, 2, "join_timeout")]
     EDGES += [(1, 2, "job_end"), (1, 2, "join_timeout"), (1, 2, "crash"), (2, 2, "worker_failure")]
+# By day a sample: each mutant of an executor that shows under this fault does so within the first 3,807 edges.
+EDGES_MAX = None if NIGHTLY else 20_000
 
 
 @pytest.mark.parametrize(("low", "high", "fault"), EDGES)
 def test_torch_takes_every_edge_under_a_fault(low: int, high: int, fault: str) -> None:
     system = Holders(node=2, min_nodes=low, max_nodes=high, rounds=2, edition="torch", faults=[fault])
     with TorchHolders(system) as subject:
-        seen = replay_every_edge(system, subject, repeats=False)
+        seen = replay_every_edge(system, subject, repeats=False, edges_max=EDGES_MAX)
     assert not seen.disagreements
-    assert seen.edges > 20_000
-
-
-def two_holders() -> Holders:
-    return Holders(node=2, min_nodes=2, max_nodes=2, rounds=2, edition="torch")
+    assert seen.edges >= 20_000
 
 
 # ---- what a comparison says
@@ -100,9 +101,22 @@ def test_what_was_never_compared_is_a_disagreement() -> None:
 # ---- walks
 
 
-@pytest.mark.parametrize("system", [Jugs(), TwoPhaseCommit(rm=3), two_holders()], ids=lambda s: s.name)
-def test_the_walks_begin_at_the_beginning_and_together_take_every_edge(system: System) -> None:
-    explored = explore_graph(system)
+SYSTEMS: dict[str, Callable[[], System]] = {
+    "Jugs": Jugs,
+    "TwoPhaseCommit": lambda: TwoPhaseCommit(rm=3),
+    "Holders": lambda: Holders(node=2, min_nodes=2, max_nodes=2, rounds=2, edition="torch"),
+}
+
+
+@cache
+def covered(name: str) -> tuple[Explored, list[Walk]]:
+    explored = explore_graph(SYSTEMS[name]())
+    return explored, [*covering_walks(explored)]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_walks_begin_at_the_beginning_and_together_take_every_edge(name: str) -> None:
+    explored, walks = covered(name)
     graph = explored.graph
     edges = {
         (state, int(number), int(after))
@@ -110,7 +124,7 @@ def test_the_walks_begin_at_the_beginning_and_together_take_every_edge(system: S
         for after, number in zip(*graph.out(state), strict=True)
     }
     taken = set()
-    for walk in covering_walks(explored):
+    for walk in walks:
         assert walk.start in explored.initial
         taken |= set(zip((walk.start, *walk.states), walk.steps, walk.states, strict=False))
     assert taken == edges
@@ -118,9 +132,8 @@ def test_the_walks_begin_at_the_beginning_and_together_take_every_edge(system: S
 
 
 def test_two_state_holders_take_fewer_than_five_steps_per_edge() -> None:
-    explored = explore_graph(two_holders())
-    steps = sum(len(walk.steps) for walk in covering_walks(explored))
-    assert steps < 5 * len(explored.graph.after)
+    explored, walks = covered("Holders")
+    assert sum(len(walk.steps) for walk in walks) < 5 * len(explored.graph.after)
 
 
 def test_a_state_has_a_number_and_only_a_reachable_one() -> None:

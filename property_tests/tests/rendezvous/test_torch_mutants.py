@@ -355,14 +355,14 @@ class Wrong:
     edition: str = "torch"
 
     def report(self, cls: type[Rendezvous]) -> Report:
-        return reported(cls, self.size, self.faults, self.edition)
+        nodes, low, high = map(int, self.size.split())
+        system = cls(node=nodes, min_nodes=low, max_nodes=high, edition=self.edition, faults=self.faults)
+        return check(system, engine="explicit")
 
 
 @cache
-def reported(cls: type[Rendezvous], size: str, faults: tuple[str, ...], edition: str) -> Report:
-    nodes, low, high = map(int, size.split())
-    system = cls(node=nodes, min_nodes=low, max_nodes=high, edition=edition, faults=faults)
-    return check(system, engine="explicit")
+def of_the_right_one(size: str, faults: tuple[str, ...], edition: str) -> Report:
+    return Wrong(Rendezvous, size, "", faults, edition).report(Rendezvous)
 
 
 CLAIMS = "claims"
@@ -382,7 +382,7 @@ RENDEZVOUS_MUTANTS = (
 
 @pytest.mark.parametrize("wrong", RENDEZVOUS_MUTANTS, ids=lambda w: f"{w.cls.__name__} by {w.caught_by}")
 def test_a_mutant_in_the_coarser_system_is_caught_by_the_checker(wrong: Wrong) -> None:
-    right = wrong.report(Rendezvous)
+    right = of_the_right_one(wrong.size, wrong.faults, wrong.edition)
     if wrong.caught_by == CLAIMS:
         with pytest.raises(DeclarationError, match="in a way that it does not claim"):
             wrong.report(wrong.cls)
