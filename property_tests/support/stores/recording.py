@@ -25,7 +25,7 @@ Recorded = Call[Operation, Result]
 
 PATIENCE = timedelta(milliseconds=40)  # of a blocking operation in a plan: long enough to meet others
 PACE_SECONDS = 0.002  # between the operations of a client that goes on until the others are done
-START_SECONDS, END_SECONDS = 60.0, 60.0  # for all to be ready, also processes that import torch; for all to be done
+START_SECONDS, END_SECONDS = 60.0, 60.0  # for all to be ready; for all to be done
 
 
 Kinds = Mapping[Callable[[random.Random, int], Operation], int]  # makes an operation from a number of its own -> weight
@@ -60,14 +60,9 @@ def with_a_last_one_that_goes_on(work: Sequence[Plan], operations: Iterable[Oper
 
 
 def record(
-    clients: Sequence[Store],
-    work: Sequence[Plan],
-    deviations: frozenset[Deviation] = frozenset(),
-    *,
-    name: str = "client",
-    start: Callable[[], None] = lambda: None,
+    clients: Sequence[Store], work: Sequence[Plan], deviations: frozenset[Deviation] = frozenset()
 ) -> list[Recorded]:
-    """Let each client do its plan on a thread of its own, all at once, `start` being called just before.
+    """Let each client do its plan on a thread of its own, all at once.
 
     Raises whatever a client raised that no store should; a call whose outcome its caller cannot know is pending.
     """
@@ -78,14 +73,13 @@ def record(
     def run(k: int) -> None:
         try:
             gate.wait(START_SECONDS)
-            found[k] = list(perform(Handle(clients[k], deviations), work[k], f"{name} {k}"))
+            found[k] = list(perform(Handle(clients[k], deviations), work[k], f"client {k}"))
         except BaseException as error:  # given to the caller
             errors.append(error)
 
     threads = [threading.Thread(target=run, args=(k,), daemon=True) for k in range(len(work))]
     for thread in threads:
         thread.start()
-    start()
     gate.wait(START_SECONDS)
     for thread in threads:
         thread.join(END_SECONDS)

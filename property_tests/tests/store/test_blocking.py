@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trystate.impl.store.contents.waiting import Waiting
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.server.session import Session
 from trystate.impl.store.wire import blob, blobs, counted
 from trystate.model.store.vocabulary import Extension, Query, Status
 from trystate.property_tests.support.stores.rooms import (
@@ -21,7 +17,6 @@ from trystate.property_tests.support.stores.rooms import (
     STOP,
     TIMED_OUT,
     Room,
-    add,
     delete,
     extended,
     get,
@@ -43,72 +38,6 @@ from trystate.property_tests.support.stores.rooms import (
 # ---- wait
 
 
-def wait_for_both_together() -> None:
-    room = Room()
-    waiter, actor, _ = room.trio()
-    assert waiter(wait(KEY, OTHER)) == b""
-    actor(set_(KEY, b"1") + delete(KEY) + set_(OTHER, b"2"))
-    assert waiter() == b""
-    actor(set_(KEY, b"3"))
-    assert waiter() == STOP
-
-
-def test_a_wait_ends_when_all_its_keys_are_present_together() -> None:
-    wait_for_both_together()
-
-
-def test_a_server_that_counts_keys_down_as_torch_does_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Waiting, "vanished", lambda self, key: None)
-    with pytest.raises(AssertionError):
-        wait_for_both_together()
-
-
-CREATORS = {
-    "set": set_(KEY, b"1"),
-    "add": add(KEY, 1),
-    "compare_set": plain(Query.COMPARE_SET, blob(KEY), blob(b""), blob(b"1")),
-    "append": plain(Query.APPEND, blob(KEY), blob(b"1")),
-    "multi_set": multi_set(OTHER, b"0", KEY, b"1"),
-}
-
-
-@pytest.mark.parametrize("creator", CREATORS.values(), ids=CREATORS)
-def test_whatever_creates_a_key_wakes_who_waits_for_it(creator: bytes) -> None:
-    room = Room()
-    waiter, getter, actor = room.trio()
-    assert waiter(wait(KEY)) + getter(xget(-1, KEY)) == b""
-    actor(creator)
-    assert waiter() == STOP
-    assert waiter(get(KEY)) == blob(b"1")
-    assert getter() == OK + blob(b"1")
-
-
-def test_a_failing_compare_set_and_a_delete_wake_nobody() -> None:
-    room = Room()
-    waiter, actor, _ = room.trio()
-    waiter(wait(KEY))
-    actor(plain(Query.COMPARE_SET, blob(KEY), blob(b"x"), blob(b"y")) + delete(KEY))
-    assert waiter() == b""
-
-
-def test_a_wait_sees_a_queue_and_a_missing_key_together() -> None:
-    room = Room()
-    waiter, actor, _ = room.trio()
-    actor(push(OTHER, b"e"))
-    assert waiter(wait(OTHER, KEY)) == b""
-    actor(set_(KEY, b"v"))
-    assert waiter() == STOP
-
-
-def test_a_wait_sees_a_queue_whose_only_element_a_popper_takes() -> None:
-    room = Room()
-    popper, waiter, actor = room.trio()
-    assert popper(wait(KEY)) + waiter(wait(KEY, OTHER)) == b""
-    actor(set_(OTHER, b"v") + push(KEY, b"e"))
-    assert (popper(), waiter()) == (STOP, STOP)
-    assert popper(pop(KEY)) == i64(1) + blob(b"e")
-
-
 def test_a_multi_set_wakes_for_the_keys_it_creates_alone() -> None:
     room = Room()
     first, second, actor = room.trio()
@@ -116,24 +45,6 @@ def test_a_multi_set_wakes_for_the_keys_it_creates_alone() -> None:
     second(wait(KEY, b"/later"))
     actor(multi_set(OTHER, b"", KEY, b""))
     assert (first(), second()) == (STOP, b"")
-
-
-def test_a_cancelled_wait_is_answered_once_and_forgotten() -> None:
-    room = Room()
-    waiter, actor, _ = room.trio()
-    waiter(wait(KEY, OTHER))
-    assert waiter(CANCEL) == CANCELED
-    actor(set_(KEY, b"") + set_(OTHER, b""))
-    assert waiter(plain(Query.GETNUMKEYS)) == i64(2)
-    assert held(room.service) == {"sessions": 3}
-
-
-def test_a_wait_that_was_satisfied_while_it_was_cancelled_gets_both_answers() -> None:
-    room = Room()
-    waiter, actor, _ = room.trio()
-    waiter(wait(KEY))
-    actor(set_(KEY, b""))
-    assert waiter(CANCEL) == STOP + CANCELED
 
 
 def test_a_second_request_while_one_is_blocked_closes_that_connection_only() -> None:
@@ -148,34 +59,6 @@ def test_a_second_request_while_one_is_blocked_closes_that_connection_only() -> 
 
 
 # ---- the pair of requests that torch's get and queue_pop are made of
-
-
-def delete_between_wait_and_get() -> None:
-    room = Room()
-    getter, actor, _ = room.trio()
-    actor(set_(KEY, b"v"))
-    assert getter(wait(KEY)) == STOP
-    actor(delete(KEY))
-    assert getter(get(KEY)) == blob(b"v")
-    assert getter(get(KEY)) == blob(b"")
-
-
-def test_a_get_of_what_was_waited_for_is_not_empty_though_it_was_deleted_between() -> None:
-    delete_between_wait_and_get()
-
-
-def test_a_server_that_keeps_nothing_between_wait_and_get_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Session, "promise", property(lambda self: None, lambda self, value: None))
-    with pytest.raises(AssertionError):
-        delete_between_wait_and_get()
-
-
-def test_a_get_after_a_wait_returns_what_is_there_now_if_something_is() -> None:
-    room = Room()
-    getter, actor, _ = room.trio()
-    getter(wait(KEY))
-    actor(set_(KEY, b"old") + set_(KEY, b"new"))
-    assert getter() + getter(get(KEY)) == STOP + blob(b"new")
 
 
 def test_a_multi_get_is_answered_from_what_was_waited_for() -> None:
@@ -197,18 +80,6 @@ def test_any_other_request_ends_what_a_wait_promised(between: bytes) -> None:
     actor(delete(KEY))
     getter(between)
     assert getter(get(KEY)) == blob(b"")
-
-
-def test_two_who_wait_for_one_element_do_not_both_get_it() -> None:
-    room = Room()
-    first, second, actor = room.trio()
-    first(wait(KEY))
-    second(wait(KEY))
-    actor(push(KEY, b"a"))
-    assert (first(), second()) == (STOP, b"")
-    assert first(pop(KEY)) == i64(1) + blob(b"a")
-    actor(push(KEY, b"b"))
-    assert second() + second(pop(KEY)) == STOP + i64(1) + blob(b"b")
 
 
 GIVES_BACK = {
@@ -236,25 +107,6 @@ def test_a_reserved_element_that_is_not_popped_goes_to_the_next_in_line(how: str
     assert room.service.contents.queues == {}
     assert room.service.contents.bytes_held == 0
     assert held(room.service).keys() == {"sessions"}
-
-
-@pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_elements_that_come_back_stand_where_they_stood(order: tuple[int, ...]) -> None:
-    room = Room()
-    poppers, actor = room.trio(), room.peer()
-    for element in (b"1", b"2", b"3", b"4"):
-        actor(push(KEY, element))
-    for popper in poppers:
-        assert popper(wait(KEY)) == STOP
-    for place in order:
-        assert poppers[place](CANCEL) == CANCELED
-    assert actor(length(KEY)) == i64(4)
-    assert poppers[0](wait(KEY)) == STOP
-    assert poppers[1](pop(KEY)) == i64(3) + blob(b"2")
-    assert poppers[0](CANCEL) == CANCELED
-    assert [actor(pop(KEY)) for _ in range(4)] == [
-        i64(3) + blob(b"1"), i64(2) + blob(b"3"), i64(1) + blob(b"4"), i64(0),
-    ]  # fmt: skip
 
 
 STEPS = st.one_of(
@@ -314,15 +166,6 @@ def test_a_reservation_lasts_its_time() -> None:
 
 
 # ---- extensions that wait
-
-
-def test_an_extended_get_takes_all_its_values_at_one_moment() -> None:
-    room = Room()
-    getter, actor, _ = room.trio()
-    actor(set_(OTHER, b"old"))
-    assert getter(xget(1000, KEY, OTHER, KEY)) == b""
-    actor(multi_set(KEY, b"k", OTHER, b"new"))
-    assert getter() == OK + blobs([b"k", b"new", b"k"])
 
 
 @pytest.mark.parametrize(
@@ -396,17 +239,6 @@ def test_an_element_that_torchs_client_reads_too_slowly_stays_in_the_queue(reser
     assert slow.closed
     assert other(pop(KEY)) == i64(2) + blob(bytes(9_000))
     assert held(room.service) == {"sessions": 2}
-
-
-def test_blocked_pops_are_served_in_their_order_and_by_elements_only() -> None:
-    room = Room()
-    first, second, actor = room.trio()
-    first(xpop(-1, KEY))
-    second(xpop(-1, KEY))
-    actor(set_(KEY, b"a value is no element"))
-    assert (first(), second()) == (b"", b"")
-    actor(push(KEY, b"1") + push(KEY, b"2"))
-    assert (first(), second()) == (OK + i64(1) + blob(b"1"), OK + i64(1) + blob(b"2"))
 
 
 def test_deadlines_of_waits_that_are_over_do_not_pile_up() -> None:

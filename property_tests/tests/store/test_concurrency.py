@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -24,7 +23,6 @@ from trystate.model.checker.linearizability import Broken, Call, judge
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Operation, Result
 from trystate.model.store.sequential import specification
-from trystate.model.store.vocabulary import Change
 from trystate.property_tests.harness.stores.deviations import Deviation
 from trystate.property_tests.harness.stores.handles import AMPLE
 from trystate.property_tests.harness.stores.suite import all_at_once
@@ -37,7 +35,6 @@ from trystate.property_tests.support.stores.recording import (
     record,
     with_a_last_one_that_goes_on,
 )
-from trystate.property_tests.support.stores.recording_process import open_client, record_processes
 
 from trystate.store import TCPStore
 
@@ -80,6 +77,11 @@ class Side:
     deviations: frozenset[Deviation]
 
 
+def open_client(make: type[Store], port: int) -> Store:
+    client: Store = cast(Any, make)("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=AMPLE)
+    return client
+
+
 @pytest.fixture(scope="module")
 def our_port() -> Iterator[int]:
     with TCPStoreServer() as server:
@@ -88,7 +90,7 @@ def our_port() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def ours(our_port: int) -> Iterator[Side]:
-    clients = [open_client("trystate", "127.0.0.1", our_port) for _ in range(CLIENTS)]
+    clients = [open_client(TCPStore, our_port) for _ in range(CLIENTS)]
     yield Side("our client, our server", clients, frozenset())
     for client in clients:
         cast(TCPStore, client).close()
@@ -96,7 +98,7 @@ def ours(our_port: int) -> Iterator[Side]:
 
 @pytest.fixture(scope="module")
 def torch_on_ours(our_port: int) -> Side:
-    clients = [open_client("torch", "127.0.0.1", our_port) for _ in range(CLIENTS)]
+    clients = [open_client(TorchTCPStore, our_port) for _ in range(CLIENTS)]
     return Side("torch's client, our server", clients, SETTLES)
 
 
@@ -109,7 +111,7 @@ def torch_port() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def torch_(torch_port: int) -> Side:
-    return Side("torch's", [open_client("torch", "127.0.0.1", torch_port) for _ in range(CLIENTS)], SETTLES)
+    return Side("torch's", [open_client(TorchTCPStore, torch_port) for _ in range(CLIENTS)], SETTLES)
 
 
 def recorded(side: Side, mix: Mix, seed: int, name: str, calls: int = CALLS) -> list[Recorded]:
@@ -168,13 +170,6 @@ def test_torchs_client_on_our_server_is_linearizable_once_its_writes_are_acknowl
 def test_torchs_store_is_linearizable_without_deletes_once_its_writes_are_acknowledged(torch_: Side, name: str) -> None:
     for seed in SEEDS:
         check(recorded(torch_, MIXES[name], seed, name), f"{name}, seed {seed}")
-
-
-def test_clients_in_several_processes_are_linearizable(our_port: int, torch_port: int) -> None:
-    kinds = {**MIXES["values"]("p"), **MIXES["texts"]("q"), **MIXES["counters"]("r")}
-    work = [plans(seed, kinds, 3, 3 * CALLS) for seed in (1, 2)]
-    check(record_processes("trystate", "127.0.0.1", our_port, work), "ours")
-    check(record_processes("torch", "127.0.0.1", torch_port, work, SETTLES), "torch's")
 
 
 def test_torchs_get_that_races_a_delete_returns_what_nobody_set(torch_: Side) -> None:
@@ -303,39 +298,6 @@ def test_all_who_wait_for_several_keys_are_woken_by_the_last_of_them(ours: Side)
 
     together(*waiters, lambda: set_all(ours.clients[4], keys[::2]), lambda: set_all(ours.clients[5], keys[1::2]))
     assert got == [[key.encode() for key in keys]] * 4
-
-
-def test_a_watcher_is_told_every_change_once_and_in_order(ours: Side) -> None:
-    """Each event's old value is the new value of the one before, whoever made the change."""
-    changes, writers = by_night("turns of a race", 50), ours.clients[:4]
-    told: list[list[tuple[Change, bytes | None, bytes | None]]] = [[], []]
-    done = [threading.Event(), threading.Event()]
-    total = changes * len(writers)
-
-    def listener(which: int) -> Callable[[Any], None]:
-        def listen(event: Any) -> None:
-            told[which].append((event.kind, event.old, event.new))
-            if event.new == b"%d" % total:
-                done[which].set()
-
-        return listen
-
-    watchers = [cast(TCPStore, c) for c in ours.clients[4:6]]
-    watches = [watcher.watch_key("watched", listener(k)) for k, watcher in enumerate(watchers)]
-
-    def write(client: Store) -> None:
-        for _ in range(changes):
-            client.add("watched", 1)
-
-    together(*[lambda c=c: write(c) for c in writers])
-    for event in done:
-        assert event.wait(AMPLE.total_seconds())
-    for watch in watches:
-        watch.cancel()
-    values = [b"%d" % k for k in range(1, total + 1)]
-    expected: list[tuple[Change, bytes | None, bytes | None]] = [(Change.CREATED, None, b"1")]
-    expected += [(Change.UPDATED, old, new) for old, new in pairwise(values)]
-    assert told == [expected, expected]
 
 
 def test_a_barrier_lets_nobody_go_before_all_have_come_however_often_it_is_used(ours: Side) -> None:

@@ -6,10 +6,12 @@ Rule: a class here says only how its store is made and how it is known to differ
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from trystate.property_tests.adapters.stores.servers import emptied, torch_client
 from trystate.property_tests.harness.stores.handles import c10d
 from trystate.property_tests.support.stores.defects import (
@@ -27,6 +29,18 @@ from trystate import testing
 __all__ = ["servers"]  # the fixture
 
 
+@pytest.fixture
+def fewer_runs() -> Iterator[None]:
+    """A third of the usual runs: what is of torch alone changes with torch only."""
+    profile = settings.get_current_profile_name()
+    settings.load_profile("quick" if profile == "ci" else profile)
+    yield
+    settings.load_profile(profile)
+
+
+of_torch = pytest.mark.usefixtures("fewer_runs")
+
+
 class _OnServer(testing.StoreConformance):
     """A client on one of the servers; the connections of one test serve the next."""
 
@@ -37,6 +51,7 @@ class _OnServer(testing.StoreConformance):
         self.port = servers(self.serve).port
 
 
+@of_torch
 class TestTorchsClientOnLibuv(_OnServer):
     deviations = testing.TORCH_LIBUV
 
@@ -49,9 +64,12 @@ class TestTorchsClientOnLegacy(TestTorchsClientOnLibuv):
     serve = TorchLegacyServer
 
 
-class TestTorchsClientOnOurServer(TestTorchsClientOnLibuv):
+class TestTorchsClientOnOurServer(_OnServer):
     deviations = testing.TORCHS_ON_OURS
     serve = OurServer
+
+    def make_store(self) -> Any:
+        return emptied(torch_client(self.port))
 
 
 class TestTorchsPrefixOverLibuv(TestTorchsClientOnLibuv):
@@ -69,6 +87,7 @@ def with_neighbour(under: Any) -> Any:
     return under
 
 
+@of_torch
 class TestTorchsHashStore(testing.StoreConformance):
     deviations = testing.TORCH_HASH
 
@@ -76,6 +95,7 @@ class TestTorchsHashStore(testing.StoreConformance):
         return c10d.HashStore()
 
 
+@of_torch
 class TestTorchsPrefixOverHashStore(testing.StoreConformance):
     deviations = testing.torch_prefix(testing.TORCH_HASH)
 
@@ -94,6 +114,7 @@ class _InFile(testing.StoreConformance):
         return tempfile.mktemp(dir=self.folder)
 
 
+@of_torch
 class TestTorchsFileStore(_InFile):
     deviations = testing.TORCH_FILE
 
@@ -101,6 +122,7 @@ class TestTorchsFileStore(_InFile):
         return c10d.FileStore(self.new_path(), 1)
 
 
+@of_torch
 class TestTorchsPrefixOverFileStore(_InFile):
     deviations = testing.torch_prefix(testing.TORCH_FILE)
 

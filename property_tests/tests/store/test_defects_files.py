@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.distributed import DistStoreError
 from trystate.impl.store.file.journal import COMPACT_SECONDS_MIN
 from trystate.property_tests.adapters.torch_store.isolated import Child, Silence
 from trystate.property_tests.support.stores.defects import OURS, SOON_S, TORCH, Connection, Timed, defective, made_by
-
-BRIEFLY = timedelta(milliseconds=50)
 
 
 def opened(library: str, path: Path, world_size: int = -1) -> Any:
@@ -61,26 +58,6 @@ def test_a_file_of_another_program_is_refused_and_left_as_it_was(library: str, t
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("library", [OURS, defective(TORCH, "counts in whole seconds, and one more")])
-def test_a_timeout_below_a_second_is_kept(library: str, tmp_path: Path) -> None:
-    store = opened(library, tmp_path / "store")
-    assert Timed(lambda: store.wait(["k"], BRIEFLY)).seconds < SOON_S
-
-
-@pytest.mark.parametrize("library", [OURS, defective(TORCH, "raises RuntimeError")])
-def test_a_timeout_raises_what_every_store_raises(library: str, tmp_path: Path) -> None:
-    store = opened(library, tmp_path / "store")
-    assert isinstance(Timed(lambda: store.wait(["k"], BRIEFLY)).error, DistStoreError)
-
-
-@pytest.mark.parametrize("library", [OURS, defective(TORCH, "is always told that there was one")])
-def test_who_deletes_a_key_is_told_whether_there_was_one(library: str, tmp_path: Path) -> None:
-    store = opened(library, tmp_path / "store")
-    store.set("k", "v")
-    assert store.delete_key("k")
-    assert not store.delete_key("k")
-
-
 @pytest.mark.parametrize("library", [OURS, defective(TORCH, "keeps the history of all writes, for each who opens it")])
 def test_a_file_does_not_grow_with_what_is_overwritten(library: str, tmp_path: Path) -> None:
     path = tmp_path / "store"
@@ -108,18 +85,3 @@ def test_the_values_of_a_crashed_job_are_not_the_next_ones(library: str, tmp_pat
         assert child.hear(5.0) is Silence.ENDED
     store = opened(library, path, world_size=2)
     assert not store.check(["master"])
-
-
-@pytest.mark.parametrize("library", [OURS, defective(TORCH, "shows a key of its own, without its first letter")])
-def test_the_keys_listed_and_counted_are_the_callers(library: str, tmp_path: Path) -> None:
-    store = opened(library, tmp_path / "store", world_size=1)
-    store.set("k", "v")
-    assert store.list_keys() == ["k"]
-    assert store.num_keys() == 1
-
-
-@pytest.mark.parametrize("library", [OURS, defective(TORCH, "gives a clone the default of 5 minutes")])
-def test_a_clone_begins_with_the_timeout_of_its_original(library: str, tmp_path: Path) -> None:
-    store = opened(library, tmp_path / "store")
-    store.set_timeout(timedelta(seconds=7))
-    assert store.clone().timeout == timedelta(seconds=7)

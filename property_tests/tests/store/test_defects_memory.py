@@ -31,40 +31,8 @@ from trystate import store as ours
 
 __all__ = ["servers"]  # the fixture
 
-LONG = timedelta(seconds=4 * SOON_S)
-
 
 # ---- HashStore
-
-
-@pytest.mark.parametrize("library", [OURS, defective(TORCH, "add() wakes nobody: a waiter sleeps until its timeout")])
-def test_an_add_wakes_who_waits_for_its_key(library: str) -> None:
-    store = made_by(library, "HashStore")()
-    waiting = Call(lambda: store.wait(["n"], LONG))
-    assert waiting.blocked(0.1)
-    store.add("n", 1)
-    try:
-        assert not waiting.blocked(SOON_S)
-        assert waiting.error is None
-    finally:
-        assert not waiting.blocked(10.0)
-
-
-@pytest.mark.parametrize("library", [OURS, defective(TORCH, "wakes one thread, whatever that one waits for")])
-def test_a_push_wakes_who_waits_for_it_beside_those_who_wait_for_other_keys(library: str) -> None:
-    store = made_by(library, "HashStore")()
-    store.set_timeout(LONG)
-    others = [Call(lambda: store.wait(["other"], LONG)) for _ in range(4)]
-    assert others[-1].blocked(0.1)
-    popping = Call(lambda: store.queue_pop("q"))
-    assert popping.blocked(0.1)
-    store.queue_push("q", "1")
-    try:
-        assert not popping.blocked(SOON_S)
-        assert popping.result() == b"1"
-    finally:
-        store.set("other", "")
-        assert not any(call.blocked(10.0) for call in (*others, popping))
 
 
 def _set_three_keys_to_one_value(line: Connection, library: str) -> None:
@@ -93,17 +61,6 @@ def test_two_prefixes_never_name_one_key(library: str) -> None:
     store = made_by(library, "HashStore")()
     under(library, "a", store).set("b/c", "1")
     assert not under(library, "a/b", store).check(["c"])
-
-
-@pytest.mark.parametrize("library", [OURS, defective(TORCH, "lists and counts what others have")])
-def test_a_prefix_lists_and_counts_its_own_keys_alone(library: str) -> None:
-    store = made_by(library, "HashStore")()
-    store.set("b", "")
-    under(library, "ab", store).set("x", "")
-    mine = under(library, "a", store)
-    mine.set("k", "")
-    assert mine.list_keys() == ["k"]
-    assert mine.num_keys() == 1
 
 
 @pytest.mark.parametrize("library", [OURS, defective(TORCH, "cuts the prefix off a key that is shorter", IndexError)])

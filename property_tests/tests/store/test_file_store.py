@@ -9,32 +9,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from trystate.impl.store.base import Event
-from trystate.impl.store.errors import FileLost, FileRefused, StoreClosed, StoreTimeout
+from trystate.impl.store.errors import FileLost, FileRefused, StoreClosed, StoreError, StoreTimeout
 from trystate.impl.store.file import journal
 from trystate.impl.store.file import process_identity as users
 from trystate.impl.store.file.records import MAGIC
 from trystate.impl.store.file.store import FileStore
+from trystate.property_tests.adapters.torch_store.isolated import Child, Silence
 from trystate.property_tests.support.stores.client.common import until
 
 AMPLE = timedelta(seconds=30)
 SHORT = timedelta(milliseconds=50)
-PROCESS = """
-import os, resource, sys, time
-from datetime import timedelta
-from trystate.impl.store.errors import StoreError
-from trystate.impl.store.file.store import FileStore
-def say(*words):
-    print(*words, flush=True)
-path = sys.argv[1]
-"""
 
 
 @pytest.fixture
@@ -42,25 +34,21 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-@contextmanager
-def process(path: Path, body: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process at work on a file; killed at the end."""
-    command = [sys.executable, "-c", PROCESS + body, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        try:
-            yield running
-        finally:
-            running.kill()
+def carry_out(told: Connection, body: str, path: Path) -> None:
+    """In a process of its own: the body, which says its lines to the test."""
+    names = {"path": path, "say": lambda *words: told.send(" ".join(map(str, words))), "time": time, "os": os}
+    exec(body, {**names, "FileStore": FileStore, "StoreError": StoreError, "timedelta": timedelta})
 
 
-def line(running: subprocess.Popen[str]) -> str:
-    assert running.stdout is not None
-    return running.stdout.readline().strip()
+def line(running: Child) -> str:
+    said = running.hear(60.0)
+    assert isinstance(said, str), said
+    return said
 
 
 def killed(path: Path, body: str) -> None:
     """Do something in another process, which is then killed."""
-    with process(path, body + "\nsay('done')\ntime.sleep(60)") as running:
+    with Child(carry_out, body + "\nsay('done')\ntime.sleep(60)", path) as running:
         assert line(running) == "done"
 
 
@@ -144,13 +132,12 @@ while True:
 """
     acknowledged = 0
     for moment in (0.02, 0.05, 0.08, 0.11):
-        with process(path, body) as running:
+        with Child(carry_out, body, path) as running:
             acknowledged = max(acknowledged, int(line(running)))
             time.sleep(moment)
             running.kill()
-            assert running.stdout is not None
-            lines = running.stdout.read().split("\n")
-            acknowledged = max([acknowledged, *(int(number) for number in lines[:-1])])
+            while (number := running.hear(0.0)) is not Silence.ENDED:
+                acknowledged = max(acknowledged, int(number))
         with FileStore(path) as store:
             a, b = store.multi_get(["a", "b"])
         assert a == b
@@ -159,6 +146,7 @@ while True:
 
 def test_a_disk_that_is_full_changes_nothing(path: Path) -> None:
     body = """
+import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 store = FileStore(path)
 store.set("k", "v")
@@ -169,7 +157,7 @@ except StoreError as error:
 store.add("n", 1)
 say(store.get("k"), store.list_keys())
 """
-    with process(path, body) as running:
+    with Child(carry_out, body, path) as running:
         assert "File too large; nothing was changed" in line(running)
         assert line(running) == "b'v' ['k', 'n']"
 
@@ -188,7 +176,7 @@ say(*(store.queue_pop("q").decode() for _ in range(25)))
     with FileStore(path, timeout=AMPLE) as store, ThreadPoolExecutor(3) as pool:
 
         def work() -> list[int]:
-            with process(path, body) as running:
+            with Child(carry_out, body, path) as running:
                 return [int(number) for number in line(running).split()]
 
         workers = [pool.submit(work) for _ in range(3)]
@@ -212,7 +200,7 @@ say("done", os.path.getsize(path))
         told: queue.SimpleQueue[Event] = queue.SimpleQueue()
         watch = store.watch_key("n", told.put)
         seen = 0
-        with process(path, body) as running, ThreadPoolExecutor(1) as pool:
+        with Child(carry_out, body, path) as running, ThreadPoolExecutor(1) as pool:
             done = pool.submit(line, running)
             while not done.done():
                 now = int(store.get("n"))
@@ -313,7 +301,7 @@ say(store.get("child").decode(), os.path.exists(path))
 store.close()
 say(os.path.exists(path))
 """
-    with process(path, body) as running:
+    with Child(carry_out, body, path) as running:
         assert (line(running), line(running)) == ("2 True", "False")
 
 
@@ -363,10 +351,12 @@ def test_a_process_that_ends_while_it_is_looked_at_is_over(monkeypatch: pytest.M
 
 
 def test_a_process_that_just_ends_has_left(path: Path) -> None:
-    body = "import multiprocessing\nFileStore(path, 2).set('k', 'v')"
-    for _ in range(2):
-        with process(path, body) as running:
-            assert running.wait(30) == 0
+    """As an interpreter ends, whatever its functions of `atexit` are."""
+    code = (
+        "import multiprocessing, sys; from trystate.impl.store.file.store import FileStore\n"
+        "FileStore(sys.argv[1], 1).set('k', 'v')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
     assert not path.exists()
 
 
@@ -465,9 +455,9 @@ def test_close_sends_home_who_waits(path: Path) -> None:
 
 
 def test_a_stopped_process_is_a_user_still(path: Path) -> None:
-    with process(path, "FileStore(path, 2).set('k', 'v')\nsay('done')\ntime.sleep(60)") as running:
+    with Child(carry_out, "FileStore(path, 2).set('k', 'v')\nsay('done')\ntime.sleep(60)", path) as running:
         assert line(running) == "done"
-        running.send_signal(signal.SIGSTOP)
+        os.kill(running.pid, signal.SIGSTOP)
         with FileStore(path, 2) as store:
             assert store.list_keys() == ["k"]
 

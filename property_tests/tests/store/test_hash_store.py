@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import queue
 import signal
@@ -46,22 +45,6 @@ def store() -> Iterator[HashStore]:
 def waiters(store: HashStore) -> int:
     with store._memory.lock:
         return store._memory.contents.waiting.keys_waited
-
-
-def test_every_way_to_make_a_key_wakes_who_waits_for_it(store: HashStore) -> None:
-    makes: dict[str, Callable[[str], object]] = {
-        "set": lambda key: store.set(key, "1"),
-        "add": lambda key: store.add(key, 1),
-        "append": lambda key: store.append(key, "1"),
-        "compare_set": lambda key: store.compare_set(key, "", "1"),
-        "multi_set": lambda key: store.multi_set([key], ["1"]),
-    }
-    with ThreadPoolExecutor() as pool:
-        for name, make in makes.items():
-            read = pool.submit(store.get, name)
-            until(lambda: waiters(store) == 1)
-            make(name)
-            assert read.result(AMPLE.total_seconds()) == b"1"
 
 
 def test_a_change_rings_only_the_bells_of_those_it_satisfies() -> None:
@@ -127,13 +110,6 @@ def test_close_sends_home_who_waits_and_only_in_its_own_store(store: HashStore) 
         assert staying.result(20) == b"v"
     with pytest.raises(StoreClosed):
         clone.get("k")
-
-
-def test_a_store_that_only_cpp_holds_stays_alive() -> None:
-    wrapped = dist.PrefixStore("p", HashStore())
-    gc.collect()
-    wrapped.set("k", "v")
-    assert (wrapped.get("k"), wrapped.num_keys(), wrapped.delete_key("k")) == (b"v", 1, True)
 
 
 def test_cpp_sets_the_timeout_that_python_uses(store: HashStore) -> None:

@@ -47,14 +47,6 @@ def test_two_names_are_one_key_only_if_prefix_and_key_are_equal(p: str, k: str, 
     assert (f"{escaped(p)}/{k}" == f"{escaped(q)}/{m}") == ((p, k) == (q, m))
 
 
-def test_a_slash_in_a_prefix_is_no_slash_in_a_key(below: HashStore) -> None:
-    one, other = PrefixStore("a", below), PrefixStore("a/b", below)
-    one.set("b/c", "1")
-    assert not other.check(["c"])
-    other.set("c", "2")
-    assert (one.get("b/c"), other.get("c")) == (b"1", b"2")
-
-
 def test_only_its_own_keys_are_listed_and_counted(below: HashStore) -> None:
     store = PrefixStore("a", below)
     below.multi_set(["a", "ab/x", "z"], ["", "", ""])
@@ -182,21 +174,6 @@ def test_a_lost_server_is_told_with_the_callers_key() -> None:
                 call()
             assert str(lost.value).startswith(said)
             assert f"(prefix 'a' in server {HOST}:{server.port})" in str(lost.value)
-
-
-QUEUES = [
-    ("queue_push", lambda store: store.queue_push("q", "v")), ("queue_pop", lambda store: store.queue_pop("q")),
-    ("queue_len", lambda store: store.queue_len("q")), ("list_keys", lambda store: store.list_keys()),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "call"), QUEUES, ids=[name for name, _ in QUEUES])
-def test_torchs_prefix_store_does_not_reach_what_ours_does(below: HashStore, name: str, call: Any) -> None:
-    """As docs/stores.md says: C++ asks a store that is written in Python for the older operations only."""
-    with pytest.raises(NotImplementedError):
-        call(dist.PrefixStore("a", below))
-    PrefixStore("a", below).queue_push("q", "v")
-    call(PrefixStore("a", below))
 
 
 def test_a_key_that_is_too_long_with_its_prefix_is_refused(below: HashStore) -> None:

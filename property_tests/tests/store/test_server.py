@@ -26,7 +26,6 @@ from trystate.model.store.vocabulary import Query
 from trystate.property_tests.adapters.our_store.wire import SECONDS, Peer, add, check, get, request, set_, wait
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-NEVER = timedelta(milliseconds=100)
 FRESH = iter(range(1 << 30))
 
 
@@ -88,108 +87,11 @@ def alive(pid: int) -> bool:
 # ---- torch's own client
 
 
-def test_torch_sets_gets_and_deletes(store: Any) -> None:
-    store.set("a", "1")
-    assert store.get("a") == b"1"
-    store.set("empty", "")
-    assert store.get("empty") == b""
-    assert (store.delete_key("a"), store.delete_key("a")) == (True, False)
-    assert (store.check(["a"]), store.check(["empty"]), store.check([])) == (False, True, True)
-
-
-def test_torch_adds_appends_and_compares(store: Any) -> None:
-    assert (store.add("n", 5), store.add("n", -7)) == (5, -2)
-    store.append("s", "x")
-    store.append("s", "y")
-    assert store.get("s") == b"xy"
-    assert store.compare_set("c", "", "1") == b"1"
-    assert store.compare_set("c", "2", "3") == b"1"
-    assert store.compare_set("c", "1", "3") == b"3"
-    assert store.compare_set("missing", "e", "d") == b"e"
-    assert not store.check(["missing"])
-
-
 def test_torch_sets_and_gets_many(store: Any) -> None:
     keys = [f"k{i}" for i in range(3_000)]  # more than one packet, in both directions
     store.multi_set(keys, [key * 40 for key in keys])
     assert store.multi_get(keys) == [key.encode() * 40 for key in keys]
     assert store.check(keys)
-
-
-def test_torch_gets_the_largest_value_that_its_own_server_takes(store: Any) -> None:
-    value = os.urandom(8 * MIB)
-    store.set("large", value)
-    assert store.get("large") == value
-
-
-def test_torch_counts_and_lists_the_keys() -> None:
-    with TCPStoreServer() as server:
-        store = torch_client(server.port)
-        store.set("a", "1")
-        store.set("b/c", "2")
-        store.queue_push("q", "3")
-        assert store.num_keys() == 2
-        assert sorted(store.list_keys()) == ["a", "b/c"]
-
-
-def test_torch_uses_queues(store: Any) -> None:
-    dist = pytest.importorskip("torch.distributed")
-    for value in ("1", "2", ""):
-        store.queue_push("q", value)
-    assert store.queue_len("q") == 3
-    assert [store.queue_pop("q") for _ in range(3)] == [b"1", b"2", b""]
-    with pytest.raises(dist.QueueEmptyError):
-        store.queue_pop("q", block=False)
-
-
-def test_torch_pops_what_is_pushed_later(server: TCPStoreServer, store: Any) -> None:
-    late = threading.Timer(0.05, store.clone().queue_push, ("q", "late"))
-    late.start()
-    assert store.queue_pop("q") == b"late"
-    late.join()
-
-
-def test_torch_waits_until_a_clone_sets(store: Any) -> None:
-    late = threading.Timer(0.05, store.clone().set, ("a", "late"))
-    late.start()
-    store.wait(["a"])
-    assert store.get("a") == b"late"
-    late.join()
-
-
-def test_a_wait_of_torch_times_out_and_leaves_its_connection_usable(store: Any) -> None:
-    dist = pytest.importorskip("torch.distributed")
-    with pytest.raises(dist.DistStoreError, match="wait timeout after 100ms"):
-        store.wait(["a", "b"], NEVER)
-    store.set("a", "1")
-    store.set("b", "2")
-    assert (store.get("b"), store.add("n", 1)) == (b"2", 1)
-
-
-def test_torch_meets_at_a_barrier_again_and_again(server: TCPStoreServer) -> None:
-    stores = [torch_client(server.port) for _ in range(3)]
-    key, rounds, inside = f"barrier{next(FRESH)}", 5, []
-
-    def take_part(store: Any) -> None:
-        for number in range(rounds):
-            inside.append(number)
-            store.barrier(key, 3, timedelta(seconds=SECONDS))
-            assert inside.count(number) == 3
-
-    threads = [threading.Thread(target=take_part, args=(store,)) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(inside) == 3 * rounds
-
-
-def test_a_barrier_of_torch_that_timed_out_did_not_count(server: TCPStoreServer) -> None:
-    dist = pytest.importorskip("torch.distributed")
-    store = torch_client(server.port)
-    for _ in range(2):
-        with pytest.raises(dist.DistStoreError, match="barrier timeout"):
-            store.barrier(f"{server.port}/alone", 2, NEVER)
 
 
 def test_torch_counts_its_workers_in() -> None:

@@ -7,9 +7,8 @@ import struct
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from torch.distributed import DistStoreError, PrefixStore  # type: ignore[attr-defined]
@@ -82,16 +81,6 @@ def test_clone_keeps_its_timeout_while_the_server_is_frozen(server: Served) -> N
 # Waiting.
 
 
-def test_a_wait_ends_when_its_keys_are_there(store: TCPStore, key: str) -> None:
-    with ThreadPoolExecutor() as threads:
-        waiting: list[Future[Any]] = [threads.submit(store.wait, [key, key + "2"]), threads.submit(store.get, key)]
-        time.sleep(0.1)
-        assert not any(each.done() for each in waiting)
-        store.set(key, "1")
-        store.add(key + "2", 1)
-        assert [each.result(15) for each in waiting] == [None, b"1"]
-
-
 def test_a_server_that_pauses_ends_no_wait(store: TCPStore, server: Served, key: str) -> None:
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(store.wait, [key])
@@ -136,15 +125,6 @@ def test_a_wait_that_times_out_says_when_for_what_and_where(store: TCPStore, ser
         store.wait(["nobody", "never"], SHORT)
     with pytest.raises(DistStoreError):
         store.wait(["nobody"], timedelta(0))
-
-
-def test_a_timeout_of_zero_looks_once(store: TCPStore, key: str) -> None:
-    store.set_timeout(timedelta(0))
-    with within(0), pytest.raises(StoreTimeout):
-        store.get(key)
-    store.set(key, "v")
-    assert store.get(key) == b"v"
-    store.wait([key], timedelta(0))
 
 
 @pytest.mark.parametrize("longest", [connections.LONGEST_SECONDS, 0.05])
@@ -217,7 +197,7 @@ def test_get_never_returns_what_nobody_set(shared: dict[str, Served], kind: str,
     with store, ThreadPoolExecutor() as threads:
         toggling = threads.submit(toggle)
         try:
-            assert {store.get(key) for _ in range(500)} == {b"v"}
+            assert {store.get(key) for _ in range(200)} == {b"v"}
         finally:
             stop.set()
             toggling.result()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,26 +13,6 @@ from trystate.property_tests.support.stores.client.common import HOST, until, wi
 from trystate.property_tests.support.stores.client.servers import Served, frozen, kill, serving
 
 from trystate.store import ConnectionLost, StoreTimeout, TCPStore
-
-
-def test_every_change_is_told_once_and_in_order(ours: TCPStore, key: str) -> None:
-    told: list[tuple[bytes | None, bytes | None]] = []
-    watch = ours.watch_key(key, lambda event: told.append((event.old, event.new)))
-
-    def count() -> None:
-        for _ in range(300):
-            ours.add(key, 1)
-
-    with ThreadPoolExecutor() as threads:
-        for each in [threads.submit(count) for _ in range(3)]:
-            each.result(20)
-    until(lambda: len(told) >= 900)
-    numbers = [None, *(str(i).encode() for i in range(1, 901))]
-    assert told == list(pairwise(numbers))
-    watch.cancel()
-    ours.add(key, 1)
-    time.sleep(0.05)
-    assert len(told) == 900 and not watch.lost
 
 
 def test_a_callback_may_use_the_store_watch_and_cancel(ours: TCPStore, key: str) -> None:
