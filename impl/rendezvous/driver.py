@@ -128,11 +128,13 @@ class KeepAlive:
         return not self._thread.is_alive()
 
     def _beat(self) -> None:
+        known: Seen | None = Seen(self._joined.state, self._joined.now)
         while self._end is None and not self._holder.interrupted:
             try:
                 # LAPSED does not end the heartbeats. A member whose workers have succeeded waits for the others: when
                 # the store is back after an outage, it is still listed, and goes on to wait.
-                steps = self._engine.keep_alive(self._joined, until=(Standing.EXPELLED, Standing.CLOSED))
+                steps = self._engine.keep_alive(self._joined, until=(Standing.EXPELLED, Standing.CLOSED), known=known)
+                known = None  # after a failure it reads first
                 self._end = run(steps, self._holder, outage_seconds_max=math.inf, look=self._look)
             except Interrupted:
                 return

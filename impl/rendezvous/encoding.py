@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from itertools import starmap
 from typing import Any
 
 from .command import PARTS, Command
@@ -110,7 +111,7 @@ def _decoded(data: bytes) -> State:
 
 
 def _checked(fields: dict[str, Any]) -> State:
-    lists = {name: tuple(_participant(one, name) for one in _list(fields[name], name)) for name in LISTS}
+    lists = {name: _participants(fields[name], name) for name in LISTS}
     tokens = [p.node.token for nodes in lists.values() for p in nodes]
     if len(tokens) != len(set(tokens)):
         raise _Unfit("a node is listed twice")
@@ -137,9 +138,9 @@ def _checked(fields: dict[str, Any]) -> State:
     )
 
 
-def _participant(value: Any, name: str) -> Participant:
+def _participants(value: Any, name: str) -> tuple[Participant, ...]:
     try:
-        return _listing(*_list(value, name))
+        return tuple(starmap(_listing, _list(value, name)))
     except TypeError:  # more parts or fewer, or one that cannot be looked up
         raise _Unfit(f"{name} has an entry that is not of seven texts and numbers") from None
 

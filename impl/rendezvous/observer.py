@@ -52,10 +52,8 @@ class Observer:
 
     def silent(self, settings: Settings) -> frozenset[str]:
         """The tokens of nodes whose heartbeat stood still for the window, counting only time with reads."""
-        return frozenset(
-            token for token, (_, since) in self._beats.items()
-            if token != self._token and self._watched - since >= settings.window
-        )  # fmt: skip
+        watched, window = self._watched, settings.window
+        return frozenset(t for t, (_, since) in self._beats.items() if watched - since >= window and t != self._token)
 
     def call_ends(self, state: State) -> float:
         """The time at which the current last call ends, from this observer's first sight of it."""

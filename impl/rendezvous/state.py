@@ -143,8 +143,9 @@ class State:
     def membership(self, token: str) -> Membership:
         """Where a node is listed."""
         for name, membership in LISTS.items():
-            if any(one.node.token == token for one in getattr(self, name)):
-                return membership
+            for one in getattr(self, name):
+                if one.node.token == token:
+                    return membership
         return Membership.OUTSIDE
 
     @property

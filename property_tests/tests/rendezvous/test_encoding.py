@@ -337,7 +337,7 @@ def test_the_limit_of_size_is_exact() -> None:
 
 FUNCTIONS = tuple(
     getattr(encoding, name)
-    for name in ("_decoded", "_checked", "_participant", "_listing", "_settings", "_command", "_closed", "_list",
+    for name in ("_decoded", "_checked", "_participants", "_listing", "_settings", "_command", "_closed", "_list",
                  "_text", "_number", "_flag")
 )  # fmt: skip
 
