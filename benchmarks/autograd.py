@@ -153,12 +153,22 @@ def workers(quick: bool, rounds: int, together: bool) -> None:
     show("How it grows with the number of workers, each called once", ["workers", *HEADS[1:]], lines)
 
 
+def contexts(quick: bool, rounds: int, together: bool) -> None:
+    counts = (10,) if quick else (10, 100)
+
+    def part(bench: Bench) -> list[list[str]]:
+        return [bench.compare(f"{n}", Work("trips", 1, SMALL, threads=n), rounds, 1) for n in counts]
+
+    show("So many contexts at once, each on a thread", ["contexts", *HEADS[1:]], on(2, together, part))
+
+
 PARTS: dict[str, Callable[[bool, int, bool], None]] = {
     "linear": linear,
     "chains": chains,
     "smart": smart,
     "calls": calls,
     "workers": workers,
+    "contexts": contexts,
 }
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +25,15 @@ class Work:
     """`many` calls in a shape, with tensors of `rows` times WIDTH numbers.
 
     Shapes: "trips" (to the other workers in turn, each with what the last gave), "star" (each other worker once, and
-    the sum), "chain" (worker 1, which calls worker 2, and so on).
+    the sum), "chain" (worker 1, which calls worker 2, and so on). `threads` of worker 0 do this at once, each in a
+    context of its own.
     """
 
     shape: str
     many: int
     rows: int
     mode: str | None = None
+    threads: int = 1
 
     def in_mode(self, mode: str) -> Work:
         return dataclasses.replace(self, mode=mode)
@@ -105,10 +109,18 @@ def measure(rank: int, workers: int, side: str, work: Work, iterations: int) -> 
     if rank:
         return 0.0
     x = made(work)
-    fastest = float("inf")
+    fastest, do = float("inf"), at_once(work.threads, lambda: one(work, SIDES[side], workers, x))
     for _ in range(BURSTS):
         began = time.perf_counter()
         for _ in range(iterations):
-            one(work, SIDES[side], workers, x)
+            do()
         fastest = min(fastest, (time.perf_counter() - began) / iterations)
     return fastest
+
+
+def at_once(threads: int, do: Callable[[], object]) -> Callable[[], object]:
+    """What does `do` in so many threads, and returns when all have done it."""
+    if threads == 1:
+        return do
+    pool = ThreadPoolExecutor(threads)
+    return lambda: [each.result() for each in [pool.submit(do) for _ in range(threads)]]
