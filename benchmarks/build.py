@@ -5,7 +5,7 @@
 The members are workers that take turns with one lock: four steps each, a machine each, a step that changes all of them,
 and properties with quantifiers over all of them. The work should grow with the members, not with their square: beside
 each time stands how many times longer it is than that of the size before. All times are CPU seconds of this process.
-The guard of `take` names every worker, so that the compiled text of a search does grow with the square.
+The guard of `take` names every worker, so that the text grows with the square of those that a search has compiled.
 """
 
 from __future__ import annotations

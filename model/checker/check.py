@@ -11,11 +11,12 @@ cell too wide, members that differ under symmetry): that is refused before the s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
 from ..errors import DeclarationError, LimitReached, UsageError
-from ..language.expressions import FALSE, TRUE, Expr, and_, const, differing, not_, or_, placeholder
+from ..language.expressions import FALSE, TRUE, Expr, const, differing, not_, or_, placeholder
 from ..language.machines import Machine
 from ..language.properties import Form, Property
 from ..language.systems import System
@@ -135,8 +136,7 @@ def _deciding(kernel: Kernel, p: Property) -> Iterator[Watch]:
     elif p.form is Form.SOMETIMES:
         yield Watch(key, p.exprs[0], {})
     elif p.form is Form.DEADLOCK:
-        can = or_(*(and_(kernel.guard(i), kernel.changes(i)) for i in kernel.progress_instances))
-        yield Watch(key, and_(not_(can), not_(kernel.system.terminal)), {})
+        yield Watch(key, not_(kernel.system.terminal), {}, idle=kernel.progress_instances)
     else:
         for i in kernel.instances:
             condition = (p.conditions or {}).get(i.transition.name, TRUE)
@@ -146,11 +146,18 @@ def _deciding(kernel: Kernel, p: Property) -> Iterator[Watch]:
 
 def _claims(kernel: Kernel, machine: Machine, i: Instance) -> Iterator[Watch]:
     t = i.transition
-    for who, of in _members(kernel, machine, i):
-        key = WatchKey(WatchKind.UNCLAIMED, machine.name, i.number)
-        yield Watch(key, machine.unclaimed(t, who, of), i.binding, i)
+    members = cache(lambda: list(_members(kernel, machine, i)))
+
+    def unclaimed() -> Expr:
+        return or_(*(machine.unclaimed(t, who, of) for who, of in members()))
+
+    def moved(a: Arc, its: str) -> Expr:
+        return or_(*(machine.moved(t, a.source, a.dest, who) for who, of in members() if of == its))
+
+    yield Watch(WatchKey(WatchKind.UNCLAIMED, machine.name, i.number), unclaimed, i.binding, i)
+    for of in ("self", "others") if machine.params else ("self",):
         for a in machine.arcs(t, of):
-            yield Watch(_claimed(machine, t, a), machine.moved(t, a.source, a.dest, who), i.binding, i, path=False)
+            yield Watch(_claimed(machine, t, a), partial(moved, a, of), i.binding, i, path=False)
 
 
 def _claimed(machine: Machine, t: Transition, a: Arc) -> WatchKey:

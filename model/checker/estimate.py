@@ -11,13 +11,13 @@ from ..errors import UsageError
 from .engine import Engine, OnProgress
 from .kernel import Exploration, Kernel, Limits, Watch
 
-LOOK_STATES, LOOK_STATES_PLAIN, LOOK_SECONDS = 300_000, 10_000, 3.0
+LOOK_STATES, LOOK_STATES_PLAIN, LOOK_SECONDS = 300_000, 10_000, 10.0
 EXPLICIT_STATES_MAX = 150_000_000  # 24 to 48 bytes each; decision diagrams only pay beyond what fits
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An engine, and why; and what is left of the look: the engine itself, and what it saw if that was everything."""
+    """An engine, and why; and, if the look was made with it, the engine itself, and what it saw."""
 
     engine: str
     reason: str
@@ -32,24 +32,40 @@ def choose(kernel: Kernel, symmetry: bool, watches: Sequence[Watch], limits: Lim
     initial = prod(len(cell.slot.initial) for cell in kernel.cells)
     if initial > EXPLICIT_STATES_MAX and _has_diagrams():
         return Choice("symbolic", f"symbolic: {initial:.0e} initial states")
-    from .explicit.engine import ExplicitEngine
+    from .explicit.engine import ExplicitEngine, Pause
 
+    guess = Guess(initial, limits)
     try:
-        engine = ExplicitEngine(kernel, _look(LOOK_STATES, limits))
+        pause = Pause(LOOK_STATES, LOOK_SECONDS, guess.stop_reason)
+        engine = ExplicitEngine(kernel, limits, on_progress, pause=pause)
     except UsageError as refused:
         return _beside_explicit(kernel, watches, limits, on_progress, str(refused))
     seen = engine.explore(watches)
-    if seen.complete:
-        engine.limits, engine.on_progress = limits, on_progress
+    if seen.complete and seen.distinct <= LOOK_STATES:
         return Choice("explicit", f"explicit: {seen.distinct:,} states", engine, seen)
-    states = max(initial, project(seen.distinct, [len(level) for level in engine.levels]))
-    guess = f"about {states:.0e} states"
-    if states > min(EXPLICIT_STATES_MAX, limits.memory_bytes / max(1.0, seen.bytes_per_state)):
-        if _has_diagrams():
-            return Choice("symbolic", f"symbolic: {guess}")
-        guess += ", and the extra 'symbolic' is not installed"
-    fresh = ExplicitEngine(kernel, limits, on_progress, compiled=engine.compiled)
-    return Choice("explicit", f"explicit: {guess}", fresh)
+    if not guess.text:
+        guess.stop_reason(seen.distinct, [len(level) for level in engine.levels], seen.bytes_per_state)
+    if guess.too_large and _has_diagrams():
+        return Choice("symbolic", f"symbolic: {guess.text}")
+    missing = ", and the extra 'symbolic' is not installed" if guess.too_large else ""
+    return Choice("explicit", f"explicit: {guess.text}{missing}", engine, seen)
+
+
+class Guess:
+    """How many states a search will see that is not over after a short look, and whether the engine can hold them."""
+
+    def __init__(self, initial: int, limits: Limits) -> None:
+        self._initial = initial
+        self._limits = limits
+        self.text = ""
+        self.too_large = False
+
+    def stop_reason(self, distinct: int, sizes: Sequence[int], bytes_per_state: float) -> str:
+        """Why the search should go on with diagrams; empty if it should not."""
+        states = max(self._initial, project(distinct, sizes))
+        self.text = f"about {states:.0e} states"
+        self.too_large = states > min(EXPLICIT_STATES_MAX, self._limits.memory_bytes / max(1.0, bytes_per_state))
+        return self.text if self.too_large and _has_diagrams() else ""
 
 
 def _beside_explicit(

@@ -16,9 +16,9 @@ A step that changes nothing is not a step.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from typing import NamedTuple
 
@@ -89,18 +89,25 @@ class WatchKey(NamedTuple):
     instance: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Watch:
     """Ask for a reachable state where `expr` holds under `binding`, and `instance` (if given) takes a step.
 
-    Where only whether it happens is asked, not how (`path` is false), an engine may answer with `NO_PATH`.
+    No instance of `idle` takes a step there. Where only whether it happens is asked, not how (`path` is false), an
+    engine may answer with `NO_PATH`. A condition that is a function is built when it is asked for: most steps that a
+    system of many members declares are never taken in a small search, and nothing is asked of those.
     """
 
     key: WatchKey
-    expr: Expr
+    condition: Expr | Callable[[], Expr]
     binding: Binding
     instance: Instance | None = None
     path: bool = True
+    idle: tuple[Instance, ...] = ()
+
+    @cached_property
+    def expr(self) -> Expr:
+        return self.condition if isinstance(self.condition, Expr) else self.condition()
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +181,10 @@ class Kernel:
                 instances.append(Instance(len(instances), t, indices))
         self.instances = tuple(instances)
         self.frozen = self._frozen()
-        self._unrolling = Unrolling()
+        constants = {self.cell_read(*self.cells[k].key): const(v, self.cells[k].sort) for k, v in self.frozen.items()}
+        self._unrolling = Unrolling(constants)
         self._effects: dict[int, dict[int, Expr]] = {}
         self._bound: dict[tuple[tuple[int, int], ...], tuple[dict[Expr, Expr], dict[Expr, Expr]]] = {}
-        constants = {self.cell_read(*self.cells[k].key): const(v, self.cells[k].sort) for k, v in self.frozen.items()}
-        self._constants: dict[Expr, Expr] = constants
-        self._constant_memo: dict[Expr, Expr] = {}
 
     def initial_states(self) -> Iterator[State]:
         """The initial states, one by one: there may be more than any limit allows."""
@@ -203,8 +208,7 @@ class Kernel:
 
     def closed(self, expr: Expr, binding: Binding) -> Expr:
         """The tree with its parameters put in and its quantifiers unrolled: reads of cells, no variables."""
-        tree = expand(self.bound(expr, binding), self._unrolling)
-        return substitute(tree, self._constants, self._constant_memo) if self._constants else tree
+        return expand(self.bound(expr, binding), self._unrolling)
 
     def guard(self, instance: Instance) -> Expr:
         return self.closed(instance.transition.guard, instance.binding)
@@ -221,8 +225,9 @@ class Kernel:
         for name, body in instance.transition.effects.items():
             slot = self.system.slots[name]
             places = slot.placeholders()
-            for indices in differing(self.bound(body, instance.binding), slot.identity(), places):
-                value = self.closed(body, {**instance.binding, **dict(zip(places, indices, strict=True))})
+            taken = self.bound(body, instance.binding)
+            for indices in differing(taken, slot.identity(), places):
+                value = self.closed(taken, dict(zip(places, indices, strict=True)))
                 if value is not self.cell_read(name, indices):
                     out[self.position[name, indices]] = value
         return out
@@ -236,12 +241,11 @@ class Kernel:
         effects = self.effects(instance).items()
         return or_(*(not_(equal(self.cell_read(*self.cells[k].key), value)) for k, value in effects))
 
-    def out_of_range(self, instance: Instance) -> list[tuple[str, Expr]]:
+    def out_of_range(self, instance: Instance) -> Iterator[tuple[str, Callable[[], Expr]]]:
         """For each line that could leave a value out of its field's range: the line, and the condition that it does.
 
         A value that a later line replaces does not count: two lines may name one member by two indices.
         """
-        out = []
         for number, write in enumerate(instance.transition.writes, 1):
             slot = self.system.slots[write.field]
             if slot.sort.kind != "int":
@@ -250,14 +254,20 @@ class Kernel:
             if value.sort.low >= slot.sort.low and value.sort.high <= slot.sort.high:
                 continue
             later = [w for w in instance.transition.writes[number:] if w.field == write.field]
-            loops = [i for i in write.indices if i.role is Role.PLACEHOLDER]
-            for members in product(*(range(v.sort.size) for v in loops)):
-                binding = {**instance.binding, **dict(zip(loops, members, strict=True))}
-                tree = self.closed(value, binding)
-                place = [self.closed(i, binding) for i in write.indices]
-                replaced = or_(*(self._assigns(w, instance, place) for w in later))
-                out.append((write.line, and_(or_(lift(slot.sort.low) > tree, tree > slot.sort.high), not_(replaced))))
-        return out
+            yield write.line, partial(self._leaves_range, instance, write, later)
+
+    def _leaves_range(self, instance: Instance, write: Write, later: Sequence[Write]) -> Expr:
+        """Closed condition: this line leaves a value out of its field's range, and no later one replaces it."""
+        sort = self.system.slots[write.field].sort
+        loops = [i for i in write.indices if i.role is Role.PLACEHOLDER]
+        out = []
+        for members in product(*(range(v.sort.size) for v in loops)):
+            binding = {**instance.binding, **dict(zip(loops, members, strict=True))}
+            tree = self.closed(write.value, binding)
+            place = [self.closed(i, binding) for i in write.indices]
+            replaced = or_(*(self._assigns(w, instance, place) for w in later))
+            out.append(and_(or_(lift(sort.low) > tree, tree > sort.high), not_(replaced)))
+        return or_(*out)
 
     def _assigns(self, write: Write, instance: Instance, place: Sequence[Expr]) -> Expr:
         """Closed condition: this line assigns the member at these indices. A loop assigns every member."""

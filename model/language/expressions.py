@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -59,7 +60,7 @@ class Expr:
     _free: frozenset[Expr]
 
     def __new__(cls, op: str, args: tuple[Any, ...], sort: Sort) -> Expr:
-        key = (op, sort, *(("e", x.serial) if isinstance(x, Expr) else x for x in args))
+        key = op, sort, args
         found = _interned.get(key)
         if found is None:
             found = object.__new__(cls)
@@ -103,8 +104,7 @@ class Expr:
         assert self.op == "var", f"{self} is no variable"
         return int(self.args[2])
 
-    def __hash__(self) -> int:
-        return self.serial
+    __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
         source.refuse(
@@ -272,7 +272,7 @@ def and_(*values: Any) -> Expr:
     parts: dict[Expr, None] = {}
     denied: set[Expr] = set()
     for value in values:
-        expr = _boolean(value, "&")
+        expr = value if isinstance(value, Expr) and value.sort is BOOL else _boolean(value, "&")
         for part in expr.args if expr.op == "and" else (expr,):
             if part is FALSE or part in denied or (part.op == "not" and part.args[0] in parts):
                 return FALSE
@@ -380,25 +380,26 @@ def substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr] | N
 
     Share `memo` between calls with one mapping.
     """
-    variables = all(key.op == "var" for key in mapping)
-    return _substitute(expr, mapping, {} if memo is None else memo, variables)
+    memo = {} if memo is None else memo
+    for value in mapping.values():
+        assert value.reach == 0, f"{value} was taken out of a quantifier: open it first"
+    memo.update(mapping)
+    named = [key.free for key in mapping]
+    return _substitute(expr, memo, frozenset[Expr]().union(*named) if all(named) else None)
 
 
-def _substitute(expr: Expr, mapping: dict[Expr, Expr], memo: dict[Expr, Expr], variables: bool) -> Expr:
-    if variables and expr.free.isdisjoint(mapping):
-        return expr
+def _substitute(expr: Expr, memo: dict[Expr, Expr], variables: frozenset[Expr] | None) -> Expr:
+    """`memo` has what is replaced; a tree without any of the `variables`, if they are known, stays as it is."""
     found = memo.get(expr)
-    if found is None:
-        if expr in mapping:
-            found = mapping[expr]
-            assert found.reach == 0, f"{found} was taken out of a quantifier: open it first"
-        elif expr.op in ("const", "var", "bound"):
-            found = expr
-        else:
-            args = tuple(_substitute(x, mapping, memo, variables) if isinstance(x, Expr) else x for x in expr.args)
-            same = all(x is y for x, y in zip(args, expr.args, strict=True))
-            found = expr if same else rebuild(expr, args)
-        memo[expr] = found
+    if found is not None:
+        return found
+    if variables is not None and variables.isdisjoint(expr.free):
+        return expr
+    if expr.op in ("const", "var", "bound"):
+        return expr
+    args = [_substitute(x, memo, variables) if isinstance(x, Expr) else x for x in expr.args]
+    same = all(map(operator.is_, args, expr.args))
+    found = memo[expr] = expr if same else rebuild(expr, tuple(args))
     return found
 
 

@@ -7,7 +7,7 @@ yields one symbolic index, and the quantifier binds whatever index its generator
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -138,9 +138,10 @@ def count(values: Iterable[Any]) -> Expr:
 
 
 class Unrolling:
-    """The results of `expand` so far, shared by the trees of one system."""
+    """The results of `expand` so far, shared by the trees of one system. `fixed` reads are replaced by a value."""
 
-    def __init__(self) -> None:
+    def __init__(self, fixed: Mapping[Expr, Expr] | None = None) -> None:
+        self.fixed = dict(fixed or {})
         self.trees: dict[Expr, Expr] = {}
         self.members: dict[Expr, list[Expr]] = {}  # body over `_each` -> what it is for each member
 
@@ -160,8 +161,10 @@ def expand(expr: Expr, done: Unrolling | None = None) -> Expr:
     elif expr.op in ("const", "var"):
         found = expr
     else:
-        found = rebuild(expr, tuple(expand(x, done) if isinstance(x, Expr) else x for x in expr.args))
-    done.trees[expr] = found
+        found = rebuild(expr, tuple([expand(x, done) if isinstance(x, Expr) else x for x in expr.args]))
+        if expr.op == "read" and done.fixed:
+            found = substitute(found, done.fixed)
+    done.trees[expr] = done.trees[found] = found
     return found
 
 

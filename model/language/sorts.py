@@ -10,9 +10,9 @@ from typing import Literal
 SortKind = Literal["bool", "int", "enum", "index"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Sort:
-    """A finite set of consecutive ints, and how they are written.
+    """A finite set of consecutive ints, and how they are written. Made once: two sorts are the same or differ.
 
     `low` and `high` bound the values (both inclusive). For an enum they are ordinals in declaration
     order; for an index they count the members of an index set; for a bool they are 0 and 1.

@@ -12,7 +12,7 @@ an effect leaves its field's range (the step is watched, and the state after it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -51,8 +51,22 @@ class Compiled:
         return cls(layout, tuple(Step(kernel, layout, instance) for instance in kernel.instances), reduction)
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """After so many states or seconds `stop_reason` is asked: why the search should end here, or empty to go on.
+
+    It is told the states seen so far, the sizes of the levels, and the bytes a state takes.
+    """
+
+    states: int
+    seconds: float
+    stop_reason: Callable[[int, Sequence[int], float], str]
+
+
 class ExplicitEngine:
     """Explores a kernel level by level. With `symmetry`, one state per orbit; `compiled` is from an earlier search.
+
+    A search that is not over at a `pause` asks there, once, whether to go on.
 
     Under symmetry a watch is found if it occurs for some renaming of the members, so watches must be asked
     of every member alike; the paths found are runs of the system as it is declared.
@@ -65,7 +79,7 @@ class ExplicitEngine:
 
     def __init__(
         self, kernel: Kernel, limits: Limits, on_progress: OnProgress = quiet, *, symmetry: bool = False,
-        compiled: Compiled | None = None,
+        compiled: Compiled | None = None, pause: Pause | None = None,
     ) -> None:  # fmt: skip
         self.compiled = compiled or Compiled.of(kernel, symmetry=symmetry)
         self.kernel = kernel
@@ -74,6 +88,7 @@ class ExplicitEngine:
         self.on_progress = on_progress
         self.visited = Visited(self.layout)
         self.levels: list[Keys] = []
+        self._pause = pause
         self.edges = 0
         self.stopped = "not explored yet"
         self._peak_bytes = 0
@@ -172,6 +187,11 @@ class ExplicitEngine:
         memory = keys * self.layout.state_bytes + self._chunk_bytes
         self._peak_bytes = max(self._peak_bytes, memory)
         self.stopped = self._clock.stop_reason(distinct, memory)
+        pause = self._pause
+        if pause and not self.stopped and (distinct > pause.states or self._clock.seconds > pause.seconds):
+            self._pause = None
+            sizes = [*map(len, self.levels), following.count]
+            self.stopped = pause.stop_reason(distinct, sizes, self._peak_bytes / distinct)
         self._progress("exploring", distinct)
 
     def _progress(self, phase: str, distinct: int) -> None:

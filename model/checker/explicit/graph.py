@@ -31,7 +31,7 @@ class Graph:
         self, layout: Layout, steps: Sequence[Step], states: Keys, tick: Callable[[int, int], None]
     ) -> None:  # fmt: skip
         self.size = len(states)
-        self.fair = [step.instance.number for step in steps if step.instance.fair and step.possible]
+        self.fair = [step.instance.number for step in steps if step.instance.fair and step.met]
         pieces: dict[int, tuple[list[Nodes], list[Nodes]]] = {s.instance.number: ([], []) for s in steps}
         edges = 0
         for start in range(0, self.size, CHUNK):

@@ -140,6 +140,15 @@ class Layout:
         name, *indices = expr.args
         return self.places[self.position[name, tuple(i.value for i in indices)]]
 
+    def masked(self, facts: Mapping[Expr, Expr]) -> list[tuple[int, int, int]]:
+        """One (word, mask, pattern) per word that together say what the cells are."""
+        masks: dict[int, tuple[int, int]] = {}
+        for cell, value in facts.items():
+            p = self.place(cell)
+            mask, pattern = masks.get(p.word, (0, 0))
+            masks[p.word] = mask | p.mask, pattern | p.pattern(value.value)
+        return [(word, *masks[word]) for word in sorted(masks)]
+
     def pack(self, states: Iterable[State]) -> Columns:
         # Offsets fit a word where the values themselves may not.
         rows = [[value - p.low for value, p in zip(state, self.places, strict=True)] for state in states]

@@ -29,7 +29,7 @@ class Trails:
         canonical: Callable[[Columns], Columns] | None = None,
     ) -> None:  # fmt: skip
         self._layout = layout
-        self._steps = [step for step in steps if step.possible]
+        self._steps = [step for step in steps if step.met]
         self._levels = levels
         self._canonical = canonical
 

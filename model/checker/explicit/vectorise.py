@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...language.expressions import FALSE, TRUE, Expr, and_, equal, substitute
+from ...language.expressions import FALSE, TRUE, Expr, equal, substitute
 from ...language.sorts import Sort
 from ..kernel import Instance, Kernel
 from .packing import Column, Columns, Layout, Mask, Place, Rows
@@ -46,21 +46,22 @@ def literal(expr: Expr) -> Literal | None:
     return None
 
 
+def top_literals(expr: Expr) -> dict[Expr, Expr]:
+    """The cells that a condition fixes, and their values; of two values for one cell the first."""
+    found = [literal(part) for part in (expr.args if expr.op == "and" else (expr,))]
+    return {one.read: one.value for one in reversed(found) if one is not None}
+
+
 def split_literals(expr: Expr) -> tuple[dict[Expr, Expr], Expr]:
     """A condition as the cells that it fixes, and the rest with those put in."""
     facts: dict[Expr, Expr] = {}
     rest = expr
     while True:
-        more: dict[Expr, Expr] = {}
-        for part in rest.args if rest.op == "and" else (rest,):
-            found = literal(part)
-            # A second, different value would fold to FALSE in the next round.
-            if found is not None and found.read not in more:
-                more[found.read] = found.value
+        more = top_literals(rest)
         if not more:
             return facts, rest
         facts.update(more)
-        rest = substitute(rest, dict(more))
+        rest = substitute(rest, more)
 
 
 class Emitter:
@@ -158,13 +159,8 @@ class Emitter:
         return f"({' & '.join([*self.masked(facts), *others])})", _BOOL
 
     def masked(self, facts: dict[Expr, Expr]) -> list[str]:
-        """One compare per word that together say what the cells are."""
-        masks: dict[int, tuple[int, int]] = {}
-        for cell, value in facts.items():
-            p = self.layout.place(cell)
-            mask, pattern = masks.get(p.word, (0, 0))
-            masks[p.word] = mask | p.mask, pattern | p.pattern(value.value)
-        return [f"((w{word} & {mask}) == {pattern})" for word, (mask, pattern) in sorted(masks.items())]
+        """Conditions that together say what the cells are."""
+        return [f"((w{word} & {mask}) == {pattern})" for word, mask, pattern in self.layout.masked(facts)]
 
     def _ite(self, expr: Expr) -> tuple[str, str]:
         c, *sides = expr.args
@@ -257,35 +253,51 @@ class Taken:
 
 
 class Step:
-    """One instance, vectorised: `run(columns)` gives the rows where it is taken, or None."""
+    """One instance, vectorised: `run(columns)` gives the rows where it is taken, or None.
+
+    It is compiled when a state is met that has what the guard fixes: of a system with many members, a search that
+    ends early meets few of the steps. `met` says that; `facts` and `effects` are there from then on.
+    """
 
     def __init__(self, kernel: Kernel, layout: Layout, instance: Instance) -> None:
+        self.kernel = kernel
         self.instance = instance
         self.layout = layout
-        self.facts, self.rest = split_literals(kernel.guard(instance))
-        self._memo: dict[Expr, Expr] = {}
+        self.facts: dict[Expr, Expr] = {}  # what the guard fixes: cell -> value
         self.effects: dict[int, Expr] = {}
-        self.sure = False  # whenever the guard holds, something changes
-        for k, value in kernel.effects(instance).items():
-            now = self.known(kernel.cell_read(*kernel.cells[k].key))
-            then = self.known(value)
-            if equal(now, then) is not TRUE:
-                self.effects[k] = then
-                self.sure = self.sure or equal(now, then) is FALSE
-        self.possible = self.rest is not FALSE and bool(self.effects)
-        self._run = self._build() if self.possible else None
+        self.met = False
+        self._memo: dict[Expr, Expr] = {}
+        self._run: Callable[..., Any] | None = None
+        self._fixed = layout.masked(top_literals(kernel.guard(instance)))
 
     def known(self, expr: Expr) -> Expr:
         """A closed tree where the guard holds: the cells that it fixes are constants."""
         return substitute(expr, self.facts, self._memo)
 
     def run(self, columns: Columns) -> Taken | None:
-        if self._run is None:
-            return None
-        found = self._run(*columns)
+        if not self.met:
+            holds = [(columns[word] & mask) == pattern for word, mask, pattern in self._fixed]
+            if holds and not np.logical_and.reduce(holds).any():
+                return None
+            self._meet()
+        found = self._run(*columns) if self._run is not None else None
         return None if found is None else Taken(*found)
 
-    def _build(self) -> Callable[..., Any]:
+    def _meet(self) -> None:
+        self.met = True
+        kernel = self.kernel
+        self.facts, rest = split_literals(kernel.guard(self.instance))
+        sure = False  # whenever the guard holds, something changes
+        for k, value in kernel.effects(self.instance).items() if rest is not FALSE else ():
+            now = self.known(kernel.cell_read(*kernel.cells[k].key))
+            then = self.known(value)
+            if equal(now, then) is not TRUE:
+                self.effects[k] = then
+                sure = sure or equal(now, then) is FALSE
+        if self.effects:
+            self._run = self._build(rest, sure)
+
+    def _build(self, rest: Expr, sure: bool) -> Callable[..., Any]:
         words = words_of(self.layout)
         emitter = Emitter(self.layout)
         masked = emitter.masked(self.facts)
@@ -296,11 +308,11 @@ class Step:
                 emitter.line(f"{w} = {w}.take(rows)")
         else:
             emitter.line("rows = np.arange(w0.size)")
-        if self.rest is not TRUE:
-            emitter.count([self.rest])
-            self._select(emitter, emitter.condition(self.rest), words)
+        if rest is not TRUE:
+            emitter.count([rest])
+            self._select(emitter, emitter.condition(rest), words)
         after, outside = self._emit_effects(emitter)
-        if not self.sure:
+        if not sure:
             touched = [f"({after[j]} != w{j})" for j in sorted(after)]
             if outside:
                 touched.append("outside")
@@ -356,8 +368,3 @@ def _shifted(text: str, p: Place, value_is_big: bool) -> str:
     else:
         moved = f"({text} - {p.low})" if p.low else text
     return f"({moved} << {p.shift})" if p.shift else moved
-
-
-def taken_condition(kernel: Kernel, instance: Instance) -> Expr:
-    """Closed condition: the instance takes a step here."""
-    return and_(kernel.guard(instance), kernel.changes(instance))

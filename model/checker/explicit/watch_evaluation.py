@@ -1,4 +1,7 @@
-"""The watches of a vectorised search, evaluated on whole frontiers until each is found once."""
+"""The watches of a vectorised search, evaluated on whole frontiers until each is found once.
+
+A condition is closed and compiled when there are first states to look at: a step that is never taken costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...language.expressions import FALSE, TRUE, Expr, and_, not_
+from ...language.expressions import FALSE, TRUE, Expr
 from ..kernel import Instance, Kernel, Watch, WatchKey
 from .packing import Columns, Layout, Mask
-from .vectorise import Step, Taken, conditions, taken_condition
+from .vectorise import Step, Taken, conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +29,25 @@ class _Group:
     """Conditions that are evaluated on the same rows. Found ones are dropped and no longer compiled."""
 
     def __init__(
-        self, layout: Layout, wanted: Sequence[tuple[WatchKey, Expr]], instance: Instance | None = None
-    ) -> None:
+        self, layout: Layout, watches: Sequence[Watch], close: Callable[[Watch], Expr],
+        instance: Instance | None = None,
+    ) -> None:  # fmt: skip
         self._layout = layout
-        self._wanted = [(key, expr) for key, expr in wanted if expr is not FALSE]
+        self._unclosed = watches
+        self._close = close
+        self._wanted: list[tuple[WatchKey, Expr]] = []
         self._instance = instance
         self._evaluate: Callable[..., tuple[Mask, ...]] | None = None
         self._compiled: list[WatchKey] = []
 
     def look(self, columns: Columns, level: int, found: dict[WatchKey, Find]) -> None:
-        if not self._wanted or not len(columns[0]):
+        if not len(columns[0]):
+            return
+        if self._unclosed:
+            closed = [(watch.key, self._close(watch)) for watch in self._unclosed if watch.key not in found]
+            self._wanted = [(key, expr) for key, expr in closed if expr is not FALSE]
+            self._unclosed = ()
+        if not self._wanted:
             return
         if any(key in found for key, _ in self._wanted):
             self._forget(found)
@@ -64,10 +76,7 @@ class _Group:
 
 
 class _Idle:
-    """Conditions on the states where none of the given steps is taken.
-
-    Read off the steps themselves: a deadlock's tree is as large as all guards together.
-    """
+    """Conditions on the states where none of the given steps is taken."""
 
     def __init__(self, numbers: frozenset[int], group: _Group) -> None:
         self.numbers = numbers
@@ -88,20 +97,24 @@ class Watching:
         self.found = found
         self._level = 0
         self._columns: Columns = ()
-        by_instance: dict[int, list[tuple[WatchKey, Expr]]] = {}
-        by_idle: dict[frozenset[int], list[tuple[WatchKey, Expr]]] = {}
-        idle_conditions = {not_(taken_condition(kernel, step.instance)): step.instance.number for step in steps}
+        by_instance: dict[int, list[Watch]] = {}
+        by_idle: dict[frozenset[int], list[Watch]] = {}
         for watch in watches:
-            expr = kernel.closed(watch.expr, watch.binding)
             if watch.instance is not None:
-                known = steps[watch.instance.number].known(expr)
-                by_instance.setdefault(watch.instance.number, []).append((watch.key, known))
-                continue
-            numbers, rest = _split_idle(expr, idle_conditions)
-            by_idle.setdefault(numbers, []).append((watch.key, rest))
-        self._everywhere = _Group(layout, by_idle.pop(frozenset(), []))
-        self._idle = [_Idle(numbers, _Group(layout, wanted)) for numbers, wanted in by_idle.items()]
-        self._by_instance = {n: _Group(layout, wanted, kernel.instances[n]) for n, wanted in by_instance.items()}
+                by_instance.setdefault(watch.instance.number, []).append(watch)
+            else:
+                by_idle.setdefault(frozenset(i.number for i in watch.idle), []).append(watch)
+
+        def closed(watch: Watch) -> Expr:
+            return kernel.closed(watch.expr, watch.binding)
+
+        def known(watch: Watch) -> Expr:
+            assert watch.instance is not None
+            return steps[watch.instance.number].known(closed(watch))
+
+        self._everywhere = _Group(layout, by_idle.pop(frozenset(), []), closed)
+        self._idle = [_Idle(numbers, _Group(layout, wanted, closed)) for numbers, wanted in by_idle.items()]
+        self._by_instance = {n: _Group(layout, wanted, known, kernel.instances[n]) for n, wanted in by_instance.items()}
 
     def begin(self, columns: Columns, level: int) -> None:
         """A chunk of new states."""
@@ -125,10 +138,3 @@ class Watching:
         for idle in self._idle:
             rows = np.flatnonzero(~idle.busy)
             idle.group.look(tuple(c.take(rows) for c in self._columns), self._level, self.found)
-
-
-def _split_idle(expr: Expr, idle_conditions: dict[Expr, int]) -> tuple[frozenset[int], Expr]:
-    """A condition as the steps that it says are not taken, and the rest."""
-    parts = expr.args if expr.op == "and" else (expr,)
-    numbers = frozenset(idle_conditions[p] for p in parts if p in idle_conditions)
-    return numbers, and_(*(p for p in parts if p not in idle_conditions))

@@ -134,7 +134,8 @@ class _Watching:
         still = []
         for watch in self.open:
             number = None if watch.instance is None else watch.instance.number
-            if (number is None or number in taken) and self.interpreter.holds(watch.expr, state, watch.binding):
+            asked = (number is None or number in taken) and all(i.number not in taken for i in watch.idle)
+            if asked and self.interpreter.holds(watch.expr, state, watch.binding):
                 if watch.key not in self.found:
                     path = self.path(state)
                     if number is not None:

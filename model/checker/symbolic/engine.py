@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ...errors import LimitReached
-from ...language.expressions import Expr
+from ...language.expressions import Expr, and_
 from ...language.systems import State
 from ..engine import Clock, OnProgress, Progress, memory_bounded, quiet
 from ..interpret import Interpreter
@@ -177,7 +177,7 @@ class SymbolicEngine:
         for watch in watches if self.seen else ():
             try:
                 with self._bounded():
-                    self._look(watch, taken.get(watch.instance, self.diagrams.false), nearest)
+                    self._look(watch, taken, nearest)
             except LimitReached as limit:
                 unanswered[watch.key] = str(limit)
         for key, (depth, watch, states) in nearest.items():
@@ -188,13 +188,19 @@ class SymbolicEngine:
                 unanswered[key] = str(limit)
         return found, unanswered
 
-    def _look(self, watch: Watch, taken: Function, nearest: dict[WatchKey, tuple[int, Watch, Function]]) -> None:
+    def _look(
+        self, watch: Watch, taken: dict[Instance | None, Function],
+        nearest: dict[WatchKey, tuple[int, Watch, Function]],
+    ) -> None:  # fmt: skip
         """Note where a watch occurs, if that is nearer than what its key has so far."""
         false = self.diagrams.false
         best = nearest.get(watch.key)
         states = self.seen[-1] if best is None else self.seen[best[0] - 1] if best[0] else false
         if watch.instance is not None:
-            states = states & taken
+            states = states & taken.get(watch.instance, false)
+        for i in watch.idle:  # a search that was stopped may not have made all steps
+            here = taken[i] if i in taken else self._holds(and_(self.kernel.guard(i), self.kernel.changes(i)), {})
+            states = states & ~here
         if states != false:
             states = states & self._holds(watch.expr, watch.binding)
         if states != false:

@@ -72,6 +72,8 @@ def assert_paths(system: System, found: dict[WatchKey, Path]) -> None:
 
 
 def _shows(interpreter: Interpreter, path: Path, watch: Watch) -> bool:
+    if any(interpreter.step(instance, path.states[-1]) for instance in watch.idle):
+        return False
     if watch.instance is None:
         return interpreter.holds(watch.expr, path.states[-1], watch.binding)
     taken = path.steps[-1:] == (watch.instance.number,)

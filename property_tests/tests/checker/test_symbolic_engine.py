@@ -125,6 +125,7 @@ def test_every_path_is_a_run_that_ends_with_what_was_watched_for(system: System)
         if path is None or "agree" in watch.key.subject or "fired" in watch.key.subject:
             continue
         assert_run(interpreter, path)
+        assert not any(interpreter.step(instance, path.states[-1]) for instance in watch.idle)
         assert interpreter.holds(watch.expr, path.states[-1 if watch.instance is None else -2], watch.binding)
         assert watch.instance is None or path.steps[-1] == watch.instance.number
 
