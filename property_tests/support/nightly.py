@@ -34,7 +34,6 @@ NUMBERS: Mapping[str, int] = {
     "simulated passes": 2_500,  # 30 s
     # Programs that worker processes run.
     "cases of the model": 60,  # 60 s
-    "stepped programs": 150,  # 50 s
     "programs": 300,  # 100 s
     "drawn programs": 200,  # 30 s
     "drawn graphs": 10,  # 30 s: one in ten has as many states as all the others

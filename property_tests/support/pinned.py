@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -27,13 +27,13 @@ AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("
 
 @dataclass(frozen=True)
 class Asked:
-    """One exploration: its size and faults, how many states it has, and exactly what it violates."""
+    """One exploration: its size and faults, how many states it has, and exactly what it violates, explored once."""
 
     system: type[System]
     edition: enum.Enum
     sizes: str
-    states: int
-    violated: str = ""
+    states: int = field(compare=False)
+    violated: str = field(default="", compare=False)
     faults: tuple[str, ...] = ()
     together: int | None = None  # at most so many of the faults in a run
 

@@ -7,7 +7,7 @@ Where the two differ in form: a mark for several sends is, to the model, several
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -111,7 +111,12 @@ class PassSteps:
         return step in TRIED
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        getattr(self, f"_{step}")(*indices)
+        if step not in MESSAGES:
+            getattr(self, f"_{step}")(*indices)
+            return
+        act, kind = MESSAGES[step]
+        attempt, at = indices
+        act(self, self.letters[kind, attempt, at], self.seats[at] if kind == CANCEL else self._taker(at))
 
     # ---- what the driver does
 
@@ -322,38 +327,14 @@ class PassSteps:
 
     # ---- messages
 
-    def _take_gradient(self, attempt: int, pair: int) -> None:
-        self._arrive(self.letters[BACKWARD, attempt, pair], self._taker(pair))
-
-    def _take_mark(self, attempt: int, pair: int) -> None:
-        self._arrive(self.letters[MARK, attempt, pair], self._taker(pair))
-
-    def _take_cancel(self, attempt: int, worker: int) -> None:
-        self._arrive(self.letters[CANCEL, attempt, worker], self.seats[worker])
-
     def _take_copy(self, attempt: int, pair: int) -> None:
         """The answer to a copy is lost."""
         letter, to = self.letters[BACKWARD, attempt, pair], self._taker(pair)
         asker = Asker(letter.source, lambda *_: None)
         self._do(to, take(to.container, BACKWARD, letter.body, letter.gradients, asker))
 
-    def _hear_answer(self, attempt: int, pair: int) -> None:
-        self._hear(self.letters[BACKWARD, attempt, pair], self._taker(pair))
-
-    def _hear_marked(self, attempt: int, pair: int) -> None:
-        self._hear(self.letters[MARK, attempt, pair], self._taker(pair))
-
-    def _hear_cancelled(self, attempt: int, worker: int) -> None:
-        self._hear(self.letters[CANCEL, attempt, worker], self.seats[worker])
-
-    def _lose(self, attempt: int, pair: int) -> None:
-        self.letters[BACKWARD, attempt, pair].state = Call.LOST
-
-    def _lose_mark(self, attempt: int, pair: int) -> None:
-        self.letters[MARK, attempt, pair].state = Call.LOST
-
-    def _lose_cancel(self, attempt: int, worker: int) -> None:
-        self.letters[CANCEL, attempt, worker].state = Call.LOST
+    def _lose(self, letter: Letter, to: Seat) -> None:
+        letter.state = Call.LOST
 
     # ---- what happens to them
 
@@ -490,3 +471,17 @@ class PassSteps:
 def _marks(local_pass: LocalPass) -> bool:
     """Whether what it is to run next is a wave of marks."""
     return bool(local_pass._inbox) and isinstance(local_pass._inbox[0], Marked)
+
+
+# Steps that something happens to a message by: what, and its kind; their indices are the attempt, and a pair or worker.
+MESSAGES: Mapping[str, tuple[Callable[[PassSteps, Letter, Seat], None], int]] = {
+    "take_gradient": (PassSteps._arrive, BACKWARD),
+    "take_mark": (PassSteps._arrive, MARK),
+    "take_cancel": (PassSteps._arrive, CANCEL),
+    "hear_answer": (PassSteps._hear, BACKWARD),
+    "hear_marked": (PassSteps._hear, MARK),
+    "hear_cancelled": (PassSteps._hear, CANCEL),
+    "lose": (PassSteps._lose, BACKWARD),
+    "lose_mark": (PassSteps._lose, MARK),
+    "lose_cancel": (PassSteps._lose, CANCEL),
+}

@@ -53,9 +53,23 @@ def failure(context: int, loss: Tensor, *, retain_graph: bool = False) -> str:
     return ""
 
 
-def applied(function: Any, *arguments: object) -> Tensor:
-    """A node of autograd of our own."""
-    result: Tensor = function.apply(*arguments)
+class Acts(torch.autograd.Function):
+    """The identity, whose backward does something first."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, act: Callable[[], object]) -> Tensor:
+        ctx.act = act
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        ctx.act()
+        return gradient, None
+
+
+def acting(x: Tensor, act: Callable[[], object]) -> Tensor:
+    """The same value, behind a node that does something when a gradient comes."""
+    result: Tensor = Acts.apply(x, act)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -71,27 +85,11 @@ def is_entered() -> bool:
     return _entered.is_set()
 
 
-def held(x: Tensor) -> Tensor:
-    """A call that goes on when the gate is open."""
+def hold() -> None:
+    """Go on when the gate is open."""
     _entered.set()
     if not _gate.wait(HELD_S):
         raise TimeoutError("nobody opened the gate")
-    return x * PARAMETER
-
-
-class Held(torch.autograd.Function):
-    """The identity, whose backward goes on when the gate is open."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        _entered.set()
-        if not _gate.wait(HELD_S):
-            raise TimeoutError("nobody opened the gate")
-        return gradient
 
 
 def times_parameter(x: Tensor) -> Tensor:
@@ -99,25 +97,16 @@ def times_parameter(x: Tensor) -> Tensor:
 
 
 def times_parameter_held_backward(x: Tensor) -> Tensor:
-    return applied(Held, x * PARAMETER)
+    return acting(x * PARAMETER, hold)
 
 
 # ---- G1, G4: a pass that fails while a worker waits for its second gradient
 
 
-class Failing(torch.autograd.Function):
-    """The identity, whose backward fails until the gate is open, once B's part of the pass is as it should be."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, awaited: Callable[[], bool]) -> Tensor:
-        ctx.awaited = awaited
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        if _gate.is_set():
-            return gradient, None
-        while not rpc.rpc_sync("B", ctx.awaited):
+def fail_until_open(awaited: Callable[[], bool]) -> None:
+    """Fail until the gate is open, once B's part of the pass is as it should be."""
+    if not _gate.is_set():
+        while not rpc.rpc_sync("B", awaited):
             pass
         raise RuntimeError("this node fails")
 
@@ -140,7 +129,7 @@ def plus_shared(x: Tensor) -> Tensor:
 
 
 def through_a_failing_node(x: Tensor) -> Tensor:
-    return applied(Failing, rpc.rpc_sync("B", plus_shared, (x,)), is_in_a_pass)
+    return acting(rpc.rpc_sync("B", plus_shared, (x,)), lambda: fail_until_open(is_in_a_pass))
 
 
 def fail_and_retry(retry: bool) -> tuple[str, str, int]:
@@ -168,7 +157,7 @@ def times_noted_parameter(x: Tensor) -> Tensor:
 
 
 def negative_by_a_failing_node(x: Tensor) -> Tensor:
-    return applied(Failing, -x, has_ended_a_pass)
+    return acting(-x, lambda: fail_until_open(has_ended_a_pass))
 
 
 def fail_and_sum() -> tuple[str, str, float]:
@@ -284,9 +273,7 @@ class SlowToRead:
 
 
 def read_slowly() -> SlowToRead:
-    _entered.set()
-    if not _gate.wait(HELD_S):
-        raise TimeoutError("nobody opened the gate")
+    hold()
     return SlowToRead()
 
 
@@ -330,40 +317,26 @@ def leave() -> None:
 # ---- G12: calls that fail when their context is gone
 
 
-class FailsWhenTold(torch.autograd.Function):
-    """The identity, whose backward says that it has begun and fails when it is told to."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        _begun.release()
-        if not _told.acquire(timeout=HELD_S):
-            raise TimeoutError("nobody told it to fail")
-        raise RuntimeError("this node fails")
+def fail_when_told() -> None:
+    """Say that the node has begun, and fail when it is told to."""
+    _begun.release()
+    if not _told.acquire(timeout=HELD_S):
+        raise TimeoutError("nobody told it to fail")
+    raise RuntimeError("this node fails")
 
 
-class FailsBeside(torch.autograd.Function):
-    """The identity, whose backward fails once C's has begun."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        rpc.rpc_sync("C", has_begun)
-        raise RuntimeError("this node fails")
+def fail_beside() -> None:
+    """Fail once C's node has begun."""
+    rpc.rpc_sync("C", has_begun)
+    raise RuntimeError("this node fails")
 
 
 def fails_when_told(x: Tensor) -> Tensor:
-    return applied(FailsWhenTold, x)
+    return acting(x, fail_when_told)
 
 
 def fails_beside(x: Tensor) -> Tensor:
-    return applied(FailsBeside, x)
+    return acting(x, fail_beside)
 
 
 def has_begun() -> None:

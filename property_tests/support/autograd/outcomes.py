@@ -22,14 +22,15 @@ MARK = 7.0  # no gradient of a program is as large everywhere
 
 @dataclass(frozen=True)
 class Outcome:
-    """Gradients (dense) of parameters that have one, the roots, how gradients lie in memory, what hooks have seen, and
-    which gradients share memory with another or with what a program keeps."""
+    """Gradients (dense) of parameters that have one, the roots, how gradients lie in memory, what hooks have seen,
+    which gradients share memory with another or with what a program keeps, and what passes said that were refused."""
 
     gradients: Mapping[Key, Tensor]
     roots: tuple[Tensor, ...]
     layouts: Mapping[Key, Layout] = field(default_factory=dict)
     seen: Mapping[Key, Sequence[Seen]] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: Mapping[Key, Tensor], roots: Sequence[Tensor], seen: Mapping[Key, Sequence[Seen]]) -> Outcome:

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -26,6 +27,7 @@ from .sides import SIDES, Side, worker
 from .worlds import Failed, Task, World
 
 SECONDS = 120.0  # for a batch of programs, on a busy machine
+POLL_SECONDS = 0.005
 PRELOAD = ("torch.distributed.rpc", "trystate.impl.autograd", __name__)  # what worker processes import
 _hooks = threading.Lock()  # of two that are registered at once torch may lose one
 
@@ -179,22 +181,47 @@ def drive(
 def _driven(run: int, side: Side, options: Mapping[str, Any]) -> Outcome | Failed:
     machine = machines[run]
     roots: list[Tensor] = []
+    refused: list[str] = []
     found = Outcome({}, ())
     try:
         with side.autograd.context() as context:
             for each, retain in machine.program.run(machine):
-                side.autograd.backward(context, each, retain_graph=retain, **options)
+                text = _backward(side, context, each, retain, options)
+                refused += [text] if text else []
                 roots += (value.detach() for value in each)
             for rank in range(machine.program.workers):
                 grads, *rest = side.rpc.rpc_sync(worker(rank), collected, args=(run, context, side.name))
                 found = found.joined(Outcome(grads, (), *rest))
     except Exception as error:
         return Failed(type(error).__name__, str(error))
-    return replace(found, roots=tuple(roots))
+    return replace(found, roots=tuple(roots), refused=tuple(refused))
+
+
+def _backward(side: Side, context: int, roots: Sequence[Tensor], retain: bool, options: Mapping[str, Any]) -> str:
+    """A pass. If FAST says that a call is not used, what it says: then it is tried again, with SMART."""
+    if options.get("mode") != "fast":
+        side.autograd.backward(context, roots, retain_graph=retain, **options)
+        return ""
+    try:
+        side.autograd.backward(context, roots, retain_graph=True, **options)
+    except side.autograd.UnusedSendError as error:
+        side.autograd.backward(context, roots, retain_graph=retain, **{**options, "mode": "smart"})
+        return str(error)
+    return ""
+
+
+def contexts_left(rank: int, side: str, seconds: float) -> int:
+    """How many contexts are here still, after so long that they should be gone."""
+    end = time.monotonic() + seconds
+    while (found := SIDES[side].contexts()) and time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
+    return found
 
 
 class Runs:
     """A world that runs programs on the libraries that it has joined."""
+
+    patience = SECONDS  # until contexts are over everywhere
 
     def __init__(self, world: World, folder: str, sides: Sequence[str]) -> None:
         self._world = world
@@ -203,13 +230,17 @@ class Runs:
         world.do(join, world.size, sides, folder, seconds=SECONDS)
 
     def run(self, programs: Sequence[Program], side: str, threads: int = 1, **options: Any) -> list[Outcome | Failed]:
-        """What each program left, or how it failed."""
+        """What each program left, or how it failed.
+
+        Raises:
+            AssertionError: a worker keeps a context.
+        """
         numbered = {next(self._numbers): program for program in programs}
         self._world.do(learn, numbered, side, seconds=SECONDS)
-        found: list[Outcome | Failed] = self._world.do(drive, list(numbered), side, threads, options, seconds=SECONDS)[
-            0
-        ]
-        return found
+        found, *_ = self._world.do(drive, list(numbered), side, threads, options, seconds=SECONDS)
+        left = self.everywhere(contexts_left, side, self.patience)
+        assert not any(left), f"so many contexts are left on each worker: {left}"
+        return found  # type: ignore[no-any-return]
 
     def everywhere(self, task: Task, *arguments: object) -> list[Any]:
         """What each worker says of a task."""

@@ -280,10 +280,15 @@ FEATURES: Mapping[str, tuple[Feature, ...]] = {
     "keeps memory": (F.KEPT,),
     "keeps sparse memory": (F.SPARSE,),
     "contiguous": (F.STRIDES,),
+    "unrecorded": (F.ASYNC,),
+    "plain": (F.REMOTE,),
+    "blind": (F.UNUSED,),
 }
-# What programs show in processes as well; and what a program shows there that is told step by step.
-PROGRAMS = ("lost path", "frees always", "early", "no after hooks", "no node hooks", "keeps memory", "unsaid")
-STEPS = ("lost path", "frees always", "unrecorded", "plain", "blind", "deaf", "untold")
+# What programs show in processes as well, or only there.
+IN_PROCESSES = (
+    *("lost path", "frees always", "early", "no after hooks", "no node hooks", "keeps memory", "unsaid"),
+    *("unrecorded", "plain", "blind", "deaf", "untold"),
+)
 _patch = pytest.MonkeyPatch()
 
 
