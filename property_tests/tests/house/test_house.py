@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,11 @@ NOT_OURS = {".git", ".venv", "build", "dist", "generated", "__pycache__", "tryst
 WORKPLACE = re.compile("(?<![\\w}])/" + "work(?![\\w-])|" + "\\.\\./" + "shared|/tmp/" + "venv")
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
 @dataclass(frozen=True)
 class Module:
     """One file of a package: `folder` is the part of the house, `name` its full name when installed."""
@@ -57,7 +63,7 @@ class Module:
 
     @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.path.read_text(encoding="utf-8"), str(self.path))
+        return parsed(self.path)
 
 
 def named(folder: str, root: Path, path: Path, base: str) -> Module:
@@ -308,7 +314,7 @@ def test_no_file_is_too_long_to_be_read() -> None:
 def functions(path: Path) -> Iterator[tuple[str, int]]:
     """Each function, and how many lines it has."""
     shown = path.relative_to(CHECKOUT).as_posix()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{shown}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
 
@@ -348,6 +354,13 @@ def test_the_quick_selection_names_files_and_tests_that_exist() -> None:
     tests = CHECKOUT / "property_tests" / "tests"
     assert [file for file in QUICK if not (tests / file).is_file()] == []
     for file, slow in QUICK.items():
-        tree = ast.parse((tests / file).read_text(encoding="utf-8"))
+        tree = parsed(tests / file)
         names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
         assert set(slow) < names, f"{file}: {set(slow) - names or 'all of its tests'} must not be left out"
+
+
+def test_every_hypothesis_test_has_more_examples_by_night() -> None:
+    """Each that says how many asks `examples` or `by_night` of property_tests/support/nightly.py."""
+    fixed = re.compile(r"^@settings\(.*max_examples=\d|\.settings = settings\(.*max_examples=\d", re.M)
+    tests = (CHECKOUT / "property_tests" / "tests").rglob("test_*.py")
+    assert [path.name for path in tests if fixed.search(path.read_text(encoding="utf-8"))] == []
