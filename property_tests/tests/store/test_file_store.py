@@ -368,15 +368,6 @@ def test_a_file_without_world_size_stays_with_what_it_holds(path: Path) -> None:
         assert state(store) == {"k": b"v", "l": b"w"}
 
 
-def test_a_file_left_over_from_a_crashed_job_is_begun_anew(path: Path) -> None:
-    killed(path, "FileStore(path, 2).set('stale', 'v')")
-    with FileStore(path, 2) as store:
-        assert store.list_keys() == []
-        store.set("fresh", "v")
-        with FileStore(path, 2) as other:
-            assert other.list_keys() == ["fresh"]
-
-
 def test_a_crashed_user_does_not_end_the_job_of_those_who_live(path: Path) -> None:
     with FileStore(path, 2) as store:
         store.set("k", "v")
@@ -460,9 +451,3 @@ def test_a_stopped_process_is_a_user_still(path: Path) -> None:
         os.kill(running.pid, signal.SIGSTOP)
         with FileStore(path, 2) as store:
             assert store.list_keys() == ["k"]
-
-
-def test_timeouts_are_kept(path: Path) -> None:
-    with FileStore(path) as store:
-        for timeout in (timedelta(0), SHORT):
-            within(timeout.total_seconds() + 5, lambda: store.wait(["k"], timeout), StoreTimeout, "timed out")  # noqa: B023

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trystate.impl.store.server.fast_path import FAST_PATHS, HANDLERS, by_frame
-from trystate.impl.store.wire import COUNTER_KEY, I64, PROBE_KEY, TOKEN_BYTES, U32, U64, blob, blobs, counted
+from trystate.impl.store.wire import COUNTER_KEY, PROBE_KEY, U32, U64, blob, blobs, counted
 from trystate.model.store.vocabulary import Extension, Query
 from trystate.property_tests.support.stores.rooms import (
     CANCEL,
@@ -36,6 +36,7 @@ from trystate.property_tests.support.stores.rooms import (
     wait,
     xbarrier,
 )
+from trystate.property_tests.tests.store.test_fuzz import requests
 
 # ---- torch's nineteen requests
 
@@ -139,38 +140,6 @@ def test_a_defect_of_a_handler_closes_one_connection_and_asks_to_be_reported(mon
 
 # ---- reading
 
-keys = st.sampled_from([b"/a", b"/b", b"/c", b"", COUNTER_KEY, PROBE_KEY])
-values = st.one_of(st.sampled_from([b"", b"1", b"-7"]), st.binary(max_size=20))
-lists = st.lists(keys, max_size=20).map(counted)
-numbers = st.integers(-3, 3).map(I64.pack)
-pairs = st.lists(st.tuples(keys, values), max_size=4).map(
-    lambda found: U64.pack(len(found)) + blobs(each for pair in found for each in pair)
-)
-SHAPES: dict[str, Any] = {
-    "k": keys.map(blob), "v": values.map(blob), "i": numbers, "w": st.just(U32.pack(1)), "l": lists, "p": pairs,
-    "s": st.sampled_from([b"s" * TOKEN_BYTES, b"t" * TOKEN_BYTES, b"no token"]).map(blob),
-}  # fmt: skip
-BODIES: dict[int, str] = {
-    Query.VALIDATE: "", Query.SET: "kv", Query.COMPARE_SET: "kvv", Query.GET: "k", Query.ADD: "ki", Query.CHECK: "l",
-    Query.WAIT: "l", Query.GETNUMKEYS: "", Query.DELETE_KEY: "k", Query.APPEND: "kv", Query.MULTI_GET: "l",
-    Query.MULTI_SET: "p", Query.CANCEL_WAIT: "", Query.PING: "w", Query.QUEUE_PUSH: "kv", Query.QUEUE_POP: "k",
-    Query.QUEUE_LEN: "k", Query.LIST_KEYS: "", Query.BARRIER: "ki",
-    Extension.HELLO: "w", Extension.PROVE: "vv", Extension.SET: "kv", Extension.GET: "il", Extension.WAIT: "il",
-    Extension.ADD: "ki", Extension.COMPARE_SET: "kvv", Extension.APPEND: "kv", Extension.MULTI_SET: "p",
-    Extension.DELETE: "k", Extension.TAKE: "k", Extension.CHECK: "l", Extension.NUM_KEYS: "",
-    Extension.LIST_KEYS: "k", Extension.QUEUE_PUSH: "kv", Extension.QUEUE_POP: "ik", Extension.QUEUE_LEN: "k",
-    Extension.BARRIER: "ikis", Extension.WATCH: "k", Extension.UNWATCH: "k",
-}  # fmt: skip
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> bytes:
-    """One well-formed request of any kind."""
-    operation = draw(st.sampled_from(sorted(BODIES)))
-    if operation == Query.VALIDATE:
-        return VALIDATE
-    return bytes((operation,)) + b"".join(draw(SHAPES[each]) for each in BODIES[operation])
-
 
 def cut(data: bytes, at: Sequence[int]) -> list[bytes]:
     places = [0, *sorted(at), len(data)]
@@ -204,11 +173,6 @@ def test_however_the_bytes_are_cut_the_replies_are_the_same(sent: list[bytes], d
     assert outcome(cut(stream, places)) == once
     assert outcome([stream[n : n + 1] for n in range(len(stream))]) == once
     assert outcome([memoryview(piece) for piece in cut(stream, places)]) == once
-
-
-@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=4), st.booleans())
-def test_no_bytes_make_the_server_raise_or_keep_anything(noise: bytes, places: list[int], validated: bool) -> None:
-    outcome([VALIDATE] * validated + cut(noise, [min(place, len(noise)) for place in places]))
 
 
 @given(requests(), st.data())

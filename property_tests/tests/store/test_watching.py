@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trystate.impl.store.limits import Limits
 from trystate.impl.store.wire import TOKEN_BYTES, blob
 from trystate.model.store.vocabulary import Change, Extension, Status
 from trystate.property_tests.support.stores.rooms import (
@@ -94,20 +93,6 @@ def test_a_watch_may_end_while_its_connection_waits() -> None:
     assert watcher(extended(Extension.UNWATCH, blob(KEY))) == OK
     actor(set_(KEY, b"1") + set_(OTHER, b"2"))
     assert watcher() == OK + blob(b"2")
-
-
-def test_a_watcher_that_does_not_read_is_closed_and_nobody_else() -> None:
-    room = Room(Limits(unsent_bytes=10_000))
-    watcher, actor, other = room.trio()
-    watcher(watch(KEY))
-    other(watch(KEY))
-    room.service.unsent(watcher.session, 10_001)
-    actor(set_(KEY, b"v"))
-    watcher()
-    assert (watcher.closed, watcher.session.abort) == (True, True)
-    assert "raise unsent_bytes" in room.log[0]
-    assert other() == event(Change.CREATED, KEY, None, b"v")
-    assert held(room.service) == {"sessions": 2, "watches": 1}
 
 
 # ---- leaving
