@@ -10,7 +10,7 @@ from .moves import Move, control_states, effect_parts, guard_parts, initial_stat
 from .style import BODY, FONT, HEAD, INK, KINDS, LOOKS, MUTED, clip, font, left, legend, quote, title, wrap
 
 COMPARTMENT_WIDTH, EDGE_WIDTH = 40, 32  # characters a line
-DETAIL_LINES_MAX = 2  # of guard, and of effect; what is longer is in the table of transitions
+DETAIL_LINES_MAX = 2  # of guard, and of effect; longer ones are in the table of transitions
 DOC_LINES_MAX = 3
 SIDE_MOVES_MIN = 4  # so many side effects are listed by their keys alone
 LABEL_LINES_MAX = 20  # a longer label keeps the names and keys only

@@ -19,7 +19,7 @@ _SPECIAL = re.compile(r'[#;:<>&"{}|`\\]')
 
 
 def escape_mermaid(text: str) -> str:
-    """Text for a label: what Mermaid or HTML would read as markup becomes a character code."""
+    """Text for a label: characters that Mermaid or HTML would read as markup become character codes."""
     return _SPECIAL.sub(lambda found: f"#{ord(found.group())};", " ".join(text.split()))
 
 
@@ -51,7 +51,7 @@ def _label(m: Move) -> str:
 
 
 def sequence_mermaid(system: System, run: Counterexample) -> str:
-    """The run as a `sequenceDiagram`; a fault's arrows end in a cross, what repeats stands in a loop."""
+    """The run as a `sequenceDiagram`; a fault's arrows end in a cross, repeated steps stand in a loop."""
     story = tell(system, run)
     lines = ["sequenceDiagram"]
     lines += [f"    participant m{k} as {escape_mermaid(name)}" for k, name in enumerate(story.members)]

@@ -269,8 +269,8 @@ def deviations(_: list[Checked]) -> str:
     )
     text += (
         "The deviations that the [conformance suite](store-conformance.md) finds in a store. The sequences "
-        "were done on the stores that are named; what the model says of waits, queues, barriers and connections "
-        "when several clients meet is in the [findings](findings.md).\n\n"
+        "were done on the stores that are named; the model's defects of waits, queues, barriers and connections "
+        "when several clients meet are in the [findings](findings.md).\n\n"
         "## One operation after the other\n\n"
     )
     for one in shortest.shown():

@@ -1,6 +1,6 @@
 """From a launch configuration to the end of the job: what torch's `launch_agent` does, for our agent.
 
-Rule: the first error is the one that is raised; what goes wrong while everything is let go of is logged.
+Rule: the first error is the one that is raised; errors while resources are released are logged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class JobFailed(TrystateError, RuntimeError):
 
 
 def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> dict[int, Any]:
-    """Run the job's workers on this node until the job is over; what they returned, by global rank.
+    """Run the job's workers on this node until the job is over; returns their results by global rank.
 
     Children in sessions of their own that this process starts meanwhile are taken for what workers left, and ended.
 

@@ -78,7 +78,7 @@ def killed_when(over: Callable[[], bool], left_behind: Callable[[], list[Process
 
 
 def reap_adopted(agent: int, known: Collection[int]) -> None:
-    """Collect what workers left behind and has ended, as init would; what is `known` is somebody's to collect."""
+    """Collect ended processes that workers left behind, as init would; `known` ones are collected elsewhere."""
     mine = look(agent)
     while mine is not None and hasattr(os, "waitid"):
         try:

@@ -22,7 +22,7 @@ class Signals:
     """The handlers of some signals, from `install` to `restore`; only a main thread can have any."""
 
     def __init__(self, names: str) -> None:
-        """`names`: `SIGTERM,SIGINT`; what this system does not have is left out."""
+        """`names`: `SIGTERM,SIGINT`; signals that this system lacks are left out."""
         self.got: signal.Signals | None = None
         self.again = False  # a second one came
         self._since = 0.0

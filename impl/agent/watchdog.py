@@ -23,8 +23,8 @@ another process, in a session of its own, with nothing to wait for but its clock
 - The workers are the agent's descendants in sessions of their own, looked up when the lease has ended. A list that the
   agent sent would lack the worker that it was starting when it was stopped. Until the lease is renewed, or the agent
   says that nothing runs, the watchdog looks again: a worker that was being started appears in its session later.
-- Between the look and the kill it reads its lines once more: if the agent has come back and renewed its lease, what was
-  found may be new workers. A process is killed only if the table still has it with the same start time.
+- Between the look and the kill it reads its lines once more: if the agent has come back and renewed its lease, the
+  processes found may be new workers. A process is killed only if the table still has it with the same start time.
 - It tells the agent before it kills: an agent that comes back to dead workers reads the reason, and takes them for a
   lost lease, and not for workers that have failed.
 
@@ -48,7 +48,7 @@ from typing import NamedTuple
 CLOCK_POLL_SECONDS = 0.1  # between two looks at the clock
 SWEEP_SECONDS_MIN, SWEEP_SECONDS_MAX = 0.05, 1.0  # between two looks at the process table when the lease is over
 SWEEP_SHARE = 20  # a look at a large table is followed by a wait of so many times as long: 5 % of a core
-LINES_BYTES_MAX = 1 << 16  # read at once: what a pipe holds
+LINES_BYTES_MAX = 1 << 16  # read at once: the capacity of a pipe
 PIDS_MAX = 32  # in a log line, which a pipe must take in one piece
 STAT_BYTES_MAX = 4096
 PROC = "/proc"

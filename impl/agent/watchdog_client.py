@@ -28,7 +28,7 @@ ANSWER_SECONDS = 2.0  # a watchdog that did not answer for so long stands still,
 # has twice the time, or none would ever live to its first answer.
 ANSWER_SECONDS_MAX = 60.0
 END_SECONDS = 1.0  # for its end, after its pipe was closed
-LINES_BYTES_MAX = 1 << 16  # read at once: what a pipe holds
+LINES_BYTES_MAX = 1 << 16  # read at once: the capacity of a pipe
 
 logger = get_logger(__name__)
 

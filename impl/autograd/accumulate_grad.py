@@ -6,7 +6,8 @@ engine's order (engine.cpp, call_function):
 
 1. hooks of the node for before (`register_prehook`), each of which may replace the gradient;
 2. the sum with the gradients of earlier passes of the context (accumulate_grad.h);
-3. post-accumulate-grad hooks of the tensor: they find the sum in `.grad`, and what they leave there is the context's;
+3. post-accumulate-grad hooks of the tensor: they find the sum in `.grad`, and the tensor that they leave there is the
+   context's;
 4. hooks of the node for after (`register_hook`).
 
 All of them run too when the gradient is not defined; there is no sum then.

@@ -1,4 +1,4 @@
-"""All contexts of one worker: what begins and ends them, and what other workers say of them. No I/O, no locks.
+"""All contexts of one worker: their beginnings, their ends, and messages of other workers about them. No I/O, no locks.
 
 Source: seed "distributed autograd contexts", 3 and 4. Unlike torch's container, it remembers which contexts are over,
 so that a call that comes late never brings one back (property S6).
@@ -37,7 +37,7 @@ class _Telling:
 
 
 class Container:
-    """One worker's contexts. Its methods are called under one lock; what they return is done after it was let go."""
+    """One worker's contexts. Its methods are called under one lock; effects are performed after its release."""
 
     def __init__(self, me: int, workers: int) -> None:
         self.me = me

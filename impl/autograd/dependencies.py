@@ -1,4 +1,4 @@
-"""Dependency counts of a pass on one worker: what each node waits for, and the gradients that have come for it.
+"""Dependency counts of a pass on one worker: how many gradients each node waits for, and those that have come.
 
 Source: seed "distributed autograd design", FAST mode, points 1 to 3; torch: dist_engine.cpp, computeDependencies. No
 locks: one thread at a time.

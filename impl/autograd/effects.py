@@ -1,4 +1,4 @@
-"""Effects: what `Container` and `LocalPass` return for the driver, or the simulator, to perform."""
+"""Effects that `Container` and `LocalPass` return for the driver, or the simulator, to perform."""
 
 from __future__ import annotations
 

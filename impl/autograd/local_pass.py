@@ -282,8 +282,8 @@ class LocalPass:
         deficit = self.deficit
         if not deficit.engaged or self.running:
             return []
-        # The parent waits for its signal, and the signal for other workers: what is held back must not wait with it.
-        # A signal carries one message. With two held back, both go by themselves.
+        # The parent waits for its signal, and the signal for other workers: requests that are held back must not wait
+        # with it. A signal carries one message. With two held back, both go by themselves.
         if len(deficit.held) > 1 or (deficit.unsignalled and deficit.held):
             return [*deficit.release(), *self._settle()]
         if deficit.unsignalled:

@@ -19,7 +19,7 @@ from .errors import BY_FAILURE, AutogradError, PassError
 # Kinds of requests of the agent, of those that are free: see `impl/rpc/agent.py`.
 BACKWARD, MARK, CANCEL, CLEAN = range(64, 68)
 
-MAX_TEXT = 65_536  # characters of an error that travels; what is longer is cut
+MAX_TEXT = 65_536  # characters of an error that travels; a longer one is cut
 MAX_MARKS = 1 << 20  # sends that one MARK may name
 MAX_NAMES = 64  # calls without a gradient that one answer names
 

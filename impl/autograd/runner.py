@@ -59,7 +59,7 @@ class Runner:
 
     def __init__(self, local_pass: LocalPass, engine: Engine, recvs: dict[Node, Recv]) -> None:
         self._local_pass, self._engine, self._recvs = local_pass, engine, recvs
-        self.gradients = local_pass.gradients  # a pass that fails gets a new dict: what still runs fills the old one
+        self.gradients = local_pass.gradients  # a pass that fails gets a new dict: running nodes fill the old one
         self._before = local_pass.context.gradients
 
     def begin(self, item: Item) -> Sequence[Recv] | None:

@@ -13,7 +13,7 @@ MAX_RANGES = 65_536  # of one creator: as many contexts that a later one outlive
 class Tombstones:
     """The contexts that were released, as ranges of their creators' counters.
 
-    A context stays dead: what is told of it later must not bring it back to life. Each range is closed; the first one
+    A context stays dead: later messages about it must not bring it back to life. Each range is closed; the first one
     of a creator begins at 0 as soon as its low-water mark is known.
     """
 

@@ -1,6 +1,6 @@
 """Listening sockets: bound to the one address that was told, or taken over from a caller.
 
-Rule: whatever is wrong with an address is said before anything is served, as a UsageError with the remedy.
+Rule: an error in an address is said before anything is served, as a UsageError with the remedy.
 """
 
 from __future__ import annotations

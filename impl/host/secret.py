@@ -1,4 +1,4 @@
-"""The secret of a store, in a file: for the server, and for whoever connects to it.
+"""The secret of a store, in a file: for the server and its clients.
 
 Rule: a secret that protects nothing is refused where it is read, by each side, and before anything listens or connects.
 """

@@ -1,6 +1,6 @@
 """Where the members of a round meet: a fresh store of its own, on a socket that its master had before it joined.
 
-Rule: what a node promises in the state is true when somebody reads it: it listens already, so that whoever comes
+Rule: a node's promises in the state are true when another reads them: it listens already, so that a node that comes
 early waits in the socket's queue. A round is begun when all of its members have met at its store.
 """
 

@@ -20,7 +20,7 @@ EVENTS = {
     "spare":    "the node has no seat, and takes the one of a node that ends",
     "joined":   "the node is a member of a complete round, and has met the others",
     "broken":   "the round was over before its members had met",
-    "standing": "what has become of the node's round, as seen by the node",
+    "standing": "the standing of the node's round, as seen by the node",
     "expelled": "nodes were taken off the lists for want of heartbeats",
     "replaced": "a complete round was replaced by the next one",
     "spent":    "a restart of the job was spent",
@@ -28,7 +28,7 @@ EVENTS = {
     "left":     "the node has taken itself off the lists",
     "closed":   "the rendezvous was closed for all nodes",
     "unused":   "the job has ended, and the node was a spare or waited for a seat",
-    "failed":   "what the node asked for has failed",
+    "failed":   "the node's operation has failed",
 }  # fmt: skip
 
 

@@ -90,8 +90,7 @@ def decode(data: bytes) -> State:
         return _decoded(data)
     except _Unfit as why:
         raise RendezvousStateError(
-            f"what the store holds is no state of a rendezvous: {why}. It was not touched: give the job another "
-            "--rdzv-id"
+            f"the store's value is no state of a rendezvous: {why}. It was not touched: give the job another --rdzv-id"
         ) from None
 
 
@@ -212,7 +211,7 @@ def _flag(value: Any, name: str) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """The beginning of a value; what is deep or long is not written out for that."""
+    """The beginning of a value; a deep or long value is not written out for that."""
     if isinstance(value, str):
         return repr(value[:40])
     short = value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() < 100)

@@ -46,7 +46,7 @@ def meet(options: Options) -> Endpoint:
 
     Raises:
         RendezvousConnectionError: nobody serves it, it refuses the secret, or another program has the port.
-        RendezvousSettingsError: what the options say is no endpoint.
+        RendezvousSettingsError: the options name no endpoint.
     """
     if options.store_type == "memory":
         return Endpoint(_shared(options.endpoint))
@@ -70,7 +70,7 @@ def meet(options: Options) -> Endpoint:
 
 
 def place(options: Options) -> tuple[str, int]:
-    """Host and port of the endpoint. Raises RendezvousSettingsError if what the options say is none."""
+    """Host and port of the endpoint. Raises RendezvousSettingsError if the options name none."""
     if options.store_type != "tcp":
         return "", 0
     try:

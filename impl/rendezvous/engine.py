@@ -237,7 +237,7 @@ class Engine:
         if action is Action.FINISH and self.makes_room and self._has_room(view.state):
             # A newcomer waits for a seat. Its arrival makes every agent stop its workers, and workers that lose a peer
             # fail. A failure in a complete round spends a restart of the job. So the round is replaced first, while
-            # the workers still run: what fails afterwards fails in a round that is over already.
+            # the workers still run: a worker that fails afterwards fails in a round that is over already.
             action = operators.exit_(view)
         return operators.keep_alive(view) if action is Action.FINISH else action
 

@@ -102,7 +102,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     @classmethod
     def of(cls, params: RendezvousParameters, command: Command = UNKNOWN) -> Self:
-        """The handler for what torchrun was told, and for what the node runs, as far as that is known.
+        """The handler for torchrun's options and the node's command, as far as that is known.
 
         Raises:
             RendezvousSettingsError, RendezvousConnectionError.

@@ -59,7 +59,7 @@ class Options:
 
     @classmethod
     def of(cls, params: RendezvousParameters, command: Command = UNKNOWN) -> Options:
-        """The options of torch's parameters, and what the node runs, as far as that is known.
+        """The options of torch's parameters, and the node's command, as far as that is known.
 
         Raises:
             RendezvousSettingsError: one is unknown, or has a value that it cannot have; the text says which it can.

@@ -1,4 +1,4 @@
-"""The shared state of a rendezvous: what is in the store, as values that are never changed.
+"""The shared state of a rendezvous, as in the store: values that are never changed.
 
 Rule: a complete round is never changed, only replaced. Ranks are the order of `participants`, and the first one is the
 master: every reader of a complete round reads the same members, ranks and master.

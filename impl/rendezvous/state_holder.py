@@ -46,7 +46,7 @@ class StateHolder:
         Raises:
             Interrupted: before, or while it waited: nothing was asked of the store after that.
             RendezvousConnectionError: the store is not reached, or silent.
-            RendezvousStateError: what it holds is no state; it is left as it is.
+            RendezvousStateError: its value is no state; it is left as it is.
         """
         self._go_on()
         if isinstance(effect, Write):

@@ -1,7 +1,7 @@
 """The state of a rendezvous in a key of any torch store, ours or torch's.
 
-Rule: every request is one that no store makes wait, on a connection of this backend's own, which is given up after
-any failure: what comes next begins on a new one.
+Rule: every request is one that no store makes wait, on a connection of this backend's own, which is given up after any
+failure: the next operation begins on a new one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class StoreBackend:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[tuple[Any, Notifier]]:
-        """Our connection; what goes wrong with it is a RendezvousConnectionError, and its end."""
+        """Our connection; an error of it is a RendezvousConnectionError, and its end."""
         try:
             yield self._own or self._connect()
         except RendezvousError:

@@ -2,7 +2,7 @@
 
 The arena begins with a byte for each slot: 1 while the slot is used. The sender sets it before it announces the slot;
 the receiver clears it when the tensor that lies there dies. No message says so, and the memory is used again while it
-is still in the caches. Rule: a full arena is no error: what does not fit goes through the socket.
+is still in the caches. Rule: a full arena is no error: a tensor that does not fit goes through the socket.
 """
 
 from __future__ import annotations

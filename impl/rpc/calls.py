@@ -86,7 +86,7 @@ def init_rpc(
     `rpc_timeout` are taken. A rank of -1 or None is that of the URL.
 
     Raises RpcTimeout if not all come within `options.init_timeout` seconds, PeerLost and RpcError if one comes but
-    cannot be talked to, UsageError for what cannot be. As torch.distributed.rpc.init_rpc.
+    cannot be talked to, UsageError for options that cannot be. As torch.distributed.rpc.init_rpc.
     """
     _check_backend(backend)
     options, url = _told(rpc_backend_options, options)
@@ -247,7 +247,7 @@ def shutdown(graceful: bool = True, timeout: float | None = None) -> None:
 
     With a `timeout` at most after so many seconds. Without one, or with 0, which is torch's word for that, for as long
     as the others work: it ends when they have come, or when one that it waits for is lost. Else, and after a graceful
-    end that failed, at once: what others ask of this worker fails. Does nothing if RPC is not up. Raises RpcTimeout,
+    end that failed, at once: requests of others to this worker fail. Does nothing if RPC is not up. Raises RpcTimeout,
     PeerLost, and RpcError if the store that the workers met in fails, after all is closed. As
     torch.distributed.rpc.shutdown.
     """

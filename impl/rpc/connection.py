@@ -114,7 +114,7 @@ class Connection:
             return self._socket.sendmsg(pieces, (), NOW)
         except (BlockingIOError, InterruptedError):
             return 0
-        except OSError:  # only this direction ends: what the peer has sent before is still to be read
+        except OSError:  # only this direction ends: bytes that the peer has sent before are still to be read
             self._hang_up(socket.SHUT_WR)
             return 0
 

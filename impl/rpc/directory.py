@@ -138,7 +138,7 @@ def _entry(rank: int, text: bytes, world_size: int) -> Entry:
         if any(kinds[name] != kind for name, kind in Entry.__annotations__.items()) or not NAME.fullmatch(entry.name):
             raise ValueError(f"fields of {kinds}")
     except (ValueError, TypeError) as error:
-        raise RpcError(f"what worker {rank} wrote into the store is none of ours ({error}): does something else use "
+        raise RpcError(f"the entry of worker {rank} in the store is none of ours ({error}): does something else use "
                        "these keys?") from None  # fmt: skip
     if entry.version != VERSION or entry.world_size != world_size:
         raise RpcError(f"worker {rank} has version {entry.version} and world_size {entry.world_size}, we have {VERSION}"

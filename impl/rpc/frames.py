@@ -1,8 +1,8 @@
-"""Frames: what two workers send each other, as bytes. No socket, no clock, no thread.
+"""Frames: the messages between two workers, as bytes. No socket, no clock, no thread.
 
 A frame is its head, then its *front* (a description of each tensor, the body, the metadata), then the bytes of those
 tensors that do not lie in shared memory. All integers are little endian. Rule: each announced size meets its limit
-before memory is reserved for it; what breaks one, or is no frame, ends the connection.
+before memory is reserved for it; a frame over a limit, or bytes that are no frame, end the connection.
 """
 
 from __future__ import annotations

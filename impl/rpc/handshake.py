@@ -147,7 +147,7 @@ class Meeting:
         magic, rank, theirs, proof = REPLY.unpack(_exactly(sock, REPLY.size, self.deadline))
         key = self._pair(self.me, peer)
         if magic != MAGIC or rank != peer or not hmac.compare_digest(proof, server_proof(key, theirs, mine)):
-            raise RpcError(f"who answers for worker {self.entries[peer].name!r} does not know the group's secret: give "
+            raise RpcError(f"worker {self.entries[peer].name!r} does not know the group's secret: give "
                            "all workers the same `secret`")  # fmt: skip
         arena = self._arena(sock)
         _give(sock, PROOF.pack(client_proof(key, theirs, mine), arena is not None), arena)

@@ -66,7 +66,7 @@ def _text(error: BaseException) -> str:
 
 
 def decoded(data: bytes, worker: str) -> RemoteError:
-    """The exception to raise here for what `worker` answered."""
+    """The exception to raise here for an answer of `worker`."""
     try:
         said = json.loads(data)
         workers = tuple(str(name) for name in said["workers"])

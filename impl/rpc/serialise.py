@@ -1,7 +1,7 @@
 """Arguments and results as bytes, beside the tensors and RRefs in them, which go their own way.
 
-Rule: what a restricted worker would not take is refused where it is sent, by name; and again where it arrives, since
-who sends may be another one. A call whose arguments are only tensors has no pickle at all.
+Rule: a value that a restricted worker would not take is refused where it is sent, by name; and again where it arrives,
+since who sends may be another one. A call whose arguments are only tensors has no pickle at all.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class References(Protocol):
 
 
 class Serialiser:
-    """For one worker: what it takes, and how it takes it."""
+    """For one worker: the values that it takes, and how it takes them."""
 
     def __init__(self, options: Options, references: References) -> None:
         self.references = references

@@ -1,7 +1,8 @@
 """Tensors as bytes and back, without a copy where their memory allows it.
 
-Rule: what is not a dense tensor of this machine's main memory is either taken apart into such, or refused by name. A
-tensor arrives with the strides that its `clone()` has: its own, unless its elements overlap or have gaps between them.
+Rule: a tensor that is not dense or not in this machine's main memory is either taken apart into such, or refused by
+name. A tensor arrives with the strides that its `clone()` has: its own, unless its elements overlap or have gaps
+between them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The exceptions of the stores. Rule: whoever catches torch's exception catches ours, and the text says what to do.
+"""The exceptions of the stores. Rule: a handler of torch's exception catches ours, and the text says what to do.
 
 Each class derives from `TrystateError` and from the class that torch raises in its place, so that code written for
 `torch.distributed` goes on working. Whether a failed operation may have happened is in the class: only

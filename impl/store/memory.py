@@ -1,7 +1,7 @@
 """Threads that share one `Contents`: how they wait for keys, arrive at barriers, and are told of changes.
 
-Rule: tables are touched under the lock only; whoever waits has a bell of its own, so that a change wakes those whom it
-satisfies and nobody else.
+Rule: tables are touched under the lock only; each waiting thread has a bell of its own, so that a change wakes those
+that it satisfies and nobody else.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Memory:
         whole_in_fork(self)
 
     def forked(self) -> None:
-        """The data stays; who waits, watches or has arrived is a thread of the parent."""
+        """The data stays; waits, watches and arrivals are of threads of the parent."""
         self.lock = threading.Lock()
         self.contents.waiting = Waiting(self.contents.values, self.contents.queues)
         self.contents.watching = Watching()

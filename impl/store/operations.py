@@ -1,8 +1,8 @@
-"""The operations of a store, each written once: what is asked, how it travels, and what it does.
+"""The operations of a store, each written once: its request, its bytes in both protocols, and its effect.
 
 Theory of operation. An operation is a value: a call with checked arguments, keys and values as bytes. Its `SPEC` says
-how it is called, how each protocol asks for it, and how the result travels. `apply` is its meaning: what it does to
-the contents of a store, in one step. The rest follows from these two:
+how it is called, how each protocol asks for it, and how the result travels. `apply` is its meaning: its effect on the
+contents of a store, in one step. The rest follows from these two:
 
 - the public method (`base`) checks the arguments and makes the value;
 - `PrefixStore` and `TCPStore` put their prefix before its keys (`under`);
@@ -245,7 +245,7 @@ class Add(Operation[int]):
 
 @dataclass(frozen=True, slots=True)
 class CompareSet(Operation[bytes]):
-    """Set a key if it holds what is expected; what it holds afterwards."""
+    """Set a key if it has the expected value; returns its value afterwards."""
 
     key: bytes
     expected: bytes

@@ -1,7 +1,7 @@
 """`PrefixStore`: a part of another store, under a prefix.
 
 Rule: the key `k` is the key `escaped(prefix) + "/" + k` of the store below, and the first "/" ends the prefix: two
-prefixes never name one key, and what is listed and counted is this part alone.
+prefixes never name one key, and only keys of this part are listed and counted.
 
 torch's PrefixStore writes prefix + "/" + k as it is. A prefix without "/" and "%" is escaped to itself: then ours and
 torch's name the same keys, and ranks may use either. With "/" in it torch's "a/b" + "c" and "a" + "b/c" are one key,
@@ -78,7 +78,7 @@ class PrefixStore(Store):
         return self._below_do(operation, lambda full: self._below._await(full, seconds))
 
     def _below_do(self, operation: Operation[T], do: Callable[[Operation[T]], R]) -> R:
-        """Do an operation on the full keys; what the store below raises names the keys and the place as ours does.
+        """Do an operation on the full keys; an error of the store below names the keys and the place as ours does.
 
         Raises the exception of the store below itself, with all that it carries.
         """

@@ -42,7 +42,7 @@ class TCPStore(ShortWays):
         timeout: of this constructor, and of each operation; see `set_timeout`.
         multi_tenant: masters of this process on the same port share one server, if they want the same one.
         master_listen_fd: the number of a listening socket that the master's server takes over.
-        use_libuv: accepted for torch's sake; what kind of server answers is found out.
+        use_libuv: accepted for torch's sake; the client finds out which kind of server answers.
         secret: prove to the server that we know it, and have it prove the same; of a master, its server's.
         limits: of a master's server.
 

@@ -1,6 +1,6 @@
-"""Any torch store, with the hooks of ours, so that what is built on our stores runs on torch's as well.
+"""Any torch store, with the hooks of ours, so that programs for our stores run on torch's as well.
 
-Rule: it adds no guarantee. Where torch takes two requests this takes two, and what torch cannot do is refused.
+Rule: it adds no guarantee. Where torch takes two requests this takes two, and operations that torch lacks are refused.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 torch adds `rank` and `world_size` to the query when they are given to `init_process_group`. Rank 0 brings the server
 along, unless the query says `hosted=0`, or TORCHELASTIC_USE_AGENT_STORE is "True" and the port is not another one than
 the agent's, MASTER_PORT: then all are clients of one that runs already (`trystate store serve`). Importing this module
-registers the schemes. Rule: what is missing or wrong is named, with where it may be given.
+registers the schemes. Rule: the error names each part that is missing or wrong, with where it may be given.
 
 A rendezvous returns when all ranks are there, with a store that nobody but their group has (see `generations`). It ends
 when torch drops the group: `destroy_process_group` closes it, and on rank 0 the server with it, as torch's does.

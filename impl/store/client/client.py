@@ -1,4 +1,4 @@
-"""A pool of connections to one server, and what can go wrong with them, in words.
+"""A pool of connections to one server, and their errors in words.
 
 Rule: an operation has one connection for itself, from the first byte of its request to the last of its reply;
 a connection that is not in step afterwards is closed and never used again. A lost server is reported once, by the
@@ -163,7 +163,7 @@ class Client:
         self.give(connection)
 
     def close(self) -> None:
-        """Close all connections; whoever waits on one gets StoreClosed."""
+        """Close all connections; a caller that waits on one gets StoreClosed."""
         with self._changed:
             self.closed = True
             for connection in self._connections:
@@ -214,7 +214,7 @@ class Client:
         return result
 
     def after(self, connection: Connection, call: Call, error: BaseException) -> BaseException:
-        """Keep or drop a connection on which something failed; what to raise."""
+        """Keep or drop a connection on which something failed; returns the exception to raise."""
         if isinstance(error, Refusal):
             self.give(connection)
             return self._refused(call, error)

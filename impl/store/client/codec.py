@@ -223,7 +223,7 @@ def granted(answer: Callable[[], Reply[T]]) -> Callable[[], Reply[T]]:
 
 
 def in_time(answer: Callable[[], Reply[T]]) -> Callable[[], Reply[T | None]]:
-    """OK and then the result; None if what was waited for did not happen."""
+    """OK and then the result; None if the wait ran out of time."""
 
     def reply() -> Reply[T | None]:
         try:

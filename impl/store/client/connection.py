@@ -1,6 +1,6 @@
 """One connection of a client: a socket on which one request at a time is sent and its reply is read.
 
-Rule: nothing here waits longer than it is told; whatever goes wrong leaves the connection unusable, except a `Refusal`,
+Rule: nothing here waits longer than it is told; any error leaves the connection unusable, except a `Refusal`,
 after which it is in step.
 """
 
@@ -24,7 +24,7 @@ RECEIVE_BYTES = 1 << 16
 RECEIVE_BYTES_MAX = 1 << 20
 PROMPT_MS = 10  # an answer is expected within; a timeout shorter than that is kept no better
 SMALL_REQUEST_BYTES = 1 << 12  # always fits into the socket's buffer: nothing else is in there
-LONGEST_SECONDS = 2_000_000.0  # of it: poll(2) takes an int of ms, and what is more wraps around
+LONGEST_SECONDS = 2_000_000.0  # of it: poll(2) takes an int of ms, and more would wrap around
 
 
 class HungUp(Exception):

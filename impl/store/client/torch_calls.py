@@ -1,8 +1,8 @@
 """The operations on torch's servers, which know no deadlines, no acknowledgements and no refusals.
 
-Rule: what torch's server does in pieces is asked for in one write wherever that makes it one step: CHECK and GET, so
-that no value is returned that nobody set; SET and PING, so that a set that returns has happened. Waiting is checked
-again each second, since these servers do not wake everybody whom they should.
+Rule: an operation that torch's server does in pieces is asked for in one write wherever that makes it one step: CHECK
+and GET, so that no value is returned that nobody set; SET and PING, so that a set that returns has happened. Waiting is
+checked again each second, since these servers do not wake everybody whom they should.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The watches of a client: a connection of their own, a thread that reads it, a thread that runs the callbacks.
 
-Rule: the reading thread never waits for a callback, so that a callback may use the store, watch, and cancel; what
-was read is told in that order, each change once, and then, if the connection is lost, that it is.
+Rule: the reading thread never waits for a callback, so that a callback may use the store, watch, and cancel; changes
+are told in the order in which they were read, each once, and then, if the connection is lost, that it is.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Watcher:
         return watch
 
     def lose(self, reason: StoreError | ConnectionLost) -> None:
-        """End it all: whoever waits for an answer or has a watch is told why."""
+        """End it all: each caller that waits for an answer, and each watch, is told why."""
         with self._told:
             if self._lost is None:
                 self._lost = reason

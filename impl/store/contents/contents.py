@@ -136,7 +136,7 @@ class Contents:
             self.watching.changed(key, APPENDED, old, new)
 
     def multi_set(self, pairs: Sequence[bytes]) -> None:
-        """Set all or none, key and value in turn; who waits or watches sees all of them set."""
+        """Set all or none, key and value in turn; waiters and watchers see all of them set."""
         keys, values = pairs[::2], pairs[1::2]
         if len(keys) < 2:
             return self.set(keys[0], values[0]) if keys else None

@@ -221,7 +221,7 @@ class Journal:
     def compact(self) -> None:
         """Put a snapshot in the file's place. Under the lock; if it fails the file stays as it is."""
         assert self.handle is not None
-        beside = self.path + ".compact"  # one name: what a killed writer left is overwritten, not collected
+        beside = self.path + ".compact"  # one name: a killed writer's file is overwritten, not collected
         data = replace(self.replica, generation=self.replica.generation + 1).snapshot()
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -387,7 +387,7 @@ class Journal:
         return self.ticket + U64.pack(self.arrivals)
 
     def leave(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Be no user any more; the last one of `world_size` deletes the file. Never raises for what others did."""
+        """Be no user any more; the last one of `world_size` deletes the file. Never raises for acts of others."""
         if self.handle is None:
             return
         self.farewell.cancel()

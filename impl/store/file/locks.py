@@ -1,6 +1,6 @@
 """An open file, and the lock on it that one process at a time has (flock).
 
-Rule: whatever the kernel says of a lock is "not now", or an error that names the file, the reason and the remedy.
+Rule: an error of the kernel about a lock is "not now", or an error that names the file, the reason and the remedy.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Replica:
     places: dict[bytes, Place] = field(default_factory=dict)
 
     def replay(self, record: Record) -> None:
-        """Do what another process did; what was refused there is refused here, and changes nothing."""
+        """Repeat an operation of another process; one that was refused there is refused here, and changes nothing."""
         with suppress(Refused):
             self.apply(record)
 
@@ -73,7 +73,7 @@ class Replica:
         return b"".join(parts)
 
     def become(self, other: Replica) -> None:
-        """Take over a state; whoever waits or watches here is told of the differences, as of changes.
+        """Take over a state; waiters and watchers here are told of the differences, as of changes.
 
         Puts right what an interrupted change has left as well: counts, and who should have been woken.
         """

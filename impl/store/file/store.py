@@ -1,6 +1,7 @@
 """`FileStore`: a store in a file, for the processes of a host (or of several, on a file system with `flock`).
 
-Rule: what changes the store is one record in the file, appended under its lock; what reads it takes no lock.
+Rule: an operation that changes the store is one record in the file, appended under its lock; one that reads takes no
+lock.
 
 When the file goes, and when it stays:
 

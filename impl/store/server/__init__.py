@@ -1,1 +1,1 @@
-"""The server of the store: a sans-I/O core, and what drives it."""
+"""The server of the store: a sans-I/O core, and its drivers."""

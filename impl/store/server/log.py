@@ -1,6 +1,7 @@
 """Lines for a person, written where they cannot stop the server.
 
-Rule: whoever logs neither waits nor fails: a thread writes, and lines that it cannot write in time are counted instead.
+Rule: a caller that logs neither waits nor fails: a thread writes, and lines that it cannot write in time are counted
+instead.
 """
 
 from __future__ import annotations

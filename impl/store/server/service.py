@@ -207,7 +207,7 @@ class Service:
         return end
 
     def _resume(self, session: Session, data: bytes) -> bytes:
-        """Read on in a request of which part has arrived; what follows it."""
+        """Read on in a request of which part has arrived; returns the bytes after it."""
         frame = session.frame
         assert frame is not None
         rest = self.half_sent.resume(session, data)

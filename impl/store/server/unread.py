@@ -1,4 +1,4 @@
-"""Replies that a peer has not read yet: what is queued for one connection, and the memory of all together.
+"""Replies that a peer has not read yet: the queue of one connection, and the memory of all together.
 
 Theory of operation. A reply is appended to `outgoing` of its session. Nearly always the driver takes all of it at once
 (`take_outgoing`) and the system's buffer has room for it. If not, three amounts count as unread: the bytes in
