@@ -119,7 +119,7 @@ def measure(rank: int, workers: int, side: str, work: Work, iterations: int) -> 
 
 
 def at_once(threads: int, do: Callable[[], object]) -> Callable[[], object]:
-    """What does `do` in so many threads, and returns when all have done it."""
+    """A function that calls `do` in so many threads, and returns when all calls are done."""
     if threads == 1:
         return do
     pool = ThreadPoolExecutor(threads)

@@ -59,7 +59,7 @@ def _sentence(value: object) -> str:
         return ""
     text = " ".join(inspect.cleandoc(vars(value).get("__doc__") or value.__doc__ or "").split("\n\n")[0].split())
     if isinstance(value, type) and (not vars(value).get("__doc__") or text.startswith(f"{value.__name__}(")):
-        return ""  # what is inherited, or written by @dataclass
+        return ""  # inherited, or written by @dataclass
     return _ended(re.split(r"(?<=[^.])\. (?=[A-Z`])", text)[0])
 
 

@@ -1,1 +1,1 @@
-"""What several tests share: mutants, sample systems, real processes, pinned counts. Not part of the wheel."""
+"""Shared by several tests: mutants, sample systems, real processes, pinned counts. Not part of the wheel."""

@@ -1,4 +1,4 @@
-"""What is pinned of a model: the size of its graph, what each edition violates, that everything in it happens.
+"""Pinned facts of a model: the size of its graph, the violations of each edition, that everything in it happens.
 
 Rule: the counts stand in the tests; here is only how a run of a model is described, and what is asked of it.
 """

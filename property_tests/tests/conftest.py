@@ -24,8 +24,8 @@ from trystate.property_tests.support.quick import QUICK  # noqa: E402
 # torch's clients and servers look up the names of their peers; a name server that does not answer costs 5 s and more
 # each time. The C library reads this once, when the first name is looked up.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
-# What torch's C++ warns of names both ends of a socket, and looks the names up: a call that ends at its timeout would
-# end a second or two after it. Only what is printed is looked up.
+# A warning of torch's C++ names both ends of a socket, and looks the names up: a call that ends at its timeout would
+# end a second or two after it. Names are looked up only for warnings that are printed.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 SLOW = [HealthCheck.too_slow]  # building and exploring a system takes longer than drawing it
@@ -75,6 +75,6 @@ def _name(item: pytest.Item) -> str:
 
 
 def pytest_collection_finish() -> None:
-    """What has been imported by now stays: no collection is to go through it again and again."""
+    """Modules that are imported by now stay: no collection is to go through them again and again."""
     gc.collect()
     gc.freeze()

@@ -52,8 +52,8 @@ T = TypeVar("T")
 
 CONNECTIONS_MAX = 1024  # one for each thread that is in an operation; the usual limit of open files
 IDLE_CONNECTIONS_MAX = 8  # kept for later when a burst of threads is over
-# What an operation with a timeout of 0, which looks once, may wait: for its answer, and before that for a connection
-# where none is idle. More than a round trip around the earth.
+# The wait of an operation with a timeout of 0, which looks once: for its answer, and before that for a connection where
+# none is idle. More than a round trip around the earth.
 LOOK_SECONDS = 0.25
 # A constructor with a timeout of 0 waits for nobody, but it looks up a name, and a master starts the server's process.
 START_SECONDS_MIN = 1.0

@@ -14,7 +14,7 @@ import time
 from ..errors import FileRefused
 
 LOCK_SECONDS_MIN, LOCK_SECONDS_MAX = 0.000_1, 0.005  # between two tries: it is held for some 50 microseconds
-# What flock says where there are no locks: file systems without them, NFS without its lock daemon, sandboxes.
+# Errors of flock where there are no locks: file systems without them, NFS without its lock daemon, sandboxes.
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 log = logging.getLogger(__name__)

@@ -46,7 +46,7 @@ CALLS_MAX = 24  # made by a program; blocks call blocks that call blocks
 
 @dataclass(frozen=True)
 class Options:
-    """What programs are drawn; `counted` ones have whole numbers only, and their gradients count paths."""
+    """The options of drawn programs; `counted` ones have whole numbers only, and their gradients count paths."""
 
     workers: int = 3
     features: frozenset[Feature] = frozenset()
@@ -148,7 +148,7 @@ class Builder:
         return Pass(len(main.steps), tuple(roots), retain)
 
     def _kept(self, draft: Draft) -> list[int]:
-        """What is left over, without what is to be unused."""
+        """The values left over, without those that are to be unused."""
         return [k for k in draft.left_over if not self._maybe(Feature.UNUSED, 3)]
 
     # ---- a block
@@ -277,7 +277,7 @@ class Builder:
         """The values from that one on are a call's results; not all of several have to be used."""
         made = range(before, len(draft.values))
         draft.used.update(k for k in made if k > before and draft.values[before].requires_grad and self._choose(2))
-        times = Counter(id(draft.values[k]) for k in made)  # what is there twice is saved by who uses the other
+        times = Counter(id(draft.values[k]) for k in made)  # the user of its other place saves a value
         if self._worker_of(block) != draft.worker:
             draft.fresh.update(k for k in made if times[id(draft.values[k])] == 1)
 
@@ -336,7 +336,7 @@ class Builder:
             name = list(IN_PLACE)[self._choose(len(IN_PLACE))]
             self._take(draft, Change(name, value, operand))
             draft.use(value, operand)
-            draft.used.discard(value)  # what it is now has the operand in it
+            draft.used.discard(value)  # the value now has the operand in it
 
     def _hook(self, draft: Draft) -> None:
         kinds = [kind for kind, feature in HOOK_KINDS.items() if feature in self._features]

@@ -76,12 +76,12 @@ class Case:
 
     @cached_property
     def expected(self) -> list[Told]:
-        """What the model says, along several schedules."""
+        """The model's outcomes, along several schedules."""
         model = Model(self.graph, self.mode, self.upset, self.calls, self._system)
         return [model.run(Random(schedule)) for schedule in self._schedules]
 
     def found(self, schedule: str, make: Make = Container) -> Told:
-        """What the runtime does along one."""
+        """The runtime's outcome along one schedule."""
         world = Upsettable(self.graph, Random(schedule), self.upset, make)
         world.forward(self.graph.sizes[0])
         outcomes = tuple(world.call(0, self.mode) for _ in range(self.calls))

@@ -54,7 +54,7 @@ class TakesTwice(LocalPass):
 
 
 class KeepsGradients(LocalPass):
-    """What a failed part has computed stays (S7)."""
+    """The gradients of a failed part stay (S7)."""
 
     def fail(self, error: PassError) -> list[Effect]:
         kept = self.gradients
@@ -174,7 +174,7 @@ class OwesNothing(LocalPass):
 
 
 class KeepsUntilItRests(LocalPass):
-    """What waits for the answer waits for other gradients to be run too: the parent could go on meanwhile."""
+    """A request that waits for the answer waits for other gradients to be run too: the parent could go on meanwhile."""
 
     def next(self) -> tuple[Any, list[Effect]]:
         if not self._inbox or self.is_over:
@@ -215,7 +215,7 @@ class NoFence(Container):
 
 
 class CleansOnlyHere(Container):
-    """Whoever hears that a context is over tells nobody on (L4)."""
+    """A worker that hears that a context is over tells no other (L4)."""
 
     def clean(self, clean: Any, asker: Asker) -> list[Effect]:
         return super().clean(clean, asker)[:1]

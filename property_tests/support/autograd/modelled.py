@@ -75,7 +75,7 @@ def totalled(graph: Graph) -> Graph:
 
 @dataclass(frozen=True)
 class Upset:
-    """What goes wrong in the first pass, at a place that does not depend on the schedule; gradients may come twice."""
+    """The fault in the first pass, at a place that does not depend on the schedule; gradients may come twice."""
 
     raises: int | None = None  # the node, when it is to run
     loses: int | None = None  # the message, when its gradient is to arrive
@@ -85,7 +85,7 @@ class Upset:
 
 @dataclass(frozen=True)
 class Told:
-    """What calls of backward() over one graph came to, and the gradients that they left, as numbers of ways."""
+    """The outcomes of calls of backward() over one graph, and the gradients that they left, as numbers of ways."""
 
     outcomes: tuple[Outcome, ...]
     gradients: Mapping[Key, int]

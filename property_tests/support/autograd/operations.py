@@ -1,4 +1,4 @@
-"""What programs are made of: operations on small tensors, each with what it takes, and hooks.
+"""The parts of programs: operations on small tensors, each with its operands, and hooks.
 
 Rule: values stay small (nothing grows faster than by a product of two), so that sums in another order stay close.
 """
@@ -29,7 +29,7 @@ Gradient = Callable[[Tensor], Tensor | None]  # the gradient of the gradient tha
 
 
 class Feature(enum.Enum):
-    """What a program may hold beyond arithmetic on squares of float64, calls and shared parameters."""
+    """A feature of programs beyond arithmetic on squares of float64, calls and shared parameters."""
 
     BROADCAST = "operands of different shapes"
     DTYPES = "float32, float64 and bfloat16 mixed"
@@ -191,7 +191,7 @@ def in_views(x: Tensor, y: Tensor) -> Tensor:
 
 
 def again(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """What the function saves for its backward is not kept, but made again then: torch.utils.checkpoint in short.
+    """The values that the function saves for its backward are made again there: torch.utils.checkpoint in short.
 
     That itself is taken nightly only: to keep dynamo away it imports it, which takes each process seconds.
     """

@@ -1,4 +1,4 @@
-"""What a program left, and how two of these differ."""
+"""Outcomes of programs, and how two of these differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Key = tuple[int, str]  # a parameter: its worker and its name
 Seen = tuple[str, float | None]  # by a hook: which one, and the mean of the gradient
 Layout = tuple[str, tuple[int, ...]]
 TOLERANCES = {Feature.DTYPES: 0.25, Feature.COMPLEX: 1e-4}  # of the largest entry; bfloat16 has 8 bits
-FLOOR = 0.1  # what the largest entry is taken for at least: small sums are made of larger parts
+FLOOR = 0.1  # the largest entry counts as this at least: small sums are made of larger parts
 MARK = 7.0  # no gradient of a program is as large everywhere
 
 
@@ -86,7 +86,7 @@ def sharing(gradients: Mapping[Key, Tensor]) -> Iterator[str]:
 
 
 def differences(program: Program, expected: Outcome, found: Outcome, zeros_are_none: bool = False) -> list[str]:
-    """What is not the same in two outcomes; `zeros_are_none` lets a gradient of zeros be none."""
+    """The differences of two outcomes; `zeros_are_none` lets a gradient of zeros be none."""
     share = max((TOLERANCES.get(Feature[name], 0.0) for name in program.notes), default=0.0) or 1e-9
     roots = enumerate(zip(expected.roots, found.roots, strict=True))  # sums depend on how a tensor lies in memory
     wrong = [f"root {k}: {a} and {b}" for k, (a, b) in roots if not _close(a, b, share)]

@@ -26,7 +26,8 @@ class Values(list[V]):
 
 
 class Machine(ABC, Generic[V]):
-    """What steps are told to: tensors, or nodes of a graph; of all workers in one process, unless calls differ."""
+    """The machine of a program's steps: tensors or nodes of a graph, of all workers in one process unless calls
+    differ."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -40,11 +41,11 @@ class Machine(ABC, Generic[V]):
 
     @abstractmethod
     def change(self, worker: int, operation: str, value: V, operand: V) -> V:
-        """What the value is after an operation in place."""
+        """The value after an operation in place."""
 
     @abstractmethod
     def sent(self, here: int, there: int, values: Sequence[V]) -> Sequence[V]:
-        """What arrives there, when that is sent here; a value that is there twice is so again."""
+        """The values that arrive there when these are sent here; a value that is there twice is so again."""
 
     def block(self, number: int) -> Block:
         return self.program.blocks[number]

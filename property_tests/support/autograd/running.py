@@ -28,7 +28,7 @@ from .worlds import Failed, Task, World
 
 SECONDS = 120.0  # for a batch of programs, on a busy machine
 POLL_SECONDS = 0.005
-PRELOAD = ("torch.distributed.rpc", "trystate.impl.autograd", __name__)  # what worker processes import
+PRELOAD = ("torch.distributed.rpc", "trystate.impl.autograd", __name__)  # imported by worker processes
 _hooks = threading.Lock()  # of two that are registered at once torch may lose one
 
 
@@ -89,7 +89,7 @@ def _before(seen: list[Seen], gradients: tuple[Tensor | None]) -> tuple[Tensor |
 
 
 def initial(key: Key, leaf: Leaf) -> Tensor:
-    """What the parameter is in every process: between -1 and 1."""
+    """The parameter's value, the same in every process: between -1 and 1."""
     seed = int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:6], "big")
     dtype = getattr(torch, leaf.dtype)
     wide = torch.complex128 if dtype.is_complex else torch.float64
@@ -144,7 +144,7 @@ def execute(run: int, block: int, *operands: Tensor) -> list[Tensor]:
 
 
 def collected(run: int, context: int, side: str) -> tuple[Any, ...]:
-    """What this worker has of a program, as the parts of an outcome."""
+    """This worker's part of a program's outcome."""
     machine = machines[run]
     grads = SIDES[side].autograd.get_gradients(context)
     found = Outcome.of({key: grads[p] for key, p in machine.parameters.items() if p in grads}, (), machine.seen)
@@ -230,7 +230,7 @@ class Runs:
         world.do(join, world.size, sides, folder, seconds=SECONDS)
 
     def run(self, programs: Sequence[Program], side: str, threads: int = 1, **options: Any) -> list[Outcome | Failed]:
-        """What each program left, or how it failed.
+        """The outcome of each program, or its failure.
 
         Raises:
             AssertionError: a worker keeps a context.
@@ -243,7 +243,7 @@ class Runs:
         return found  # type: ignore[no-any-return]
 
     def everywhere(self, task: Task, *arguments: object) -> list[Any]:
-        """What each worker says of a task."""
+        """Each worker's answer to a task."""
         return self._world.do(task, *arguments, seconds=SECONDS)
 
     def close(self) -> None:

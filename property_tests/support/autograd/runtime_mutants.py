@@ -91,7 +91,7 @@ def everything(right: Right) -> Right:
 
 
 def ships_zeros(right: Right) -> Right:
-    """What is not defined is taken for zeros, as by torch."""
+    """An undefined gradient is taken for zeros, as by torch."""
 
     def run_region(graph: TorchGraph, starts: Any, leaves: Any, retain: bool) -> Any:
         found = right(graph, starts, leaves, retain)
@@ -117,7 +117,7 @@ def runs_only_on_defined(right: Right) -> Right:
 
 
 def runs_on_zeros(right: Right) -> Right:
-    """What is not defined is zeros for the node."""
+    """An undefined gradient is zeros for the node."""
     return lambda undefine, gradients: None
 
 
@@ -168,7 +168,7 @@ def no_node_hooks(right: Right) -> Right:
 
 
 def hooks_too_late(right: Right) -> Right:
-    """What is to run before the accumulation runs after it."""
+    """A hook that is to run before the accumulation runs after it."""
 
     def around(hooks: Hooks, gradients: Any, act: Any) -> None:
         seen = list(gradients)
@@ -179,7 +179,7 @@ def hooks_too_late(right: Right) -> Right:
 
 
 def keeps_memory(right: Right) -> Right:
-    """Whatever a node has made is the gradient."""
+    """The node's own tensor becomes the gradient."""
     return lambda accumulator, *given: given[-1].pop().detach()
 
 
@@ -207,7 +207,7 @@ def unrecorded(right: Right) -> Right:
 
 
 def plain(right: Right) -> Right:
-    """What is fetched by a reference has no history."""
+    """A value that is fetched by a reference has no history."""
 
     def answer_metadata(driver: Driver, to: int, tensors: Any, what: str) -> bytes:
         return b"" if what == FETCH else right(driver, to, tensors, what)

@@ -138,7 +138,7 @@ class World(Workers):
         return self.begin(Begin(roots, [1] * len(roots)), mode, retain)
 
     def gradients(self) -> dict[tuple[int, str], int]:
-        """What the parameters of all workers that live have got in the context."""
+        """The gradients of the parameters of all living workers in the context."""
         found = {}
         for me, container in enumerate(self.containers):
             if me not in self.dead and self.context in container.contexts:
@@ -147,6 +147,6 @@ class World(Workers):
         return found
 
     def expected(self, number: int) -> dict[tuple[int, str], int]:
-        """What a pass gives them; a parameter that no path leads to gets no gradient, not one of 0."""
+        """The gradients that a pass gives them; a parameter that no path leads to gets no gradient, not one of 0."""
         paths = self.graph.paths(number)
         return {key: count for key, count in paths.items() if count and key[0] not in self.dead}

@@ -48,7 +48,7 @@ class Recorded(Tensors):
 
 
 class Shape:
-    """What torch has recorded on all workers in one context, as the model's graph; sends stand for themselves."""
+    """torch's graph over all workers in one context, as the model's graph; sends stand for themselves."""
 
     def __init__(self, workers: Workers, roots: Iterable[Edge]) -> None:
         here = [(w, c.contexts.get(workers.context)) for w, c in enumerate(workers.containers)]
@@ -92,7 +92,7 @@ class Shape:
         return NodeKind.OP if node.next_functions else NodeKind.ACCUMULATE
 
     def counts(self, mode: Mode) -> Counts:
-        """What each node waits for, each send that takes part included, on the workers that a pass comes to."""
+        """Dependency counts of the nodes on the workers that a pass comes to; each send that takes part is counted."""
         due = waits(self.graph, mode)
         return {(self._nodes[k].worker, node): due[k] for node, k in self.number.items() if k in due}
 

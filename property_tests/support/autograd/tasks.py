@@ -1,4 +1,4 @@
-"""What the workers of a world do in the tests of real processes: tasks, and functions that they call."""
+"""The code of workers in the tests of real processes: tasks, and functions that they call."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def the_frames_of_a_pass_with_a_hook(mode: Any) -> tuple[tuple[int, int], bool]:
 
 
 def the_requests_of_a_pass() -> dict[str, list[tuple[str, int, Any]]]:
-    """What observers see of requests: the kind of event, the other worker, and the message or whether it answers."""
+    """The events of requests for observers: kind, the other worker, and the message or whether it answers."""
     seen: list[autograd.Event] = []
     autograd.observe(seen.append)
     rpc.rpc_sync("worker1", watch)

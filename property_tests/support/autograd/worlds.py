@@ -37,7 +37,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Failed:
-    """What a worker's task raised."""
+    """The exception of a worker's task."""
 
     kind: str
     text: str
@@ -69,7 +69,7 @@ class World(AbstractContextManager["World"]):
         return bool(self._children)
 
     def tell(self, task: Task, *arguments: object, seconds: float) -> list[Any]:
-        """What each says of the same task, in the order of ranks: a result, `Failed` or `Silence`."""
+        """Each worker's answer to the same task, in the order of ranks: a result, `Failed` or `Silence`."""
         return self.tell_each([(task, *arguments)] * self.size, seconds)
 
     def tell_each(self, tasks: Sequence[tuple[Any, ...]], seconds: float) -> list[Any]:
@@ -84,7 +84,8 @@ class World(AbstractContextManager["World"]):
         return said
 
     def _hear(self, deadline: float) -> list[Any]:
-        """What each says before the deadline; once one has failed, the others may be waiting for it, and have less."""
+        """Each worker's answer before the deadline; after a failure the others may wait for that worker, and get less
+        time."""
         said: list[Any] = [Silence.LATE] * self.size
         waiting = list(range(self.size))
         while waiting and time.monotonic() < deadline:
@@ -133,7 +134,7 @@ def pid_of(rank: int) -> int:
 
 
 def serve(line: Connection, rank: int) -> None:
-    """What a worker process does."""
+    """A worker process."""
     os.environ.update(ENVIRONMENT)
     while True:
         try:

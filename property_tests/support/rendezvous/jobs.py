@@ -78,7 +78,7 @@ class Job:
         return self._agents[-1]
 
     def lines(self) -> list[dict[str, Any]]:
-        """What the workers said, in the order of time."""
+        """The lines of the workers, in the order of time."""
         found = []
         for path in self.folder.glob("*.log"):
             for line in path.read_text(encoding="utf-8").splitlines():
@@ -167,7 +167,7 @@ class Job:
 
 
 def _groups(lines: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """What the workers of each master said, which is that of one round alone, in the order of time."""
+    """The lines of each master's workers, which are those of one round alone, in the order of time."""
     found: dict[str, list[dict[str, Any]]] = {}
     for one in lines:
         found.setdefault(one["master"], []).append(one)
@@ -183,8 +183,8 @@ def check(lines: list[dict[str, Any]]) -> None:
 
     Where that was stopped between a step and its checkpoint, the step is done again.
     """
-    before: dict[str, Any] | None = None  # what was said last
-    kept: dict[str, Any] | None = None  # what rank 0 said last, before it wrote a checkpoint
+    before: dict[str, Any] | None = None  # the line before
+    kept: dict[str, Any] | None = None  # the last line of rank 0 before it wrote a checkpoint
     for group in _groups(lines):
         assert len({one["size"] for one in group}) == 1, f"of different worlds: {group[-4:]}"
         ranks = {(one["rank"], one["pid"]) for one in group}

@@ -75,7 +75,7 @@ def backend(kind: str, folder: Path) -> Iterator[Backend]:
 
 
 def together(calls: Sequence[Callable[[], Any]], seconds: float = SECONDS) -> list[Any]:
-    """What each call returned, or the exception that it raised; all run at once."""
+    """The result of each call, or its exception; all run at once."""
     found: list[Any] = [TimeoutError(f"it did not return within {seconds:g} s")] * len(calls)
 
     def one(place: int) -> None:
@@ -188,7 +188,7 @@ class Broken:
 
 
 class Fault:
-    """What is wrong with a store, for all of its users at once."""
+    """A fault of a store, for all of its users at once."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None

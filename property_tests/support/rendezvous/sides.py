@@ -64,7 +64,7 @@ def _delay(seconds: float | tuple[float, float]) -> None:
 
 
 class OurNode(Node):
-    """One of ours. What it is in one process with others is hidden: it can die, and its threads have its name."""
+    """One of ours. It is in one process with others, which is hidden: it can die, and its threads have its name."""
 
     def _handler(self, store: Any, number: int) -> Any:
         settings = self.settings
@@ -89,7 +89,7 @@ class OurNode(Node):
 
     def _next_rendezvous(self) -> Seat:
         seat = super()._next_rendezvous()
-        # Who asks for the wall clock is known by the name of its thread, which torch's has from the beginning.
+        # The name of a thread tells which node asks for the wall clock; torch's thread has its name from the beginning.
         self._part.keep_alive._thread.name = threading.current_thread().name
         return seat
 
@@ -184,7 +184,7 @@ def claim(what: str, holds: Callable[[], object], within_s: float = WAIT_S_MAX) 
 
 
 def seats(*calls: Call[Seat], within_s: float = WAIT_S_MAX) -> list[Seat]:
-    """What these calls of next_rendezvous must bring."""
+    """The seats that these calls of next_rendezvous must return."""
     claim("a round for each of them", lambda: not any(call.running for call in calls), within_s)
     errors = [repr(call.error) for call in calls if call.error is not None]
     assert not errors, errors

@@ -21,7 +21,7 @@ def contradicted(seen: Observed, rows: Rows) -> bool:
 
 
 def wrong_rows(table: DecisionTable) -> Iterator[tuple[str, Rows]]:
-    """What is wrong, and the rows: one deleted, one with another outcome, two swapped whose order matters."""
+    """The mistake, and the rows with it: one deleted, one with another outcome, two swapped whose order matters."""
     rows = table.rows
     for k, row in enumerate(rows):
         yield f"row {k + 1} deleted", rows[:k] + rows[k + 1 :]

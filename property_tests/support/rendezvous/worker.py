@@ -1,4 +1,4 @@
-"""What torchrun starts in these tests: a worker that says once and again which group it is in, until it is stopped.
+"""The worker that torchrun starts in these tests: it says once and again which group it is in, until it is stopped.
 
     python -m trystate.property_tests.support.rendezvous.worker FOLDER [train]
 

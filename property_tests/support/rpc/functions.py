@@ -1,4 +1,4 @@
-"""What the workers of the tests call on each other."""
+"""The functions that workers of the tests call on each other."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Worker:
         self.child.tell((installed(step), tuple(map(installed, args))))
 
     def heard(self) -> Any:
-        """What the last step returned. Raises what it raised."""
+        """The result of the last step; raises its exception."""
         said = self.child.hear(2 * PATIENCE_SECONDS)
         if isinstance(said, Silence):
             raise AssertionError(f"a worker is {said.name}")

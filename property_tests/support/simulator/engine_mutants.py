@@ -1,7 +1,7 @@
 """Mutants of engines and agents: each must be caught by the swarm, within the first `SEEDS` seeds.
 
-Rule: a mutant changes one rule, and leaves the monitors alone. What it returns is the
-engine to run, if it is another. What none of them catches is no monitor.
+Rule: a mutant changes one rule, and leaves the monitors alone. It returns the engine to run, if that is another. A
+monitor that catches none of them is no monitor.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Meddled(Engine):
         answer = self.answered(write, (yield write))
         try:
             effect = steps.send(answer)
-            while True:  # whoever lost waits, and reads
+            while True:  # a node that lost waits, and reads
                 effect = steps.send((yield effect))
         except StopIteration as end:
             after: Seen = end.value

@@ -1,6 +1,6 @@
 """Mutants of handlers: each must be caught by the swarm, within the first `SEEDS` seeds.
 
-Rule: the engine is sound in all of them. What is wrong is what the handler and its driver make of it.
+Rule: the engine is sound in all of them. The mistake is in the handler or its driver.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def work(
     chance, client, number = random.Random(f"{seed} {who}"), None, 0
     while not until():
         if client is None:
-            with suppress(ConnectionLost, StoreTimeout, RuntimeError):  # what torch raises is a RuntimeError
+            with suppress(ConnectionLost, StoreTimeout, RuntimeError):  # torch raises a RuntimeError
                 client = store()
             continue
         number += 1

@@ -92,7 +92,7 @@ class Siege:
             self._drive()
 
     def _drive(self) -> None:
-        """What a driver does, with transports that hold a piece of what a stalled peer does not read."""
+        """The driver, with transports that hold a piece of the bytes that a stalled peer does not read."""
         for session in self.service.take_pending():
             if session not in self.replies:
                 continue

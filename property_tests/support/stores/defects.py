@@ -1,4 +1,4 @@
-"""What the tests of known defects share: servers and classes of both makes, and the mark of who has the defect.
+"""Shared by the tests of known defects: servers and classes of both makes, and the mark of the make with the defect.
 
 Rule: one test makes a claim of ours and of torch's class alike. torch's is expected to fail it: a test that it passes
 fails, since it either cannot tell, or torch has been repaired.

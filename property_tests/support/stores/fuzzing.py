@@ -2,7 +2,7 @@
 `python -m trystate.property_tests.support.stores.fuzzing --seconds 60`.
 
 It wants atheris (`pip install atheris`). A failure is printed with the file that has the siege; `--replay FILE` runs it
-again. What reached something new is kept in `--corpus DIR`, which is where the next run begins.
+again. An input that reached something new is kept in `--corpus DIR`, which is where the next run begins.
 
 Rule: nothing of the service is imported before atheris can instrument it.
 """

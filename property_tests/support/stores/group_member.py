@@ -48,7 +48,7 @@ def main(told: str) -> None:
 
 
 def _meeting(job: dict[str, Any], stack: contextlib.ExitStack) -> dict[str, Any]:
-    """What to call init_process_group with."""
+    """The arguments for init_process_group."""
     given: dict[str, Any] = {name: job[name] for name in ("rank", "world_size") if name in job}
     if "url" in job:
         return {"init_method": job["url"], **given}

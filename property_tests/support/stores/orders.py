@@ -46,7 +46,7 @@ def _pop(state: State, none: str) -> tuple[State, Any]:
     return ((value, queue[1:]), queue[0]) if queue else (state, none)
 
 
-# What each operation makes of a key, and what it returns.
+# The value of a key after each operation, and the operation's result.
 MEANINGS: dict[str, Callable[..., tuple[State, Any]]] = {
     "set": lambda s, value: ((value, s[1]), None),
     "get": lambda s: (s, LATE if s[0] is None else s[0]),

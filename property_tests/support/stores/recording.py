@@ -32,7 +32,7 @@ Kinds = Mapping[Callable[[random.Random, int], Operation], int]  # makes an oper
 
 
 def plans(seed: int, kinds: Kinds, clients: int, calls: int) -> list[Plan]:
-    """What each client will do; the number that a kind is given is different for each call of all the plans."""
+    """The plan of each client; the number that a kind is given is different for each call of all the plans."""
     chance = random.Random(seed)
     chosen = chance.choices(list(kinds), list(kinds.values()), k=clients * calls)
     drawn = [kind(chance, number) for number, kind in enumerate(chosen)]

@@ -120,7 +120,7 @@ class Ring(System):
 
     @leads_to(each="node")
     def served(self, s: SymbolicState, node: Expr) -> Any:
-        """Who asks drinks."""
+        """A node that asks drinks."""
         return s.asked[node], s.thirst[node] == -2
 
 

@@ -99,7 +99,7 @@ class Lock(System):
 
     @leads_to(each="node")
     def everybody_leaves(self, s: S, node: Expr) -> tuple[Expr, Expr]:
-        """Whoever enters leaves."""
+        """A node that enters leaves."""
         return s.at[node] == Where.INSIDE, s.at[node] == Where.GONE
 
 

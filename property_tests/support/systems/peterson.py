@@ -116,7 +116,7 @@ class Peterson(System):
 
     @leads_to(each="process")
     def nobody_starves(self, s: SymbolicState, process: Expr) -> tuple[Expr, Expr]:
-        """Whoever waits gets in, under weak fairness."""
+        """A process that waits gets in, under weak fairness."""
         return s.at[process].isin((P.ENTERING, P.WAITING)), s.at[process] == P.CRITICAL
 
 

@@ -6,7 +6,7 @@ its forks in the other order, forks are ordered and there is none (resource hier
 
 Weak fairness does not feed everybody. A fork that a neighbour takes and returns again and again is never free
 *for ever*, so a run in which a hungry philosopher never gets it is weakly fair: `the_hungry_eat` is violated
-in both editions. What the order of forks does give, under weak fairness, is that *somebody* eats.
+in both editions. Under weak fairness the order of forks does ensure that *somebody* eats.
 
 No published graph has these very steps; the counts are this package's, on which all its engines agree.
 """
@@ -46,7 +46,7 @@ class Habit(enum.Enum):
 
 
 class Philosopher(enum.Enum):
-    """What a philosopher is doing."""
+    """The state of a philosopher."""
 
     THINKING = "wants nothing"
     HUNGRY = "waits for the first fork"
@@ -152,7 +152,7 @@ class Philosophers(System):
 
     @leads_to(each="seat")
     def the_hungry_eat(self, s: SymbolicState, seat: Expr) -> tuple[Expr, Expr]:
-        """Whoever is hungry eats: not so under weak fairness, neighbours can take turns for ever."""
+        """A hungry philosopher eats: not so under weak fairness, neighbours can take turns for ever."""
         return s.philosopher[seat] == P.HUNGRY, s.philosopher[seat] == P.EATING
 
     @leads_to()

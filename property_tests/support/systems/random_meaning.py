@@ -1,4 +1,4 @@
-"""What a random declaration means, computed from its plans on plain values, without any expression tree.
+"""The meaning of a random declaration, computed from its plans on plain values, without any expression tree.
 
 Rule: each line of a loop over an index assigns to all members at once, from the values that the lines before it left.
 """

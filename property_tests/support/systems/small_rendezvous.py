@@ -83,7 +83,7 @@ class SmallRendezvous(System):
     # Shared steps
 
     def end_round(self, s: SymbolicState) -> None:
-        """What follows the removal of participants."""
+        """The state after the removal of participants."""
         left = s.participant.count()
         over = s.complete & (left == 0)
         s.round = ite(over, ite(s.round == ROUNDS - 1, 0, s.round + 1), s.round)
@@ -267,7 +267,7 @@ class SmallRendezvous(System):
         s.closed = True
         self.write(s, node)
 
-    # What must hold
+    # Properties
 
     @terminal
     def all_are_gone(self, s: SymbolicState) -> Any:

@@ -80,7 +80,7 @@ class Market(System):
 
     @transition(each="trader")
     def leave(self, s: Any, trader: Any) -> None:
-        """Who is tired goes, unless the light is red."""
+        """A tired trader goes, unless the light is red."""
         s.when(s.mood[trader] == Mood.TIRED, s.light != Light.RED)
         s.mood[trader] = Mood.GONE
 
@@ -175,7 +175,7 @@ class Ring(System):
 
     @transition(each="place")
     def wake(self, s: Any, place: Any) -> None:
-        """Whoever has the token wakes up."""
+        """The place that has the token wakes up."""
         s.when(s.asleep[place], s.token == 1)
         s.asleep[place] = False
 

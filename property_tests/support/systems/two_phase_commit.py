@@ -47,7 +47,7 @@ class Manager(enum.Enum):
 
 
 class Decision(enum.Enum):
-    """What the transaction manager has decided."""
+    """The transaction manager's decision."""
 
     NONE = "collects promises"
     COMMIT = "to commit"
@@ -151,12 +151,12 @@ class TwoPhaseCommit(System):
 
     @step(witness="all_commit")
     def a_decision_is_final(self, before: SymbolicState, after: SymbolicState) -> Any:
-        """What has been decided is never changed."""
+        """A decision is never changed."""
         return (before.decision == D.NONE) | (after.decision == before.decision)
 
     @leads_to(each="rm")
     def promises_are_answered(self, s: SymbolicState, rm: Expr) -> tuple[Expr, Expr]:
-        """Whoever has promised is told the decision: not so if the transaction manager crashes."""
+        """A resource manager that has promised is told the decision: not so if the transaction manager crashes."""
         return s.state[rm] == M.PREPARED, s.state[rm].isin((M.COMMITTED, M.ABORTED))
 
     @leads_to()

@@ -30,7 +30,7 @@ class Totals(System):
 
     @sometimes()
     def all_together(self, s: Any) -> Any:
-        """What int64 takes for 0."""
+        """A sum that int64 takes for 0."""
         return sum(cells(s.amount, s.part)) == TERMS * TERM_MAX
 
     @always(witness="all_together")

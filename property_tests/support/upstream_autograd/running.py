@@ -1,7 +1,7 @@
 """Runs tests of torch's, one after another, in a world of four processes that is started once.
 
-Rule: a test is torch's code, unchanged. What differs from torch's own way of running it: processes, `init_rpc` and
-`shutdown` are not each test's own; what the modules of the tests remember is put back between two. (Fresh processes for
+Rule: a test is torch's code, unchanged. The difference from torch's own way of running it: processes, `init_rpc` and
+`shutdown` are not each test's own; the variables of the tests' modules are put back between two. (Fresh processes for
 each test take a quarter of an hour for all. RPC cannot be started anew in the same process: with torch's, no RRef works
 then.) A test that fails, or that ends its RPC, has a world to itself from then on.
 """
@@ -52,5 +52,5 @@ def run(
             said = world.tell(substitution.run_one, WORKERS, name, seconds=seconds)
             trouble = [f"worker {k}: {each}" for k, each in enumerate(said) if isinstance(each, Failed | Silence)]
             if trouble or any(said):
-                world.end()  # whoever failed has left the others waiting: what they are in is not for the next test
+                world.end()  # a failed worker has left the others waiting: their world is not for the next test
             yield Report(name, "\n".join(trouble), time.monotonic() - began)

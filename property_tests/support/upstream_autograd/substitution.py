@@ -59,7 +59,7 @@ def substitute(side: Side, mutant: Mutant | None) -> None:
 
 
 def put_back() -> None:
-    """What a test leaves in its module, as it was when the module was imported."""
+    """Put back the variables of a test's module, as they were when it was imported."""
     module: Any = modules()[0]
     module.rpc_done, module.ctx_ids, module.known_context_ids = [False] * 4, [-1] * 4, set()
     module.SimulateBackwardError._simulate_error = True

@@ -99,7 +99,7 @@ def test_a_restart_is_spent_only_by_a_failure_in_a_round_that_is_not_over() -> N
 
 
 def test_nobody_waits_without_an_end() -> None:
-    """Who goes on has workers that run, or hears from the others; and a verdict or a signal ends everything."""
+    """An agent that goes on has running workers, or hears from the others; a verdict or a signal ends everything."""
     waits = [v for v in views() if core.decide(v) is Order.GO_ON]
     assert waits
     assert not [v for v in waits if v.standing is Standing.CLOSED or v.signalled]

@@ -58,7 +58,7 @@ def both(why: str) -> pytest.MarkDecorator:
 
 @both("it stays in the round that is complete; the others wait for what it never says until the read timeout")
 def test_a_participant_that_dies_during_the_last_call_holds_nobody_up(library: str) -> None:
-    """A1. What the members of a round tell each other, agents need before they start a worker."""
+    """A1. Agents need the messages between the members of a round before they start a worker."""
     settings = Settings(2, 4, **WINDOW, last_call_s=2, store_s=6)
     with cluster_of(library) as cluster:
         a, b, c = (cluster.node(name, number, settings) for number, name in enumerate("ABC", 1))
@@ -98,7 +98,7 @@ def test_an_agent_that_waits_for_a_key_goes_on_beating(library: str) -> None:
 
 @both("`num_nodes_waiting` raises in the agent's loop, which ends the agent")
 def test_an_outage_that_is_shorter_than_the_window_is_nothing_to_an_agent(library: str) -> None:
-    """A4. What an agent asks all the time is answered."""
+    """A4. The question that an agent asks all the time is answered."""
     settings = Settings(2, 2, **PATIENT)
     with cluster_of(library) as cluster:
         nodes = a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
@@ -140,7 +140,7 @@ def overwritten(cluster: Cluster, data: bytes) -> bytes:
 
 
 class Bomb:
-    """Whoever unpickles it makes a folder."""
+    """A process that unpickles it makes a folder."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -297,7 +297,7 @@ def spares(job: Job, library: str) -> int:
 
 @both("it hears no signal in the exit barrier")
 def test_a_signal_ends_an_agent_in_the_exit_barrier(library: str, tmp_path: Path) -> None:
-    """A11. What it has reported counts."""
+    """A11. Its report of success counts."""
     with job_of(library, tmp_path, nodes="2") as job:
         a, b = job.two()
         finished(a, job, library)

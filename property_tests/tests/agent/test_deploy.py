@@ -1,4 +1,4 @@
-"""What docs/deploy.md says of options is so; its programs are run with those of the other documents."""
+"""The options are as docs/deploy.md describes them; its programs are run with those of the other documents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_key_is_listed_with_its_default() -> None:
     options = Options.of(RendezvousParameters("trystate", "", "j", 1, 1, timeout=900))  # as torchrun has it
     for name, (default, job) in rows().items():
         assert (job == "job") is (name in FIELDS or name == "agree_on")
-        if name == "agree_on":  # what is agreed on is known once there is a command to look at
+        if name == "agree_on":  # the default is known once there is a command to look at
             assert default.strip("`") == "+".join(PARTS)
             continue
         value = getattr(options.settings, FIELDS[name]) if job else getattr(options, name.removesuffix("_file"))

@@ -247,7 +247,7 @@ def test_workers_that_do_not_want_to_end_are_killed_when_the_lease_ends(tmp_path
 
 
 def test_success_survives_a_store_that_is_away(tmp_path: Path) -> None:
-    """Who has finished has no worker that a lost lease could endanger: nothing is done twice."""
+    """An agent that has finished has no worker that a lost lease could endanger: nothing is done twice."""
     with Job(tmp_path, nodes="2", max_restarts=0) as job:
         a, b = job.two()
         with job.server.stopped():

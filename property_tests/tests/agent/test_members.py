@@ -1,4 +1,4 @@
-"""What an agent says in the shared state, and what that makes of the round: one store, several engines, no time."""
+"""An agent's reports in the shared state, and the round after them: one store, several engines, no time."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_every_finding_is_shown_by_a_run_of_torchs_edition() -> None:
 
 
 class LeavingCloses(Ours):
-    """Whoever withdraws closes the rendezvous, and does not say why (A2)."""
+    """An agent that withdraws closes the rendezvous, and does not say why (A2)."""
 
     @transition(each="node")
     def withdraw(self, s: S, node: Expr) -> None:
@@ -146,7 +146,7 @@ class LeavingCloses(Ours):
 
 
 class WaitsInTheBarrier(Ours):
-    """Who waits in the exit barrier looks at nothing but the verdict (A2)."""
+    """An agent that waits in the exit barrier looks at nothing but the verdict (A2)."""
 
     @transition(each="node")
     def restart_workers(self, s: S, node: Expr) -> None:

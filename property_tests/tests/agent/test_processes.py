@@ -1,4 +1,4 @@
-"""What keeps a worker from outliving its agent, what ends what it started, and when a signal is heard."""
+"""Workers never outlive their agent, nor do the processes that they started; and a signal is heard at any time."""
 
 from __future__ import annotations
 

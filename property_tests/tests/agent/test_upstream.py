@@ -1,4 +1,4 @@
-"""What torch tests of its local elastic agent, asked of ours: each test names the one of torch's whose claim it makes.
+"""torch's tests of its local elastic agent, asked of ours: each test names the one of torch's whose claim it makes.
 
 torch's are in test/distributed/elastic/agent/server/test/local_elastic_agent_test.py. Others here make their claims:
 
@@ -69,7 +69,7 @@ def test_workers_of_several_roles_and_nodes_are_numbered_without_holes(tmp_path:
         assert {one["LOCAL_WORLD_SIZE"] for one in workers} == {str(len(workers))}
 
 
-# What says where and when, and not what.
+# Variables that differ from run to run.
 OWN = {"MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID"}
 
 

@@ -1,4 +1,4 @@
-"""What keeps a backward pass right, undone piece by piece: what breaks then is exactly what it is there for.
+"""The repairs of a backward pass, undone one by one: exactly the properties break that the repair is there for.
 
 Some are the mistakes that were made before: a task that is over when its gradients have arrived, and not when they have
 run; one that can be over before anybody knows whom to answer; a failed request that does not fail its sender.
@@ -34,7 +34,7 @@ class RunsOnTheFirstInput(Ours):
 
 
 class CountsFromTheRoot(Ours):
-    """What a node waits for is counted from the root alone, and not from the sends."""
+    """Dependencies are counted from the root alone, and not from the sends."""
 
     def waits_for(self, s: S, k: int) -> Any:
         feeders = [f for f in self.shape.feeders(k) if f in self.shape.local_reach(self.shape.root)]
@@ -161,7 +161,7 @@ class KeepsForAnybody(Ours):
 
 
 class AsksItsParentAndDoesNotWait(Ours):
-    """What goes to the parent goes by itself, and the answer does not wait for it: it may overtake it."""
+    """A request to the parent goes by itself, and the answer does not wait for it: the answer may overtake it."""
 
     def keeps(self, s: S, kind: str, a: Any, p: int) -> Any:
         return False
@@ -273,7 +273,7 @@ class CountsBeforeTheWaveEnds(Smart):
 
 
 class MarksEverything(Smart):
-    """Whoever is marked marks all its sends."""
+    """A worker that is marked marks all its sends."""
 
     def marks(self, s: S, attempt: Expr, pair: Expr) -> None:
         Smart.take_mark.body(self, s, attempt, pair)

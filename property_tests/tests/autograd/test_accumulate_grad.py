@@ -1,4 +1,4 @@
-"""What a context's gradients are made of: their memory and strides, what is not defined, hooks, beside plain autograd.
+"""The gradients of a context: their memory and strides, undefined ones, hooks, beside plain autograd.
 
 One worker calls itself, as it would any other. Random programs compare the same: see autograd/operations.py.
 """
@@ -177,7 +177,7 @@ def test_a_sum_of_passes_is_laid_out_as_plain_autograd_does(order: tuple[bool, .
     assert gradient.is_sparse or expected.grad.stride() == gradient.stride()
 
 
-# What is not defined.
+# Undefined gradients.
 
 
 def test_a_node_runs_when_no_gradient_of_it_is_defined() -> None:
@@ -324,7 +324,7 @@ def test_a_hook_may_take_a_gradient_away_or_put_another_in_its_place() -> None:
 
 
 def test_a_hook_in_place_changes_the_gradients_of_no_other_pass() -> None:
-    """What a pass that fails has done to the sum of the context is gone with it."""
+    """A failed pass leaves the context's sum as it was."""
     x: Any = torch.zeros(1, requires_grad=True)
 
     def fails(of: Any) -> None:
@@ -374,7 +374,7 @@ def test_what_a_hook_may_not_return_is_said(result: Any, why: str) -> None:
 
 
 def test_hooks_leave_nothing_behind() -> None:
-    """What is registered to find the hooks of others is removed again."""
+    """A hook that is registered to find the hooks of others is removed again."""
     x = torch.zeros(1, requires_grad=True)
     node = accumulating(x)
     in_context(lambda call, leaf: nothing(call(same, leaf)).sum(), x)

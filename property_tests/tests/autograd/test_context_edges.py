@@ -177,7 +177,7 @@ class KeepsWhatIsOver(Container):
 
 
 class NotesWhomItAnswers(Container):
-    """Who is answered is told of the release, as torch does it."""
+    """A worker that is answered is told of the release, as by torch."""
 
     def sent(self, context: Context, peer: int, edges: Sequence[Edge], what: str, call: bool = True) -> int:
         return super().sent(context, peer, edges, what)
@@ -215,21 +215,21 @@ class MarksTheNext(Container):
 
 
 class HearsNoMark(Container):
-    """What CLEAN says of older contexts is not heard."""
+    """The mark in CLEAN is ignored: older contexts are not over by it."""
 
     def clean(self, clean: Clean, asker: Asker) -> list[Effect]:
         return super().clean(clean._replace(low=0), asker)
 
 
 class RemembersNothing(Tombstones):
-    """What is over above the mark is not remembered."""
+    """A context that is over above the mark is not remembered."""
 
     def bury(self, context: int) -> None:
         pass
 
 
 class MarksNothing(Tombstones):
-    """What is below the mark is not remembered."""
+    """The mark is not remembered."""
 
     def below(self, context: int) -> None:
         pass

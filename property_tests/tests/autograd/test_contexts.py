@@ -199,7 +199,7 @@ class MarksTheNext(tombstones.Ours):
 
 
 class MarksOnly(tombstones.Ours):
-    """What is over above the mark is not remembered (G11)."""
+    """A context that is over above the mark is not remembered (G11)."""
 
     def is_over(self, s: S, context: Expr) -> Any:
         return ord_(context) < s.mark
@@ -233,7 +233,7 @@ class LosesABit(ids.Ours):
 
 
 class SaysNothing(ids.Ours):
-    """Who has no more ids does not say so."""
+    """A worker without further ids does not say so."""
 
     refuse = None  # type: ignore[assignment]
 

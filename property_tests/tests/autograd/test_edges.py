@@ -70,7 +70,7 @@ TestSteps.settings = settings(max_examples=nightly.examples(15), stateful_step_c
 
 
 def counted(graph: Graph, mode: Mode) -> list[int]:
-    """What the runtime counts for each node; 0 for those that nobody counts on."""
+    """The runtime's dependency count of each node; 0 for those that nobody counts on."""
     counts = [0] * len(graph.nodes)
     for worker in range(graph.workers):
         used = [s for s in graph.of(worker, NodeKind.SEND) if mode is Mode.FAST or graph.paths[s]]
@@ -105,7 +105,7 @@ def notices(container: type[Container], edition: Edition | Mode = Edition.TRYSTA
     return bool(replayed.disagreements)
 
 
-HIDDEN = (mutants.AnswersTwiceAlike,)  # what a copy is answered is no part of the model
+HIDDEN = (mutants.AnswersTwiceAlike,)  # the answer to a copy is no part of the model
 PARTS = [local_pass for local_pass in (*mutants.PARTS, *mutants.UNSEEN) if local_pass not in HIDDEN]
 SMART_ONLY = (mutants.MarksOnce, mutants.WaitsForAll)
 # What shows those that a chain with a death does not.

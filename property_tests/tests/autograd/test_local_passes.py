@@ -212,7 +212,7 @@ def container(me: int = 1, workers: int = 4) -> Container:
 
 
 class Asked:
-    """Who asks, and what it is answered."""
+    """A caller, and the answers to it."""
 
     def __init__(self, peer: int) -> None:
         self.answers: list[bytes] = []
@@ -249,7 +249,7 @@ def test_a_pass_whose_root_is_lost_is_over_though_the_context_is_not() -> None:
     assert here.heard(6) is None, "its creator is lost"
 
 
-# What a part asks of its parent goes with its answer.
+# A part's request to its parent goes with its answer.
 
 
 def called(*callers: int, sends: int = 1) -> tuple[LocalPass, Asked, list[Recv]]:
@@ -381,7 +381,7 @@ def test_a_context_takes_no_pass_when_a_worker_has_not_answered_that_one_failed(
     local_pass, _ = here.begin(context, Begin([("leaf", 0)], [1]), Mode.FAST, False, 10.0)
     told = perform(local_pass.fail(PassError("why")))
     assert sorted(request.to for request in told) == [0, 2, 3]
-    perform(told[0].done(ConnectionError("lost")))  # who is gone keeps nothing
+    perform(told[0].done(ConnectionError("lost")))  # a lost worker keeps nothing
     perform(told[1].done(b""))
     assert not context.spoiled
     perform(told[2].done(TimeoutError("frozen")))

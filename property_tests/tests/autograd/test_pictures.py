@@ -1,7 +1,7 @@
 """The committed pictures of a pass are what happens: the example that draws them, run for real, draws them again.
 
-Rule: where two workers act at once, either may be drawn first. What a worker does by itself and the requests follow
-from each other, and so do the answers; between the two there is no order. Heights follow from the order.
+Rule: where two workers act at once, either may be drawn first. A worker's own acts and the requests follow from each
+other, and so do the answers; between the two there is no order. Heights follow from the order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def picture(rows: list[Note | Arrow]) -> tuple[list[str], list[str]]:
         *(ROWS[:k] + ROWS[k + 1 :] for k in range(len(ROWS))),  # one is missing
         [*ROWS, ROWS[-1]],  # one too many
         [ROWS[0], ROWS[2], ROWS[1], *ROWS[3:]],  # a worker runs before it is told
-        [*ROWS[:4], ROWS[6], ROWS[5], ROWS[4]],  # who has not been answered answers
+        [*ROWS[:4], ROWS[6], ROWS[5], ROWS[4]],  # a worker answers before it is answered
         [Note(0, ("counts dependencies", "Mul (1)", "recv (2)")), *ROWS[1:]],  # another count
         [ROWS[0], Arrow(0, 1, "BACKWARD send 1.1"), *ROWS[2:]],  # another send
         [ROWS[0], Arrow(1, 0, "BACKWARD send 1.0"), *ROWS[2:]],  # the other way

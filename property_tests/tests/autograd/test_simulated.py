@@ -1,6 +1,6 @@
 """Backward passes under random schedules and faults, on the runtime's containers and local passes.
 
-See `adapters/our_autograd/simulated.py`. What must hold are the model's properties, asked of real code. Each mutant is
+See `adapters/our_autograd/simulated.py`. The model's properties are asked of real code. Each mutant is
 found.
 """
 

@@ -69,7 +69,7 @@ def test_a_mutant_is_found(mutant: str) -> None:
     assert not survives(SIMULATED[mutant], all_agree)
 
 
-# What no program shows.
+# Cases that no program shows.
 
 
 def test_a_received_tensor_in_a_plain_backward_says_what_to_call() -> None:

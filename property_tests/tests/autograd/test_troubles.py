@@ -1,4 +1,4 @@
-"""What users do that a pass must survive: on one worker, which calls itself as it would any other."""
+"""Acts of users that a pass must survive: on one worker, which calls itself as it would any other."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_hook_calls_outside_of_the_context() -> None:
     with autograd.context() as context:
         loss = called(value, torch.ones(2))
         loss.register_hook(lambda gradient: rpc.rpc_sync("worker0", scaled, (gradient,)).detach())  # type: ignore[no-untyped-call]
-        for _ in range(2):  # what the first recorded, the second would wait for
+        for _ in range(2):  # the second pass would wait for sends that the first recorded
             autograd.backward(context, [loss], retain_graph=True)
         assert autograd.get_gradients(context)[value].tolist() == [6, 6]
 

@@ -1,4 +1,4 @@
-"""What a check says when it stops early, is reduced, or reports on its way: a system of 10,000 states."""
+"""Reports of a check that stops early, is reduced, or reports on its way: a system of 10,000 states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever system is declared, every engine sees the same graph and decides alike."""
+"""Every engine sees the same graph of any declared system, and decides alike."""
 
 from __future__ import annotations
 

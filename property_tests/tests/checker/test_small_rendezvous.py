@@ -10,7 +10,7 @@ from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.systems.small_rendezvous import STATES, small_rendezvous
 
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
-EXPLORED = {"interpret": (2,), "explicit": (2, 3), "symbolic": (2, 3) if NIGHTLY else (2,)}  # what takes seconds
+EXPLORED = {"interpret": (2,), "explicit": (2, 3), "symbolic": (2, 3) if NIGHTLY else (2,)}  # sizes that take seconds
 
 
 @pytest.mark.parametrize(("engine", "nodes"), [(e, n) for e in AVAILABLE for n in EXPLORED[e]])

@@ -92,7 +92,7 @@ class Mutex:
 
 
 class Adapter:
-    """What the user writes: a `Subject` around the class."""
+    """The user's code: a `Subject` around the class."""
 
     open = 0
 
@@ -159,7 +159,7 @@ def test_a_mutant_is_found_and_shrunk_to_a_short_run(mutant: str) -> None:
     pattern, shortest = MUTANTS[mutant]
     said, steps = failure(lambda: Adapter(mutant))
     assert re.fullmatch(pattern, said)
-    assert len(steps) <= shortest + 1  # what shrinking cannot do is to go another way
+    assert len(steps) <= shortest + 1  # shrinking cannot go another way
 
 
 def test_without_refusals_what_only_they_show_passes() -> None:

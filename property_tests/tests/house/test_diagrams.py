@@ -163,7 +163,7 @@ class Outcome(enum.Enum):
 
 
 TABLE = DecisionTable(
-    "join operator", doc="What a node that joins does next.", cite="protocol 3",
+    "join operator", doc="The next action of a node that joins.", cite="protocol 3",
     atoms=(Atom("closed", "closed"), Atom("room", "|P| < max & more"), Atom("inside", "node ∈ P")),
     rows=(
         row(Outcome.ERROR_CLOSED, "3.1", closed=True),

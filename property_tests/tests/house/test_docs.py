@@ -59,7 +59,7 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def run(argv: list[str], folder: Path, said: str) -> str:
-    """What the program prints.
+    """The output of the program.
 
     Raises:
         Broken: it fails.
@@ -122,7 +122,7 @@ def run_document(text: str, folder: Path) -> int:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=[p.name for p in DOCUMENTS])
 def test_the_blocks_of_a_document_run_and_print_what_is_shown(path: Path, tmp_path: Path) -> None:
-    (tmp_path / "docs").symlink_to(CHECKOUT / "docs")  # what is run is named as from the checkout
+    (tmp_path / "docs").symlink_to(CHECKOUT / "docs")  # the programs are named as from the checkout
     run_document(path.read_text(encoding="utf-8"), tmp_path)
 
 

@@ -37,6 +37,8 @@ IMPURE = {
 }  # fmt: skip
 CLOCK = "model/checker/engine.py"  # its Clock decides when to stop a search, never what is true
 NOT_OURS = {".git", ".venv", "build", "dist", "generated", "__pycache__", "trystate-report"}
+CLAUSE = re.compile(r"\b(?:What|Who|Whoever|Whatever|Whose)\s+\w(?:[^.?!\n]|\n(?!\s*\n)|[.?!](?=\w))*\??")
+REMARK = re.compile(r"(?:^|\s)#:? *(?:what|who|whoever|whatever|whose) .*")
 WORKPLACE = re.compile("(?<![\\w}])/" + "work(?![\\w-])|" + "\\.\\./" + "shared|/tmp/" + "venv")
 
 
@@ -161,7 +163,7 @@ def forbidden(module: Module, found: Import) -> str:
     if module.is_test or folder in MAY_IMPORT[module.folder]:
         return ""
     if room(module.name) == "support" and found.target in PUBLIC:
-        return ""  # what tests start in processes of its own sees the package as users do, too
+        return ""  # a process that a test starts sees the package as users do, too
     if module.folder == "impl" and folder == "model":
         if found.target.endswith((".vocabulary", "model.errors")):
             return ""
@@ -251,7 +253,7 @@ def test_the_picture_of_the_model_is_what_it_imports() -> None:
 
 
 def impurities(module: Module) -> Iterator[str]:
-    """What a pure module may not touch: files, the environment, clocks, chance, threads, torch."""
+    """The imports and calls that a pure module may not have: files, the environment, clocks, chance, threads, torch."""
     for found in imports(module):
         top = found.target.split(".")[0]
         if top in IMPURE and not (top == "time" and module.shown == CLOCK):
@@ -279,7 +281,7 @@ def test_an_impurity_is_found(text: str, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_declarations_hold_no_lambda() -> None:
-    """What a declaration says must be printable, and a lambda is not."""
+    """A declaration must be printable, and a lambda is not."""
     declarations = [m for m in MODULES if re.match(r"trystate\.model\.(?!checker|language|errors)\w+\.", m.name)]
     assert declarations
     found = [f"{m.shown}:{n.lineno}" for m in declarations for n in ast.walk(m.tree) if isinstance(n, ast.Lambda)]
@@ -348,6 +350,39 @@ def test_the_project_speaks_of_itself_alone() -> None:
             f"{path.relative_to(CHECKOUT)}:{n}" for n, line in enumerate(text.splitlines(), 1) if WORKPLACE.search(line)
         ]
     assert found == []
+
+
+def clauses(text: str) -> Iterator[str]:
+    """Each sentence, and each comment, whose subject is a clause with "what" or "who"; questions are none."""
+    for found in CLAUSE.finditer(re.sub(r"\n[ \t]*#:? ?", "\n", text)):
+        if not found[0].endswith("?"):
+            yield found[0]
+    lines = text.splitlines()
+    for before, line in zip(["", *lines], lines, strict=False):
+        if (remark := REMARK.search(line)) and not (line.lstrip().startswith("#") and before.lstrip().startswith("#")):
+            yield remark[0]
+
+
+def test_every_sentence_names_its_subject() -> None:
+    found = {
+        path.relative_to(CHECKOUT).as_posix(): wrong
+        for path in files(".py", ".md")
+        if (wrong := list(clauses(path.read_text(encoding="utf-8"))))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("word", ["What", "Who", "Whoever", "Whatever"])
+def test_a_sentence_without_a_noun_is_found(word: str) -> None:
+    for text in (
+        f'"""{word} came first is served."""',
+        f"# A line.\n# {word} came\n# first is served.",
+        f"served = True  # {word.lower()} came first",
+        f"Each is served. {word} came first is served at impl/store.py, at once.",
+    ):
+        assert len(list(clauses(text))) == 1, text
+    for text in (f"# {word} came\n# first, and why?", f"Of a client {word.lower()} came first is known."):
+        assert list(clauses(text)) == []
 
 
 def test_the_quick_selection_names_files_and_tests_that_exist() -> None:

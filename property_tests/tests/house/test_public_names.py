@@ -70,7 +70,7 @@ def test_every_public_name_can_be_had_and_another_is_refused(name: str) -> None:
 
 @pytest.mark.skipif(not DOCS.is_dir(), reason="needs a clone: a wheel holds packages only")
 def test_the_public_names_their_arguments_and_sentences_are_those_of_the_committed_list() -> None:
-    """After a change that is meant: `python docs/api.py`. What docs/api.md promises says which changes may be meant."""
+    """After an intended change: `python docs/api.py`. The promises in docs/api.md say which changes are allowed."""
     committed = (DOCS / "api.md").read_text(encoding="utf-8")
     now = runpy.run_path(str(DOCS / "api.py"))["page"](committed)
     assert now.splitlines() == committed.splitlines(), "run python docs/api.py, and look at what changes in docs/api.md"

@@ -1,4 +1,4 @@
-"""What a declaration may say, and that an error in one names the line that its author has to mend."""
+"""Declarations, and their errors, which name the line that the author has to mend."""
 
 from __future__ import annotations
 

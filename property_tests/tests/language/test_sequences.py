@@ -28,7 +28,7 @@ S = SymbolicState
 
 
 class Kind(enum.Enum):
-    """What is sent."""
+    """A message's kind."""
 
     BLANK = "nothing"
     PLAIN = "a number"
@@ -68,7 +68,7 @@ class Channels(System):
 
     @always(witness="both_are_full")
     def in_order(self, s: S) -> Any:
-        """What is read next was sent after what was read last."""
+        """The next message to be read was sent after the last one that was read."""
         return all_(s.wire[j].is_empty | (s.wire[j].head.number > s.got[j]) for j in s.sender)
 
     @sometimes()

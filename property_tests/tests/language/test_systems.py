@@ -76,7 +76,7 @@ def test_a_field_cannot_hide_an_attribute_of_systems_or_states() -> None:
 
 
 def whatever(self: Any, s: Any, *_: Any) -> Any:  # blamed: whatever
-    """Whatever."""
+    """Anything."""
     return s.seen[0]
 
 
@@ -102,7 +102,7 @@ def test_no_declaration_can_hide_an_attribute_of_systems(kind: str) -> None:
 
 def test_a_property_may_have_a_name_of_states_and_an_index_may_not() -> None:
     system = type("Good", (Base,), {"fork": sometimes()(whatever)})()
-    assert system.claim("fork").doc == "Whatever."
+    assert system.claim("fork").doc == "Anything."
     assert "an index cannot be called 'fork': a state has that already" in declare(fork=index(2))
 
 

@@ -111,7 +111,7 @@ class GivesSeatsAway(Ours):
 
 
 class TellsNoRoundsApart(Ours):
-    """Whoever returned from a round takes the next one for the same."""
+    """A node that returned from a round takes the next one for the same."""
 
     def forget_returns(self, s: S, replaced: Any) -> None:
         pass
@@ -188,7 +188,7 @@ class WaitsForEver(Ours):
 
 
 class MovesNobodyUp(Ours):
-    """Whoever waits has to be there in time for the next round."""
+    """A node that waits has to be there in time for the next round."""
 
     def move_up(self, s: S, replaced: Any) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What an action does to the shared state: no sequence of changes leads to a state that nobody may see."""
+"""Changes of the shared state: no sequence of them leads to a state that nobody may see."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def judge_beats(before: State, after: State, change: Change) -> None:
 
 
 def judge_moves(before: State, after: State, change: Change, replaced: bool) -> None:
-    """Who was a member is expected; the freed seats go to the waiting in their order, then to the spares."""
+    """The old members are expected; the freed seats go to the waiting in their order, then to the spares."""
     if not replaced:
         others = tokens_in(before) & tokens_in(after) - {change.me.node.token}
         stay = all(before.membership(token) is after.membership(token) for token in others)

@@ -1,8 +1,8 @@
 """R1 to R13, and R15: what torch 2.13's dynamic rendezvous does wrong, and ours does not: a docstring names the defect.
 
 Each is one schedule and one claim, for both libraries: real handlers in threads, beside a real store. Nothing of them
-is replaced; a schedule decides who is slow, who dies, and what a wall clock shows. What is wrong around the rendezvous,
-A1 to A11, is in `tests/agent/test_defects.py`; `trystate replay` shows the same on torch, step by step.
+is replaced; a schedule decides who is slow, who dies, and what a wall clock shows. Defects around the rendezvous, A1 to
+A11, are in `tests/agent/test_defects.py`; `trystate replay` shows the same on torch, step by step.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_members_agree_on_the_world_though_one_dies_before_it_begins(library: st
         until_listed(cluster, "C")
         sleep_until(born + settings.window_s + 0.1)
         look.open()
-        d.join()  # who lost B needs another one
+        d.join()  # the node that lost B needs another one
         agreed(seats(slow, quick), 3)
 
 

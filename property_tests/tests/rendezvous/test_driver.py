@@ -1,4 +1,4 @@
-"""What drives an engine: the holder of the state, `run` with its limits, and the thread that beats."""
+"""The driver of an engine: the holder of the state, `run` with its limits, and the thread of the heartbeats."""
 
 from __future__ import annotations
 

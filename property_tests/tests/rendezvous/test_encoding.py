@@ -197,7 +197,7 @@ def cases() -> list[tuple[tuple[str | int, ...], Any, bytes, bool]]:
 
 def test_every_place_takes_what_belongs_there_and_nothing_else() -> None:
     assert {place[0] for place in PLACES} == set(FIELDS)
-    decode(encode(sample()))  # whose listings are known now: 1 and true are different things all the same
+    decode(encode(sample()))  # its listings are known now: 1 and true are different things all the same
     assert list(misjudged()) == []
 
 
@@ -343,7 +343,7 @@ FUNCTIONS = tuple(
 
 
 def judges_rightly() -> None:
-    """What the tests above say, in less time."""
+    """The claims of the tests above, in less time."""
     encoding._listing.cache_clear()
     whole = json.loads(encode(sample()))
     full = replace(sample(), settings=settings(2, 2))

@@ -1,4 +1,4 @@
-"""What a node does, effect by effect: the engine's generators on a stage, without any I/O and without a clock."""
+"""The effects of a node, one by one: the engine's generators on a stage, without any I/O and without a clock."""
 
 from __future__ import annotations
 
@@ -427,7 +427,7 @@ def test_a_state_that_is_begun_anew_has_another_life_whoever_begins_it() -> None
 
 
 def test_nobody_spins() -> None:
-    """Whatever waits, waits for something that is yet to come."""
+    """A node that waits, waits for something that is yet to come."""
     for low, high, nodes in ((2, 2, 4), (1, 3, 2), (3, 5, 2), (2, 3, 6)):
         stage = Stage()
         actors = [stage.start(stage.engine(k, settings(low, high, last_call=1.0)).join(50.0)) for k in range(nodes)]

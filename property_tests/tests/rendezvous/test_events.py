@@ -1,4 +1,4 @@
-"""What a node says of itself: lines that a program can follow, and torch's own events."""
+"""A node's log: lines that a program can follow, and torch's own events."""
 
 from __future__ import annotations
 

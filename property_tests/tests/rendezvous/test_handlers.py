@@ -250,7 +250,7 @@ def test_members_that_do_not_reach_their_master_say_so_in_time_and_leave(
     ):
         found = next_of([one, two])
         assert [type(error) for error in found] == [RendezvousTimeoutError] * 2
-        # Who is first has left: the other one may have begun to wait for a new round.
+        # The first one has left: the other one may have begun to wait for a new round.
         assert any("have not met at no-such-host.invalid:" in str(e) and "--local-addr" in str(e) for e in found)
         assert any("still waiting: the members of round 0" in record.getMessage() for record in caplog.records)
         state = decode(store.get("trystate/job/state"))

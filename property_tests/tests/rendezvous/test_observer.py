@@ -1,4 +1,4 @@
-"""What a node knows by its own clock alone, with clocks that begin anywhere and run up to 1 % too fast or too slow."""
+"""A node's own clock alone tells it enough, with clocks that begin anywhere and run up to 1 % too fast or too slow."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_the_lease_ends_before_the_window_of_the_fastest_observer(attempts: int)
 
 
 def short_outage(attempts: int, outage: float, back: float) -> set[str]:
-    """Who is silent to an observer after an outage that began just before a heartbeat was due; times in intervals."""
+    """The nodes silent to an observer after an outage that began just before a heartbeat; times in intervals."""
     agreed = Settings(1, 2, interval=1.0, attempts=attempts)
     other = State("life", agreed, participants=(participant(1, 1),))
     observer = Observer("me")

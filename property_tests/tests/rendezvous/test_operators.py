@@ -128,7 +128,7 @@ ASKED = 16  # contexts of each valuation, at odd distances: neighbours differ in
 
 @cache
 def expected() -> dict[str, list[tuple[View, Any]]]:
-    """What each operator has to say in some contexts of each valuation, far from each other."""
+    """The answer of each operator in some contexts of each valuation, far from each other."""
     out = {}
     for name, table in TABLES.items():
         alike: dict[tuple[bool, ...], list[tuple[View, Any]]] = {}
@@ -142,7 +142,7 @@ def expected() -> dict[str, list[tuple[View, Any]]]:
 
 
 def answers_as_expected(*names: str) -> None:
-    """What these operators say, in less time."""
+    """The claims about these operators, in less time."""
     assert all(OURS[name](view) is then for name in names for view, then in expected()[name])
     assert View(None, "token", settings()).agrees
 

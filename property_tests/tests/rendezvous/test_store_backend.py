@@ -1,4 +1,4 @@
-"""What a backend promises, asked of every store: one that never waits, loses no write, and hears of news."""
+"""The promises of a backend, asked of every store: one that never waits, loses no write, and hears of notifications."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_a_mutant_of_an_executor_is_caught_by_the_edges(name: str) -> None:
 
 @cache
 def answers() -> dict[str, Observed]:
-    """What torch answers in as few contexts as have every valuation."""
+    """torch's answers in as few contexts as have every valuation."""
     found = observe(TABLES, settings=((1, 1), (2, 3), (3, 1)), nodes=3)
     assert not any(gaps(name, compare(TABLES[name], found[name])) for name in TABLES)
     return found
@@ -238,7 +238,7 @@ class SurvivingTokens(Holders):
 
 
 class KeptHeartbeat(Holders):
-    """Whoever leaves keeps a heartbeat."""
+    """A node that leaves keeps a heartbeat."""
 
     def copy_unlist(self, copy: Any, node: Expr) -> None:
         copy.member[node] = Membership.OUTSIDE
@@ -289,7 +289,7 @@ class NoLastCall(Torch):
 
 
 class ForgetsNothing(Torch):
-    """What nodes returned with outlives the round, and so does its master."""
+    """The ranks and members that nodes returned with outlive the round, and so does its master."""
 
     def forget_returns(self, s: SymbolicState, replaced: Any) -> None:
         pass
@@ -319,7 +319,7 @@ class DropsTheDue(Torch):
 
 
 class KeepsTheHeartbeat(Torch):
-    """Whoever leaves keeps a heartbeat."""
+    """A node that leaves keeps a heartbeat."""
 
     def unlist(self, s: SymbolicState, node: Expr) -> None:
         s.member[node] = Membership.OUTSIDE

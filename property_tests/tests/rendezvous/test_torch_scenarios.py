@@ -21,7 +21,7 @@ def test_a_scenario_leaves_nothing_behind() -> None:
 
 
 def test_torchs_c10d_handler_and_its_backend_have_one_client() -> None:
-    """What R15 rests on: the scenarios give each node a handler and a backend of one client, as torch does."""
+    """The assumption of R15: the scenarios give each node a handler and a backend of one client, as torch does."""
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     made = _create_c10d_handler(RendezvousParameters("c10d", f"127.0.0.1:{server.port}", "job", 1, 2, is_host="0"))
     assert isinstance(made, DynamicRendezvousHandler)

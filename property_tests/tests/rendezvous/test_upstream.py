@@ -1,4 +1,4 @@
-"""What torch tests of its rendezvous, asked of ours: each test names the one of torch's whose claim it makes.
+"""torch's tests of its rendezvous, asked of ours: each test names the one of torch's whose claim it makes.
 
 torch's are in test/distributed/elastic/rendezvous/: dynamic_rendezvous_test.py, rendezvous_backend_test.py,
 c10d_rendezvous_backend_test.py and api_test.py. Their claims that other tests here make already:

@@ -1,4 +1,4 @@
-"""What a node runs, as the other nodes are told: enough to see a difference, and nothing of what is secret."""
+"""The command of a node as the other nodes see it: enough to see a difference, and nothing secret."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def data_of(frame: Encoded) -> bytes:
 
 
 def fed(parser: Parser, data: bytes, sizes: list[int]) -> list[Frame]:
-    """What comes of bytes that arrive in pieces of these sizes, again and again."""
+    """The frames of bytes that arrive in pieces of these sizes, again and again."""
     found, at, turn = [], 0, 0
     while at < len(data):
         buffer = parser.buffer()

@@ -25,7 +25,7 @@ def store() -> Iterator[HashStore]:
 
 
 def meet(store: HashStore, secrets: list[bytes | None], names: list[str], seconds: float) -> list[str]:
-    """What came of a meeting of workers in threads of this process."""
+    """The outcome of a meeting of workers in threads of this process."""
     found = [""] * len(names)
 
     def come(rank: int) -> None:

@@ -25,7 +25,7 @@ from trystate import rpc
 from trystate.rpc import AgentClosed, Options, RpcError, RpcTimeout
 from trystate.store import FileStore, HashStore
 
-# What the workers do, in their processes.
+# The workers' functions, in their processes.
 
 
 def echo_all(to: str) -> list[str]:
@@ -227,7 +227,7 @@ def test_one_worker_alone_and_once_at_a_time(lone_store: HashStore) -> None:
         assert rpc.get_worker_info() == ("only", 0) == rpc.get_worker_info("only")
         assert rpc.rpc_sync(agent.me, f.add, (torch.ones(2), torch.ones(2))).tolist() == [2, 2]
         for call_it in (rpc.rpc_sync, rpc.rpc_async, rpc.remote):
-            call_it(agent.me, f.nothing, None, None, -1.0)  # what torch's functions take for nothing
+            call_it(agent.me, f.nothing, None, None, -1.0)  # torch's functions take these for nothing
         with pytest.raises(UsageError, match="up already in this process, as 'only'"):
             rpc.init_rpc("two", rank=0, world_size=1, store=lone_store)
         with pytest.raises(UsageError, match="there is no worker 'other'"):

@@ -55,7 +55,7 @@ def all_gone() -> bool:
 
     def look() -> bool:
         if next(looks) == 5:
-            gc.collect()  # what the exceptions that a test expects hold in cycles
+            gc.collect()  # the exceptions that a test expects hold objects in cycles
         return all(calls.references.counts() == NOTHING for calls in WORLD)
 
     return eventually(look)
@@ -294,7 +294,7 @@ def test_a_reference_to_what_is_never_made_says_so(three: list[Invocations], mon
     gone = three[A].remote(B, f.add, (1, 2), None, None).id
     three[A].remote(B, f.add, (1, 2), None, None).to_here()
     assert eventually(lambda: gone not in here._known)
-    place = here.owned(gone)  # what A has had made since came already
+    place = here.owned(gone)  # a later value for A came already
     assert eventually(place.made.done)
     with pytest.raises(RRefGone, match="keep an RRef to it"):
         place.get()

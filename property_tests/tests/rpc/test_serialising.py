@@ -1,4 +1,4 @@
-"""What a restricted worker takes, and what nobody makes it run; names, exceptions on the wire, deadlines."""
+"""Restricted workers: the values that they take, the functions that they never run; names, errors, deadlines."""
 
 from __future__ import annotations
 

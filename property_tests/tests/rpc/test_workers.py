@@ -90,7 +90,7 @@ def test_large_tensors_of_any_type_wait_in_the_outbox(three: list[Invocations]) 
 def arrives_as_given(calls: list[Invocations]) -> bool:
     """Whether it does though its tensors are changed as soon as they are under way, and the peer reads later."""
     found: list[torch.Tensor] = []
-    for start in (0, 20):  # what came first is still held when the rest comes
+    for start in (0, 20):  # the first tensors are still held when the rest comes
         tensors = [torch.full((100_000,), float(start + number)) for number in range(20)]  # more than the arena holds
         with not_reading(calls[B].agent._connections[A]):
             futures = [calls[A].begin(B, f.given_back, (tensor,), None, None) for tensor in tensors]

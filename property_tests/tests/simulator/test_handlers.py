@@ -30,8 +30,8 @@ CROWD = by_night("nodes of a crowd", 64)
 SAMPLE = range(30)
 REAL = (time, threading, random, secrets, uuid, atexit, socket)
 
-# What the swarm found, with no hint but the seed: the finding, the property, and what is left of the faults when the
-# run is made as small as it gets. More:
+# Findings of the swarm, with no hint but the seed: the finding, the property, and the faults that are left when the run
+# is made as small as it gets. More:
 # `python -m trystate.property_tests.adapters.simulator --handlers torch --seeds 700`.
 FOUND = {
     "R1": (34, "members_learn_the_master", ()),

@@ -49,7 +49,7 @@ def test_the_seeds_do_what_they_are_for() -> None:
 
 
 def test_jobs_of_every_kind_end_in_every_way() -> None:
-    """What agents do at the end of a job, and what restarts of it are spent for."""
+    """The ends of agents at the end of a job, and the causes of its restarts."""
     ends: Counter[Ending] = Counter()
     spent = 0
     for seed in range(150):
@@ -65,7 +65,7 @@ def test_jobs_of_every_kind_end_in_every_way() -> None:
 
 @cache
 def broken(name: str) -> str:
-    """What a mutant violates first."""
+    """The first property that a mutant violates."""
     found = caught(MUTANTS[name])
     return found.fails if found is not None else ""
 

@@ -1,4 +1,4 @@
-"""What a store's server promises to who waits for keys, values and elements: all of it, once, and in time."""
+"""The promises of a store's server to clients that wait for keys, values and elements: all of it, once, and in time."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_pop_takes_the_earliest_of_the_elements_that_are_there(steps: list[str
             continue
         if mine is not None:
             there = sorted([*there, mine])
-        if what == "wait" and there:  # who would have to stand in line is not part of this
+        if what == "wait" and there:  # a client that would have to stand in line is not part of this
             reserved[number] = there.pop(0)
             assert peer(wait(KEY)) == STOP
         else:

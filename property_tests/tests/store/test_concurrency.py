@@ -46,7 +46,7 @@ SETTLES = frozenset({Deviation.WRITES_ARE_NOT_ACKNOWLEDGED})
 
 Mix = Callable[[str], Kinds]  # of keys that begin with a name of their own
 
-# What torch's own store gets right; compare_set is given a key that is there, deletes are left out (see below).
+# Mixes that torch's own store gets right; compare_set is given a key that is there, deletes are left out (see below).
 MIXES: Mapping[str, Mix] = {
     "values": lambda k: {a("set", k): 3, a("get", k): 4, a("check", k): 1, a("wait", k): 1},
     "counters": lambda k: {a("add", k, numbers=(1, 2, -1)): 3, a("get", k): 2},
@@ -57,7 +57,7 @@ MIXES: Mapping[str, Mix] = {
         a("check", k + "1", k + "2"): 1,
     },
 }  # fmt: skip
-# What only ours gets right.
+# Mixes that only ours gets right.
 HARD: Mapping[str, Mix] = {
     "deletes": lambda k: {a("set", k): 3, a("get", k): 4, a("delete_key", k): 3, a("wait", k): 2, a("check", k): 1},
     "elections of nobody": lambda k: {a("compare_set", k): 4, a("get", k): 4, a("delete_key", k): 2},
@@ -130,7 +130,7 @@ def recorded(side: Side, mix: Mix, seed: int, name: str, calls: int = CALLS) -> 
 
 
 def writes(kinds: Kinds, key: str) -> Iterator[Operation]:
-    """What makes every operation of these kinds go on."""
+    """Writes that make every operation of these kinds go on."""
     numbers = itertools.count(1_000_000)
     chance = random.Random(key)
     making = [kind for kind in kinds if isinstance(kind(chance, 0), MAKING)]

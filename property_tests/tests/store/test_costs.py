@@ -1,4 +1,4 @@
-"""What a crowd costs a store's server: work and memory that do not grow with clients that are not concerned.
+"""The costs of a crowd for a store's server: work and memory that do not grow with clients that are not concerned.
 
 Work is counted in lines of Python that run, and in bytes that are allocated at once: a copy of a table in C is no line.
 """
@@ -94,7 +94,7 @@ def test_an_operation_costs_the_same_in_a_crowd_that_it_does_not_release(name: s
         actor = room.peer()
         for n in range(crowd):
             room.peer()(blocked(n))
-        actor(set_(OTHER + b"!", b"") + check(KEY))  # whatever is made once is made
+        actor(set_(OTHER + b"!", b"") + check(KEY))  # for objects that are made once
         return cost(lambda: room.service.received(actor.session, action, room.now))
 
     (few, little), (many, much) = costs(FEW), costs(MANY)

@@ -70,7 +70,7 @@ def test_a_file_does_not_grow_with_what_is_overwritten(library: str, tmp_path: P
 
 
 def _crash(line: Connection, library: str, path: Path) -> None:
-    """What a job does whose process is killed: it writes, and never closes."""
+    """A job whose process is killed: it writes, and never closes."""
     store = opened(library, path, world_size=2)
     store.set("master", "of the job that crashed")
     line.send(store.check(["master"]))

@@ -125,7 +125,7 @@ def libuv() -> Iterator[Libuv]:
 
 
 def found_without(suite: StoreConformance, deviation: Deviation) -> tuple[str, list[str]]:
-    """What the suite finds when one deviation is taken from the list."""
+    """The defect that the suite finds when one deviation is taken from the list."""
     without(suite, deviation)
     return shortest_failure(suite)
 

@@ -181,7 +181,7 @@ def late_set(patch: pytest.MonkeyPatch) -> None:
 
 
 def lost_on_reconnect(patch: pytest.MonkeyPatch) -> None:
-    """What a connection wrote last goes with it."""
+    """The last write of a connection goes with it."""
     last: dict[Session, tuple[bytes, bytes | None]] = {}
     take, disconnected, set_ = Service.take, Service.disconnected, Contents.set
     now: list[Session] = []

@@ -305,7 +305,7 @@ say(os.path.exists(path))
         assert (line(running), line(running)) == ("2 True", "False")
 
 
-# Whose file it is.
+# The owner of the file.
 
 
 def test_the_last_of_world_size_deletes_the_file(path: Path) -> None:

@@ -61,7 +61,7 @@ def test_interrupts_at_any_moment_leave_no_lock_and_lose_no_change(path: Path) -
             for i in range(500):
                 try:
                     signal.setitimer(signal.ITIMER_REAL, 0.0003 + 0.000_002 * i)
-                    give_up = time.monotonic() + 1.0  # what the alarm does not end, time does
+                    give_up = time.monotonic() + 1.0  # time ends a loop that the alarm does not end
                     while time.monotonic() < give_up:
                         store.add("n", 1)
                         done += 1

@@ -51,7 +51,7 @@ QUICK = settings(
     report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 
-MEETING = (Query.WAIT, Query.SET, Query.DELETE_KEY, Query.QUEUE_PUSH, Query.QUEUE_POP)  # what acts on each other
+MEETING = (Query.WAIT, Query.SET, Query.DELETE_KEY, Query.QUEUE_PUSH, Query.QUEUE_POP)  # they act on each other
 strangers = st.integers(0, STRANGERS - 1)
 KINDS = st.sampled_from(sorted(BODIES))
 
@@ -94,7 +94,7 @@ halves = st.integers(600, 1600).map(lambda size: whole(Query.MULTI_SET, lambda p
 
 @st.composite
 def deeds(draw: st.DrawFn) -> list[Step]:
-    """What a stranger does at a time."""
+    """One act of a stranger."""
     if draw(st.integers(0, 2)) == 0:
         return draw(encounters())
     who = draw(strangers)
@@ -138,7 +138,7 @@ def test_a_siege_that_a_fuzzer_begins_with_does_no_harm(siege: bytes) -> None:
 
 # ---- pieces
 
-Turn = tuple[int, bytes]  # who, and a whole request
+Turn = tuple[int, bytes]  # a stranger, and a whole request
 
 
 def _state(room: Siege) -> tuple[object, ...]:
@@ -156,7 +156,7 @@ def _whole_conversation(turns: list[Turn]) -> tuple[object, ...]:
 
 def _conversation_in_pieces(turns: list[Turn], data: st.DataObject) -> tuple[object, ...]:
     """The last byte of each request comes in its turn; the others at any time after that peer's turn before."""
-    room = Siege(limits=Limits())  # what breaks a limit is refused as soon as that is known, not in its turn
+    room = Siege(limits=Limits())  # a request over a limit is refused as soon as that is known, not in its turn
     unsent = [request for _, request in turns]
     for now, (who, _) in enumerate(turns):
         for other, session in enumerate(room.strangers):

@@ -144,7 +144,7 @@ def test_a_store_that_somebody_else_asked_for_is_theirs_to_close(url: str) -> No
         assert store.get("k") == b"v"
 
 
-# What the ranks agree on, in one process: a thread is a rank.
+# Agreement of the ranks, in one process: a thread is a rank.
 
 
 def meet(below: HashStore, rank: int, size: int = 2, seconds: float = 20.0) -> PrefixStore:

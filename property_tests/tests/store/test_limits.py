@@ -1,4 +1,4 @@
-"""What a store's server bounds: who breaks a limit is closed or refused, with a reason, and nobody else is hurt."""
+"""The limits of a store's server: a client that breaks one is closed or refused, with a reason; no other is hurt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a line shows after `settle` is all that the server has to say, on either of the loops that it may run on."""
+"""After `settle` a line has all of the server's answers, on either of the loops that the server may run on."""
 
 from __future__ import annotations
 

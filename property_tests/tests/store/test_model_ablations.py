@@ -99,7 +99,7 @@ class AnnouncesCompareSet(Waits):
 
 
 def may_pop(s: S, client: Expr) -> Any:
-    """What a server can know: the client waits for the queue alone, or did when it cancelled."""
+    """A server can know this: the client waits for the queue alone, or did when it cancelled."""
     return (s.doing[client] == Doing.POP) | ((s.waiter[client] == Waiter.CANCELLING) & (s.on_key[client] == 0))
 
 
@@ -200,7 +200,7 @@ def cases() -> Iterator[tuple[Run, Cures]]:
             continue
         if run.edition is SEED and run.sizes["client"] > 1:
             continue
-        if not NIGHTLY and run.sizes["client"] > 1 and run.sizes.get("key", 1) > 1:  # what is smaller shows it, too
+        if not NIGHTLY and run.sizes["client"] > 1 and run.sizes.get("key", 1) > 1:  # smaller runs show it, too
             continue
         usable = [cure for cure in CURES if issubclass(cure[0], run.system) and cure[1] & labels(run)]
         yield from ((run, cure) for cure in usable)

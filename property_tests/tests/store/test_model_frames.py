@@ -77,7 +77,7 @@ class ServesTwice(frames.Ours):
 
 
 class ServesStrangers(frames.Ours):
-    """Who does not begin with VALIDATE is let in."""
+    """A connection that does not begin with VALIDATE is let in."""
 
     @environment(each="connection")
     def stranger_is_refused(self, s: S, connection: Expr) -> None:
@@ -97,7 +97,7 @@ class WantsValidateWhole(frames.Ours):
 
 
 class ForgetsNothing(frames.Ours):
-    """What came of an unfinished request is kept."""
+    """The part of an unfinished request is kept."""
 
     def forget(self, s: S, connection: Expr) -> None:
         pass
@@ -159,7 +159,7 @@ class ReadsWithoutEnd(startup.Ours):
 
 
 class LosesTheNewcomer(startup.Ours):
-    """Who comes again is not connected."""
+    """A client that comes again is not connected."""
 
     @transition(each="client")
     def connect(self, s: S, client: Expr) -> None:

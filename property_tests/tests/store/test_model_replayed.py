@@ -166,7 +166,7 @@ def replace(patch: pytest.MonkeyPatch, query: Query | Extension, handler: Callab
 
 
 def everybody_is_ready(patch: pytest.MonkeyPatch) -> None:
-    """Who has not validated may do everything."""
+    """A client that has not validated may do everything."""
     patch.setitem(service.PERMITTED, Connection.CONNECTING, service.PERMITTED[Connection.READY])
     patch.setattr(service, "STRANGER", Limits())
 
@@ -216,7 +216,7 @@ def cancelled_waits_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_expired_stay(patch: pytest.MonkeyPatch) -> None:
-    """Whose time is over is told nothing, and waits on."""
+    """A client whose time is over is told nothing, and waits on."""
     patch.setattr(service.Service, "tick", lambda self, now: None)
 
 
@@ -262,7 +262,7 @@ def late_barriers_leave_a_key(patch: pytest.MonkeyPatch) -> None:
 
 
 def keys_open_barriers(patch: pytest.MonkeyPatch) -> None:
-    """Who sets a key releases those that wait at the barrier of that name."""
+    """A set of a key releases those that wait at the barrier of that name."""
     handler = fast_path.HANDLERS[Query.SET]
 
     def loud(self: Any, session: Any, key: bytes, value: bytes) -> None:
@@ -290,7 +290,7 @@ def nothing_is_reserved(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_last_is_first(patch: pytest.MonkeyPatch) -> None:
-    """Who came last in the line is served first."""
+    """The last client in the line is served first."""
     begin = waiting.Waiting.begin
 
     def push_in(self: Any, wait: Any) -> None:
@@ -342,12 +342,12 @@ def watchers_are_left_behind(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_slow_are_waited_for(patch: pytest.MonkeyPatch) -> None:
-    """What a peer does not read is kept without bound."""
+    """Bytes that a peer does not read are kept without bound."""
     patch.setattr(unread.Replies, "overflowed", lambda self, session: False)
 
 
 def failing_compare_sets_wake(patch: pytest.MonkeyPatch) -> None:
-    """A compare_set that stores nothing wakes who waits for the key."""
+    """A compare_set that stores nothing wakes the waiters of the key."""
     compare_set = contents.Contents.compare_set
 
     def loud(self: Any, key: bytes, expected: bytes, desired: bytes) -> bytes:

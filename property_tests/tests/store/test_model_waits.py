@@ -49,7 +49,7 @@ ASKED = (
     Asked(Waits, TRYSTATE, "client=2 key=2", 144320),
     Asked(Waits, TRYSTATE, "client=1 key=2 value=2 torch_clients=0", 9360, "", ALL),
     Asked(Waits, TRYSTATE, "client=1 key=3", 42192, "", ALL),
-    # what stays in the line; with it, a ready queue that is counted; without both: who takes whose wake or element
+    # clients that stay in the line; with them, a ready queue that is counted; without both: taken wakes and elements
     Asked(Queues, TORCH, "client=1 both=0", 326, f"{PUSHED} {EMPTY}"),
     Asked(Queues, TORCH, "client=1", 425, f"{PUSHED} {EMPTY} {EARLY} {UNTOLD}"),
     Asked(Queues, TORCH, "client=2 element=1 both=0", 3959, f"{TAKEN} {EMPTY}"),
@@ -193,14 +193,14 @@ class PopsWithoutRemoving(OurQueues):
 
 
 class DropsReservations(OurQueues):
-    """What was reserved is dropped with its reservation."""
+    """An element is dropped with its reservation."""
 
     def gives_back(self, s: S, client: Expr) -> None:
         s.reserved[client] = 0
 
 
 class GivesBackToTheFront(OurQueues):
-    """What comes back goes before all others, also before those that were pushed earlier."""
+    """An element that comes back goes before all others, also before those that were pushed earlier."""
 
     def puts_back(self, s: S, number: Any) -> None:
         before = s.fork()
@@ -211,7 +211,7 @@ class GivesBackToTheFront(OurQueues):
 
 
 class GivesBackSilently(OurQueues):
-    """What comes back is offered to nobody."""
+    """An element that comes back is offered to nobody."""
 
     def gives_back(self, s: S, client: Expr) -> None:
         number = s.reserved[client]
@@ -224,7 +224,7 @@ class ReservesTooBriefly(OurQueues):
 
     @transition(each="client")
     def send_pop(self, s: S, client: Expr) -> None:
-        """Whoever is told of an element competes for it."""
+        """A client that is told of an element competes for it."""
         OurQueues.send_pop.body(self, s, client)
         self.gives_back(s, client)
 
@@ -237,14 +237,14 @@ class PushTellsGetters(OurQueues):
 
 
 class IgnoresTheKey(OurQueues):
-    """Who waits for both is told when the queue has an element."""
+    """A client that waits for both is told when the queue has an element."""
 
     def is_told(self, s: S, client: Expr) -> Any:
         return self.in_line(s, client) & (s.on_key[client] > 0)
 
 
 class ForgetsThoseOfBoth(OurQueues):
-    """Who waits for both is never told."""
+    """A client that waits for both is never told."""
 
     def is_told(self, s: S, client: Expr) -> Any:
         return not_(True)

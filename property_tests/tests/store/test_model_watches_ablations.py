@@ -179,7 +179,8 @@ def set_the_flag_under_its_lock(base: Base) -> Members:
     return {"notify_nobody": then(base.notify_nobody, returns)}
 
 
-# In the order in which they can be applied. Who is closed by the server has to be told: the cure of S22 needs S24's.
+# In the order in which they can be applied. A client that the server closes has to be told: the cure of S22 needs
+# S24's.
 CURES: Mapping[str, tuple[Cure, ...]] = {
     "S27": (decide_at_the_server,), "S12": (begin_anew,), "S11": (withdraw_who_leaves,),
     "S13": (keep_apart_from_keys,), "S20": (leave_nothing_behind,), "S21": (announce_alike,),
@@ -189,7 +190,7 @@ CURES: Mapping[str, tuple[Cure, ...]] = {
 
 
 def labels(run: Run) -> Mapping[str, set[str]]:
-    """What a run violates -> the numbers of the findings that explain it."""
+    """The violated properties of a run -> the numbers of the findings that explain each."""
     return {name: {FINDINGS[f].number for f in findings} for name, findings in run.findings.items()}
 
 

@@ -163,7 +163,7 @@ def secret_file(folder: Path, content: bytes = b"s" * SECRET_BYTES_MIN + b"\n", 
 
 
 def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    """What it says on stderr, in a line, with exit code 2 and without having listened."""
+    """Its line on stderr, with exit code 2 and without having listened."""
     assert main(["store", "serve", *options]) == Exit.USAGE
     out, err = capsys.readouterr()
     assert out == ""

@@ -40,14 +40,14 @@ def port() -> Iterator[int]:
 
 
 def meet(url: str, *given: Any, **more: Any) -> tuple[Any, int, int]:
-    """What torch gets of a URL."""
+    """torch's store, rank and size for a URL."""
     found: tuple[Any, int, int] = next(torch_rendezvous(url, *given, timeout=SOON, **more))
     return found
 
 
 @contextlib.contextmanager
 def met(*urls: str, given: Sequence[tuple[int, int]] = ()) -> Iterator[list[tuple[Any, int, int]]]:
-    """What the ranks of a group get, each from its URL or, all from one, with what is `given` beside it."""
+    """The stores, ranks and sizes of a group, from one URL for each rank, or from one with `given` pairs."""
     calls: list[tuple[Any, ...]] = [(urls[0], *each) for each in given] or [(url,) for url in urls]
     with contextlib.ExitStack() as stores, ThreadPoolExecutor(len(calls)) as threads:
         triplets = [each.result() for each in [threads.submit(meet, *call) for call in calls]]

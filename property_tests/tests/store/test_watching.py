@@ -1,4 +1,4 @@
-"""What a store's server promises to who arrives or watches, and what it keeps of who left: nothing."""
+"""The promises of a store's server to clients that arrive or watch; it keeps nothing of clients that have left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What these tests have in common: time limits, a peer that is no store, and every operation once."""
+"""Shared by these tests: time limits, a peer that is no store, and every operation once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .servers import KINDS
 SHORT = timedelta(milliseconds=200)
 # torch's servers look up the name of each new peer; a datagram that is lost there costs everybody 5 s.
 AMPLE = timedelta(seconds=20)
-LATE_SECONDS = 3.0  # what may pass beyond a timeout on a busy machine, the grace of 0.25 s included
+LATE_SECONDS = 3.0  # a delay beyond a timeout on a busy machine, the grace of 0.25 s included
 HOST = "127.0.0.1"
 
 
@@ -72,7 +72,7 @@ LACKS = [(kind, name) for kind in KINDS for name in OPERATIONS if name in LACKIN
 
 @contextmanager
 def peer(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """Whoever answers as `serve` does, to one connection after the other."""
+    """A peer that answers as `serve` does, to one connection after the other."""
     listener = socket.create_server((HOST, 0))
     over = threading.Event()
 

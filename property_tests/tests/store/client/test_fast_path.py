@@ -68,7 +68,7 @@ def test_the_short_ways_say_what_the_long_ones_say(shared: dict[str, Served], ca
             for key in store.list_keys():
                 store.delete_key(key)
             seen.append([outcome(store, call) for call in calls] + [store.multi_get(store.list_keys())])
-            assert len(store._client._connections) == 1  # whatever was refused, it is in step
+            assert len(store._client._connections) == 1  # in step after each refusal
     assert seen[0] == seen[1]
 
 

@@ -1,4 +1,4 @@
-"""What the client's operations come to, and what it refuses before anything is sent."""
+"""The results of the client's operations, and the arguments that it refuses before anything is sent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_a_server_lacks_is_refused_with_the_one_that_has_it(
         assert store.check([])
 
 
-# What the operations come to.
+# Results of operations.
 
 
 def test_a_barrier_of_another_size_is_refused(ours: TCPStore, key: str) -> None:
@@ -69,7 +69,7 @@ def test_many_keys_are_read_in_one_request(store: TCPStore, key: str) -> None:
         store.delete_key(name)
 
 
-# What is refused before anything is sent.
+# Arguments that are refused before anything is sent.
 
 
 def test_misuse_is_refused_and_changes_nothing(store: TCPStore, key: str) -> None:
