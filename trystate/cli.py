@@ -188,7 +188,8 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
         "--max-memory",
         type=whole,
         metavar="MIB",
-        help="stop a search at MIB mebibytes (default: three quarters of what this process can still get)",
+        help="stop a search at MIB mebibytes (default: three quarters of what this process can still get; the searches "
+        "of several --jobs share that)",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trystate.model.checker.check import deadlock
+from trystate.model.checker.check import DEADLOCK_FREEDOM
 from trystate.model.checker.engine import OnProgress, quiet
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.checker.verdicts import Verdict
@@ -21,8 +21,7 @@ def decide(system: System, name: str, on_progress: OnProgress = quiet) -> Verdic
     Raises:
         UsageError: the system has no such property.
     """
-    always_there = deadlock(system).name
-    known = [*(p.name for p in system.properties), always_there]
+    known = [p.name for p in (*system.properties, DEADLOCK_FREEDOM)]
     if name not in known:
         raise UsageError(registry.unknown("property", name, known))
     return check(system, on_progress=on_progress, properties=(name,)).verdict(name)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..checker.expectations import Finding, Run
-from ..rendezvous.findings import NUMBERED as RENDEZVOUS
-from ..rendezvous.findings import explained
+from ..checker.expectations import Finding, Run, explained
+from ..rendezvous.findings import FINDINGS as RENDEZVOUS
 from .properties import Agents
 from .vocabulary import Edition
 
@@ -41,7 +40,6 @@ _FINDINGS = (
             "let a process of its own kill them when the lease ends"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
-NUMBERED: Mapping[str, str] = {**RENDEZVOUS, **{f.number: f.name for f in _FINDINGS}}
 
 
 def run(
@@ -57,7 +55,7 @@ def run(
 ) -> Run:
     """One search: its edition, size and faults, and property = the findings that explain its violation."""
     sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes, "ends": ends}
-    return Run(Agents, sizes, edition, faults, explained(found, NUMBERED), idle)
+    return Run(Agents, sizes, edition, faults, explained(found, FINDINGS, RENDEZVOUS), idle)
 
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE

@@ -71,15 +71,15 @@ FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
 def _run(
     system: type[System], edition: enum.Enum, *faults: str, sizes: Mapping[str, int] | None = None,
-    idle: tuple[str, ...] = (), **found: tuple[str, ...],
+    idle: tuple[str, ...] = (), **found: str | tuple[str, ...],
 ) -> Run:  # fmt: skip
-    """One run; `G1=("a_property",)` says which finding explains the violation of which properties."""
-    return Run(system, sizes or {}, edition, faults, explained(_FINDINGS, found), idle)
+    """One run: system, edition and faults, and property = the findings that explain its violation."""
+    return Run(system, sizes or {}, edition, faults, explained(found, FINDINGS), idle)
 
 
 def _contexts(
     edition: Edition, *faults: str, w: int = 3, c: int = 2, o: int = 1, p: int = 0,
-    idle: tuple[str, ...] = (), **found: tuple[str, ...],
+    idle: tuple[str, ...] = (), **found: str | tuple[str, ...],
 ) -> Run:  # fmt: skip
     """Workers, calls, whether the context may be left while calls are out, passes."""
     sizes = {"worker": w, "calls": c, "outlives": o, "passes": p}
@@ -88,23 +88,25 @@ def _contexts(
 
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
-STAYS = ("after_exit_and_quiet_nobody_has_it", "clean_up_reaches_everybody")
-BACK = ("released_is_for_good", *STAYS)
 PROMPT = ("a_call_outlives_the_context", "clean_up_comes_first")
 LOSSES = ("crash", "creator_crash", "timeout", "lose", "duplicate")
 
 # fmt: off
 CONTEXTS: tuple[Run, ...] = (
     _contexts(TORCH, w=2, o=0, idle=PROMPT),
-    _contexts(TORCH, w=2, G11=BACK),
-    _contexts(TORCH, "creator_crash", w=2, o=0, G13=STAYS),
+    _contexts(TORCH, w=2,
+        released_is_for_good="G11", after_exit_and_quiet_nobody_has_it="G11", clean_up_reaches_everybody="G11"),
+    _contexts(TORCH, "creator_crash", w=2, o=0,
+        after_exit_and_quiet_nobody_has_it="G13", clean_up_reaches_everybody="G13"),
     _contexts(TORCH, o=0, idle=PROMPT),
     _contexts(TORCH, "lose", "duplicate", o=0, idle=PROMPT),
-    _contexts(TORCH, "crash", o=0, G14=STAYS),
-    _contexts(TORCH, "timeout", o=0, G11=BACK),
+    _contexts(TORCH, "crash", o=0, after_exit_and_quiet_nobody_has_it="G14", clean_up_reaches_everybody="G14"),
+    _contexts(TORCH, "timeout", o=0,
+        released_is_for_good="G11", after_exit_and_quiet_nobody_has_it="G11", clean_up_reaches_everybody="G11"),
     _contexts(TORCH, "error", o=0, p=1, idle=PROMPT,
-              G4=("what_is_released_is_not_in_use",), G12=("no_callback_touches_what_is_gone",)),
-    _contexts(TORCH, G11=BACK),
+        what_is_released_is_not_in_use="G4", no_callback_touches_what_is_gone="G12"),
+    _contexts(TORCH,
+        released_is_for_good="G11", after_exit_and_quiet_nobody_has_it="G11", clean_up_reaches_everybody="G11"),
     _contexts(TRYSTATE, o=0, idle=PROMPT),
     _contexts(TRYSTATE, c=3),
     _contexts(TRYSTATE, "error", c=3, p=1),
@@ -112,9 +114,9 @@ CONTEXTS: tuple[Run, ...] = (
     _contexts(TRYSTATE, *LOSSES, "error", p=1),
     _contexts(TRYSTATE, *LOSSES[:3], c=3),
     _contexts(TRYSTATE, "crash", w=4, c=3),
-    _run(Tombstones, TORCH, G11=("released_is_for_good", "after_exit_and_quiet_nobody_has_it")),
+    _run(Tombstones, TORCH, released_is_for_good="G11", after_exit_and_quiet_nobody_has_it="G11"),
     _run(Tombstones, TRYSTATE, sizes={"context": 4}),
-    _run(Ids, TORCH, G9=("an_id_says_whose_it_is",), G10=("no_id_means_none", "every_id_is_given_out")),
+    _run(Ids, TORCH, an_id_says_whose_it_is="G9", no_id_means_none="G10", every_id_is_given_out="G10"),
     _run(Ids, TRYSTATE),
 )
 # fmt: on
@@ -126,7 +128,7 @@ def _backward(
     *faults: str,
     attempts: int = 1,
     idle: tuple[str, ...] = (),
-    **found: tuple[str, ...],
+    **found: str | tuple[str, ...],
 ) -> Run:
     """One graph of the examples, and how often backward() is called."""
     sizes = {"graph": NUMBER[graph], "attempt": attempts}
@@ -136,26 +138,28 @@ def _backward(
 SMART = Mode.SMART
 FINE, UNMET, LOCAL = ("it_raises",), ("it_returns", "a_retry_returns"), ("a_worker_is_engaged",)
 ALL = ("error", "late", "lose", "copy", "die", "leave")
-ADDED = ("a_failed_pass_leaves_no_gradients",)
-KEPT = ("after_an_error_nothing_is_left",)
-WAITS = ("errors_reach_everybody", *KEPT)
-TWICE = ("inputs_are_counted", "a_send_runs_once", "a_part_is_done_when_all_has_run")
-MIXED = ("a_retry_is_not_disturbed", *TWICE, "answers_concern_their_pass")
-UNNAMED = ("unused_calls_are_named",)
 UNTRIED = ("a_retry_returns",)
 SHAPES = ("note", "nested", "diamond")
 
 # fmt: off
 PASSES: tuple[Run, ...] = (
     *(_backward(TORCH, graph, idle=FINE) for graph in SHAPES),
-    _backward(TORCH, "note", "error", G2=ADDED),
+    _backward(TORCH, "note", "error", a_failed_pass_leaves_no_gradients="G2"),
     _backward(TORCH, "unused-alone", idle=(*FINE, *UNMET, *LOCAL),
-              G6=("backward_ends", *UNNAMED, "deadlock_freedom")),
-    _backward(TORCH, "unused-call", idle=UNMET, G4=WAITS, G6=UNNAMED, G2=ADDED),
-    _backward(TORCH, "note", "die", G4=KEPT, G2=ADDED),
-    _backward(TORCH, "note", "copy", G3=("gradients_are_right", *ADDED, *KEPT, *TWICE, "the_root_returns_last")),
-    _backward(TORCH, "note", "leave", G4=KEPT, G12=("released_contexts_are_not_touched",)),
-    _backward(TORCH, "shared", "error", attempts=2, G1=MIXED, G4=WAITS, G2=ADDED),
+        backward_ends="G6", unused_calls_are_named="G6", deadlock_freedom="G6"),
+    _backward(TORCH, "unused-call", idle=UNMET,
+        errors_reach_everybody="G4", after_an_error_nothing_is_left="G4", unused_calls_are_named="G6",
+        a_failed_pass_leaves_no_gradients="G2"),
+    _backward(TORCH, "note", "die", after_an_error_nothing_is_left="G4", a_failed_pass_leaves_no_gradients="G2"),
+    _backward(TORCH, "note", "copy",
+        gradients_are_right="G3", a_failed_pass_leaves_no_gradients="G3", after_an_error_nothing_is_left="G3",
+        inputs_are_counted="G3", a_send_runs_once="G3", a_part_is_done_when_all_has_run="G3",
+        the_root_returns_last="G3"),
+    _backward(TORCH, "note", "leave", after_an_error_nothing_is_left="G4", released_contexts_are_not_touched="G12"),
+    _backward(TORCH, "shared", "error", attempts=2,
+        a_retry_is_not_disturbed="G1", inputs_are_counted="G1", a_send_runs_once="G1",
+        a_part_is_done_when_all_has_run="G1", answers_concern_their_pass="G1", errors_reach_everybody="G4",
+        after_an_error_nothing_is_left="G4", a_failed_pass_leaves_no_gradients="G2"),
     _backward(TORCH, "note", "again", attempts=2, idle=UNTRIED),
     *(_backward(TRYSTATE, graph, idle=FINE) for graph in SHAPES),
     _backward(TRYSTATE, "note", "again", attempts=2, idle=UNTRIED),

@@ -32,6 +32,10 @@ DECIDING = {  # the watch that decides a property; liveness has none
     Form.DEADLOCK: WatchKind.DEADLOCK,
 }  # fmt: skip
 
+DEADLOCK_FREEDOM = Property(  # of every system: without a fault it only rests where it says it may
+    "deadlock_freedom", Form.DEADLOCK, "Some step is possible, or the system rests where it may.", "", ""
+)
+
 
 def check(
     system: System, *, engine: str = "auto", symmetry: bool = False, limits: Limits | None = None,
@@ -55,7 +59,7 @@ def check(
         UnavailableError: the engine's package is not installed.
     """
     limits = limits or Limits()
-    known = [*system.properties, deadlock(system)]
+    known = [*system.properties, DEADLOCK_FREEDOM]
     _refuse_unknown(system, known, "expect", expect or ())
     _refuse_unknown(system, known, "properties", properties or ())
     asked = [p for p in known if properties is None or p.name in properties]
@@ -104,17 +108,10 @@ def make_engine(name: str, kernel: Kernel, limits: Limits, on_progress: OnProgre
     raise UsageError(f"no engine {name!r}: choose one of auto, {', '.join(ENGINES)}")
 
 
-def deadlock(system: System) -> Property:
-    """The property that every system has: without a fault it only rests where it says it may."""
-    return Property(
-        "deadlock_freedom", Form.DEADLOCK, "Some step is possible, or the system rests where it may.", "", ""
-    )
-
-
 def watches(kernel: Kernel, properties: Iterable[Property] | None = None) -> Iterator[Watch]:
     """The watches that decide these properties but liveness, and that find steps which never happen."""
     system = kernel.system
-    for p in (*system.properties, deadlock(system)) if properties is None else properties:
+    for p in (*system.properties, DEADLOCK_FREEDOM) if properties is None else properties:
         yield from _deciding(kernel, p)
     read = {name: _fields_read(machine.control) for name, machine in system.machines.items()}
     for i in kernel.instances:

@@ -54,14 +54,11 @@ class Run:
         return self.system(edition=self.edition, faults=self.faults, max_faults=self.max_faults, **self.sizes)
 
 
-def explained(findings: Iterable[Finding], by: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Turn `{"R3": ("a", "b"), "R2": ("b",)}`, numbers and what they explain, into property -> names of findings."""
-    names = {finding.number: finding.name for finding in findings}
-    out: dict[str, tuple[str, ...]] = {}
-    for number, properties in by.items():
-        for name in properties:
-            out[name] = (*out.get(name, ()), names[number])
-    return out
+def explained(found: Mapping[str, str | tuple[str, ...]], *known: Mapping[str, Finding]) -> dict[str, tuple[str, ...]]:
+    """Property -> the names of the findings that explain its violation; each may be given as one number or several."""
+    names = {finding.number: name for findings in known for name, finding in findings.items()}
+    several = {name: (numbers,) if isinstance(numbers, str) else numbers for name, numbers in found.items()}
+    return {name: tuple(names[number] for number in numbers) for name, numbers in several.items()}
 
 
 class Judgement(enum.Enum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..checker.expectations import Finding, Run
+from ..checker.expectations import Finding, Run, explained
 from .holder import Holders
 from .properties import Rendezvous
 from .vocabulary import Edition
@@ -62,14 +62,6 @@ _FINDINGS = (
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
-NUMBERED: Mapping[str, str] = {f.number: f.name for f in _FINDINGS}
-
-
-def explained(found: Mapping[str, str | tuple[str, ...]], numbered: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Property -> the names of the findings that explain its violation; each may be given as one number or several."""
-    several = {name: (numbers,) if isinstance(numbers, str) else numbers for name, numbers in found.items()}
-    return {name: tuple(numbered[number] for number in numbers) for name, numbers in several.items()}
-
 
 def run(
     edition: Edition,
@@ -85,13 +77,13 @@ def run(
 ) -> Run:
     """One search of `Rendezvous`: edition, size and faults, and property = the findings that explain its violation."""
     sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes, "rounds": rounds}
-    return Run(Rendezvous, sizes, edition, faults, explained(found, NUMBERED), idle, max_faults)
+    return Run(Rendezvous, sizes, edition, faults, explained(found, FINDINGS), idle, max_faults)
 
 
 def holders(edition: Edition, nodes: int, min_nodes: int, max_nodes: int, faults: tuple[str, ...], **found: str) -> Run:
     """One search of `Holders`."""
     sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes, "rounds": 2}
-    return Run(Holders, sizes, edition, faults, explained(found, NUMBERED))
+    return Run(Holders, sizes, edition, faults, explained(found, FINDINGS))
 
 
 TORCH, SEED, TRYSTATE = Edition.TORCH, Edition.SEED, Edition.TRYSTATE

@@ -111,15 +111,15 @@ FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
 def _run(
     system: type[System], edition: Edition, *faults: str, sizes: Mapping[str, int] | None = None,
-    idle: tuple[str, ...] = (), **found: tuple[str, ...],
+    idle: tuple[str, ...] = (), **found: str | tuple[str, ...],
 ) -> Run:  # fmt: skip
-    """One run; `S1=("a_property",)` says which finding explains the violation of which properties."""
-    return Run(system, sizes or {}, edition, faults, explained(_FINDINGS, found), idle)
+    """One run: system, edition and faults, and property = the findings that explain its violation."""
+    return Run(system, sizes or {}, edition, faults, explained(found, FINDINGS), idle)
 
 
 def _waits(
     edition: Edition, *faults: str, c: int = 2, k: int = 2, v: int = 1, n: int = 1, d: int = 1, s: int = 1,
-    idle: tuple[str, ...] = (), **found: tuple[str, ...],
+    idle: tuple[str, ...] = (), **found: str | tuple[str, ...],
 ) -> Run:  # fmt: skip
     """Clients, keys, values, how many of the clients are torch's, deletes, compare_sets."""
     sizes = {"client": c, "key": k, "value": v, "torch_clients": n, "deletes": d, "compares": s}
@@ -128,7 +128,7 @@ def _waits(
 
 def _queues(
     edition: Edition, *faults: str, c: int = 2, e: int = 2, n: int = 1, b: int = 1, t: int = 1,
-    idle: tuple[str, ...] = (), **found: tuple[str, ...],
+    idle: tuple[str, ...] = (), **found: str | tuple[str, ...],
 ) -> Run:  # fmt: skip
     """Clients, elements, how many of the clients are torch's, whether one may wait for both, whether time ends."""
     sizes = {"client": c, "element": e, "torch_clients": n, "both": b, "timeouts": t}
@@ -136,26 +136,7 @@ def _queues(
 
 
 SEED, TORCH, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TRYSTATE
-INTRUDED = ("only_the_validated_are_served",)
-PIECES = ("requests_are_whole", "nothing_is_undone")
-EARLY = ("started_means_enough_are_counted",)
-MISCOUNTED = (*EARLY, "only_the_start_up_counts")
-ENDLESS = ("the_constructor_ends", "deadlock_freedom")
-GET = ("a_get_returns_what_was_set",)
-KEYS = ("keys_were_there_together",)
-STEP = ("answers_are_in_step",)
-THROWN = ("nobody_is_thrown_out",)
-SLEEP = ("no_wake_up_is_lost", "ready_waits_return")
-FROZEN = ("late_operations_end", "deadlock_freedom")
-LEFT = ("nothing_of_a_closed_connection_is_left",)
 RACE = ("an_answer_meets_a_cancel",)
-TAKEN = ("no_popper_sleeps_beside_an_element", "poppers_are_served")
-EMPTY = ("a_blocking_pop_never_says_empty",)
-PUSHED = ("a_get_waits_for_its_key",)
-EARLY_BOTH = ("both_were_there_together",)
-UNTOLD = ("a_wait_for_both_is_told",)
-STALE = PUSHED + EMPTY + EARLY_BOTH
-STRANDED = TAKEN + UNTOLD
 NO_BOTH = ("a_wait_for_both_is_answered",)
 SMALL = {"client": 2, "key": 1, "writes": 2}
 WATCH = {"client": 2, "key": 1, "writes": 3}
@@ -163,56 +144,63 @@ TWO_KEYS = {"client": 2, "key": 2, "writes": 2}
 LARGE = {"client": 2, "key": 2, "writes": 3}
 PAIR = {"client": 2, "world": 2, "rounds": 1}
 TRIO = {"client": 3, "world": 3, "rounds": 1}
-TWICE = ("once_and_in_order", "callbacks_skip_nothing")
-WATCHED = (*TWICE, "no_event_for_a_stranger", "nothing_is_left_behind", "nobody_is_closed_for_another")
-PASS = ("nobody_passes_before_all_are_in",)
-KEY = ("keys_stay_untouched",)
-FAILED = ("failures_change_nothing",)
-HALVES = ("answers_are_those_of_one_moment", "multi_sets_are_seen_whole", "requests_are_whole")
 NO_CUT = ("a_connection_is_closed",)
 
 # fmt: off
 _FRAMES = (
-    _run(Frames, SEED, "stop", S9=INTRUDED, S15=("what_returned_has_happened",), S23=("requests_are_served",)),
-    _run(Frames, TORCH, S8=PIECES, S9=INTRUDED, S10=("who_keeps_the_rules_stays",),
-         S17=("nothing_is_left_of_the_closed",)),
-    _run(Frames, TORCH, "stop", S8=PIECES, S9=INTRUDED, S10=("who_keeps_the_rules_stays",),
-         S15=("what_returned_has_happened",), S17=("nothing_is_left_of_the_closed",)),
+    _run(Frames, SEED, "stop",
+        only_the_validated_are_served="S9", what_returned_has_happened="S15", requests_are_served="S23"),
+    _run(Frames, TORCH,
+        requests_are_whole="S8", nothing_is_undone="S8", only_the_validated_are_served="S9",
+        who_keeps_the_rules_stays="S10", nothing_is_left_of_the_closed="S17"),
+    _run(Frames, TORCH, "stop",
+        requests_are_whole="S8", nothing_is_undone="S8", only_the_validated_are_served="S9",
+        who_keeps_the_rules_stays="S10", what_returned_has_happened="S15", nothing_is_left_of_the_closed="S17"),
     _run(Frames, TRYSTATE),
     _run(Frames, TRYSTATE, "stop", sizes={"connection": 3}),
 )
 _STARTUPS = (
-    _run(StartUps, SEED, S19=EARLY),
-    _run(StartUps, SEED, "crash", S19=EARLY, idle=("the_master_misses_one",)),
-    _run(StartUps, SEED, "stop", S19=EARLY),
-    _run(StartUps, SEED, "freeze", S19=EARLY, S14=ENDLESS),
-    _run(StartUps, SEED, "again", S19=EARLY),
-    _run(StartUps, SEED, "overwrite", S19=EARLY, S16=MISCOUNTED),
+    _run(StartUps, SEED, started_means_enough_are_counted="S19"),
+    _run(StartUps, SEED, "crash", idle=("the_master_misses_one",), started_means_enough_are_counted="S19"),
+    _run(StartUps, SEED, "stop", started_means_enough_are_counted="S19"),
+    _run(StartUps, SEED, "freeze",
+        started_means_enough_are_counted="S19", the_constructor_ends="S14", deadlock_freedom="S14"),
+    _run(StartUps, SEED, "again", started_means_enough_are_counted="S19"),
+    _run(StartUps, SEED, "overwrite", started_means_enough_are_counted=("S19", "S16"), only_the_start_up_counts="S16"),
     _run(StartUps, TORCH),
     _run(StartUps, TORCH, "again", "crash", "stop"),
-    _run(StartUps, TORCH, "freeze", S14=ENDLESS),
-    _run(StartUps, TORCH, "overwrite", S16=(*MISCOUNTED, "enough_counted_means_started")),
+    _run(StartUps, TORCH, "freeze", the_constructor_ends="S14", deadlock_freedom="S14"),
+    _run(StartUps, TORCH, "overwrite",
+        started_means_enough_are_counted="S16", only_the_start_up_counts="S16", enough_counted_means_started="S16"),
     _run(StartUps, TRYSTATE),
     _run(StartUps, TRYSTATE, "again", "crash", "stop", "freeze", "overwrite", sizes={"client": 4}),
 )
 _WAITS = (
-    _waits(SEED, c=1, k=1, d=0, s=0, idle=RACE, S18=STEP),
-    _waits(SEED, c=1, k=1, d=0, idle=RACE, S18=STEP, S21=SLEEP),
-    _waits(SEED, c=1, k=1, v=2, s=0, idle=RACE, S3=THROWN, S18=STEP + KEYS + THROWN),
-    _waits(SEED, c=1, s=0, idle=RACE, S2=KEYS, S3=THROWN, S18=STEP + KEYS + THROWN),
+    _waits(SEED, c=1, k=1, d=0, s=0, idle=RACE, answers_are_in_step="S18"),
+    _waits(SEED, c=1, k=1, d=0, idle=RACE,
+        answers_are_in_step="S18", no_wake_up_is_lost="S21", ready_waits_return="S21"),
+    _waits(SEED, c=1, k=1, v=2, s=0, idle=RACE,
+        nobody_is_thrown_out=("S3", "S18"), answers_are_in_step="S18", keys_were_there_together="S18"),
+    _waits(SEED, c=1, s=0, idle=RACE,
+        keys_were_there_together=("S2", "S18"), nobody_is_thrown_out=("S3", "S18"), answers_are_in_step="S18"),
     _waits(SEED, "drop", "freeze", "half_frame", c=1, idle=RACE,
-           S2=KEYS, S3=THROWN, S18=STEP + KEYS + THROWN, S21=SLEEP),
-    _waits(SEED, k=1, idle=RACE, S3=THROWN, S18=STEP + KEYS + THROWN, S21=SLEEP),
+        keys_were_there_together=("S2", "S18"), nobody_is_thrown_out=("S3", "S18"), answers_are_in_step="S18",
+        no_wake_up_is_lost="S21", ready_waits_return="S21"),
+    _waits(SEED, k=1, idle=RACE,
+        nobody_is_thrown_out=("S3", "S18"), answers_are_in_step="S18", keys_were_there_together="S18",
+        no_wake_up_is_lost="S21", ready_waits_return="S21"),
     _waits(TORCH, c=1, k=1, d=0, s=0),
-    _waits(TORCH, c=1, k=1, d=0, S1=KEYS + GET),
-    _waits(TORCH, c=1, k=1, s=0, S3=GET),
-    _waits(TORCH, c=1, k=1, v=2, S1=KEYS + GET, S3=GET),
-    _waits(TORCH, c=1, s=0, S2=KEYS, S3=GET),
-    _waits(TORCH, "freeze", d=0, s=0, S14=FROZEN),
-    _waits(TORCH, "half_frame", d=0, s=0, S17=LEFT),
+    _waits(TORCH, c=1, k=1, d=0, keys_were_there_together="S1", a_get_returns_what_was_set="S1"),
+    _waits(TORCH, c=1, k=1, s=0, a_get_returns_what_was_set="S3"),
+    _waits(TORCH, c=1, k=1, v=2, keys_were_there_together="S1", a_get_returns_what_was_set=("S1", "S3")),
+    _waits(TORCH, c=1, s=0, keys_were_there_together="S2", a_get_returns_what_was_set="S3"),
+    _waits(TORCH, "freeze", d=0, s=0, late_operations_end="S14", deadlock_freedom="S14"),
+    _waits(TORCH, "half_frame", d=0, s=0, nothing_of_a_closed_connection_is_left="S17"),
     _waits(TORCH, "drop", d=0, s=0),
-    _waits(TORCH, S1=KEYS + GET, S2=KEYS, S3=GET),
-    _waits(TORCH, "drop", "freeze", "half_frame", k=1, S1=KEYS + GET, S3=GET, S14=FROZEN, S17=LEFT),
+    _waits(TORCH, keys_were_there_together=("S1", "S2"), a_get_returns_what_was_set=("S1", "S3")),
+    _waits(TORCH, "drop", "freeze", "half_frame", k=1,
+        keys_were_there_together="S1", a_get_returns_what_was_set=("S1", "S3"), late_operations_end="S14",
+        deadlock_freedom="S14", nothing_of_a_closed_connection_is_left="S17"),
     _waits(TRYSTATE),
     _waits(TRYSTATE, n=2),
     _waits(TRYSTATE, "drop", n=0, idle=RACE),
@@ -225,13 +213,26 @@ _WAITS = (
     _waits(TRYSTATE, "drop", "freeze", "half_frame", c=1, k=2, v=2, n=0, idle=RACE),
 )
 _QUEUES = (
-    _queues(TORCH, c=1, b=0, idle=NO_BOTH, S4=PUSHED + EMPTY),
-    _queues(TORCH, c=1, S4=PUSHED + EMPTY + EARLY_BOTH, S6=UNTOLD),
-    _queues(TORCH, e=1, b=0, idle=NO_BOTH, S7=EMPTY, S28=TAKEN),
-    _queues(TORCH, b=0, t=0, idle=NO_BOTH, S4=PUSHED + EMPTY, S5=TAKEN, S7=EMPTY),
-    _queues(TORCH, b=0, idle=NO_BOTH, S4=PUSHED + EMPTY, S5=TAKEN, S7=EMPTY, S28=TAKEN),
-    _queues(TORCH, S2=EARLY_BOTH, S4=STALE, S5=STRANDED, S6=UNTOLD, S7=EMPTY, S28=STRANDED),
-    _queues(TORCH, "drop", S2=EARLY_BOTH, S4=STALE, S5=STRANDED, S6=UNTOLD, S7=EMPTY, S28=STRANDED),
+    _queues(TORCH, c=1, b=0, idle=NO_BOTH, a_get_waits_for_its_key="S4", a_blocking_pop_never_says_empty="S4"),
+    _queues(TORCH, c=1,
+        a_get_waits_for_its_key="S4", a_blocking_pop_never_says_empty="S4", both_were_there_together="S4",
+        a_wait_for_both_is_told="S6"),
+    _queues(TORCH, e=1, b=0, idle=NO_BOTH,
+        a_blocking_pop_never_says_empty="S7", no_popper_sleeps_beside_an_element="S28", poppers_are_served="S28"),
+    _queues(TORCH, b=0, t=0, idle=NO_BOTH,
+        a_get_waits_for_its_key="S4", a_blocking_pop_never_says_empty=("S4", "S7"),
+        no_popper_sleeps_beside_an_element="S5", poppers_are_served="S5"),
+    _queues(TORCH, b=0, idle=NO_BOTH,
+        a_get_waits_for_its_key="S4", a_blocking_pop_never_says_empty=("S4", "S7"),
+        no_popper_sleeps_beside_an_element=("S5", "S28"), poppers_are_served=("S5", "S28")),
+    _queues(TORCH,
+        both_were_there_together=("S2", "S4"), a_get_waits_for_its_key="S4",
+        a_blocking_pop_never_says_empty=("S4", "S7"), no_popper_sleeps_beside_an_element=("S5", "S28"),
+        poppers_are_served=("S5", "S28"), a_wait_for_both_is_told=("S5", "S6", "S28")),
+    _queues(TORCH, "drop",
+        both_were_there_together=("S2", "S4"), a_get_waits_for_its_key="S4",
+        a_blocking_pop_never_says_empty=("S4", "S7"), no_popper_sleeps_beside_an_element=("S5", "S28"),
+        poppers_are_served=("S5", "S28"), a_wait_for_both_is_told=("S5", "S6", "S28")),
     _queues(TRYSTATE),
     _queues(TRYSTATE, n=2, t=0),
     _queues(TRYSTATE, "drop", "dawdle"),
@@ -243,14 +244,19 @@ _QUEUES = (
 _WATCHES = (
     _run(Watches, SEED, sizes=SMALL, idle=NO_CUT),
     _run(Watches, SEED, sizes=TWO_KEYS, idle=NO_CUT),
-    _run(Watches, SEED, "leave", "newcomer", sizes=WATCH, S20=WATCHED),
-    _run(Watches, SEED, "leave", "newcomer", sizes=TWO_KEYS, S20=(*WATCHED, "only_what_is_watched")),
-    _run(Watches, SEED, "drop", sizes=WATCH, S20=("nothing_is_left_behind", "nobody_is_closed_for_another"),
-         S24=("watch_key_returns", "the_lost_are_told", "deadlock_freedom")),
-    _run(Watches, SEED, "wait", sizes=WATCH, idle=NO_CUT, S21=("waiters_are_woken",)),
-    _run(Watches, SEED, "slow", sizes=WATCH, idle=NO_CUT, S22=("watch_key_returns", "changes_are_answered")),
-    _run(Watches, SEED, "again", sizes=WATCH, idle=NO_CUT, S25=TWICE),
-    _run(Watches, SEED, "preempted", sizes=WATCH, idle=NO_CUT, S26=("watch_key_returns", "deadlock_freedom")),
+    _run(Watches, SEED, "leave", "newcomer", sizes=WATCH,
+        once_and_in_order="S20", callbacks_skip_nothing="S20", no_event_for_a_stranger="S20",
+        nothing_is_left_behind="S20", nobody_is_closed_for_another="S20"),
+    _run(Watches, SEED, "leave", "newcomer", sizes=TWO_KEYS,
+        once_and_in_order="S20", callbacks_skip_nothing="S20", no_event_for_a_stranger="S20",
+        nothing_is_left_behind="S20", nobody_is_closed_for_another="S20", only_what_is_watched="S20"),
+    _run(Watches, SEED, "drop", sizes=WATCH,
+        nothing_is_left_behind="S20", nobody_is_closed_for_another="S20", watch_key_returns="S24",
+        the_lost_are_told="S24", deadlock_freedom="S24"),
+    _run(Watches, SEED, "wait", sizes=WATCH, idle=NO_CUT, waiters_are_woken="S21"),
+    _run(Watches, SEED, "slow", sizes=WATCH, idle=NO_CUT, watch_key_returns="S22", changes_are_answered="S22"),
+    _run(Watches, SEED, "again", sizes=WATCH, idle=NO_CUT, once_and_in_order="S25", callbacks_skip_nothing="S25"),
+    _run(Watches, SEED, "preempted", sizes=WATCH, idle=NO_CUT, watch_key_returns="S26", deadlock_freedom="S26"),
     _run(Watches, TRYSTATE, sizes=SMALL),
     _run(Watches, TRYSTATE, sizes={**WATCH, "client": 3}),
     _run(Watches, TRYSTATE, "drop", sizes=LARGE),
@@ -262,15 +268,23 @@ _WATCHES = (
     _run(Watches, TRYSTATE, "again", "cancel", "drop", "leave", "newcomer", "slow", sizes=SMALL),
 )
 _BARRIERS = (
-    _run(Barriers, TORCH, sizes=PAIR, S13=KEY),
-    _run(Barriers, TORCH, sizes={**PAIR, "rounds": 2}, S12=PASS, S13=KEY),
-    _run(Barriers, TORCH, sizes={**TRIO, "rounds": 2}, S12=PASS, S13=KEY),
-    _run(Barriers, TORCH, "timeout", sizes=PAIR, S11=PASS + FAILED, S12=PASS, S13=KEY, S27=("the_released_return",)),
-    _run(Barriers, TORCH, "timeout", sizes=TRIO, S11=PASS + FAILED, S12=PASS, S13=KEY, S27=("the_released_return",)),
-    _run(Barriers, TORCH, "drop", sizes=TRIO, S11=PASS + FAILED, S12=PASS, S13=KEY),
-    _run(Barriers, TORCH, "write", sizes=PAIR, S13=(*PASS, *KEY, "only_arrivals_release")),
+    _run(Barriers, TORCH, sizes=PAIR, keys_stay_untouched="S13"),
+    _run(Barriers, TORCH, sizes={**PAIR, "rounds": 2},
+        nobody_passes_before_all_are_in="S12", keys_stay_untouched="S13"),
+    _run(Barriers, TORCH, sizes={**TRIO, "rounds": 2},
+        nobody_passes_before_all_are_in="S12", keys_stay_untouched="S13"),
+    _run(Barriers, TORCH, "timeout", sizes=PAIR,
+        nobody_passes_before_all_are_in=("S11", "S12"), failures_change_nothing="S11", keys_stay_untouched="S13",
+        the_released_return="S27"),
+    _run(Barriers, TORCH, "timeout", sizes=TRIO,
+        nobody_passes_before_all_are_in=("S11", "S12"), failures_change_nothing="S11", keys_stay_untouched="S13",
+        the_released_return="S27"),
+    _run(Barriers, TORCH, "drop", sizes=TRIO,
+        nobody_passes_before_all_are_in=("S11", "S12"), failures_change_nothing="S11", keys_stay_untouched="S13"),
+    _run(Barriers, TORCH, "write", sizes=PAIR,
+        nobody_passes_before_all_are_in="S13", keys_stay_untouched="S13", only_arrivals_release="S13"),
     _run(Barriers, TORCH, "delete", sizes=PAIR,
-         S13=(*KEY, "a_full_barrier_opens", "enough_are_released", "deadlock_freedom")),
+        keys_stay_untouched="S13", a_full_barrier_opens="S13", enough_are_released="S13", deadlock_freedom="S13"),
     _run(Barriers, TRYSTATE, sizes=PAIR),
     _run(Barriers, TRYSTATE, "drop", sizes={**TRIO, "world": 2}),
     _run(Barriers, TRYSTATE, "drop", "timeout", sizes={**TRIO, "rounds": 2}),
@@ -280,8 +294,10 @@ _BARRIERS = (
 _REGISTERS = (
     _run(Registers, SEED),
     _run(Registers, SEED, "drop"),
-    _run(Registers, TORCH, S8=HALVES),
-    _run(Registers, TORCH, "drop", S8=HALVES),
+    _run(Registers, TORCH,
+        answers_are_those_of_one_moment="S8", multi_sets_are_seen_whole="S8", requests_are_whole="S8"),
+    _run(Registers, TORCH, "drop",
+        answers_are_those_of_one_moment="S8", multi_sets_are_seen_whole="S8", requests_are_whole="S8"),
     _run(Registers, TRYSTATE),
     _run(Registers, TRYSTATE, "drop"),
 )

@@ -6,7 +6,7 @@ A cell is stored as its value minus its sort's low, in plain binary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from ...language.expressions import Expr
@@ -120,17 +120,17 @@ class Trees:
         return tuple(self.diagrams.constant(bool(value >> k & 1)) for k in range(n))
 
     def _condition(self, expr: Expr) -> Function:
-        op, args = expr.op, expr.args
-        if op == "const":
-            return self.diagrams.constant(bool(args[0]))
-        if op == "read":
+        if expr.op == "const":
+            return self.diagrams.constant(bool(expr.value))
+        if expr.op == "read":
             return self.diagrams.bit(bit_names(self._cell(expr))[0])
-        if op == "not":
-            return ~self.condition(args[0])
-        if op == "and":
-            return self._conjunction(args)
-        a, b = self.vector(args[0]), self.vector(args[1])
-        return self.equal(a, b) if op == "eq" else self._less(a, b)
+        if expr.op == "not":
+            (denied,) = expr.args
+            return ~self.condition(denied)
+        if expr.op == "and":
+            return self._conjunction(expr.args)
+        a, b = map(self.vector, expr.args)
+        return self.equal(a, b) if expr.op == "eq" else self._less(a, b)
 
     def _conjunction(self, parts: Sequence[Expr]) -> Function:
         out = self.diagrams.true
@@ -142,19 +142,20 @@ class Trees:
         return out
 
     def _number(self, expr: Expr) -> Vector:
-        op, args = expr.op, expr.args
-        if op == "const":
-            return self.constant(args[0])
-        if op == "read":
+        if expr.op == "const":
+            return self.constant(expr.value)
+        if expr.op == "read":
             cell = self._cell(expr)
             offset = (*(self.diagrams.bit(name) for name in bit_names(cell)), self.diagrams.false)
             return self._add(offset, self.constant(cell.sort.low)) if cell.sort.low else offset
-        if op in ("int", "ord"):
-            return self.vector(args[0])
-        if op == "ite":
-            return self._choose(self.condition(args[0]), self.number(args[1]), self.number(args[2]))
-        arithmetic: dict[str, Callable[[Vector, Vector], Vector]] = {"add": self._add, "sub": self._subtract}
-        return arithmetic[op](self.number(args[0]), self.number(args[1]))
+        if expr.op in ("int", "ord"):
+            (value,) = expr.args
+            return self.vector(value)
+        if expr.op == "ite":
+            condition, then, otherwise = expr.args
+            return self._choose(self.condition(condition), self.number(then), self.number(otherwise))
+        a, b = map(self.number, expr.args)
+        return self._add(a, b) if expr.op == "add" else self._subtract(a, b)
 
     def _cell(self, expr: Expr) -> Cell:
         name, *indices = expr.args
