@@ -255,15 +255,15 @@ class Taken:
 class Step:
     """One instance, vectorised: `run(columns)` gives the rows where it is taken, or None.
 
-    It is compiled when a state is met that has what the guard fixes: of a system with many members, a search that
-    ends early meets few of the steps. `met` says that; `facts` and `effects` are there from then on.
+    It is compiled when a state is met that has the values which the guard fixes: of a system with many members, a
+    search that ends early meets few of the steps. `met` says that; `facts` and `effects` are there from then on.
     """
 
     def __init__(self, kernel: Kernel, layout: Layout, instance: Instance) -> None:
         self.kernel = kernel
         self.instance = instance
         self.layout = layout
-        self.facts: dict[Expr, Expr] = {}  # what the guard fixes: cell -> value
+        self.facts: dict[Expr, Expr] = {}  # fixed by the guard: cell -> value
         self.effects: dict[int, Expr] = {}
         self.met = False
         self._memo: dict[Expr, Expr] = {}

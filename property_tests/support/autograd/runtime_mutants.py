@@ -284,7 +284,7 @@ FEATURES: Mapping[str, tuple[Feature, ...]] = {
     "plain": (F.REMOTE,),
     "blind": (F.UNUSED,),
 }
-# What programs show in processes as well, or only there.
+# Mutants that programs show in processes as well, or only there.
 IN_PROCESSES = (
     *("lost path", "frees always", "early", "no after hooks", "no node hooks", "keeps memory", "unsaid"),
     *("unrecorded", "plain", "blind", "deaf", "untold"),

@@ -108,7 +108,7 @@ def notices(container: type[Container], edition: Edition | Mode = Edition.TRYSTA
 HIDDEN = (mutants.AnswersTwiceAlike,)  # the answer to a copy is no part of the model
 PARTS = [local_pass for local_pass in (*mutants.PARTS, *mutants.UNSEEN) if local_pass not in HIDDEN]
 SMART_ONLY = (mutants.MarksOnce, mutants.WaitsForAll)
-# What shows those that a chain with a death does not.
+# The slices that show mutants which a chain with a death does not show.
 NESTED = Slice("nested")
 SHOWN_BY: Mapping[type[LocalPass], Slice] = {
     mutants.TakesTwice: Slice("note", ("copy",), 2),
