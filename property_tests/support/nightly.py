@@ -37,7 +37,6 @@ NUMBERS: Mapping[str, int] = {
     "programs": 300,  # 100 s
     "drawn programs": 200,  # 30 s
     "drawn graphs": 10,  # 30 s: one in ten has as many states as all the others
-    "members of two-phase commit": 8,  # 60 s: 1.7 million states
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise, product
 
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.kernel import Path
+from trystate.model.checker.kernel import Lasso, Path
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import Property, System
 
@@ -22,7 +22,7 @@ def assert_is_a_run(system: System, path: Path) -> None:
         assert interpreter.step(interpreter.kernel.instances[number], before) == after
 
 
-def assert_is_a_fair_lasso(system: System, run: Counterexample) -> None:
+def assert_is_a_fair_lasso(system: System, run: Counterexample | Lasso) -> None:
     """The run is closed, and in its loop every fair step is taken, or is disabled at some point."""
     interpreter = Interpreter(system)
     path, loop = run.path, run.loop
