@@ -5,11 +5,11 @@
 Rule: standard library only, and nothing of this package: it starts quickly, and depends on nothing that can stand still
 with the agent.
 
-Theory of operation. A node may run workers for as long as its lease lasts: `Settings.lease` seconds from before a
-heartbeat was written to the store. The others expel it at the earliest `Settings.window` seconds after they have read
-that heartbeat, and then begin a round without it. `lease` is shorter than `window` by half an interval, and by 4 % at
-least. Two clocks that each go wrong by 1 % take 2 % of that. The rest is the time for the kill, most of which is the
-process table: 15 µs of processor time for each process of the host.
+Theory of operation. A node may run workers for as long as its lease lasts: `Settings.lease_seconds` from before a
+heartbeat was written to the store. The others expel it at the earliest `Settings.expiry_seconds` after they have read
+that heartbeat, and then begin a round without it. `lease_seconds` is less than `expiry_seconds` by half an interval,
+and by 4 % at least. Two clocks that each go wrong by 1 % take 2 % of that. The rest is the time for the kill, most of
+which is the process table: 15 µs of processor time for each process of the host.
 
 An agent that goes on stops its workers itself when its lease ends. An agent that is stopped (SIGSTOP, Ctrl-Z, a
 debugger) cannot, and its workers are in other sessions, so that nothing stops them with it. Therefore the watchdog is

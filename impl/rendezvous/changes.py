@@ -108,13 +108,13 @@ def withdraw(state: State, me: Participant) -> State:
 
 def expel(state: State, me: Participant, silent: Collection[str]) -> State:
     """Take silent nodes off the lists. A complete round that loses one is replaced, and a restart is spent."""
-    lost, names, window = _has_member(state, silent), _names(state, silent), state.settings.window
+    lost, names, expiry = _has_member(state, silent), _names(state, silent), state.settings.expiry_seconds
     if lost and not state.restarts_left:
-        loss = f"no heartbeat of {names} for {window:g} s"
+        loss = f"no heartbeat of {names} for {expiry:g} s"
         return _committed(
             _closed_as_failed(_with_heartbeat(state, me.node.token), me, loss), me.node.token, notify=True
         )
-    cause = f"{me.node} expelled {names}: no heartbeat for {window:g} s"
+    cause = f"{me.node} expelled {names}: no heartbeat for {expiry:g} s"
     left = _without(_with_restart_spent(_next_round(state, cause)) if lost else state, silent)
     return _committed(
         _with_last_call(state, _with_waiting_promoted(state, _with_heartbeat(left, me.node.token))),

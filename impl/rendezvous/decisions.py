@@ -43,7 +43,7 @@ class Decision:
 def decided(action: Action, before: State | None, after: State, me: Participant) -> Iterator[Decision]:
     """The decisions in the write that makes `after` of `before`, in the order in which a reader wants them."""
     if action is Action.EXPEL and before is not None and (gone := _gone(before, after)):  # or it closes, and names them
-        yield Decision("expelled", {"nodes": gone, "silent_seconds": round(before.settings.window, 3)})
+        yield Decision("expelled", {"nodes": gone, "silent_seconds": round(before.settings.expiry_seconds, 3)})
     if action is Action.WITHDRAW:
         yield Decision("left", {"member": before is not None and before.complete and _listed(before, me)})
     if before is not None and after.round != before.round:

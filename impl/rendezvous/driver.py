@@ -149,7 +149,7 @@ class KeepAlive:
 
     def wait(self, seconds: float, known: Standing) -> None:
         """Block until the standing differs from `known`, or for `seconds`. Reads the clock four times an interval."""
-        ends, look = self._holder.clock() + seconds, self._engine.settings.interval / 4
+        ends, look = self._holder.clock() + seconds, self._engine.settings.keep_alive_interval / 4
         while self.standing() is known and (left := ends - self._holder.clock()) > 0:
             self._changed.wait(min(left, look))
             self._changed.clear()

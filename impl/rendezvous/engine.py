@@ -388,7 +388,7 @@ class Engine:
 
     def _pause(self, observer: Observer, seen: Seen, deadline: float) -> Sync:
         """Wait for a revision of the state, or for the next moment at which this node's clock decides something."""
-        until = min(deadline, seen.now + self.settings.interval)
+        until = min(deadline, seen.now + self.settings.keep_alive_interval)
         if seen.state is not None:
             if seen.state.membership(self.token) is not Membership.OUTSIDE:
                 until = min(until, self.lease.next_beat)

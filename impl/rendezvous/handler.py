@@ -268,8 +268,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
         settings = self._options.settings
         if self._part.serves:
             with contextlib.suppress(RendezvousError):
-                steps = _alone(self._part.engine.token, settings.window)
-                self._part.run_on_clone(steps, settings.window, OUTAGE_SECONDS_MAX)
+                steps = _alone(self._part.engine.token, settings.expiry_seconds)
+                self._part.run_on_clone(steps, settings.expiry_seconds, OUTAGE_SECONDS_MAX)
 
     def close(self, reason: str, verdict: str = "") -> bool:
         """`shutdown`, with the reason that the others are told, and how the job ended."""

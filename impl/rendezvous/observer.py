@@ -3,11 +3,11 @@
 A failure detector without a common clock. torch compares the wall clocks of two machines
 (dynamic_rendezvous.py, _sanitize); here no clock is compared with another.
 
-    member     writes a heartbeat at t0, and has a lease until t0 + lease, by its clock
-    observer   reads that heartbeat at t1 >= t0, and takes the member for silent at t1 + window, by its clock
+    member     writes a heartbeat at t0, and has a lease until t0 + lease_seconds, by its clock
+    observer   reads that heartbeat at t1 >= t0, and takes the member for silent at t1 + expiry_seconds, by its clock
 
-`lease` is shorter than `window` by more than two clocks that go wrong by 1 % each can differ. So a member that cannot
-reach the store stops its workers before any observer expels it, and two groups never train at the same time.
+`lease_seconds` is less than `expiry_seconds`, by more than two clocks that go wrong by 1 % each can differ. So a member
+that cannot reach the store stops its workers before any observer expels it: two groups never train at the same time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Observer:
             self._beats, self._call = {}, None
         else:
             gap = now - self._looked if self._looked is not None else 0.0
-            self._watched += min(gap, BLIND_INTERVALS * state.settings.interval)
+            self._watched += min(gap, BLIND_INTERVALS * state.settings.keep_alive_interval)
             self._beats = {p.node.token: self._seen(p.node.token, p.beats) for p in state.listed()}
             call = (state.life, state.round, state.call) if state.calling else None
             if call != self._call:
@@ -52,13 +52,13 @@ class Observer:
 
     def silent(self, settings: Settings) -> frozenset[str]:
         """The tokens of nodes whose heartbeat stood still for the window, counting only time with reads."""
-        watched, window = self._watched, settings.window
-        return frozenset(t for t, (_, since) in self._beats.items() if watched - since >= window and t != self._token)
+        watched, expiry = self._watched, settings.expiry_seconds
+        return frozenset(t for t, (_, since) in self._beats.items() if watched - since >= expiry and t != self._token)
 
     def call_ends(self, state: State) -> float:
         """The time at which the current last call ends, from this observer's first sight of it."""
         settings = state.settings
-        return self._called + (settings.rescale_call if state.round else settings.last_call)
+        return self._called + (settings.rescale_timeout if state.round else settings.last_call_timeout)
 
 
 class Lease:
@@ -73,18 +73,18 @@ class Lease:
         """A heartbeat that was begun at `sent` has been written."""
         if self._confirmed is None or sent > self._confirmed:
             self._confirmed = sent
-            self.renewed(sent + self._settings.lease)
+            self.renewed(sent + self._settings.lease_seconds)
 
     def holds(self, now: float) -> bool:
-        return self._confirmed is not None and now - self._confirmed < self._settings.lease
+        return self._confirmed is not None and now - self._confirmed < self._settings.lease_seconds
 
     def beat_due(self, now: float) -> bool:
-        return self._confirmed is None or now - self._confirmed >= self._settings.interval
+        return self._confirmed is None or now - self._confirmed >= self._settings.keep_alive_interval
 
     @property
     def next_beat(self) -> float:
         """When the next heartbeat is due."""
-        return 0.0 if self._confirmed is None else self._confirmed + self._settings.interval
+        return 0.0 if self._confirmed is None else self._confirmed + self._settings.keep_alive_interval
 
     def give_up(self) -> None:
         """The node is no member any more, or becomes a new one."""

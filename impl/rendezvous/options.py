@@ -70,10 +70,10 @@ class Options:
         settings = Settings(
             params.min_nodes,
             params.max_nodes,
-            last_call=said.seconds("last_call_timeout", 30.0),
-            rescale_call=said.seconds("rescale_timeout", 0.0),
-            interval=said.seconds("keep_alive_interval", 5.0, least=0.001),
-            attempts=said.whole("keep_alive_max_attempt", 3, 3, ATTEMPTS_MAX),
+            last_call_timeout=said.seconds("last_call_timeout", 30.0),
+            rescale_timeout=said.seconds("rescale_timeout", 0.0),
+            keep_alive_interval=said.seconds("keep_alive_interval", 5.0, least=0.001),
+            keep_alive_max_attempt=said.whole("keep_alive_max_attempt", 3, 3, ATTEMPTS_MAX),
             max_restarts=said.whole("max_restarts", -1, 0, ATTEMPTS_MAX) if "max_restarts" in params.config else -1,
             command=command.only(said.parts("agree_on", PARTS)),
         )

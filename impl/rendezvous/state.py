@@ -30,22 +30,23 @@ class Settings:
 
     min_nodes: int
     max_nodes: int
-    last_call: float = 30.0  # last_call_timeout: the first round waits so long for more than min_nodes
-    rescale_call: float = 0.0  # the last call of every later round, from when no old member is awaited
-    interval: float = 5.0  # keep_alive_interval: between two heartbeats
-    attempts: int = 3  # keep_alive_max_attempt: heartbeats that may be missed
+    last_call_timeout: float = 30.0  # the first round waits so long for more than min_nodes
+    rescale_timeout: float = 0.0  # the last call of every later round, from when no old member is awaited
+    keep_alive_interval: float = 5.0  # between two heartbeats
+    keep_alive_max_attempt: int = 3  # heartbeats that may be missed
     max_restarts: int = -1  # of the job; -1: each agent counts for itself
     command: Command = UNKNOWN
 
     @property
-    def window(self) -> float:
+    def expiry_seconds(self) -> float:
         """A node whose heartbeat stood still for so long, on the observer's clock, is expelled."""
-        return self.interval * self.attempts
+        return self.keep_alive_interval * self.keep_alive_max_attempt
 
     @property
-    def lease(self) -> float:
+    def lease_seconds(self) -> float:
         """A member that could not confirm a heartbeat for so long stops its workers: earlier than any observer."""
-        return self.window - max(self.interval / 2, self.window / 25)  # clocks differ by up to 1 % each
+        margin = max(self.keep_alive_interval / 2, self.expiry_seconds / 25)  # clocks differ by up to 1 % each
+        return self.expiry_seconds - margin
 
     def differences(self, other: Settings) -> list[str]:
         """`min_nodes is 2, not 3` for each setting that differs: theirs, not ours."""

@@ -125,7 +125,7 @@ def connection(store: Any) -> Any:
     seconds = min(store.timeout, timedelta(seconds=OPERATION_SECONDS))
     if isinstance(store, TCPStore | dist.TCPStore):  # type: ignore[attr-defined]
         connect = min(seconds, timedelta(seconds=CONNECT_SECONDS))
-        secret = store._client.secret if isinstance(store, TCPStore) else None
+        secret = store.secret if isinstance(store, TCPStore) else None
         own: Any = TCPStore(store.host, store.port, timeout=connect, secret=secret)
     else:
         try:

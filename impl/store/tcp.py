@@ -123,6 +123,11 @@ class TCPStore(ShortWays):
         return self._client.port
 
     @property
+    def secret(self) -> bytes | None:
+        """The secret that the store proves to its server; None: it proves none."""
+        return self._client.secret
+
+    @property
     def libuvBackend(self) -> bool:
         """False if the server is torch's legacy one, which has no queues."""
         return self._client.kind is not Kind.LEGACY

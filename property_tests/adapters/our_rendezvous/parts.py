@@ -17,7 +17,7 @@ INTERVAL, ATTEMPTS = 5.0, 3
 
 
 def settings(low: int = 2, high: int = 3, **others: Any) -> Settings:
-    return Settings(low, high, **{"interval": INTERVAL, "attempts": ATTEMPTS, **others})
+    return Settings(low, high, **{"keep_alive_interval": INTERVAL, "keep_alive_max_attempt": ATTEMPTS, **others})
 
 
 def participant(k: int, beats: int = 0) -> Participant:

@@ -297,7 +297,7 @@ class EngineSteps:
         self._configure(seat, replace(seat.settings, min_nodes=self.settings.min_nodes + 1))
 
     def _start_with_shorter_expiry(self, seat: Seat) -> None:
-        self._configure(seat, replace(seat.settings, interval=SHORTER_SECONDS))
+        self._configure(seat, replace(seat.settings, keep_alive_interval=SHORTER_SECONDS))
 
     def _configure(self, seat: Seat, settings: Settings) -> None:
         seat.settings = settings
@@ -319,7 +319,7 @@ class EngineSteps:
             "deadline": ordinal(self._deadline(state)),
             "store_down": int(self.down),
             "agreed_larger_min": int(state is not None and state.settings.min_nodes != self.settings.min_nodes),
-            "agreed_shorter_window": int(state is not None and state.settings.interval == SHORTER_SECONDS),
+            "agreed_shorter_window": int(state is not None and state.settings.keep_alive_interval == SHORTER_SECONDS),
         }
         for seat in self.seats:
             self._observe_seat(out, seat, state)

@@ -56,7 +56,9 @@ class Followed:
 def pair(seed: int) -> Schedule:
     """Two nodes, and at most one fault of each kind that the model has."""
     rng = random.Random(f"pair {seed}")
-    settings = Settings(rng.randint(1, 2), 2, last_call=rng.uniform(0.0, 1.0), interval=1.0, attempts=3)
+    settings = Settings(
+        rng.randint(1, 2), 2, last_call_timeout=rng.uniform(0.0, 1.0), keep_alive_interval=1.0, keep_alive_max_attempt=3
+    )
     hosts = tuple(
         Host(k, rng.choice((rng.uniform(0.0, 0.1), rng.uniform(0.0, 4.0))), settings, rng.uniform(0.0, 1e6),
              1.0 + rng.uniform(-DRIFT_MAX, DRIFT_MAX), 1_000.0, 0.0, False)

@@ -74,7 +74,11 @@ def usual(seed: int, nodes: int | None = None) -> Schedule:
     """
     drawn = draw(seed, nodes)
     hosts = (
-        replace(h, work=math.inf, settings=replace(h.settings, max_restarts=-1, interval=2 * h.settings.interval))
+        replace(
+            h,
+            work=math.inf,
+            settings=replace(h.settings, max_restarts=-1, keep_alive_interval=2 * h.settings.keep_alive_interval),
+        )
         for h in drawn.hosts
     )
     return replace(drawn, hosts=tuple(hosts), faults=tuple(f for f in drawn.faults if f.kind not in ("wipe", *STOPS)))

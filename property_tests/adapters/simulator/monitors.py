@@ -135,16 +135,16 @@ class Monitors:
         left = {p.node.token for p in before.listed()} - {p.node.token for p in after.listed()} - {who}
         for gone in (self.processes[token] for token in sorted(left)):
             since = self._time.now - self._beat[gone.token]
-            held = since * gone.host.rate < gone.host.settings.lease
+            held = since * gone.host.rate < gone.host.settings.lease_seconds
             demand(not held, "leases_end_first", f"{who} expelled {gone.token} too early, after", since)
-            window = gone.host.settings.window + 2 * gone.host.settings.interval
+            window = gone.host.settings.expiry_seconds + 2 * gone.host.settings.keep_alive_interval
             stays = not (gone.up and gone.phase in ACTIVE and self._calm(gone) > window)
             demand(stays, "live_nodes_stay", f"{who} expelled {gone.token}, which could beat all the time")
 
     def _calm(self, process: Process) -> float:
         """For how long a node could beat. Of two attempts an outage may take one, and the next is too late."""
         since = process.computer.disturbed_until
-        if process.host.settings.attempts <= 2:
+        if process.host.settings.keep_alive_max_attempt <= 2:
             since = max(since, *(end for _, end in self._outages), 0.0)
         now = self._time.now
         return now - since - sum(max(0.0, min(end, now) - max(at, since)) for at, end in self._outages)
@@ -172,7 +172,7 @@ class Monitors:
     def _outlived(self, process: Process) -> None:
         """A store that is empty knows of nobody: those of before stop at the end of their leases."""
         since = (self._time.now - self._emptied) * process.host.rate
-        ends = process.host.settings.lease + KILL_SECONDS * process.host.rate
+        ends = process.host.settings.lease_seconds + KILL_SECONDS * process.host.rate
         demand(since <= ends, "the_removed_are_told", process.token, "still runs", since)
 
     # ---- told by the nodes

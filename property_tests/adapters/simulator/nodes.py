@@ -280,10 +280,10 @@ class Process:
         standing = self._standing()
         if standing in (*BEGUN, Standing.REPLACED):
             settings, lease = self.engine.settings, self.engine.lease
-            ends = lease.next_beat - settings.interval + settings.lease
+            ends = lease.next_beat - settings.keep_alive_interval + settings.lease_seconds
             seconds = min(seconds, max(0.0, ends - self.computer.clock()) / self.host.rate + 1e-6)
         elif standing is Standing.LAPSED:
-            seconds = min(seconds, self.engine.settings.interval)
+            seconds = min(seconds, self.engine.settings.keep_alive_interval)
         self._signal.wait(seconds)
 
     def _stop(self, cause: str) -> None:

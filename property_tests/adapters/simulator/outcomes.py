@@ -85,7 +85,7 @@ class Outcomes:
     def restarts(self, agent: Agent, why: str) -> None:
         self.say(agent.name, f"restarts: {why}")
         quiet = self._time.now - max(self.disturbed_until, agent.node.disturbed_until)
-        kept = agent.leased or self.over or quiet < agent.settings.interval + CATCH_UP_SECONDS
+        kept = agent.leased or self.over or quiet < agent.settings.keep_alive_interval + CATCH_UP_SECONDS
         self.demand(kept, "live_nodes_stay", f"{agent.name} has lost its lease, and could beat for {quiet:.1f} s")
 
     def succeeds(self, agent: Agent) -> None:

@@ -105,8 +105,9 @@ def draw(seed: int, nodes: int | None = None) -> Schedule:
     high = rng.randint(max(2, count - 3), count + 1)
     low = rng.randint(1, min(high, count // 2 + 1))
     settings = Settings(
-        low, high, last_call=rng.uniform(0.0, 2.0), rescale_call=rng.choice((0.0, rng.uniform(0.0, 1.0))), interval=1.0,
-        attempts=rng.randint(2, 4), max_restarts=rng.choice((-1, -1, -1, -1, 0, 1, 2, 3)),
+        low, high, last_call_timeout=rng.uniform(0.0, 2.0), rescale_timeout=rng.choice((0.0, rng.uniform(0.0, 1.0))),
+        keep_alive_interval=1.0,
+        keep_alive_max_attempt=rng.randint(2, 4), max_restarts=rng.choice((-1, -1, -1, -1, 0, 1, 2, 3)),
     )  # fmt: skip
     work = rng.uniform(1.0, 2 * FAULT_SECONDS) if rng.random() < 0.3 else math.inf
     hosts = tuple(_host(rng, number, settings, work) for number in range(count))
@@ -122,8 +123,8 @@ def _host(rng: random.Random, number: int, settings: Settings, work: float) -> H
         low = settings.min_nodes + 1
         settings = rng.choice((
             replace(settings, min_nodes=low, max_nodes=max(settings.max_nodes, low)),
-            replace(settings, attempts=settings.attempts + 1),
-            replace(settings, interval=0.2),
+            replace(settings, keep_alive_max_attempt=settings.keep_alive_max_attempt + 1),
+            replace(settings, keep_alive_interval=0.2),
         ))  # fmt: skip
     return Host(
         number, start, settings, clock=rng.uniform(0.0, 1e6), rate=1.0 + rng.uniform(-DRIFT_MAX, DRIFT_MAX),

@@ -24,14 +24,14 @@ def _made(agent: Agent) -> dr.DynamicRendezvousHandler:
     store: Any = agent.connect()
     timeout = dr.RendezvousTimeout(
         timedelta(seconds=agent.node.host.join_seconds),
-        timedelta(seconds=max(settings.last_call, LAST_CALL_SECONDS_MIN)),
+        timedelta(seconds=max(settings.last_call_timeout, LAST_CALL_SECONDS_MIN)),
         timedelta(seconds=CLOSE_SECONDS),
         timedelta(seconds=CLOSE_SECONDS),
     )
-    interval: Any = settings.interval  # annotated as a whole number, used as any
+    interval: Any = settings.keep_alive_interval  # annotated as a whole number, used as any
     made: dr.DynamicRendezvousHandler = dr.DynamicRendezvousHandler.from_backend(
         RUN_ID, store, C10dRendezvousBackend(store, RUN_ID), settings.min_nodes, settings.max_nodes, agent.address,
-        timeout, interval, settings.attempts,
+        timeout, interval, settings.keep_alive_max_attempt,
     )  # fmt: skip
     return made
 

@@ -122,7 +122,7 @@ def agreed(infos: Sequence[Any], size: int) -> None:
     assert [i.store.get("hello") for i in infos] == [b"from one"] * size
 
 
-SETTINGS = Settings(1, 2, last_call=0.1, interval=0.1)
+SETTINGS = Settings(1, 2, last_call_timeout=0.1, keep_alive_interval=0.1)
 
 
 def participant(name: str = "a") -> Participant:

@@ -232,7 +232,7 @@ def _stamped(seen: State, token: str, now: int) -> State:
 
 def _by_stamps(self: observer.Observer, settings: Settings) -> frozenset[str]:
     now = self._looked or 0.0
-    old = (token for token, (beats, _) in self._beats.items() if now - beats >= settings.window)
+    old = (token for token, (beats, _) in self._beats.items() if now - beats >= settings.expiry_seconds)
     return frozenset(token for token in old if token != self._token)
 
 
@@ -260,7 +260,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "versions stand still": replaced(changes, "_committed", _same_version),
     "counts on while it cannot see": replaced(observer, "BLIND_INTERVALS", 1e9),
     "no lease": unwatched(replaced(observer.Lease, "holds", lambda self, now: self._confirmed is not None)),
-    "a lease longer than the window": replaced(Settings, "lease", property(lambda self: 2 * self.window)),
+    "a lease longer than the window": replaced(
+        Settings, "lease_seconds", property(lambda self: 2 * self.expiry_seconds)),
     "a lease that begins with the answer": lambda patch: Hasty,
     "lost writes are taken for won": lambda patch: Believing,
     "heartbeats are time stamps": _stamps,
@@ -293,7 +294,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "workers that the watchdog killed have failed": _agents(_mistaken),
     "goes on when the store is empty": lambda patch: Trusting,
     "expels after an interval": replaced(
-        Settings, "window", property(lambda self: self.interval * 1.05)
+        Settings, "expiry_seconds", property(lambda self: self.keep_alive_interval * 1.05)
     ),
 }  # fmt: skip
 

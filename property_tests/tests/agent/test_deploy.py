@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,14 @@ pytest.importorskip("torch", reason="the agent is torch's")
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from trystate.impl.rendezvous.command import PARTS
 from trystate.impl.rendezvous.options import KNOWN, Options
+from trystate.impl.rendezvous.state import Settings
 
 from trystate.commands.run import configured
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "deploy.md"
 pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds packages only")
 UNLISTED = {"timeout", "local_id", "max_restarts"}  # another name, for tests, and `--max-restarts`
-FIELDS = {
-    "keep_alive_interval": "interval", "keep_alive_max_attempt": "attempts", "last_call_timeout": "last_call",
-    "rescale_timeout": "rescale_call",
-}  # fmt: skip
+SETTINGS = {field.name for field in fields(Settings)}
 
 
 def rows() -> dict[str, tuple[str, str]]:
@@ -35,11 +34,11 @@ def test_every_key_is_listed_with_its_default() -> None:
     assert set(rows()) == set(KNOWN) - UNLISTED
     options = Options.of(RendezvousParameters("trystate", "", "j", 1, 1, timeout=900))  # as torchrun has it
     for name, (default, job) in rows().items():
-        assert (job == "job") is (name in FIELDS or name == "agree_on")
+        assert (job == "job") is (name in SETTINGS or name == "agree_on")
         if name == "agree_on":  # the default is known once there is a command to look at
             assert default.strip("`") == "+".join(PARTS)
             continue
-        value = getattr(options.settings, FIELDS[name]) if job else getattr(options, name.removesuffix("_file"))
+        value = getattr(options.settings, name) if job else getattr(options, name.removesuffix("_file"))
         assert default == ("" if value is None else value if isinstance(value, str) else f"{value:g}"), name
 
 

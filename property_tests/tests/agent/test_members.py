@@ -51,7 +51,7 @@ class Job:
 
     def __init__(self, members: int = 2, *, most: int = 3, max_restarts: int = 1, waits: bool = False) -> None:
         self.room, self.numbers = Room(), itertools.count()
-        self.settings = Settings(members, most, last_call=0.0, max_restarts=max_restarts)
+        self.settings = Settings(members, most, last_call_timeout=0.0, max_restarts=max_restarts)
         self.engines = [self.engine() for _ in range(members)]
         for engine in self.engines:
             self.room.steps(engine.join(60))
@@ -110,7 +110,7 @@ def test_a_failure_spends_a_restart_also_where_a_node_waits() -> None:
 def test_a_failure_spends_nothing_when_the_lease_is_over() -> None:
     """The leases of others may have been over before: then they have stopped their workers, and these failed for it."""
     job = Job(max_restarts=0)
-    job.room.now += job.settings.lease
+    job.room.now += job.settings.lease_seconds
     job.room.steps(job.engines[0].join(60, failed=True)).close()
     assert (job.room.seen.spent, job.room.seen.round, job.room.seen.closed) == (0, 1, None)
 
@@ -174,7 +174,7 @@ def test_who_has_reported_and_is_silent_is_not_expelled() -> None:
         beats = job.engines[1].keep_alive(job.joined[1])
         next(beats)
         for _ in range(20):
-            job.room.now += job.settings.interval
+            job.room.now += job.settings.keep_alive_interval
             effect = beats.send(Seen(job.room.state, job.room.now))
             while isinstance(effect, Write):
                 job.room.state = effect.state
@@ -242,7 +242,7 @@ def test_a_heartbeat_whose_answer_is_lost_is_not_written_again_after_an_expulsio
     """To whoever did not look in between, the counter would have stood still all the time."""
     job = Job()
     silent, other = job.engines
-    job.room.now += job.settings.interval
+    job.room.now += job.settings.keep_alive_interval
     beats = silent.keep_alive(job.joined[0])
     next(beats)
     write = beats.send(Seen(job.room.state, job.room.now))

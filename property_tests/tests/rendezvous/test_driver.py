@@ -210,7 +210,7 @@ def test_a_member_beats(store: HashStore) -> None:
 @pytest.mark.parametrize("kind", [RendezvousConnectionError, RendezvousStateError, KeyError, MemoryError, ImportError])
 def test_no_exception_ends_the_beating(store: HashStore, kind: type[Exception], caplog: Any) -> None:
     """torch's thread ends without a word at the first exception that is no RendezvousError."""
-    with Member(store, attempts=30) as member:
+    with Member(store, keep_alive_max_attempt=30) as member:
         member.fault.error = kind("as planned")
         struck = member.fault.struck
         until(lambda: member.fault.struck > struck + 1)
@@ -249,7 +249,7 @@ def test_stopping_does_not_wait_for_a_store_that_hangs(store: HashStore) -> None
 
 
 def test_a_thread_that_waits_stops_at_once(store: HashStore) -> None:
-    with Member(store, interval=60.0) as member, mock.patch.object(driver, "STOP_SECONDS", WAIT_SECONDS - 1):
+    with Member(store, keep_alive_interval=60.0) as member, mock.patch.object(driver, "STOP_SECONDS", WAIT_SECONDS - 1):
         time.sleep(0.1)
         assert member.beating.stop()  # and not when its wait is over
 
@@ -267,7 +267,11 @@ def test_another_life_expels(store: HashStore) -> None:
 
 
 def test_a_server_that_is_restarted_empty_expels() -> None:
-    with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store, Member(store, attempts=100) as member:
+    with (
+        TCPStoreServer() as server,
+        TCPStore("127.0.0.1", server.port) as store,
+        Member(store, keep_alive_max_attempt=100) as member,
+    ):
         server.close()
         time.sleep(0.2)
         assert member.beating.standing() is Standing.CURRENT  # the lease holds

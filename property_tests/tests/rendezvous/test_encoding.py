@@ -86,7 +86,7 @@ def test_a_state_comes_back_as_it_was(state: State) -> None:
 
 
 def test_the_same_state_is_the_same_bytes_whoever_wrote_a_number_as_a_float() -> None:
-    whole, floats = (replace(sample(), settings=settings(2, 4, last_call=s)) for s in (30, 30.0))
+    whole, floats = (replace(sample(), settings=settings(2, 4, last_call_timeout=s)) for s in (30, 30.0))
     assert whole == floats
     assert encode(whole) == encode(floats) == encode(decode(encode(whole)))
 

@@ -67,22 +67,22 @@ def test_who_fills_the_round_completes_it_and_all_read_the_same_one() -> None:
 
 
 def test_the_last_call_gives_others_time_and_no_more() -> None:
-    stage, _, joined = group(0, 1, agreed=settings(2, 3, last_call=30.0))
+    stage, _, joined = group(0, 1, agreed=settings(2, 3, last_call_timeout=30.0))
     assert [one.world_size for one in joined] == [2, 2]
     assert stage.now == 30.0
 
 
 def test_who_comes_during_the_last_call_is_in_the_round() -> None:
     stage = Stage()
-    early = [stage.start(stage.engine(k, settings(2, 4, last_call=30.0)).join(600.0)) for k in (0, 1)]
+    early = [stage.start(stage.engine(k, settings(2, 4, last_call_timeout=30.0)).join(600.0)) for k in (0, 1)]
     stage.run(29.0)
-    late = stage.start(stage.engine(2, settings(2, 4, last_call=30.0)).join(600.0))
+    late = stage.start(stage.engine(2, settings(2, 4, last_call_timeout=30.0)).join(600.0))
     stage.run(2.0)
     assert [one.result.world_size for one in (*early, late)] == [3, 3, 3]
 
 
 def test_a_round_that_is_replaced_waits_for_its_members_and_not_for_its_last_call() -> None:
-    stage, engines, _ = group(0, 1, agreed=settings(1, 3, last_call=7.0, rescale_call=0.0))
+    stage, engines, _ = group(0, 1, agreed=settings(1, 3, last_call_timeout=7.0, rescale_timeout=0.0))
     first = stage.start(engines[0].join(600.0))
     stage.run(4.0)
     assert tokens(state_of(stage).expected) == ["token-1"]
@@ -94,24 +94,24 @@ def test_a_round_that_is_replaced_waits_for_its_members_and_not_for_its_last_cal
 
 
 def test_the_call_of_a_replaced_round_lasts_as_long_as_it_says() -> None:
-    stage, engines, _ = group(0, 1, agreed=settings(1, 3, last_call=7.0, rescale_call=2.0))
+    stage, engines, _ = group(0, 1, agreed=settings(1, 3, last_call_timeout=7.0, rescale_timeout=2.0))
     began = stage.now
     stage.gather(*engines)
     assert stage.now - began == 2.0
 
 
 def test_an_expected_member_that_is_gone_holds_the_round_back_for_a_window_and_an_interval_at_most() -> None:
-    stage, engines, _ = group(0, 1, agreed=settings(1, 3, last_call=1.0))
+    stage, engines, _ = group(0, 1, agreed=settings(1, 3, last_call_timeout=1.0))
     began = stage.now
     (joined,) = stage.gather(engines[0])
     assert (joined.world_size, joined.state.round) == (1, 1)
-    window = joined.state.settings.window
+    window = joined.state.settings.expiry_seconds
     assert window <= stage.now - began <= window + INTERVAL
 
 
 def test_a_newcomer_waits_and_moves_up_when_the_round_is_replaced() -> None:
-    stage, engines, joined = group(0, 1, agreed=settings(1, 3, last_call=1.0))
-    newcomer = stage.start(stage.engine(2, settings(1, 3, last_call=1.0)).join(600.0))
+    stage, engines, joined = group(0, 1, agreed=settings(1, 3, last_call_timeout=1.0))
+    newcomer = stage.start(stage.engine(2, settings(1, 3, last_call_timeout=1.0)).join(600.0))
     stage.run(1.0)
     assert tokens(state_of(stage).waiting) == ["token-2"]
     assert engines[0].standing(joined[0], stage.state, stage.now) is Standing.NEWCOMERS
@@ -138,7 +138,7 @@ def test_a_spare_has_no_deadline_and_steps_in_for_who_leaves() -> None:
 
 @pytest.mark.parametrize("where", ["participant", "waiting"])
 def test_who_is_late_takes_itself_off_the_lists_and_the_others_stay(where: str) -> None:
-    agreed = settings(2, 4, last_call=1.0)
+    agreed = settings(2, 4, last_call_timeout=1.0)
     stage, engines, joined = group(0, 1, agreed=agreed) if where == "waiting" else (Stage(), [], [])
     beating = [stage.start(e.keep_alive(j)) for e, j in zip(engines, joined, strict=True)]
     began = stage.now
@@ -169,10 +169,10 @@ def test_who_joins_what_is_closed_is_told_by_whom_and_why() -> None:
 
 def test_other_settings_are_refused_with_what_differs_and_taken_when_nobody_is_listed() -> None:
     stage, engines, _ = group(0, agreed=settings(1, 1))
-    other = settings(1, 2, last_call=3.0)
+    other = settings(1, 2, last_call_timeout=3.0)
     refused = stage.play(stage.engine(1, other).join(600.0))
     assert isinstance(refused, RendezvousSettingsError)
-    assert "max_nodes is 1, not 2; last_call is 30.0, not 3.0" in str(refused)
+    assert "max_nodes is 1, not 2; last_call_timeout is 30.0, not 3.0" in str(refused)
     stage.play(engines[0].leave())
     assert stage.gather(stage.engine(1, other))[0].state.settings == other
 
@@ -192,14 +192,14 @@ def test_two_that_fail_at_once_spend_one_restart() -> None:
 
 
 def test_a_lapsed_lease_is_renewed_before_the_round_is_believed() -> None:
-    stage, engines, _ = group(0, 1, agreed=settings(2, 3, last_call=1.0))
+    stage, engines, _ = group(0, 1, agreed=settings(2, 3, last_call_timeout=1.0))
     actor = stage.start(engines[0].join(600.0))
     stage.run(1.0)
     other = stage.start(engines[1].join(600.0))
     while not state_of(stage).complete:  # the first one sleeps through that, and through its lease
         other.steps_to(Write)
         other.step()
-    stage.now += state_of(stage).settings.lease
+    stage.now += state_of(stage).settings.lease_seconds
     assert not engines[0].lease.holds(stage.now)
     actor.steps_to(Write)
     assert acted(actor.effect).find("token-0") == replace(state_of(stage).participants[0], beats=3)
@@ -289,7 +289,7 @@ def test_a_member_that_stopped_is_expelled_by_the_others_and_learns_it() -> None
 
 def standings() -> dict[Standing, tuple[Any, ...]]:
     """For each standing: what has happened since, and when it is looked."""
-    state = group(0, 1, agreed=settings(2, 3, last_call=0.0))[2][0].state
+    state = group(0, 1, agreed=settings(2, 3, last_call_timeout=0.0))[2][0].state
     closed = group(0, agreed=settings(1, 1))
     closed[0].play(closed[1][0].close("over"))
     return {
@@ -297,14 +297,14 @@ def standings() -> dict[Standing, tuple[Any, ...]]:
         Standing.NEWCOMERS: (replace(state, waiting=(participant(2),)), 0.0),
         Standing.REPLACED: (replace(state, round=state.round + 1), 0.0),
         Standing.EXPELLED: (replace(state, participants=state.participants[1:]), 0.0),
-        Standing.LAPSED: (state, state.settings.lease),
+        Standing.LAPSED: (state, state.settings.lease_seconds),
         Standing.CLOSED: (replace(state, closed=state_of(closed[0]).closed), 0.0),
     }
 
 
 @pytest.mark.parametrize("standing", Standing)
 def test_a_standing_is_read_off_the_state_and_the_clock(standing: Standing) -> None:
-    stage, engines, joined = group(0, 1, agreed=settings(2, 3, last_call=0.0))
+    stage, engines, joined = group(0, 1, agreed=settings(2, 3, last_call_timeout=0.0))
     state, later = standings()[standing]
     state = replace(state, life=state_of(stage).life)
     assert engines[0].standing(joined[0], state, stage.now + later) is standing
@@ -326,7 +326,7 @@ def test_the_heartbeats_end_when_the_membership_does(lost: str) -> None:
     elif lost == "expelled":
         stage.state = replace(state_of(stage), participants=())
     else:
-        stage.now += joined.state.settings.lease
+        stage.now += joined.state.settings.lease_seconds
     stage.run(INTERVAL)
     assert actor.result is Standing[lost.upper()]
 
@@ -343,7 +343,7 @@ def works(engine: Engine, begun: list[int]) -> Generator[Effect, Seen, None]:
 
 def test_a_node_that_dies_waiting_without_a_seat_does_not_make_the_others_restart_for_ever() -> None:
     """Rounds shorter than the window would never see it silent."""
-    stage, agreed, begun = Stage(), settings(1, 2, last_call=0.0), [list[int](), list[int]()]
+    stage, agreed, begun = Stage(), settings(1, 2, last_call_timeout=0.0), [list[int](), list[int]()]
     stage.start(works(stage.engine(0, agreed), begun[0]))
     stage.run()
     alive = stage.start(works(stage.engine(1, agreed), begun[1]))
@@ -430,7 +430,9 @@ def test_nobody_spins() -> None:
     """A node that waits, waits for something that is yet to come."""
     for low, high, nodes in ((2, 2, 4), (1, 3, 2), (3, 5, 2), (2, 3, 6)):
         stage = Stage()
-        actors = [stage.start(stage.engine(k, settings(low, high, last_call=1.0)).join(50.0)) for k in range(nodes)]
+        actors = [
+            stage.start(stage.engine(k, settings(low, high, last_call_timeout=1.0)).join(50.0)) for k in range(nodes)
+        ]
         stage.run(200.0, limit=2_000)
         for actor in actors:
             assert not any(isinstance(e, Sync) and e.revision is not None and e.seconds <= 0 for e in actor.effects)

@@ -133,7 +133,7 @@ def test_a_spare_disturbs_nobody_until_there_is_a_seat(store: HashStore) -> None
 def test_who_has_other_settings_is_refused_and_told_which(store: HashStore) -> None:
     with handlers(2, store, 2, 2) as found, handler(store, 2, 2, keep_alive_interval=7) as other:
         agreed(next_of(found), 2)
-        with pytest.raises(RendezvousSettingsError, match=r"interval is 0\.4, not 7"):
+        with pytest.raises(RendezvousSettingsError, match=r"keep_alive_interval is 0\.4, not 7"):
             other.next_rendezvous()
         assert [h.num_nodes_waiting() for h in found] == [0, 0]
 

@@ -43,7 +43,7 @@ class World:
     """Watchers around one store; time is true here. Raises AssertionError where a promise is broken."""
 
     def __init__(self, attempts: int, offsets: list[float], rates: list[float]) -> None:
-        self.settings = Settings(1, NODES, interval=INTERVAL, attempts=attempts)
+        self.settings = Settings(1, NODES, keep_alive_interval=INTERVAL, keep_alive_max_attempt=attempts)
         self.watchers = [Watcher(k, self.settings, offsets[k], rates[k]) for k in range(NODES)]
         self.now = 0.0
         self.state = State("life", self.settings, participants=tuple(w.me for w in self.watchers))
@@ -65,7 +65,7 @@ class World:
         return replace(p, beats=p.beats + 1) if p.node.token == watcher.me.node.token else p
 
     def judge(self, observer: Watcher, silent: frozenset[str]) -> None:
-        window = self.settings.window
+        window = self.settings.expiry_seconds
         for p, other in zip(self.state.participants, self.watchers, strict=True):
             token = p.node.token
             if observer.sights.get(token, (-1,))[0] != p.beats:
@@ -87,7 +87,7 @@ class World:
     def outage(self, seconds: float, returns: list[float]) -> None:
         """Nobody reads or writes for so long; then each comes back after some part of the time that it may take."""
         end = self.now + seconds
-        latest = RETURN_MAX[self.settings.attempts] * INTERVAL / FAST
+        latest = RETURN_MAX[self.settings.keep_alive_max_attempt] * INTERVAL / FAST
         for watcher, part in zip(self.watchers, returns, strict=True):
             watcher.looks = max(watcher.looks, end + part * latest)
             watcher.sights = {token: (beats, end + latest) for token, (beats, _) in watcher.sights.items()}
@@ -114,13 +114,13 @@ class Watching(RuleBasedStateMachine):
 
     @rule(part=PARTS)
     def time_passes(self, part: float) -> None:
-        self.world.run(part * 2 * min(self.world.settings.window, 8.0))
+        self.world.run(part * 2 * min(self.world.settings.expiry_seconds, 8.0))
 
     @rule(k=st.integers(0, NODES - 1))
     def is_cut_off(self, k: int) -> None:
         self.world.cut(k)
 
-    @precondition(lambda self: self.world.settings.attempts in RETURN_MAX)
+    @precondition(lambda self: self.world.settings.keep_alive_max_attempt in RETURN_MAX)
     @rule(intervals=st.floats(0, 12), returns=st.lists(PARTS, min_size=NODES, max_size=NODES))
     def the_store_is_away(self, intervals: float, returns: list[float]) -> None:
         self.world.outage(intervals * INTERVAL, returns)
@@ -139,28 +139,30 @@ def swarm(worlds: int = 60) -> None:
         world = World([2, *RETURN_MAX][k % 5], [chance.uniform(-1e4, 1e4) for _ in range(NODES)], rates)
         for _ in range(4):
             world.run(chance.uniform(0, 12))
-            if world.settings.attempts in RETURN_MAX:
+            if world.settings.keep_alive_max_attempt in RETURN_MAX:
                 world.outage(chance.uniform(0, 8), [chance.random() for _ in range(NODES)])
                 world.run(2 * INTERVAL)
         world.cut(chance.randrange(NODES))
-        world.run(3 + 1.2 * world.settings.window)
+        world.run(3 + 1.2 * world.settings.expiry_seconds)
 
 
 def lease_of(function: Callable[[Settings], float]) -> Mutant:
-    return replaced(Settings, "lease", property(function))
+    return replaced(Settings, "lease_seconds", property(function))
 
 
 MUTANTS = {
     "the end of an outage expels": replaced(observer, "BLIND_INTERVALS", 1e9),
     "every look is blind": replaced(observer, "BLIND_INTERVALS", 0.1),
-    "the window is shorter": replaced(Settings, "window", property(lambda s: s.interval * (s.attempts - 1))),
+    "the window is shorter": replaced(
+        Settings, "expiry_seconds", property(lambda s: s.keep_alive_interval * (s.keep_alive_max_attempt - 1))),
     "a heartbeat that stands still is new": replaced(
         Observer, "_seen", lambda self, token, beats: (beats, self._watched)),
     "a heartbeat that moved is old": replaced(
         Observer, "_seen", lambda self, token, beats: self._beats.get(token, (beats, self._watched))),
     "nobody is ever silent": replaced(Observer, "silent", lambda self, agreed: frozenset()),
-    "the lease lasts as long as the window": lease_of(lambda s: s.window),
-    "the lease has the same margin whatever the window": lease_of(lambda s: s.window - s.interval / 2),
+    "the lease lasts as long as the window": lease_of(lambda s: s.expiry_seconds),
+    "the lease has the same margin whatever the window": lease_of(
+        lambda s: s.expiry_seconds - s.keep_alive_interval / 2),
     "the lease counts from the end of all time": replaced(Lease, "holds", lambda self, now: True),
 }  # fmt: skip
 
@@ -174,14 +176,14 @@ def test_every_mutant_is_noticed() -> None:
 
 @pytest.mark.parametrize("attempts", [2, 3, 12, 13, 25, 26, 100, 10_000])
 def test_the_lease_ends_before_the_window_of_the_fastest_observer(attempts: int) -> None:
-    agreed = Settings(1, 2, interval=5.0, attempts=attempts)
-    assert agreed.lease / SLOW < agreed.window / FAST
-    assert agreed.lease > agreed.interval  # or there would be no time to beat
+    agreed = Settings(1, 2, keep_alive_interval=5.0, keep_alive_max_attempt=attempts)
+    assert agreed.lease_seconds / SLOW < agreed.expiry_seconds / FAST
+    assert agreed.lease_seconds > agreed.keep_alive_interval  # or there would be no time to beat
 
 
 def short_outage(attempts: int, outage: float, back: float) -> set[str]:
     """The nodes silent to an observer after an outage that began just before a heartbeat; times in intervals."""
-    agreed = Settings(1, 2, interval=1.0, attempts=attempts)
+    agreed = Settings(1, 2, keep_alive_interval=1.0, keep_alive_max_attempt=attempts)
     other = State("life", agreed, participants=(participant(1, 1),))
     observer = Observer("me")
     observer.look(other, 0.0)
@@ -204,7 +206,7 @@ def test_nobody_is_silent_who_beats_within_an_interval_after_an_outage(attempts:
 
 
 def test_a_last_call_ends_by_the_clock_of_who_sees_it_begin() -> None:
-    agreed = Settings(1, 3, last_call=30.0, rescale_call=2.0)
+    agreed = Settings(1, 3, last_call_timeout=30.0, rescale_timeout=2.0)
     calling = State("life", agreed, call=1, participants=(participant(1),))
     observer = Observer("me")
     observer.look(calling, 100.0)
@@ -220,7 +222,7 @@ def test_a_last_call_ends_by_the_clock_of_who_sees_it_begin() -> None:
 
 
 def test_who_is_listed_again_begins_anew_and_who_is_oneself_is_never_silent() -> None:
-    agreed = Settings(1, 3, interval=1.0, attempts=3)
+    agreed = Settings(1, 3, keep_alive_interval=1.0, keep_alive_max_attempt=3)
     here = State("life", agreed, participants=(participant(1), participant(2)))
     observer = Observer("token-2")
     for now in (0.0, 1.0, 2.0, 2.999):
@@ -236,7 +238,7 @@ def test_who_is_listed_again_begins_anew_and_who_is_oneself_is_never_silent() ->
 
 
 def test_a_lease_is_that_of_the_latest_heartbeat_whenever_its_confirmation_comes() -> None:
-    lease, told = Lease(Settings(1, 2, interval=2.0, attempts=3)), list[float]()
+    lease, told = Lease(Settings(1, 2, keep_alive_interval=2.0, keep_alive_max_attempt=3)), list[float]()
     lease.renewed = told.append
     assert (lease.next_beat, lease.holds(0.0), lease.beat_due(0.0)) == (0.0, False, True)
     lease.confirm(10.0)

@@ -91,7 +91,7 @@ def test_a_complete_round_has_no_last_call() -> None:
 
 @pytest.mark.parametrize("attempts", [2, 3, 10, 100])
 def test_whoever_has_no_lease_has_a_heartbeat_to_write(attempts: int) -> None:
-    lease = Lease(settings(attempts=attempts))
+    lease = Lease(settings(keep_alive_max_attempt=attempts))
     assert not lease.holds(0.0)
     assert lease.beat_due(0.0)
     lease.confirm(0.0)

@@ -29,7 +29,9 @@ def config(name: str, value: object) -> dict[str, Any]:
 
 def test_without_options_the_defaults_are_torchs() -> None:
     found = options()
-    assert found.settings == Settings(2, 4, last_call=30.0, rescale_call=0.0, interval=5.0, attempts=3)
+    assert found.settings == Settings(
+        2, 4, last_call_timeout=30.0, rescale_timeout=0.0, keep_alive_interval=5.0, keep_alive_max_attempt=3
+    )
     assert (found.join_timeout, found.close_timeout, found.read_timeout) == (600.0, 30.0, 60.0)
     assert (found.store_type, found.is_host, found.endpoint, found.local_addr) == ("tcp", None, "host:1", "here")
 
@@ -41,7 +43,9 @@ def test_every_option_is_taken_as_text_and_as_a_number(tmp_path: Path) -> None:
         keep_alive_max_attempt="4", read_timeout="7", store_type="FILE", is_host="yes", secret_file=str(secret),
         local_id="3",
     )  # fmt: skip
-    assert found.settings == Settings(2, 4, last_call=2.5, rescale_call=1.0, interval=0.25, attempts=4)
+    assert found.settings == Settings(
+        2, 4, last_call_timeout=2.5, rescale_timeout=1.0, keep_alive_interval=0.25, keep_alive_max_attempt=4
+    )
     assert (found.join_timeout, found.close_timeout, found.read_timeout) == (60.0, 3.5, 7.0)
     assert (found.store_type, found.is_host, found.secret, found.local_id) == ("file", True, b"0123456789abcdef", 3)
 
