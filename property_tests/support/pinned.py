@@ -41,9 +41,13 @@ class Asked:
         bound = "" if self.together is None else f"any {self.together} of "
         return f"{self.system.__name__} {self.edition.name} {self.sizes} {bound}{' '.join(self.faults)}".strip()
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The sizes by name."""
+        return {name: int(size) for name, size in (one.split("=") for one in self.sizes.split())}
+
     def build(self) -> System:
-        sizes = {name: int(size) for name, size in (one.split("=") for one in self.sizes.split())}
-        return self.system(edition=self.edition, faults=self.faults, max_faults=self.together, **sizes)
+        return self.system(edition=self.edition, faults=self.faults, max_faults=self.together, **self.numbers)
 
 
 @cache

@@ -17,6 +17,7 @@ from trystate.model.checker.expectations import Finding
 from trystate.model.checker.kernel import Kernel
 from trystate.model.language import Expr, SymbolicState, System, environment, ite, transition
 from trystate.model.rendezvous.vocabulary import Membership
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import (
     Asked,
     assert_all_happens,
@@ -114,7 +115,7 @@ def test_every_step_is_taken_and_every_claimed_move_is_made(edition: Edition) ->
     assert_all_happens(a for a in ASKED if a.edition is edition)
 
 
-SMALL = tuple(a for a in ASKED if a.states < 1000)
+SMALL = tuple(a for a in ASKED if a.states < (1000 if NIGHTLY else 700))
 
 
 @pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])

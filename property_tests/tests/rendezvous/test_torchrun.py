@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.property_tests.support.nightly import by_night
+from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.rendezvous.jobs import Job, check, free_port
 
-RESTARTS = by_night("restarts of a job", 3)
+RESTARTS = by_night("restarts of a job", 2)
 
 
 def test_two_nodes_train_together_and_end_well(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_nodes_that_come_are_taken_in_and_one_that_is_killed_is_missed(tmp_path:
     with Job(tmp_path) as job:
         agents = []
         for size in (1, 2, 3):
-            agents.append(job.agent("1:3", restarts=9, train=True))
+            agents.append(job.agent("1:3", restarts=9, train=NIGHTLY))
             job.until_size(size)
         agents[2].kill()
         job.until_size(2, after=time.monotonic())
