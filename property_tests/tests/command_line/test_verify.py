@@ -285,7 +285,8 @@ def test_a_signal_leaves_a_report_of_what_was_done_and_says_so(
     tmp_path: Path, sent: signal.Signals, code: Exit, jobs: str
 ) -> None:
     systems = (f"{Lock.__module__}:Waltz", f"{Endless.__module__}:Endless")
-    argv = [sys.executable, "-m", "trystate", "verify", *systems, "--jobs", jobs]
+    often = "import sys; from trystate import progress; from trystate.__main__ import main; progress.LINE_SECONDS = 0.1"
+    argv = [sys.executable, "-c", f"{often}; sys.exit(main(sys.argv[1:]))", "verify", *systems, "--jobs", jobs]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(argv, cwd=tmp_path, preexec_fn=hear_ctrl_c, **pipes) as process:
         assert process.stderr is not None
