@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import itertools
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
+from ..rpc.worlds import eventually
 from .operations import FOLDS, HOOKS, IN_PLACE, LAYOUTS, OPERATIONS
 from .outcomes import Key, Outcome, Seen, mean
 from .programs import Leaf, Machine, Pending, Program
@@ -27,7 +27,6 @@ from .sides import SIDES, Side, worker
 from .worlds import Failed, Task, World
 
 SECONDS = 120.0  # for a batch of programs, on a busy machine
-POLL_SECONDS = 0.005
 PRELOAD = ("torch.distributed.rpc", "trystate.impl.autograd", __name__)  # imported by worker processes
 _hooks = threading.Lock()  # of two that are registered at once torch may lose one
 
@@ -212,10 +211,8 @@ def _backward(side: Side, context: int, roots: Sequence[Tensor], retain: bool, o
 
 def contexts_left(rank: int, side: str, seconds: float) -> int:
     """How many contexts are here still, after so long that they should be gone."""
-    end = time.monotonic() + seconds
-    while (found := SIDES[side].contexts()) and time.monotonic() < end:
-        time.sleep(POLL_SECONDS)
-    return found
+    eventually(lambda: not SIDES[side].contexts(), seconds)
+    return SIDES[side].contexts()
 
 
 class Runs:

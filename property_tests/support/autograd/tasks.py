@@ -7,8 +7,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +17,8 @@ from trystate.impl.autograd import api
 
 from trystate import autograd, rpc
 
-from .operations import LAYOUTS
+from ..rpc.worlds import eventually
+from .operations import LAYOUTS, gives
 from .sides import worker
 
 QUIET_SECONDS = 10.0  # within this, what was told has been heard, on a busy machine
@@ -35,9 +36,7 @@ def scale(x: Tensor) -> Tensor:
 
 def raises(x: Tensor) -> Tensor:
     """Its backward fails, once."""
-    made = x * 2
-    made.register_hook(fail_once)  # type: ignore[no-untyped-call]
-    return made
+    return gives(x * 2, fail_once)
 
 
 def fail_once(gradient: Tensor) -> Tensor:
@@ -53,15 +52,14 @@ def through(x: Tensor, *path: int) -> Tensor:
     return made if not path else rpc.rpc_sync(worker(path[0]), through, (made, *path[1:]))
 
 
-def late(seconds: float, gradient: Tensor) -> Tensor:
-    time.sleep(seconds)
-    return gradient
-
-
 def slow(x: Tensor, seconds: float) -> Tensor:
-    made = x * 1
-    made.register_hook(partial(late, seconds))  # type: ignore[no-untyped-call]
-    return made
+    """Its backward takes so long."""
+
+    def late(gradient: Tensor) -> Tensor:
+        time.sleep(seconds)
+        return gradient
+
+    return gives(x, late)
 
 
 def asks_back(x: Tensor, to: int) -> Tensor:
@@ -73,9 +71,7 @@ def asks_back(x: Tensor, to: int) -> Tensor:
 
 
 def kills_itself(x: Tensor) -> Tensor:
-    made = x * 1
-    made.register_hook(lambda gradient: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[no-untyped-call]
-    return made
+    return gives(x, lambda gradient: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def left() -> dict[str, int]:
@@ -88,12 +84,9 @@ def gradient_of(context: int, name: str) -> Tensor | None:
 
 def quiet(size: int) -> bool:
     """Whether, soon, no worker has a context or a part of a pass."""
-    end = time.monotonic() + QUIET_SECONDS
-    while time.monotonic() < end:
-        if not any(any(rpc.rpc_sync(worker(rank), left).values()) for rank in range(size)):
-            return True
-        time.sleep(0.01)
-    return False
+    return eventually(
+        lambda: not any(any(rpc.rpc_sync(worker(rank), left).values()) for rank in range(size)), QUIET_SECONDS
+    )
 
 
 def error_of(call: Callable[[], Any]) -> tuple[str, str]:
@@ -156,11 +149,8 @@ def several_at_once(threads: int, passes: int) -> list[str]:
                 ):
                     wrong.append(f"thread {number}: {mine}, {there}")
 
-    running = [threading.Thread(target=run, args=(number + 1,)) for number in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(run, range(1, 1 + threads)))
     return wrong
 
 
@@ -278,9 +268,7 @@ def the_frames_of_a_pass(mode: Any) -> tuple[tuple[int, int], bool]:
     x.register_hook(lambda gradient: threads.add(threading.get_ident()))  # type: ignore[no-untyped-call]
     with autograd.context() as context:
         made = rpc.rpc_sync("worker1", scale, (x,)).sum()
-        until = time.monotonic() + QUIET_SECONDS
-        while agent.busy != (0, 0) and time.monotonic() < until:
-            time.sleep(0.01)
+        eventually(lambda: agent.busy == (0, 0), QUIET_SECONDS)
         before = agent.traffic
         autograd.backward(context, [made], mode=mode)
         sent, received = (now - then for now, then in zip(agent.traffic, before, strict=True))
@@ -291,7 +279,7 @@ def two_optimizers(steps: int) -> Tensor:
     """Two threads, each with an optimizer of the same parameter on worker 1: no step is lost."""
     ref = rpc.remote("worker1", parameter, ("shared",))
 
-    def run() -> None:
+    def run(_: int) -> None:
         optimizer = autograd.DistributedOptimizer(torch.optim.SGD, [ref], lr=1.0)
         for _ in range(steps):
             with autograd.context() as context:
@@ -299,11 +287,8 @@ def two_optimizers(steps: int) -> Tensor:
                 autograd.backward(context, [loss])
                 optimizer.step(context)
 
-    running = [threading.Thread(target=run) for _ in range(2)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, range(2)))
     return ref.to_here().detach()
 
 
@@ -323,7 +308,5 @@ def a_worker_that_dies() -> tuple[tuple[str, str], int]:
     with autograd.context() as context:
         made = rpc.rpc_sync("worker1", through, (rpc.rpc_sync("worker2", kills_itself, (x,)),))
         found = error_of(lambda: autograd.backward(context, [made.sum()], timeout=60))
-    end = time.monotonic() + QUIET_SECONDS
-    while rpc.rpc_sync("worker1", left)["num_autograd_contexts"] and time.monotonic() < end:
-        time.sleep(0.01)
+    eventually(lambda: not rpc.rpc_sync("worker1", left)["num_autograd_contexts"], QUIET_SECONDS)
     return found, rpc.rpc_sync("worker1", left)["num_autograd_contexts"]

@@ -1,4 +1,4 @@
-"""The backward pass: what each edition violates on which graph, and that ours holds on every small graph.
+"""The backward pass: what each edition violates on which graph, and that ours holds on small graphs.
 
 More graphs, and larger ones, under HYPOTHESIS_PROFILE=nightly.
 """
@@ -6,7 +6,6 @@ More graphs, and larger ones, under HYPOTHESIS_PROFILE=nightly.
 from __future__ import annotations
 
 import random
-from itertools import islice
 
 import pytest
 from trystate.diagrams.graph import graph_dot, graph_page
@@ -99,7 +98,7 @@ def test_the_findings_that_a_model_can_show_are_shown() -> None:
     assert shown == {"G1", "G2", "G3", "G4", "G6", "G12"}
 
 
-# ---- every small graph, and some larger ones
+# ---- small graphs, and some larger ones
 
 
 def checked(graph: Graph, edition: Edition | Mode, *faults: str) -> Report:
@@ -115,14 +114,13 @@ def assert_ours_is_right(graph: Graph, *faults: str) -> None:
         assert returns == (edition is SMART or not graph.unused), (graph.name, graph.doc, edition)
 
 
-SMALL = [*small_graphs(1, 1), *small_graphs(2, 0), *(small_graphs(2, 1) if NIGHTLY else ())]
+SMALL = [graph for of in ((1, 1), (2, 0), *([(2, 1)] if NIGHTLY else [])) for graph in small_graphs(*of)]
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_ours_holds_on_every_small_graph(part: int) -> None:
-    for graph in islice(SMALL, part, None, 4):
-        if graph.pairs:
-            assert_ours_is_right(graph, *(ALL if NIGHTLY else ()))
+def test_ours_holds_on_small_graphs() -> None:
+    """By day on a third of them, which show all the ablations without a fault that any of them shows."""
+    for graph in [graph for graph in SMALL if graph.pairs][:: 1 if NIGHTLY else 3]:
+        assert_ours_is_right(graph, *(ALL if NIGHTLY else ()))
 
 
 @pytest.mark.parametrize("seed", range(by_night("drawn graphs", 2)))

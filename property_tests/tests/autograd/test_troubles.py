@@ -18,6 +18,7 @@ from trystate.impl.autograd.api import driver
 from trystate.impl.autograd.borrowed_grad import borrowed
 from trystate.impl.rpc.events import OneShotEvent
 from trystate.model.autograd.vocabulary import Part
+from trystate.property_tests.support.autograd.operations import gives
 
 from trystate import autograd, rpc
 
@@ -46,7 +47,7 @@ def called(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 def test_a_parameter_has_one_gradient_at_a_time() -> None:
     one, other = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    free, seen = threading.Event(), list[object]()
+    seen = list[object]()
 
     def look(parameter: torch.Tensor) -> None:
         with borrowed([parameter]):
@@ -63,7 +64,6 @@ def test_a_parameter_has_one_gradient_at_a_time() -> None:
         with borrowed([one]):  # by the same thread
             one.grad = None
         assert one.grad is not None
-        free.set()
     waits.join(SECONDS)
     assert seen == [None, None]
 
@@ -209,25 +209,18 @@ def test_what_a_context_kept_may_use_it_when_it_is_freed() -> None:
     seen: list[int] = []
 
     class Curious:
+        def same(self, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient
+
         def __del__(self) -> None:
             seen.append(len(driver().container.contexts))
             with driver().locked():
                 pass
 
-    class Keeps(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: object, value: torch.Tensor, kept: Curious) -> torch.Tensor:
-            ctx.kept = kept  # type: ignore[attr-defined]
-            return value * 2
-
-        @staticmethod
-        def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-            return gradient * 2, None
-
     def leave() -> None:
         with autograd.context():
             value = torch.ones(2, requires_grad=True)
-            rpc.rpc_sync("worker0", times, (Keeps.apply(value, Curious()), torch.ones(2)))  # type: ignore[no-untyped-call]
+            rpc.rpc_sync("worker0", times, (gives(value, Curious().same), torch.ones(2)))
 
     thread = threading.Thread(target=leave, daemon=True)
     thread.start()
