@@ -1,7 +1,16 @@
 """The elastic agent of a node: torch's, whose processes it starts and watches, with a loop of our own.
 
+Theory of operation. `run` goes through rounds, on the main thread. A round: `next_rendezvous`, exchange the numbers of
+workers, start the workers, then look at them, at the standing of the round and at the signals, and do what `core`
+orders, until an order ends the round. The workers are stopped at its end. Two other threads take part: the heartbeats'
+(impl/rendezvous/driver.py), which renews the lease at the watchdog, and the handler's own at the end of the process.
+
 Rule: `core` decides, this does. It waits in two places only, for the next round and for something to change; both end
 at a signal, when the round is over, and after a limit.
+
+Three things can go wrong. A worker ignores SIGTERM: SIGKILL follows after a limit, or when other nodes may run already.
+A worker is stuck in the kernel: this node leaves, and the others go on (`WorkersLost`). The agent itself stands still:
+its watchdog kills the workers when the lease ends.
 """
 
 from __future__ import annotations

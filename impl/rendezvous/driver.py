@@ -1,7 +1,16 @@
 """Runs an engine's generators on a store: blocking, for `next_rendezvous`, and on a thread, for the heartbeats.
 
+Theory of operation. `run` performs the effects of one generator on the thread that calls it, and sends each answer of
+the store back into it. `KeepAlive` does that on a thread of its own, from the return of `next_rendezvous` on. The
+agent's thread asks it for the standing of the round, which it computes from the last state that was read and from the
+clock: a thread that is stuck in the store delays no answer.
+
 Rule: a failed effect is repeated, never skipped, and the engine does not learn of it. A write carries its own identity
 (version and writer), so that a repeated one happens once.
+
+Three things can go wrong. The store is away: effects are repeated, for `outage_seconds_max` at most, and heartbeats for
+as long as it takes. Too many nodes write at once: RendezvousTimeoutError. Another thread interrupts the holder:
+Interrupted, at the next effect or pause.
 """
 
 from __future__ import annotations

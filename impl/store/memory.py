@@ -1,5 +1,12 @@
 """Threads that share one `Contents`: how they wait for keys, arrive at barriers, and are told of changes.
 
+Theory of operation. `Memory` has the tables of a store, and the lock over them. A thread whose operation blocks puts
+itself into a table (`Blocked`, `BlockedArrival`), releases the lock, and waits for its bell. The thread whose change
+satisfies it does the blocked operation too, under the same lock, and rings. When its time is over first, the blocked
+thread withdraws itself. Watches are called on a thread of their own (`Callbacks`), in the order of the changes.
+
+A fork takes the data along. Waits, arrivals and watches are of the parent's threads, so the child begins without them.
+
 Rule: tables are touched under the lock only; each waiting thread has a bell of its own, so that a change wakes those
 that it satisfies and nobody else.
 """

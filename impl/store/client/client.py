@@ -1,8 +1,17 @@
 """A pool of connections to one server, and their errors in words.
 
+Theory of operation. Any thread of the process may call. A connection is being opened, idle (`idle`), or in use by one
+operation. An operation takes an idle one without a lock; if there is none it opens one, or, at CONNECTIONS_MAX, waits
+until another operation gives one back. A new connection is greeted first: the answer tells which server it is (`Kind`)
+and, of ours, its limits, and whether it asks for the proof of a secret.
+
 Rule: an operation has one connection for itself, from the first byte of its request to the last of its reply;
 a connection that is not in step afterwards is closed and never used again. A lost server is reported once, by the
 operation that meets it; the next operation connects anew, and raises in its turn if nobody is there.
+
+Three things can go wrong. The server refuses (`Refusal`): the connection stays. The server is late, gone, or sends
+bytes of no protocol: the connection is closed, and the exception says whether the operation may have happened
+(`failed`). The process forks: the child closes its copies of the connections, and opens its own.
 """
 
 from __future__ import annotations

@@ -1,5 +1,15 @@
 """The watches of a client: a connection of their own, a thread that reads it, a thread that runs the callbacks.
 
+Theory of operation. Three threads meet in a `Watcher`:
+
+- A caller sends WATCH, or UNWATCH when the last watch of a key ends, under `_sending`, and waits for the answer.
+- The reading thread takes answers, which come in the order of the requests (`_pending`), and puts each event into
+  `_events`, with the watches that its key has at that moment.
+- The calling thread takes events from there, and calls those watches.
+
+A watcher ends once, in `lose`: the connection breaks, the server gives no sign of life, the callbacks are too slow
+(BACKLOG_MAX, BACKLOG_BYTES_MAX), the store is closed, or the process forks. Watching again takes a new one.
+
 Rule: the reading thread never waits for a callback, so that a callback may use the store, watch, and cancel; changes
 are told in the order in which they were read, each once, and then, if the connection is lost, that it is.
 """

@@ -1,5 +1,10 @@
 """Barriers by arrival: released exactly when as many have arrived as the first of them said, each once.
 
+Theory of operation. The first arrival at a key begins a barrier, and fixes its `world_size`. A later arrival with
+another one is refused, and changes nothing. The last arrival removes the barrier, and calls `released` of all in the
+order in which they came. An arrival whose time is over, or whose connection is gone, is withdrawn. Called under the
+lock of the store, or on the server's one thread.
+
 Rule: a barrier is in the table while somebody has arrived and not all have; released or left by all, it is fresh.
 """
 

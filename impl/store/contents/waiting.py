@@ -1,5 +1,11 @@
 """Waits for keys. A wait is satisfied when all its keys are present together, and not one by one.
 
+Theory of operation. `begin` registers a wait that would not be satisfied now. Each change of a key calls `appeared` or
+`vanished`, which correct what the crowds of that key miss. A crowd that misses nothing is satisfied: each of its waits,
+in the order in which they came, until one of them takes the last element of the queue and the others miss it again.
+First come, first served holds among the crowds of one key as well. Called under the lock of the store, or on the
+server's one thread.
+
 Rule: waits for the same keys in the same sense are one crowd. A crowd is in the table under each key it names until it
 is empty, so the cost of a change depends on the crowds that name its key, and not on the number of waits in them.
 """
@@ -37,7 +43,7 @@ class Crowd:
     def __init__(self, like: Wait, missing: Iterable[bytes]) -> None:
         self.keys, self.takes, self.reads = like.keys, like.takes, like.reads
         self.missing = set(missing)
-        self.waits: OrderedDict[Wait, int] = OrderedDict()  # by number: the first is found at once
+        self.waits: OrderedDict[Wait, int] = OrderedDict()  # with their numbers, in order
 
     def first(self) -> int:
         """The number of the wait that came first."""

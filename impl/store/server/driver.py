@@ -1,7 +1,20 @@
 """The driver: it moves bytes between sockets and the service, and tells it the time, on uvloop or asyncio.
 
-Rule: it decides nothing about requests. An error of one socket ends that connection alone; the loop neither stops, nor
-spins, nor waits for anybody.
+Theory of operation. One `Driver` serves one listening socket; all of it runs on the thread of the loop. After each
+event (bytes, a lost peer, a timer) it does what the service has for it: it sends the pending replies (`flush`), and
+sets its one timer to the service's next deadline (`settle`). A connection is in one of these states:
+
+    opening   accepted, and known to the service; the loop makes its transport (`open`)
+    open      replies go straight to the socket; the transport gets only the bytes that the socket does not take
+    held      the transport has such bytes, for the peer reads slowly; the service keeps further replies in its queue
+    leaving   closed by the service: with `abort` at once, else after its last bytes, or after LINGER_SECONDS
+
+`flush` sends one piece to each pending peer in turn, and TURN_BYTES at most; then the loop reads requests again.
+
+Rule: it decides nothing about requests. The loop neither stops, nor spins, nor waits for anybody.
+
+Two things can go wrong. A socket fails: that connection alone ends. No descriptor is left for a newcomer: it is
+accepted with a spare one and closed, and accepting pauses (`turn_away`).
 """
 
 from __future__ import annotations
