@@ -56,15 +56,9 @@ SHORTEST: Mapping[Deviation, tuple[str, tuple[Operation, ...]]] = {
     D.ADD_IS_REFUSED_BY_CLOSING: ("torch's client on our server", (ref.Set("a", b"v"), ref.AddTo("a", 1))),
     D.ADD_RESTARTS_AT_AN_EMPTY_VALUE: ("torch's HashStore", (ref.Set("a", b""), ref.AddTo("a", 1))),
     D.ADD_RAISES_INDEX_ERROR: ("torch's HashStore", (ref.Set("a", LARGE), ref.AddTo("a", 1))),
-    D.APPEND_DROPS_THE_SAME_VALUE: (
-        "torch's FileStore",
-        (ref.Set("a", b"v"), ref.Append("a", b"v"), ref.Get("a")),
-    ),
+    D.APPEND_DROPS_THE_SAME_VALUE: ("torch's FileStore", (ref.Set("a", b"v"), ref.Append("a", b"v"), ref.Get("a"))),
     D.GET_OF_A_QUEUE_IS_EMPTY: ("torch's TCPStore, libuv", (ref.QueuePush("a", b"v"), ref.Get("a"))),
-    D.POP_TAKES_A_VALUE_FOR_AN_ITEM: (
-        "torch's TCPStore, libuv",
-        (ref.Set("a", b"v"), ref.QueuePop("a", block=True)),
-    ),
+    D.POP_TAKES_A_VALUE_FOR_AN_ITEM: ("torch's TCPStore, libuv", (ref.Set("a", b"v"), ref.QueuePop("a", block=True))),
     D.DELETE_PRETENDS: ("torch's FileStore", (ref.DeleteKey("a"),)),
     D.MULTI_SET_IGNORES_SURPLUS: ("torch's HashStore", (ref.MultiSet((), (b"v",)),)),
     D.COUNTS_WHAT_LIES_BESIDE: ("torch's FileStore", (ref.NumKeys(),)),

@@ -20,10 +20,7 @@ def did(process: str, name: str, *arguments: Any, at: int, to: int | None, gave:
 
 GOOD = {
     "nothing": [],
-    "a read of a write that is under way": [
-        did("A", "set", b"1", at=0, to=9),
-        did("B", "get", at=1, to=2, gave=b"1"),
-    ],
+    "a read of a write that is under way": [did("A", "set", b"1", at=0, to=9), did("B", "get", at=1, to=2, gave=b"1")],
     "a read before a write that is under way": [
         did("A", "set", b"1", at=0, to=9),
         did("B", "get", at=1, to=2, gave=LATE),
@@ -40,10 +37,7 @@ GOOD = {
         did("B", "get", at=5, to=6, gave=LATE),
         did("B", "get", at=7, to=8, gave=b"1"),
     ],
-    "a lost write that never happens": [
-        did("A", "set", b"1", at=0, to=None),
-        did("B", "get", at=5, to=6, gave=LATE),
-    ],
+    "a lost write that never happens": [did("A", "set", b"1", at=0, to=None), did("B", "get", at=5, to=6, gave=LATE)],
     "a lost pop that happened": [
         did("A", "push", b"x", at=0, to=1),
         did("B", "pop", at=2, to=None),
@@ -69,23 +63,14 @@ BAD = {
         did("A", "set", b"2", at=2, to=3),
         did("B", "get", at=4, to=5, gave=b"1"),
     ],
-    "a write that is lost": [
-        did("A", "set", b"1", at=0, to=1),
-        did("B", "get", at=2, to=3, gave=LATE),
-    ],
+    "a write that is lost": [did("A", "set", b"1", at=0, to=1), did("B", "get", at=2, to=3, gave=LATE)],
     "a write that comes and goes": [
         did("A", "set", b"1", at=0, to=9),
         did("B", "get", at=1, to=2, gave=b"1"),
         did("B", "get", at=3, to=4, gave=LATE),
     ],
-    "an add that counts twice": [
-        did("A", "add", 1, at=0, to=None),
-        did("B", "add", 1, at=5, to=6, gave=3),
-    ],
-    "an add that is lost": [
-        did("A", "add", 1, at=0, to=3, gave=1),
-        did("B", "add", 1, at=1, to=4, gave=1),
-    ],
+    "an add that counts twice": [did("A", "add", 1, at=0, to=None), did("B", "add", 1, at=5, to=6, gave=3)],
+    "an add that is lost": [did("A", "add", 1, at=0, to=3, gave=1), did("B", "add", 1, at=1, to=4, gave=1)],
     "a pop out of order (Herlihy and Wing 1990, H2)": [
         did("A", "push", b"x", at=0, to=1),
         did("B", "push", b"y", at=2, to=3),
@@ -104,15 +89,9 @@ BAD = {
         did("A", "compare_set", b"", b"a", at=0, to=3, gave=b"a"),
         did("B", "compare_set", b"", b"b", at=1, to=4, gave=b"b"),
     ],
-    "an append that is torn": [
-        did("A", "append", b"12", at=0, to=9),
-        did("B", "get", at=1, to=2, gave=b"1"),
-    ],
+    "an append that is torn": [did("A", "append", b"12", at=0, to=9), did("B", "get", at=1, to=2, gave=b"1")],
     "a wait that ends for nothing": [did("A", "wait", at=0, to=1)],
-    "a queue that is longer than it was": [
-        did("A", "push", b"x", at=0, to=1),
-        did("A", "length", at=2, to=3, gave=2),
-    ],
+    "a queue that is longer than it was": [did("A", "push", b"x", at=0, to=1), did("A", "length", at=2, to=3, gave=2)],
 }
 
 

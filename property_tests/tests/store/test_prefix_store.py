@@ -15,14 +15,7 @@ import torch.distributed
 from hypothesis import given
 from hypothesis import strategies as st
 from trystate.impl.store.base import Event, Store
-from trystate.impl.store.errors import (
-    ConnectionLost,
-    InvalidType,
-    LimitExceeded,
-    NotANumber,
-    StoreClosed,
-    StoreTimeout,
-)
+from trystate.impl.store.errors import ConnectionLost, InvalidType, LimitExceeded, NotANumber, StoreClosed, StoreTimeout
 from trystate.impl.store.file.store import FileStore
 from trystate.impl.store.hash import HashStore
 from trystate.impl.store.prefix import PrefixStore, escaped

@@ -10,18 +10,8 @@ from typing import Protocol
 
 from ...replays import Catalogue, Observation, Say
 from ..server import Server
-from .barriers import (
-    barrier_counts_retries,
-    barrier_key_written,
-    barrier_stays_open,
-    released_yet_raises,
-)
-from .connections import (
-    aborted_upload_kept,
-    half_request_blocks,
-    split_validate_closes,
-    unvalidated_request_runs,
-)
+from .barriers import barrier_counts_retries, barrier_key_written, barrier_stays_open, released_yet_raises
+from .connections import aborted_upload_kept, half_request_blocks, split_validate_closes, unvalidated_request_runs
 from .outages import frozen_server, init_overwritten, write_lost_silently
 from .queues import (
     pop_in_two_requests,
@@ -30,13 +20,7 @@ from .queues import (
     stale_waiter_takes_wake,
     wake_not_passed_on,
 )
-from .waits import (
-    compare_set_wakes_nobody,
-    counted_wake,
-    get_races_delete,
-    multi_set_in_pieces,
-    spurious_wake,
-)
+from .waits import compare_set_wakes_nobody, counted_wake, get_races_delete, multi_set_in_pieces, spurious_wake
 
 __all__ = ["CONTROLS", "SCENARIOS", "SCHEDULES"]
 

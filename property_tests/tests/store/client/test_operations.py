@@ -95,10 +95,7 @@ def test_misuse_is_refused_and_changes_nothing(store: TCPStore, key: str) -> Non
     assert store.get(key) == b"v"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("", 1), (HOST, -1), (HOST, 65536), (HOST, 0), (HOST, 1, 0)],
-)
+@pytest.mark.parametrize("arguments", [("", 1), (HOST, -1), (HOST, 65536), (HOST, 0), (HOST, 1, 0)])
 def test_wrong_arguments_of_the_constructor_are_refused(arguments: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidArgument):
         TCPStore(*arguments)

@@ -24,7 +24,6 @@ from trystate.property_tests.support.stores.client.common import (
     SHORT,
     peer,
     receive_exactly,
-    until,
     within,
 )
 from trystate.property_tests.support.stores.client.servers import Served, frozen
@@ -106,18 +105,6 @@ def test_a_get_of_two_requests_keeps_its_timeout() -> None:
         assert not store.libuvBackend
         with within(1), pytest.raises(StoreTimeout):
             store.get("a")
-
-
-def test_a_wait_in_one_thread_holds_up_no_other(store: TCPStore, key: str) -> None:
-    with ThreadPoolExecutor(max_workers=20) as threads:
-        waiting = [threads.submit(store.wait, [key]) for _ in range(20)]
-        until(lambda: len(store._client._connections) >= 20, 30)  # all are connected
-        with within(0):
-            for i in range(50):
-                store.set(f"{key}-{i}", "v")
-        store.set(key, "1")
-        for each in waiting:
-            each.result(15)
 
 
 def test_a_wait_that_times_out_says_when_for_what_and_where(store: TCPStore, server: Served) -> None:
