@@ -37,6 +37,8 @@ NUMBERS: Mapping[str, int] = {
     "programs": 300,  # 100 s
     "drawn programs": 200,  # 30 s
     "drawn graphs": 10,  # 30 s: one in ten has as many states as all the others
+    "states of a pinned run": 1_000_000,  # 20 s: of waits and watches
+    "deviations that are shrunk": 6,  # 60 s: on a server, or with a thousand ways to say the same
 }
 
 

@@ -24,7 +24,7 @@ from trystate.property_tests.harness.stores.deviations import rows_above
 from trystate.property_tests.harness.stores.handles import c10d
 from trystate.property_tests.harness.stores.operations import AMOUNTS, VALUES
 from trystate.property_tests.harness.stores.sequences import shortest_failure
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import by_night
 
 from trystate.testing import TORCH_FILE, TORCH_HASH, TORCH_LIBUV, Deviation, Disagreement, StoreConformance
 
@@ -137,20 +137,21 @@ def without(suite: StoreConformance, deviation: Deviation) -> None:
 
 D = Deviation
 
+SHRUNK = by_night("deviations that are shrunk", 3)
 # Those whose shortest sequence is the only one of its length; the others differ in how a key gets its value.
 FOUND_IN_FEWEST_STEPS: list[tuple[str, Deviation, list[str]]] = [
     ("hash", D.BARRIER_COUNTS_IN_TWO_KEYS, ["barrier(client=0, key='a', timeout_ms=5, world_size=1)"]),
     ("file", D.DELETE_PRETENDS, ["delete_key(client=0, key='a')"]),
     ("file", D.LISTS_WHAT_LIES_BESIDE, ["list_keys(client=0)"]),
-    *([
-        ("libuv", D.BARRIER_COUNTS_IN_THE_KEY, ["barrier(client=0, key='a', timeout_ms=5, world_size=1)"]),
-        ("libuv", D.GET_OF_A_QUEUE_IS_EMPTY,
-         ["queue_push(client=0, key='a', value=b'')", "get(client=0, key='a', timeout_ms=5)"]),
-    ] if NIGHTLY else ()),
+    ("libuv", D.BARRIER_COUNTS_IN_THE_KEY, ["barrier(client=0, key='a', timeout_ms=5, world_size=1)"]),
+    ("libuv", D.GET_OF_A_QUEUE_IS_EMPTY,
+     ["queue_push(client=0, key='a', value=b'')", "get(client=0, key='a', timeout_ms=5)"]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("store", "deviation", "steps"), FOUND_IN_FEWEST_STEPS, ids=lambda x: getattr(x, "name", None))
+@pytest.mark.parametrize(
+    ("store", "deviation", "steps"), FOUND_IN_FEWEST_STEPS[:SHRUNK], ids=lambda x: getattr(x, "name", None)
+)
 def test_what_is_not_listed_is_found_in_the_fewest_steps(
     store: str, deviation: Deviation, steps: list[str], libuv: Libuv, tmp_path: Path
 ) -> None:
@@ -158,7 +159,7 @@ def test_what_is_not_listed_is_found_in_the_fewest_steps(
     assert found_without(suite, deviation)[1] == steps
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="shrinks for half a minute")
+@pytest.mark.skipif(len(FOUND_IN_FEWEST_STEPS) > SHRUNK, reason="shrinks for half a minute")
 def test_a_value_that_is_not_a_number_takes_two_steps_to_find() -> None:
     text, steps = found_without(HashStore(), D.ADD_RESTARTS_AT_AN_EMPTY_VALUE)
     assert len(steps) == 2

@@ -20,7 +20,6 @@ from trystate.model.store.waits import Ours as OurWaits
 from trystate.model.store.waits import Seed, Waits
 from trystate.model.store.waits.fields import Answer as WaitAnswer
 from trystate.model.store.waits.properties import WRITES
-from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, model_tests
 
 S = SymbolicState
@@ -58,7 +57,7 @@ ASKED = (
     Asked(Queues, TRYSTATE, "client=2 torch_clients=0", 44575, "", ("drop",)),
     Asked(Queues, TRYSTATE, "client=2 torch_clients=1", 128889, "", ("drop", "dawdle")),
     Asked(Queues, TRYSTATE, "client=2 torch_clients=2", 182312, "", ("drop", "dawdle")),
-    *([Asked(Waits, TRYSTATE, "client=2 key=1 value=2", 904896, "", ALL)] if NIGHTLY else ()),
+    Asked(Waits, TRYSTATE, "client=2 key=1 value=2", 904896, "", ALL),
 )
 # fmt: on
 

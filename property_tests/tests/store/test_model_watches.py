@@ -20,7 +20,6 @@ from trystate.model.store.vocabulary import Edition
 from trystate.model.store.watches import Ours as OurWatches
 from trystate.model.store.watches import Watches
 from trystate.model.store.watches.fields import EVENTS, Message, Request
-from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, Mutant, model_tests
 
 S = SymbolicState
@@ -39,10 +38,6 @@ KEY, COUNTED = "keys_stay_untouched", "nobody_passes_before_all_are_in keys_stay
 FAILED = "failures_change_nothing"
 DELETED = f"{COUNTED} {FAILED} a_full_barrier_opens enough_are_released only_arrivals_release the_released_return"
 # fmt: off
-LARGEST = (
-    Asked(Watches, TRYSTATE, WATCHES, 290941, "", ("cancel", "drop", "slow")),
-    Asked(Watches, TRYSTATE, SMALL, 545355, "", NEARLY_ALL),
-)
 COMPARED = (
     Asked(Watches, SEED, "client=2 key=1 writes=1", 708, STRANGERS, ("leave", "newcomer")),
     Asked(Watches, TRYSTATE, "client=2 key=1 writes=1", 217, "", ("slow",)),
@@ -80,7 +75,8 @@ ASKED = (
     Asked(Barriers, TRYSTATE, TRIO_TWICE, 1873, "", ("drop", "timeout")),
     Asked(Barriers, TRYSTATE, "client=3 world=2 rounds=2", 21995, "", ALL_BARRIER_FAULTS),
     Asked(Barriers, TRYSTATE, "client=4 world=3 rounds=2", 142795, "", ALL_BARRIER_FAULTS),
-    *(LARGEST if NIGHTLY else ()),
+    Asked(Watches, TRYSTATE, WATCHES, 290941, "", ("cancel", "drop", "slow")),
+    Asked(Watches, TRYSTATE, SMALL, 545355, "", NEARLY_ALL),
 )
 # fmt: on
 
