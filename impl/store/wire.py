@@ -31,12 +31,7 @@ def blob(data: bytes) -> bytes:
 def blobs(items: Iterable[bytes]) -> bytes:
     """Keys or values one after the other, with no count in front."""
     pack = U64.pack
-    parts: list[bytes] = []
-    add = parts.append
-    for item in items:
-        add(pack(len(item)))
-        add(item)
-    return b"".join(parts)
+    return b"".join([pack(len(item)) + item for item in items])
 
 
 def counted(keys: list[bytes]) -> bytes:

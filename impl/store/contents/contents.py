@@ -64,6 +64,7 @@ class Contents:
         return key in self.values or key in self.queues
 
     def all_present(self, keys: Sequence[bytes]) -> bool:
+        """Whether each of them is present."""
         return all(map(self.present, keys))
 
     def keys(self, prefix: bytes = b"") -> list[bytes]:
@@ -141,10 +142,14 @@ class Contents:
         if len(keys) < 2:
             return self.set(keys[0], values[0]) if keys else None
         latest = dict(zip(keys, values, strict=True))
-        mine, limits = self.values, self.limits
-        created = [key for key in latest if key not in mine]
-        held = self.bytes_held + sum(map(len, created)) + sum(map(len, latest.values()))
-        held -= sum(len(mine[key]) for key in latest if key in mine)
+        mine, limits, held, created = self.values, self.limits, self.bytes_held, []
+        for key, value in latest.items():
+            old = mine.get(key)
+            if old is None:
+                created.append(key)
+                held += len(key) + len(value)
+            else:
+                held += len(value) - len(old)
         if held > limits.bytes_total or len(mine) + len(created) > limits.keys_total:
             self._full(keys[0], held)
         watchers = self.watching.watchers

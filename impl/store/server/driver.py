@@ -40,6 +40,7 @@ TURN_BYTES = 2 * MIB  # a millisecond of sending; then those who ask get their t
 ACCEPT_PAUSE_SECONDS = 0.1  # when the system has neither a descriptor nor memory for another connection
 LINGER_SECONDS = 2.0  # for a peer to take its last bytes
 
+CAN_GATHER = hasattr(socket.socket, "sendmsg")  # not on Windows
 EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -89,6 +90,8 @@ class Connection(asyncio.Protocol):
         session, size = self.session, 0
         if self.held:
             self.service.unsent(session, self.transport.get_write_buffer_size())
+        elif parts := session.take_parts():
+            size = self.transmit_parts(parts)
         elif piece := session.take_outgoing():
             size = len(piece)
             self.transmit(piece)
@@ -106,10 +109,27 @@ class Connection(asyncio.Protocol):
             sent = 0
         if sent < len(data):
             # The transport sends the rest when the peer reads. A copy of it keeps no large value in memory.
-            self.transport.write(bytes(memoryview(data)[sent:]))
-            left = self.transport.get_write_buffer_size()
-            if left:
-                self.service.unsent(self.session, left)
+            self._leave_to_transport(bytes(memoryview(data)[sent:]))
+
+    def transmit_parts(self, parts: list[bytes]) -> int:
+        """The same for several parts, which are not copied; their size."""
+        size = sum(map(len, parts))
+        if len(parts) == 1 or not CAN_GATHER:
+            self.transmit(b"".join(parts))
+            return size
+        try:
+            sent = self.sock.sendmsg(parts)
+        except OSError:
+            sent = 0
+        if sent < size:
+            self._leave_to_transport(b"".join(parts)[sent:])
+        return size
+
+    def _leave_to_transport(self, rest: bytes) -> None:
+        self.transport.write(rest)
+        left = self.transport.get_write_buffer_size()
+        if left:
+            self.service.unsent(self.session, left)
 
     def leave(self) -> None:
         """Close once the last bytes are sent, but soon."""

@@ -17,7 +17,7 @@ from ...host.secret import NONCE_BYTES, client_proof, server_proof
 from ..contents.contents import Refused
 from ..operations import Get, QueuePop, Wait
 from ..wire import TOKEN_BYTES, U64, VERSION, blob, shown
-from .requests import send_first
+from .promises import send_first
 from .unread import BULK_BYTES
 
 if TYPE_CHECKING:

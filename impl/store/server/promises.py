@@ -23,26 +23,24 @@ Called by the service and the handlers, on the driver's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING
 
 from trystate.model.store.vocabulary import Query
 
 from ..contents.contents import Contents
 from ..limits import Limits
+from ..wire import I64, STOP_WAITING, U64
 from .alarm import Ages, Alarm
 from .session import Session
 from .unread import BULK_BYTES
 
+if TYPE_CHECKING:
+    from .service import Service
+
+_pack_size, _pack_length = U64.pack, I64.pack
 REDEEMING = frozenset(map(int, (Query.GET, Query.MULTI_GET, Query.QUEUE_POP)))
 NOTHING: tuple[Sequence[bytes], Sequence[bytes]] = ((), ())
-
-
-class Reserved(NamedTuple):
-    """A queue's element, and the serial that says where its place is."""
-
-    key: bytes
-    serial: int
-    element: bytes
 
 
 class Promises:
@@ -50,79 +48,139 @@ class Promises:
 
     def __init__(self, contents: Contents, limits: Limits, alarm: Alarm, clock: Callable[[], float]) -> None:
         self.contents, self.values = contents, contents.values
-        self.limits, self.clock = limits, clock
+        self.limits, self.alarm, self.clock = limits, alarm, clock
         self.bytes = 0
         self.reservations = Ages(alarm, limits.reservation_seconds)
 
-    def keep(self, session: Session, keys: Sequence[bytes]) -> bool:
-        """Promise the values of the keys, if all have one."""
+    def make(self, session: Session, keys: Sequence[bytes]) -> bool:
+        """Promise the values of the keys, or the first element of the only key's queue; False if a key is missing."""
+        values = self.values
         try:
-            values = [*map(self.values.__getitem__, keys)]
+            self._keep(session, keys, [*map(values.__getitem__, keys)])
         except KeyError:
-            return False
-        session.promise = keys, values
-        size = len(values[0]) if len(values) == 1 else sum(map(len, values))
-        if size >= BULK_BYTES:
-            if size > self.limits.frame_bytes or self.bytes + size > self.limits.kept_bytes_total:
-                session.promise = NOTHING  # the former could not be answered anyway
+            if not self.contents.all_present(keys):
+                return False
+            if len({*keys}) == 1:
+                self.reserve(session, keys[0])
             else:
-                self._count(session, size)
+                keys = [key for key in keys if key in values]
+                self._keep(session, keys, [values[key] for key in keys])
         return True
-
-    def make(self, session: Session, keys: Sequence[bytes]) -> None:
-        """The keys are all present: promise the values of those that have one, or the first element of a queue."""
-        found = [*filter(self.values.__contains__, keys)]
-        if not found and len(set(keys)) == 1:
-            self.reserve(session, keys[0])
-        else:
-            self.keep(session, found)
 
     def reserve(self, session: Session, key: bytes) -> None:
         """Promise the first element of a queue that is not empty."""
         serial, element = self.contents.reserve(key)
-        session.promise = Reserved(key, serial, element)
-        self._count(session, len(key) + len(element) + 1)
-        self.reservations.begin(session, self.clock())
+        session.promise = key, serial, element
+        session.promised_bytes = size = len(key) + len(element) + 1
+        self.bytes += size
+        now = self.reservations[session] = self.clock()
+        self.alarm.by(now + self.limits.reservation_seconds)
 
     def redeem(self, session: Session, keys: Sequence[bytes]) -> list[bytes]:
         """The values for a get of these keys, b"" for a missing one; the promise is over."""
-        promise, found = session.promise, [*map(self.values.get, keys)]
+        promise = session.promise
         if promise is not None:
-            if None in found and not isinstance(promise, Reserved):
+            self.give_up(session)
+        try:
+            return [*map(self.values.__getitem__, keys)]
+        except KeyError:
+            if promise is not None and len(promise) == 2:
                 kept = dict(zip(*promise, strict=True))
                 if kept.keys() >= set(keys):  # all as they were then: values of two moments never were together
-                    found = [kept[key] for key in keys]
-            self.give_up(session)
-        return [value or b"" for value in found]
-
-    def element(self, session: Session, key: bytes) -> bytes | None:
-        """The element that a pop of this key takes, if one is reserved; any other promise is over."""
-        promise = session.promise
-        if isinstance(promise, Reserved) and promise.key == key:
-            return promise.element
-        if promise is not None:
-            self.give_up(session)
-        return None
+                    return [kept[key] for key in keys]
+            return [self.values.get(key, b"") for key in keys]
 
     def redeemed(self, session: Session) -> None:
-        """The values or the element were given."""
-        if session.promised_bytes:
+        """The reserved element was given, if it is not back in its place already."""
+        if session.promise is not None:
+            session.promise = None
             self._count(session, 0)
             self.reservations.pop(session, None)
-        session.promise = None
 
     def give_up(self, session: Session) -> None:
         """Nothing is promised any more; a reserved element goes back to its place."""
-        promise = session.promise
-        self.redeemed(session)
-        if isinstance(promise, Reserved):
-            self.contents.put_back(*promise)
+        promise, session.promise = session.promise, None
+        if session.promised_bytes:
+            self._count(session, 0)
+            if promise is not None and len(promise) == 3:
+                self.reservations.pop(session, None)
+                self.contents.put_back(*promise)
 
     def expire(self, now: float) -> None:
         """Give back the elements that were reserved for too long."""
         for session in self.reservations.due(now):
             self.give_up(session)
 
+    def _keep(self, session: Session, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        session.promise = keys, values
+        size = sum(map(len, values))
+        if size >= BULK_BYTES:
+            if size > self.limits.frame_bytes or self.bytes + size > self.limits.kept_bytes_total:
+                session.promise = NOTHING  # the former could not be answered anyway
+            else:
+                self._count(session, size)
+
     def _count(self, session: Session, size: int) -> None:
         self.bytes += size - session.promised_bytes
         session.promised_bytes = size
+
+
+# The handlers of the requests that make promises and redeem them.
+
+
+def wait(service: Service, session: Session, keys: Sequence[bytes]) -> None:
+    made = None
+    if len(keys) == 1:  # nearly always
+        key, contents = keys[0], service.contents
+        value = contents.values.get(key)
+        if value is None:
+            made = key in contents.queues
+            if made:
+                service.promises.reserve(session, key)
+        elif len(value) < BULK_BYTES:
+            session.promise = keys, (value,)
+            made = True
+    if made or (made is None and service.promises.make(session, keys)):
+        session.outgoing.append(STOP_WAITING)
+    else:
+        service.blocking.wait(session, keys, partial(_satisfied, service, session, keys))
+
+
+def _satisfied(service: Service, session: Session, keys: Sequence[bytes]) -> None:
+    service.promises.make(session, keys)
+    session.outgoing.append(STOP_WAITING)
+
+
+def get(service: Service, session: Session, key: bytes) -> None:
+    value = service.contents.values.get(key)
+    if value is None or len(value) >= BULK_BYTES or session.promised_bytes:
+        multi_get(service, session, [key])
+    else:  # nearly always: the promised value is still there
+        session.promise = None
+        session.outgoing.append(_pack_size(len(value)) + value)
+
+
+def multi_get(service: Service, session: Session, keys: Sequence[bytes]) -> None:
+    service.replies.values(session, b"", service.promises.redeem(session, keys))
+
+
+def queue_pop(service: Service, session: Session, key: bytes) -> None:
+    contents, promise = service.contents, session.promise
+    if promise is not None and len(promise) == 3 and promise[0] == key:
+        service.replies.values(session, _pack_length(contents.length(key) + 1), [promise[2]])
+        service.promises.redeemed(session)
+        return
+    if promise is not None:
+        service.promises.give_up(session)
+    if key in contents.queues:
+        send_first(service, session, b"", key)
+    else:
+        session.outgoing.append(_pack_length(0))
+
+
+def send_first(service: Service, session: Session, status: bytes, key: bytes) -> None:
+    """Answer a pop from a queue that is not empty; an element that is more than may be unread stays in it."""
+    queue = service.contents.queues[key]
+    service.replies.values(session, status + _pack_length(len(queue)), [queue[0]])
+    if not session.closing:
+        service.contents.pop(key)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ..contents.waiting import Wait
     from ..contents.watching import Changed
     from .parsing import Frame
-    from .promises import Reserved
 
 
 class Session(Unread):
@@ -55,8 +54,9 @@ class Session(Unread):
         self.buffer = bytearray()  # ... its unread bytes ...
         self.half_bytes = 0  # ... and all its bytes so far
         self.blocked: Wait | Arrival | None = None
-        # A satisfied WAIT's promise to the next request: keys and their values, or an element.
-        self.promise: tuple[Sequence[bytes], Sequence[bytes]] | Reserved | None = None
+        # A satisfied WAIT's promise to the next request: keys and their values; or a queue, and the serial of its
+        # element, which says where its place is, and the element.
+        self.promise: tuple[Sequence[bytes], Sequence[bytes]] | tuple[bytes, int, bytes] | None = None
         self.promised_bytes = 0  # 0 for small values
         self.watches: dict[bytes, None] = {}
         self.unsent = 0  # bytes taken that the transport still holds, as the driver reports

@@ -25,14 +25,16 @@ from trystate.model.store.vocabulary import Connection, Status
 
 from ..contents.contents import Refused
 from ..limits import KIB, Limits
-from ..wire import U64
+from ..wire import U64, blobs
 
 if TYPE_CHECKING:
     from .blocking import Close
     from .session import Session
 
 BULK_BYTES = 4 * KIB  # a part this large is never copied whole; smaller ones are joined, as each costs a table's entry
-PIECE_BYTES = 64 * KIB  # of one connection at a time: a transport may copy what the system does not take at once
+# Of one connection at a time: the transport copies the bytes that the system does not take at once. A value of 64 KiB
+# goes with its length in one piece.
+PIECE_BYTES = 68 * KIB
 
 
 class Held:
@@ -96,6 +98,16 @@ class Unread:
                 self._append(part)
             self.outgoing.clear()
             self.counted = self._fresh = 0
+
+    def take_parts(self, most: int = PIECE_BYTES) -> list[bytes]:
+        """Take all of it, as few parts, if that is at most one piece; [] leaves it for `take_outgoing`."""
+        outgoing = self.outgoing
+        if self.queued or self.size() > most:
+            return []
+        parts = outgoing[:] if len(outgoing) < 3 else joined(outgoing)
+        outgoing.clear()
+        self.counted = self._fresh = 0
+        return parts
 
     def take_outgoing(self, most: int = PIECE_BYTES) -> bytes | memoryview:
         """Take at most so many bytes; b"" when nothing is left."""
@@ -181,7 +193,11 @@ class Replies:
 
         Raises `Refused` for a reply that is larger than any may be.
         """
-        size = sum(map(len, values)) + 8 * len(values)
+        if len(values) == 1 and len(values[0]) < BULK_BYTES:  # nearly always
+            session.outgoing.append(head + U64.pack(len(values[0])) + values[0])
+            return
+        sizes = [*map(len, values)]
+        size = sum(sizes) + 8 * len(values)
         if size >= BULK_BYTES:
             most = self.limits.frame_bytes
             if size > most:
@@ -195,7 +211,11 @@ class Replies:
             session.outgoing += parts
         else:
             pack = U64.pack
-            session.outgoing.append(head + b"".join([pack(len(value)) + value for value in values]))
+            if sizes and sizes.count(sizes[0]) == len(sizes):  # as often: then the length is packed once
+                length = pack(sizes[0])
+                session.outgoing.append(head + length + length.join(values))
+            else:
+                session.outgoing.append(head + blobs(values))
 
     def refuse(self, session: Session, refusal: Refused) -> None:
         """Reply to an extension with why not."""

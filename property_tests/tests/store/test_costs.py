@@ -301,6 +301,16 @@ def slow_peer(port: int) -> Peer:
     return peer
 
 
+def test_replies_of_a_value_and_its_length_arrive_whole_whatever_the_system_takes_of_them() -> None:
+    value, asked = bytes(range(256)) * 250, 100
+    with serving("uvloop") as (_, port), slow_peer(port) as peer:
+        peer.send(set_(KEY, value))
+        for _ in range(asked):
+            peer.send(get(KEY))
+            time.sleep(0.001)  # a piece for each
+        assert peer.read(asked * (8 + len(value))) == asked * blob(value)
+
+
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from trystate.impl.store.contents import barriers, waiting
 from trystate.impl.store.contents import contents as contents
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.server import blocking, fast_path, promises, requests, service, unread, watches
+from trystate.impl.store.server import blocking, fast_path, promises, service, unread, watches
 from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
 from trystate.model.store.barriers import Barriers
@@ -389,7 +389,7 @@ def pops_wait_for_nothing(patch: pytest.MonkeyPatch) -> None:
     def greedy(self: Any, session: Any, key: bytes) -> None:
         if session.promise is not None:
             self.promises.give_up(session)
-        requests.queue_pop(self, session, key)
+        promises.queue_pop(self, session, key)
 
     replace(patch, Query.QUEUE_POP, greedy)
 
