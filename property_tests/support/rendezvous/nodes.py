@@ -93,6 +93,23 @@ def together(calls: Sequence[Callable[[], Any]], seconds: float = SECONDS) -> li
     return list(found)
 
 
+class Meanwhile:
+    """Calls that run at once beside the test; `join` gives the result of each, or its exception."""
+
+    def __init__(self, *calls: Callable[[], Any]) -> None:
+        self._got: list[Any] = []
+        self._thread = threading.Thread(target=lambda: self._got.extend(together(calls)), daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self) -> list[Any]:
+        self._thread.join()  # `together` has a limit
+        return self._got
+
+
 def until(what: Callable[[], object], seconds: float = SECONDS) -> None:
     """Wait for something that the test demands."""
     ends = time.monotonic() + seconds

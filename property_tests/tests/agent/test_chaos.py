@@ -19,6 +19,7 @@ pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.impl.agent import watchdog
 from trystate.property_tests.adapters.jobs import Agent, Job, Step, alive, eventually, overtaken
+from trystate.property_tests.support.agents import succeed
 from trystate.property_tests.support.nightly import by_night
 from trystate.property_tests.tests.agent.test_watchdog import dogs
 
@@ -141,8 +142,6 @@ def play(job: Job, chaos: Chaos) -> None:
     for _ in range(FAULTS):
         chaos.strike()
     eventually("all run again", lambda: chaos.together)
-    for agent in chaos.agents:
-        agent.do("succeed")
-    assert [agent.ends() for agent in chaos.agents] == [0] * NODES
+    succeed(*chaos.agents)
     assert chaos.wrong == []
     assert len({step.group for step in job.steps}) > 1

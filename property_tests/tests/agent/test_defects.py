@@ -24,6 +24,7 @@ from trystate.impl.rendezvous.errors import RendezvousSettingsError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import CONF, Agent, Job, alive, crash, eventually
+from trystate.property_tests.support.agents import succeed
 from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate.property_tests.support.rendezvous.sides import (
     RUN_ID,
@@ -269,9 +270,7 @@ def test_who_has_finished_comes_back_when_the_other_fails(library: str, tmp_path
         eventually("b runs again, or ends", lambda: len(b.began) == 2 or not b.ran)
         assert len(b.began) == 2
         a.runs(2, world_size=2)
-        a.do("succeed")
-        b.do("succeed")
-        assert [a.ends(), b.ends()] == [0, 0]
+        succeed(a, b)
 
 
 @both("`run` returns None, and the launcher fails with AttributeError")
@@ -303,6 +302,5 @@ def test_a_signal_ends_an_agent_in_the_exit_barrier(library: str, tmp_path: Path
         finished(a, job, library)
         a.signal(signal.SIGTERM)
         assert a.ends(2 if library == "torch" else 20) == 1
-        b.do("succeed")
-        assert b.ends() == 0
+        succeed(b)
         assert len(b.began) == 1

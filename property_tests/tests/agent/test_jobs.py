@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.property_tests.adapters.jobs import BEAT, CONF, Agent, Job, Server, alive, eventually
+from trystate.property_tests.support.agents import succeed
 
 WINDOW = 3 * BEAT
 SOON = 12.0  # seconds: what happens at once does so by then on a busy machine, and what waits for a timeout does not
@@ -60,9 +61,7 @@ def test_workers_that_fail_at_once_on_both_nodes_spend_one_restart(tmp_path: Pat
         a.runs(2, world_size=2)
         b.runs(2, world_size=2)
         assert a.began[-1].restart == b.began[-1].restart == job.state.spent == 1
-        a.do("succeed")
-        b.do("succeed")
-        assert ended(a, b) == [0, 0]
+        succeed(a, b)
 
 
 def test_a_failure_without_restarts_left_ends_both_agents_with_a_reason(tmp_path: Path) -> None:
@@ -85,9 +84,7 @@ def test_a_new_node_is_taken_in_without_spending_a_restart(tmp_path: Path) -> No
         a.runs(2, world_size=2)
         b.runs(1, world_size=2)
         assert [one.restart for one in (*a.began, *b.began)] == [0, 0, 0]
-        a.do("succeed")
-        b.do("succeed")
-        assert ended(a, b) == [0, 0]
+        succeed(a, b)
 
 
 def test_a_killed_agent_leaves_no_orphans_and_the_other_goes_on(tmp_path: Path) -> None:
@@ -97,8 +94,7 @@ def test_a_killed_agent_leaves_no_orphans_and_the_other_goes_on(tmp_path: Path) 
         b.kill()
         eventually("its worker dies with it", lambda: not alive(orphan), SOON)
         a.runs(2, world_size=1)
-        a.do("succeed")
-        assert a.ends() == 0
+        succeed(a)
 
 
 def test_ctrl_c_scales_down_at_once(tmp_path: Path) -> None:
@@ -111,8 +107,7 @@ def test_ctrl_c_scales_down_at_once(tmp_path: Path) -> None:
         assert time.monotonic() - began < SOON, "it said that it leaves: nobody waits 30 s for its heartbeats"
         assert b.ends(SOON) == 1
         assert "the agent got SIGINT" in b.said
-        a.do("succeed")
-        assert a.ends() == 0
+        succeed(a)
 
 
 def test_workers_that_fail_because_a_node_leaves_spend_nothing_beside_its_departure(tmp_path: Path) -> None:
@@ -126,8 +121,7 @@ def test_workers_that_fail_because_a_node_leaves_spend_nothing_beside_its_depart
         a.runs(2, world_size=1)
         assert b.ends(SOON) == 1
         assert job.state.spent == 1
-        a.do("succeed")
-        assert a.ends() == 0
+        succeed(a)
 
 
 def test_a_node_that_leaves_when_no_restart_is_left_ends_the_job_with_a_reason(tmp_path: Path) -> None:
@@ -148,9 +142,7 @@ def test_workers_that_fail_because_a_node_comes_spend_nothing(tmp_path: Path) ->
         for agent in (a, b, c):
             agent.runs(world_size=3)
         assert job.state.spent == 0
-        for agent in (a, b, c):
-            agent.do("succeed")
-        assert ended(a, b, c) == [0, 0, 0]
+        succeed(a, b, c)
 
 
 def test_a_signal_ends_an_agent_that_waits_for_others(tmp_path: Path) -> None:
@@ -213,9 +205,7 @@ def test_a_store_that_is_away_within_the_lease_kills_nobody(tmp_path: Path) -> N
         time.sleep(1.0)
         assert job.workers == pids
         assert all(alive(pid) for pid in pids)
-        a.do("succeed")
-        b.do("succeed")
-        assert ended(a, b) == [0, 0]
+        succeed(a, b)
 
 
 def test_a_store_that_is_away_for_longer_stops_the_workers_in_time_and_they_begin_again(tmp_path: Path) -> None:
@@ -226,9 +216,7 @@ def test_a_store_that_is_away_for_longer_stops_the_workers_in_time_and_they_begi
             eventually("the leases end", lambda: not any(alive(pid) for pid in pids), WINDOW + SOON)
         a.runs(2, world_size=2)
         b.runs(2, world_size=2)
-        a.do("succeed")
-        b.do("succeed")
-        assert ended(a, b) == [0, 0]
+        succeed(a, b)
 
 
 def test_workers_that_do_not_want_to_end_are_killed_when_the_lease_ends(tmp_path: Path) -> None:
@@ -242,8 +230,7 @@ def test_workers_that_do_not_want_to_end_are_killed_when_the_lease_ends(tmp_path
         with job.server.stopped():
             os.kill(first, signal.SIGKILL)
             eventually("the other one is killed", lambda: not alive(second), WINDOW + SOON)
-        a.do("succeed")
-        assert a.ends() == 0
+        succeed(a)
 
 
 def test_success_survives_a_store_that_is_away(tmp_path: Path) -> None:
@@ -262,8 +249,7 @@ def test_success_survives_a_store_that_is_away(tmp_path: Path) -> None:
 def test_a_node_that_comes_when_all_is_over_is_told_so(tmp_path: Path) -> None:
     with Job(tmp_path, nodes="1") as job:
         a = job.agent("a")
-        a.do("succeed")
-        assert a.ends() == 0
+        succeed(a)
         b = job.agent("b")
         assert b.ends() == 1
         assert "the rendezvous was closed by" in b.said
@@ -282,8 +268,7 @@ def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
         a.do("fail once")
         a.runs(2)
         assert not any(alive(pid) for pid in helpers)
-        a.do("succeed")
-        assert a.ends() == 0
+        succeed(a)
 
 
 def sleeps(pid: int, parent: int) -> bool:
@@ -321,6 +306,4 @@ def test_a_server_that_comes_back_empty_begins_another_life(tmp_path: Path) -> N
         a.runs(2, world_size=2)
         b.runs(2, world_size=2)
         assert not any(alive(pid) for pid in pids)
-        a.do("succeed")
-        b.do("succeed")
-        assert ended(a, b) == [0, 0]
+        succeed(a, b)

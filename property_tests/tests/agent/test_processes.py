@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -26,19 +24,9 @@ from trystate.impl.agent.signals import ECHO_SECONDS, Signals
 from trystate.impl.agent.watchdog import Process, left_behind
 from trystate.impl.store.hash import HashStore
 from trystate.property_tests.adapters.jobs import alive, eventually
+from trystate.property_tests.support.agents import started
 
 LEASH = str(Path(parent_death.__file__))
-
-
-@contextlib.contextmanager
-def started(*argv: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=10)
 
 
 # ---- the leash

@@ -24,6 +24,7 @@ import pytest
 pytest.importorskip("torch", reason="the agent is torch's")
 
 from trystate.property_tests.adapters.jobs import CONF, Agent, Job
+from trystate.property_tests.support.agents import succeed
 
 SAYS = """
 import json, os, pathlib
@@ -37,12 +38,6 @@ def said(folder: Path) -> list[dict[str, str]]:
     """The environments of all workers, by rank."""
     found = [json.loads(path.read_text()) for path in folder.glob("said.*")]
     return sorted(found, key=lambda one: int(one["RANK"]))
-
-
-def succeed(*agents: Agent) -> None:
-    for agent in agents:
-        agent.do("succeed")
-    assert [agent.ends() for agent in agents] == [0] * len(agents)
 
 
 def test_workers_of_several_roles_and_nodes_are_numbered_without_holes(tmp_path: Path) -> None:

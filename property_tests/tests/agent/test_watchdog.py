@@ -23,6 +23,7 @@ from trystate.impl.agent.watchdog import CLOCK_POLL_SECONDS, Process, Watch, loo
 from trystate.impl.agent.watchdog_client import Watchdog, WatchdogLost
 from trystate.impl.rendezvous.state_holder import elapsed
 from trystate.property_tests.adapters.jobs import BEAT, CONF, Job, alive, eventually, overtaken
+from trystate.property_tests.support.agents import started, succeed
 
 LEASE = 2.5 * BEAT
 
@@ -74,17 +75,6 @@ def test_a_number_that_is_another_process_by_now_is_spared() -> None:
 
 
 # ---- its process
-
-
-@contextlib.contextmanager
-def started(*argv: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=10)
 
 
 @contextlib.contextmanager
@@ -356,9 +346,7 @@ def test_the_workers_of_a_stopped_agent_are_dead_before_another_group_begins(tmp
         a.runs(3, world_size=2)  # it comes back, and is taken in
         b.runs(2, world_size=2)
         assert job.state.spent == 1, "for its expulsion; not for its workers, nor for its coming"
-        a.do("succeed")
-        b.do("succeed")
-        assert [a.ends(), b.ends()] == [0, 0]
+        succeed(a, b)
         assert overtaken(job.steps) == []
 
 
@@ -372,9 +360,7 @@ def test_an_agent_that_comes_back_to_killed_workers_has_lost_its_lease_which_spe
         a.runs(2, world_size=2)
         b.runs(2, world_size=2)
         assert job.state.spent == 0
-        a.do("succeed")
-        b.do("succeed")
-        assert [a.ends(), b.ends()] == [0, 0]
+        succeed(a, b)
         assert overtaken(job.steps) == []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.property_tests.support.rendezvous.nodes import (
     Broken,
+    Meanwhile,
     agreed,
     handler,
     handlers,
@@ -77,8 +77,7 @@ def heard(caplog: Any) -> Any:
 def test_a_failure_says_what_the_restart_was_spent_on_and_all_members_say_why_their_round_is_over(heard: Any) -> None:
     with HashStore() as store, handlers(2, store, 2, 2, max_restarts=3) as (a, b):
         together([a.next_rendezvous, b.next_rendezvous])
-        again = threading.Thread(target=lambda: together([lambda: a.next_rendezvous(failed=True)]))
-        again.start()
+        again = Meanwhile(lambda: a.next_rendezvous(failed=True))
         until(lambda: b.standing() is Standing.REPLACED)
         together([b.next_rendezvous])
         again.join()
@@ -125,8 +124,7 @@ def test_a_node_that_waits_is_the_cause_of_the_next_round_and_spends_nothing(hea
     with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (a, b):
         together([a.next_rendezvous])
         a.makes_room = True
-        coming = threading.Thread(target=lambda: together([b.next_rendezvous]))
-        coming.start()
+        coming = Meanwhile(b.next_rendezvous)
         until(lambda: a.standing() is Standing.REPLACED)
         together([a.next_rendezvous])
         coming.join()
@@ -143,8 +141,7 @@ def test_a_node_that_waits_is_the_cause_of_the_next_round_and_spends_nothing(hea
 def test_a_spare_says_that_it_is_one_and_in_the_end_that_it_was_not_needed(heard: Any) -> None:
     with HashStore() as store, handlers(2, store, 1, 1, max_restarts=0) as (a, b):
         together([a.next_rendezvous])
-        coming = threading.Thread(target=lambda: together([b.next_rendezvous]))
-        coming.start()
+        coming = Meanwhile(b.next_rendezvous)
         until(lambda: told(heard, "spare"))
         a.done()
         coming.join()

@@ -24,7 +24,7 @@ from trystate.impl.rendezvous.options import Options
 from trystate.impl.rendezvous.state import Settings
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.property_tests.support.rendezvous import nodes
-from trystate.property_tests.support.rendezvous.nodes import agreed, handler, handlers, together, until
+from trystate.property_tests.support.rendezvous.nodes import Meanwhile, agreed, handler, handlers, together, until
 
 from trystate.store import HashStore, TCPStore, TCPStoreServer
 
@@ -104,30 +104,24 @@ def test_too_few_are_told_so_in_time_and_leave(store: HashStore) -> None:
 def test_a_late_node_is_noticed_and_taken_into_the_next_round(store: HashStore) -> None:
     with handlers(3, store, 2, 3) as found:
         agreed(next_of(found[:2]), 2)
-        late: list[Any] = []
-        thread = threading.Thread(target=lambda: late.extend(next_of(found[2:])), daemon=True)
-        thread.start()
+        late = Meanwhile(found[2].next_rendezvous)
         until(lambda: all(h.num_nodes_waiting() == 1 for h in found[:2]))
         infos = next_of(found[:2])
-        thread.join(nodes.SECONDS)
-        agreed([*infos, *late], 3)
+        agreed([*infos, *late.join()], 3)
         assert [h.num_nodes_waiting() for h in found] == [0] * 3
 
 
 def test_a_spare_disturbs_nobody_until_there_is_a_seat(store: HashStore) -> None:
     with handlers(3, store, 2, 2, join_timeout=0.5) as found:
         agreed(next_of(found[:2]), 2)
-        late: list[Any] = []
-        thread = threading.Thread(target=lambda: late.extend(next_of(found[2:])), daemon=True)
-        thread.start()
+        late = Meanwhile(found[2].next_rendezvous)
         time.sleep(1.0)  # twice its join timeout
-        assert thread.is_alive()
+        assert late.running
         assert [h.num_nodes_waiting() for h in found[:2]] == [0, 0]
         found[1].leave()
         until(lambda: found[0].num_nodes_waiting() > 0)
         infos = next_of(found[:1])
-        thread.join(nodes.SECONDS)
-        agreed([*infos, *late], 2)
+        agreed([*infos, *late.join()], 2)
 
 
 def test_who_has_other_settings_is_refused_and_told_which(store: HashStore) -> None:
@@ -262,17 +256,14 @@ def test_a_member_that_dies_before_the_round_begins_holds_nobody_up(store: HashS
     with handlers(2, store, 2, 3) as found, handler(store, 2, 3) as doomed:
         over = threading.Event()
         doomed._part.meeting.begin = lambda joined, current: over.wait(nodes.SECONDS)  # type: ignore
-        hung = threading.Thread(target=together, args=([doomed.next_rendezvous],), daemon=True)
-        hung.start()
+        hung = Meanwhile(doomed.next_rendezvous)
         until(lambda: doomed._part.listed)
-        infos: list[Any] = []
-        thread = threading.Thread(target=lambda: infos.extend(next_of(found)), daemon=True)
-        thread.start()
+        others = Meanwhile(*(h.next_rendezvous for h in found))
         until(lambda: doomed._part.keep_alive is not None)
         doomed._part.stop()  # its heart stops, and nobody is told
-        thread.join(nodes.SECONDS)
+        infos = others.join()
         over.set()
-        hung.join(nodes.SECONDS)
+        hung.join()
         agreed(infos, 2)
 
 

@@ -23,16 +23,14 @@ Not asked: test_next_rendezvous_skews_the_first_join_attempt. Nobody polls here,
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from trystate.impl.rendezvous.errors import RendezvousClosedError, RendezvousConnectionError
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.options import Options
-from trystate.property_tests.support.rendezvous.nodes import agreed, handler, handlers, together, until
+from trystate.property_tests.support.rendezvous.nodes import Meanwhile, agreed, handler, handlers, together, until
 
 from trystate.store import HashStore, TCPStore, TCPStoreServer
 
@@ -41,19 +39,6 @@ from trystate.store import HashStore, TCPStore, TCPStoreServer
 def store() -> Iterator[HashStore]:
     with HashStore() as made:
         yield made
-
-
-class Joining:
-    """A node that is on its way into a round, in a thread; `join` is what it got."""
-
-    def __init__(self, one: DynamicRendezvousHandler) -> None:
-        self._got: list[Any] = []
-        self._thread = threading.Thread(target=lambda: self._got.extend(together([one.next_rendezvous])), daemon=True)
-        self._thread.start()
-
-    def join(self) -> Any:
-        self._thread.join()  # `together` has a limit
-        return self._got[0]
 
 
 def spares(one: DynamicRendezvousHandler) -> int:
@@ -67,22 +52,23 @@ def test_who_finds_the_round_full_is_a_spare_and_is_told_when_all_is_over(store:
     """test_redundancy_list. torch's spare gets RendezvousGracefulExitError, for which its launcher has no result."""
     with handlers(3, store, 2, 2) as found:
         agreed(together([h.next_rendezvous for h in found[:2]]), 2)
-        spare = Joining(found[2])
+        spare = Meanwhile(found[2].next_rendezvous)
         until(lambda: spares(found[0]) == 1)
         assert [h.num_nodes_waiting() for h in found[:2]] == [0, 0]
         assert found[0].shutdown()
-        assert isinstance(spare.join(), RendezvousClosedError)
+        (told,) = spare.join()
+        assert isinstance(told, RendezvousClosedError)
 
 
 def test_a_spare_takes_the_place_of_a_member_that_went_silent(store: HashStore) -> None:
     """test_redundancy_transition_to_wait_list_then_join_rendezvous. Ours moves up at once."""
     with handlers(3, store, 1, 2, last_call_timeout=10) as found:
         agreed(together([h.next_rendezvous for h in found[:2]]), 2)
-        spare = Joining(found[2])
+        spare = Meanwhile(found[2].next_rendezvous)
         until(lambda: spares(found[0]) == 1)
         found[1]._part.stop()  # its heart stops, and nobody is told
         until(lambda: found[0].num_nodes_waiting() > 0)
-        agreed([*together([found[0].next_rendezvous]), spare.join()], 2)
+        agreed([*together([found[0].next_rendezvous]), *spare.join()], 2)
 
 
 # ---- DynamicRendezvousHandlerTest
@@ -122,9 +108,9 @@ def test_how_many_wait_is_counted(store: HashStore) -> None:
     """test_num_nodes_waiting_returns_the_number_of_nodes_waiting."""
     with handlers(4, store, 1, 4) as found:
         agreed(together([found[0].next_rendezvous]), 1)
-        late = [Joining(one) for one in found[1:]]
+        late = Meanwhile(*(one.next_rendezvous for one in found[1:]))
         until(lambda: found[0].num_nodes_waiting() == 3)
-        agreed([*together([found[0].next_rendezvous]), *(one.join() for one in late)], 4)
+        agreed([*together([found[0].next_rendezvous]), *late.join()], 4)
 
 
 def test_a_member_beats_without_being_asked(store: HashStore) -> None:
@@ -144,9 +130,9 @@ def test_a_member_comes_back_as_often_as_it_likes(store: HashStore) -> None:
     with handlers(2, store, 1, 2, last_call_timeout=0) as found:
         for _ in range(3):
             agreed(together([found[0].next_rendezvous]), 1)
-        late = Joining(found[1])
+        late = Meanwhile(found[1].next_rendezvous)
         until(lambda: found[0].num_nodes_waiting() == 1)
-        agreed([*together([found[0].next_rendezvous]), late.join()], 2)
+        agreed([*together([found[0].next_rendezvous]), *late.join()], 2)
 
 
 def test_nodes_of_one_process_are_told_apart(store: HashStore) -> None:
