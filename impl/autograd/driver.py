@@ -38,11 +38,12 @@ import torch
 from torch import Tensor
 from trystate.model.autograd.vocabulary import Mode
 
-from ..rpc.agent import Agent, Incoming
-from ..rpc.agent import Answer as Answered
+from ..rpc.agent import Agent
 from ..rpc.deadline_timer import DeadlineTimer
 from ..rpc.events import OneShotEvent
 from ..rpc.pool import guarded
+from ..rpc.requests import Answer as Answered
+from ..rpc.requests import Incoming
 from . import messages
 from .container import Container
 from .contexts import Asker, Context, Recv

@@ -124,8 +124,8 @@ class LocalPass:
         # Sums with the gradients of earlier passes: they become the context's when this pass has succeeded.
         self.gradients: dict[Any, Any] = {}
         self.dependencies: DependencyCounts | None = None  # the runner's: the first gradient makes it
-        self.walked: set[Any] = set()  # the runner's: nodes that the wave of marks has passed
-        self.running = False
+        self.visited: set[Any] = set()  # the nodes that the depth-first search of the marks has visited
+        self.running = False  # a thread runs it: active, and else passive (Dijkstra and Scholten 1980)
         self.runner: Runner | None = None  # made by the driver at the first run
         self._inbox: deque[Item] = deque()
         self.deficit = Deficit(len(self.expected))
@@ -303,7 +303,7 @@ class LocalPass:
         return [Answer(parent, Done(change, held.message).pack(), held.gradients, held.message)]
 
     def _finish(self) -> None:
-        self.dependencies, self.walked = None, set()
+        self.dependencies, self.visited = None, set()
         self._enter(PassState.DONE)
 
     def _quiet(self, change: int) -> list[Effect]:
@@ -332,7 +332,7 @@ class LocalPass:
             self._unused = self._without_gradient()
         self.error = error
         self._enter(PassState.FAILED)
-        self.gradients, self.dependencies, self.walked = {}, None, set()
+        self.gradients, self.dependencies, self.visited = {}, None, set()
         self._inbox.clear()
         parent = self.deficit.forget_parent()
         ended = self.context.ended

@@ -85,7 +85,7 @@ class Runner:
 
     def _walk(self, edges: Sequence[Edge]) -> list[Recv]:
         """The recvs that are newly reached."""
-        seen, found, engine = self._local_pass.walked, list[Recv](), self._engine
+        seen, found, engine = self._local_pass.visited, list[Recv](), self._engine
         stack = [node for node, _ in edges if node is not None]
         while stack:
             node = stack.pop()

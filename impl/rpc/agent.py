@@ -32,13 +32,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from torch import Tensor
 from trystate.model.errors import UsageError
 
 from . import remote_errors
@@ -50,6 +48,7 @@ from .frames import Frame, Kind, Tensors, encode
 from .inquiries import Key, lead_time
 from .options import UNSET, Options, checked_seconds
 from .pool import Pool, Work, guarded
+from .requests import Answer, Done, Handler, Incoming, Interceptor, Outcome, Request
 
 FREE_KINDS = range(64, 128)  # kinds of requests that packages above RPC may take: see `Agent.handle`
 OUTBOX_POLL_SECONDS = 0.05  # between two looks at whether the last byte has left: no event tells it
@@ -61,110 +60,6 @@ class WorkerInfo(NamedTuple):
 
     name: str
     id: int
-
-
-class Answer(NamedTuple):
-    """The answer to a request: its bytes, and the tensors beside them; None stands where a tensor was None."""
-
-    body: bytes
-    tensors: list[Tensor | None]
-    metadata: bytes = b""
-    flags: int = 0
-
-
-class Interceptor(Protocol):
-    """Sees the tensors of each call (not of other requests) where they leave and where they arrive."""
-
-    def outgoing(self, to: int, tensors: Sequence[Tensor], what: str) -> bytes:
-        """Metadata for a call of function `what`; b"" if there is nothing to say."""
-
-    def incoming(self, peer: int, metadata: bytes, tensors: list[Tensor]) -> AbstractContextManager[None]:
-        """In frame order, only for metadata other than b""; may replace elements of the list.
-
-        The scope is entered by the thread that runs the body and makes the answer; for a function that answers later,
-        once more then: it must allow to be entered several times, one after the other.
-        """
-
-    def answer_metadata(self, to: int, tensors: Sequence[Tensor], what: str) -> bytes:
-        """As `outgoing`, for an answer; called inside the scope."""
-
-    def unsent(self, metadata: bytes) -> None:
-        """A message with metadata of `outgoing` or `answer_metadata` could not be sent; not called for b""."""
-
-    def answered(self, peer: int, metadata: bytes, tensors: list[Tensor]) -> None:
-        """At the caller, before the result is made of the tensors; may replace elements.
-
-        Only for metadata other than b"", and not for an answer that comes too late.
-        """
-
-    def peer_lost(self, peer: int, reason: str) -> None: ...
-
-
-Done = Callable[[Answer | BaseException], None]
-
-
-class Incoming:
-    """A request of a peer. The first call of `answer` or `fail` ends it; later calls do nothing."""
-
-    __slots__ = (
-        "_agent", "_answered", "_connection", "body", "flags", "kind", "metadata", "number", "peer", "tensors",
-        "waits_for",
-    )  # fmt: skip
-
-    def __init__(self, agent: Agent, connection: Connection, frame: Frame) -> None:
-        self._agent, self._connection, self.peer = agent, connection, connection.peer
-        self.kind, self.flags, self.number, self.body, self.metadata, self.tensors = frame
-        self._answered = False
-        self.waits_for: Key | None = None  # the call that makes the value that this one asks for
-
-    def answer(self, body: bytes, tensors: Tensors = (), metadata: bytes = b"", flags: int = 0) -> None:
-        """Answer the request, from any thread.
-
-        Raises:
-            LimitExceeded, NotAllowed: the answer cannot be sent; the request is still open.
-        """
-        if not self._answered:
-            self._reply(Kind.ANSWER, body, tensors, metadata, flags)
-
-    def fail(self, error: BaseException) -> None:
-        """Answer the request with an error, which is raised at the caller as a RemoteError."""
-        if not self._answered:
-            self._reply(Kind.FAILED, remote_errors.encoded(error, self._agent.name), (), b"", 0)
-
-    def _reply(self, kind: Kind, body: bytes, tensors: Tensors, metadata: bytes, flags: int) -> None:
-        with suppress(PeerLost):  # the caller has ended with PeerLost as well
-            self._agent.transmit(self._connection, kind, self.number, body, tensors, metadata, flags)
-        self._answered = True
-
-
-Handler = Callable[[Incoming], None]
-
-
-class _Outcome(OneShotEvent):
-    """The end of a request for which its caller's thread waits."""
-
-    __slots__ = ("result",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.result: Answer | BaseException = RpcTimeout("the answer was being delivered, and never was")
-
-    def done(self, result: Answer | BaseException) -> None:
-        self.result = result
-        self.set()
-
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """A request of this worker that has no answer yet."""
-
-    to: int
-    done: Done
-    what: str
-    seconds: float
-    deadline: float
-    cause: Key | None  # the incoming call whose function made this request
-    found: Callable[[], str] | None = None  # the result of its inquiry; None before the inquiry
 
 
 class _Thread(threading.local):
@@ -259,7 +154,7 @@ class Agent:
             PeerLost, RemoteError, RpcError.
         """
         deadline = monotonic() + timeout
-        number, outcome = next(self._numbers), _Outcome()
+        number, outcome = next(self._numbers), Outcome()
         entry = Request(to, outcome.done, what, timeout, deadline, self.thread.call)
         self._send(number, entry, kind, body, tensors, metadata, flags)
         try:

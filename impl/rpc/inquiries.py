@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from .frames import Kind
 
 if TYPE_CHECKING:
-    from .agent import Agent, Answer, Incoming, Request
+    from .agent import Agent
+    from .requests import Answer, Incoming, Request
 
 Key = tuple[int, int]  # a request: the worker that made it, and its number there
 QUESTION = Struct("<IQ")  # a Key

@@ -20,7 +20,7 @@ from torch.futures import Future
 from torch.nn import Parameter
 
 from . import remote_errors
-from .agent import DELIVERY_SECONDS, Agent, Answer, Incoming
+from .agent import DELIVERY_SECONDS, Agent
 from .errors import AgentClosed, FrameRefused, LimitExceeded, NotAllowed, RpcError, RpcTimeout
 from .events import OneShotEvent
 from .frames import Kind
@@ -28,6 +28,7 @@ from .functions import find, method_of, name_of
 from .inquiries import Inquiries, Key
 from .references import FORK, Fork, Held, Owned, References
 from .remote_errors import RemoteError
+from .requests import Answer, Incoming
 from .serialise import PLAIN_CLASSES, Serialiser
 
 T = TypeVar("T")

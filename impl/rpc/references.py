@@ -31,7 +31,8 @@ from .errors import FrameRefused, LimitExceeded, RRefGone
 from .frames import Kind
 
 if TYPE_CHECKING:
-    from .agent import Agent, Answer, Incoming
+    from .agent import Agent
+    from .requests import Answer, Incoming
 
 Id = tuple[int, int]  # the worker that made it, and its counter
 FORK = Struct("<IQIQI")  # a reference's id, the fork's id, the owner

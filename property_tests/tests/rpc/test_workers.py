@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 from trystate.impl.rpc import arena, invocations
-from trystate.impl.rpc.agent import Answer, Incoming
 from trystate.impl.rpc.connection import Connection
 from trystate.impl.rpc.deadline_timer import DeadlineTimer
 from trystate.impl.rpc.events import OneShotEvent
 from trystate.impl.rpc.invocations import Invocations, RpcFuture
+from trystate.impl.rpc.requests import Answer, Incoming
 from trystate.impl.rpc.termination import all_done
 from trystate.model.errors import UsageError
 from trystate.property_tests.support.rpc import functions as f
