@@ -2,6 +2,17 @@
 
 Source: seed "distributed autograd contexts", 3 and 4. Unlike torch's container, it remembers which contexts are over,
 so that a call that comes late never brings one back (property S6).
+
+Theory of operation. A context is open here from `create`, or from the first call that brings it (`heard`), until it is
+buried: this worker leaves it (`release`), a CLEAN says that it is over (`clean`), or its creator is lost (`lost`). From
+then on it is in `dead`. CLEAN spreads along the calls: a worker that buries a context sends CLEAN to the workers which
+it has called in it, and answers its own CLEAN when they have answered (`_Telling`).
+
+Of a pass the container only finds the local pass that a message belongs to (`local_pass_for`), and refuses passes that
+are over; local_pass.py does the rest. Every method is called under the lock of the driver, or by the simulator.
+
+Two things can go wrong. A worker gives no answer to CLEAN, so that those behind it may not have heard: CLEAN then goes
+to all workers. A pass ends without all workers hearing how: the context is `spoiled`, and its gradients are refused.
 """
 
 from __future__ import annotations

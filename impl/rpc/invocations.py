@@ -1,5 +1,11 @@
 """Calls of functions, in both directions: names, arguments, results, and the interceptor's metadata.
 
+Theory of operation. The caller packs a function's name, the arguments and the metadata (`_packed`), and sends a CALL,
+whose answer is the result (`sync`, `begin`), or a REMOTE, whose result stays at the callee (`remote`). At the callee
+the thread that reads unpacks the RRefs and the metadata (`_called`, `_made`). `_run` follows on the same thread or
+another one of the pool: it finds the function, unpickles the arguments, calls the function, and answers. A result that
+is a future is answered when the future is set (`_postponed`).
+
 Rule: the RRefs and the metadata of a frame are taken in on the thread that reads it, in the order of frames, whatever
 becomes of the call. A user's function runs on a thread that may block: `Agent.later`.
 """

@@ -1,5 +1,9 @@
 """One connection of a client: a socket on which one request at a time is sent and its reply is read.
 
+Theory of operation. One thread at a time uses a connection; `hang_up` alone is for any thread. A request is sent, and
+its reply is read by a generator of `codec` that asks for bytes until the reply is whole (`read`). A connection is *in
+step* when no byte is left over then: only then may another request follow.
+
 Rule: nothing here waits longer than it is told; any error leaves the connection unusable, except a `Refusal`,
 after which it is in step.
 """
