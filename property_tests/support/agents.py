@@ -1,4 +1,4 @@
-"""What the tests of agents begin and end: a job whose workers succeed, and a program in a session of its own."""
+"""Helpers of the agents' tests: a job whose workers succeed, and a program in a session of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def succeed(*agents: Agent) -> None:
 
 @contextlib.contextmanager
 def started(*argv: str) -> Iterator[subprocess.Popen[str]]:
-    """A program, which is killed in the end with all that it started in its session."""
+    """A program in a session of its own; the end of the block kills all processes there."""
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         yield process

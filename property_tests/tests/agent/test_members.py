@@ -13,7 +13,6 @@ pytest.importorskip("torch", reason="the errors of the rendezvous are torch's as
 
 from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Seen, Standing, Write
-from trystate.impl.rendezvous.errors import RendezvousClosedError
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.model.rendezvous.vocabulary import Membership
 
@@ -74,13 +73,6 @@ class Job:
         return self.engines[number].standing(self.joined[number], self.room.state, self.room.now)
 
 
-def test_a_failure_spends_a_restart_once_for_all_members() -> None:
-    job = Job()
-    for engine in job.engines:
-        job.room.steps(engine.join(60, failed=True))
-    assert (job.room.seen.spent, job.room.seen.round, job.room.seen.complete) == (1, 1, True)
-
-
 def beat(job: Job, number: int) -> None:
     """One look at the state by the keep-alive of a member whose workers run."""
     engine = job.engines[number]
@@ -130,30 +122,6 @@ def test_nobody_makes_room_for_a_node_that_finds_no_seat() -> None:
     job.room.state = replace(job.room.seen, settings=replace(job.settings, max_nodes=2))
     beat(job, 0)
     assert (job.room.seen.round, job.room.seen.complete) == (0, True)
-
-
-def test_a_failure_without_restarts_left_fails_the_job() -> None:
-    job = Job(max_restarts=0)
-    with pytest.raises(RendezvousClosedError, match="its workers failed, and no restart is left"):
-        job.room.steps(job.engines[0].join(60, failed=True))
-    assert job.room.seen.closed is not None and job.room.seen.closed.verdict == "failed"
-    assert job.standing(1) is Standing.CLOSED
-
-
-def test_the_last_report_closes_the_job_as_succeeded() -> None:
-    job = Job()
-    assert job.room.steps(job.engines[0].done(job.joined[0])) is True
-    assert job.room.seen.closed is None
-    assert job.room.steps(job.engines[1].done(job.joined[1])) is True
-    assert job.room.seen.closed is not None and job.room.seen.closed.verdict == "succeeded"
-
-
-def test_a_report_of_a_round_that_was_replaced_counts_for_nothing() -> None:
-    job = Job()
-    job.room.steps(job.engines[1].join(60, failed=True))
-    assert job.room.steps(job.engines[0].done(job.joined[0])) is False
-    assert job.room.seen.done == ()
-    assert job.standing(0) is Standing.REPLACED
 
 
 def test_who_has_reported_stays_counted_when_it_leaves() -> None:
