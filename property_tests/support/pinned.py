@@ -112,26 +112,19 @@ def bare(cls: type[System]) -> type[System]:
     return Bare
 
 
-# A property that is violated, a system that is wrong in one place, its sizes and its faults.
-Mutant = tuple[str, type[System], str, tuple[str, ...]]
-
-
-def model_tests(
+def pinned_tests(
     pinned: Sequence[Asked],
-    mutants: Sequence[Mutant],
     compared: Sequence[Asked],
     *,
     unreached: Mapping[enum.Enum, Iterable[str]] | None = None,
 ) -> tuple[Callable[..., None], ...]:
-    """The five tests of systems of which every property can be violated, to be given names in a test file.
+    """Three tests, to be given names in a test file: an edition violates what is known, all happens, engines agree.
 
-    The largest are for the night. The engines are compared on those `compared`. A mutant is one change of a system
-    that violates nothing. `unreached`: what the pinned runs of an edition do not reach.
+    The largest are for the night. The engines are compared on those `compared`. `unreached`: what the pinned runs of
+    an edition do not reach.
     """
     pinned = [asked for asked in pinned if asked.states <= by_night("states of a pinned run", 400_000)]
     editions = dict.fromkeys((asked.system, asked.edition) for asked in pinned)
-    ids = [f"{cls.__name__}-{name}" for name, cls, _, _ in mutants]
-    bared: dict[type[System], type[System]] = {}
 
     @pytest.mark.parametrize("asked", pinned, ids=str)
     def violates_what_is_known(asked: Asked) -> None:
@@ -147,6 +140,28 @@ def model_tests(
     def engines_agree(asked: Asked, engine: str) -> None:
         assert_engines_agree(asked, engine)
 
+    return violates_what_is_known, all_happens, engines_agree
+
+
+# A property that is violated, a system that is wrong in one place, its sizes and its faults.
+Mutant = tuple[str, type[System], str, tuple[str, ...]]
+
+
+def model_tests(
+    pinned: Sequence[Asked],
+    mutants: Sequence[Mutant],
+    compared: Sequence[Asked],
+    *,
+    unreached: Mapping[enum.Enum, Iterable[str]] | None = None,
+) -> tuple[Callable[..., None], ...]:
+    """The five tests of systems of which every property can be violated, to be given names in a test file.
+
+    Three are `pinned_tests`. A mutant is one change of a system that violates nothing.
+    """
+    editions = dict.fromkeys((asked.system, asked.edition) for asked in pinned)
+    ids = [f"{cls.__name__}-{name}" for name, cls, _, _ in mutants]
+    bared: dict[type[System], type[System]] = {}
+
     @pytest.mark.parametrize(("name", "cls", "sizes", "faults"), mutants, ids=ids)
     def a_mutant_is_caught(name: str, cls: type[System], sizes: str, faults: tuple[str, ...]) -> None:
         edition = next(edition for system, edition in reversed(editions) if issubclass(cls, system))
@@ -161,4 +176,4 @@ def model_tests(
         caught = {name for name, cls, _, _ in mutants if issubclass(cls, system)}
         assert claims(system(edition=edition, faults=tuple(sorted(faults)))) == caught
 
-    return violates_what_is_known, all_happens, engines_agree, a_mutant_is_caught, every_property_is_violated
+    return *pinned_tests(pinned, compared, unreached=unreached), a_mutant_is_caught, every_property_is_violated

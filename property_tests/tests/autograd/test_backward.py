@@ -21,13 +21,10 @@ from trystate.model.errors import UsageError
 from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.pinned import (
     Asked,
-    assert_all_happens,
-    assert_as_pinned,
-    assert_engines_agree,
     bare,
+    pinned_tests,
     violated,
 )
-from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
 
 TORCH, TRYSTATE, SMART = Edition.TORCH, Edition.TRYSTATE, Mode.SMART
 ALL = ("error", "late", "lose", "copy", "die", "leave")
@@ -66,27 +63,16 @@ ASKED = (
 # fmt: on
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=str)
-def test_an_edition_violates_exactly_what_is_known(asked: Asked) -> None:
-    assert_as_pinned(asked)
-
-
-@pytest.mark.parametrize("edition", Backward.Edition)
-def test_every_step_is_taken_and_every_claimed_move_is_made(edition: Edition | Mode) -> None:
-    assert_all_happens(a for a in ASKED if a.edition is edition)
-
-
 ALIKE = (
     Asked(Backward, TORCH, size("unused-alone"), 5),
     Asked(Backward, TRYSTATE, size("trip"), 23),
     Asked(Backward, SMART, size("chain-2"), 18),
 )
-
-
-@pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
-@pytest.mark.parametrize("asked", ALIKE, ids=str)
-def test_the_engines_agree(asked: Asked, engine: str) -> None:
-    assert_engines_agree(asked, engine)
+(
+    test_an_edition_violates_exactly_what_is_known,
+    test_every_step_is_taken_and_every_claimed_move_is_made,
+    test_the_engines_agree,
+) = pinned_tests(ASKED, ALIKE)
 
 
 def test_our_editions_have_no_findings() -> None:

@@ -17,15 +17,12 @@ from trystate.model.autograd.vocabulary import CleanUp, Edition
 from trystate.model.language import Expr, SymbolicState, System, ite, not_, ord_
 from trystate.property_tests.support.pinned import (
     Asked,
-    assert_all_happens,
-    assert_as_pinned,
-    assert_engines_agree,
     bare,
     claims,
+    pinned_tests,
     report,
     violated,
 )
-from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
 
 S = SymbolicState
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
@@ -58,21 +55,11 @@ ASKED = (
 # fmt: on
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=str)
-def test_an_edition_violates_exactly_what_is_known(asked: Asked) -> None:
-    assert_as_pinned(asked)
-
-
-@pytest.mark.parametrize("edition", [TORCH, TRYSTATE])
-@pytest.mark.parametrize("system", [Contexts, Tombstones, Ids])
-def test_every_step_is_taken_and_every_claimed_move_is_made(system: type[System], edition: Edition) -> None:
-    assert_all_happens(a for a in ASKED if (a.system, a.edition) == (system, edition))
-
-
-@pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
-@pytest.mark.parametrize("asked", [a for a in ASKED if a.states < 250], ids=str)
-def test_the_engines_agree(asked: Asked, engine: str) -> None:
-    assert_engines_agree(asked, engine)
+(
+    test_an_edition_violates_exactly_what_is_known,
+    test_every_step_is_taken_and_every_claimed_move_is_made,
+    test_the_engines_agree,
+) = pinned_tests(ASKED, [a for a in ASKED if a.states < 250])
 
 
 def test_our_editions_have_no_findings() -> None:
