@@ -16,8 +16,8 @@ from ..host.forking import let_go_after_fork
 from .base import DEFAULT_TIMEOUT, Event, OnLost, Store, Watch
 from .client.calls import Calls, ExtendedCalls
 from .client.client import LOOK_SECONDS, MASTER_START_SECONDS_MIN, START_SECONDS_MIN, Call, Client, Kind
-from .client.fast_path import ShortWays
-from .client.startup import Master, Wish, count_in
+from .client.fast_path import FastPaths
+from .client.startup import Master, MasterOptions, count_in
 from .client.torch_calls import TorchCalls
 from .client.watches import Watcher
 from .errors import InvalidArgument, InvalidType, NotSupported, StoreTimeout
@@ -27,7 +27,7 @@ from .operations import Operation
 T = TypeVar("T")
 
 
-class TCPStore(ShortWays):
+class TCPStore(FastPaths):
     """A store on the server at `host_name` and `port`; the first nine arguments are torch's.
 
     Several threads may use it at once: each operation has a connection of its own while it runs. On our server a
@@ -76,12 +76,12 @@ class TCPStore(ShortWays):
         _check(host_name, port, world_size, is_master, secret)
         super().__init__(timeout)
         self._begin(host_name, port, secret)
-        seconds = self._patience("TCPStore")
+        seconds = self._timeout_seconds("TCPStore")
         deadline = monotonic() + (seconds or (MASTER_START_SECONDS_MIN if is_master else START_SECONDS_MIN))
         try:
             if is_master:
-                wish = Wish(host_name, port, bind_host, secret, limits)
-                self._master = Master(wish, master_listen_fd, multi_tenant, deadline, seconds)
+                options = MasterOptions(host_name, port, bind_host, secret, limits)
+                self._master = Master(options, master_listen_fd, multi_tenant, deadline, seconds)
                 self._client.port = self._master.port
             self._connect("TCPStore", deadline)
             if world_size is not None and world_size > 0 and wait_for_workers:
@@ -103,14 +103,14 @@ class TCPStore(ShortWays):
 
     def _connect(self, operation: str, deadline: float | None = None) -> None:
         client = self._client
-        seconds = self._patience(operation)
+        seconds = self._timeout_seconds(operation)
         client.start(seconds, monotonic() + (seconds or LOOK_SECONDS) if deadline is None else deadline)
         self._has_barrier_tokens = client.kind is Kind.EXTENDED
         self._calls = ExtendedCalls(client) if self._has_barrier_tokens else TorchCalls(client)
         # The "/" before each key counts.
         self.key_bytes, self.value_bytes = client.terms.key_bytes - 1, client.terms.value_bytes
         self.keys_in_request = client.terms.keys_in_request
-        self._take_short_ways()
+        self._use_fast_paths()
 
     @property
     def host(self) -> str:
@@ -138,7 +138,7 @@ class TCPStore(ShortWays):
             kind = (self._client.kind or Kind.LIBUV).value
             raise NotSupported(f"watch_key({key!r}): {kind} has no watches ({self._where()}); use "
                                "`trystate store serve` instead")  # fmt: skip
-        seconds = self._patience("watch_key")
+        seconds = self._timeout_seconds("watch_key")
         deadline = monotonic() + (seconds or LOOK_SECONDS)
         if not self._watching.acquire(timeout=min(seconds or LOOK_SECONDS, threading.TIMEOUT_MAX)):
             raise StoreTimeout(f"watch_key({key!r}): another thread of this process has connected for its watch for "
@@ -162,11 +162,11 @@ class TCPStore(ShortWays):
     # Hooks of `Store`.
 
     def _do(self, operation: Operation[T]) -> T:
-        result = self._calls.do(operation.under(b"/"), self._patience(operation.SPEC.name))
+        result = self._calls.do(operation.under(b"/"), self._timeout_seconds(operation.SPEC.name))
         return operation.above(result, b"/")
 
     def _await(self, operation: Operation[T], seconds: float) -> T | None:
-        timeout = seconds or self._patience(operation.SPEC.name)
+        timeout = seconds or self._timeout_seconds(operation.SPEC.name)
         return self._calls.wait(operation.under(b"/"), seconds, timeout)
 
     def _clone(self) -> TCPStore:
@@ -195,7 +195,7 @@ class TCPStore(ShortWays):
     def _where(self) -> str:
         return self._client.where
 
-    def _patience(self, operation: str) -> float:
+    def _timeout_seconds(self, operation: str) -> float:
         """The store's timeout in seconds, as C++ or Python has set it last."""
         seconds: float = self.timeout.total_seconds()
         return seconds if 0 <= seconds <= threading.TIMEOUT_MAX else self._seconds(operation, None)

@@ -52,19 +52,19 @@ class Asking(NamedTuple):
     Args:
         encode: the request's fields -> its bytes.
         reply: how to read the answer; None if that depends on how many keys were named.
-        quick: what knows the usual small answer at sight.
+        decode: what knows the usual small answer at sight.
     """
 
     encode: Callable[[Sequence[Any]], bytes]
     reply: Answer[Any] | None
-    quick: Callable[[bytes], Any]
+    decode: Callable[[bytes], Any]
 
     @classmethod
     def of(cls, kind: type[Operation[Any]]) -> Asking:
         spec, ours = kind.SPEC, kind.SPEC.ours
         reply = codec.IN_TIME.get(ours.result) if spec.blocks else codec.GRANTED[ours.result]
-        quick = codec.QUICK.get(ours.result, codec.never)
-        return cls(codec.encoder(ours), reply, quick)
+        decode = codec.DECODERS.get(ours.result, codec.undecoded)
+        return cls(codec.encoder(ours), reply, decode)
 
 
 class ExtendedCalls:
@@ -79,10 +79,10 @@ class ExtendedCalls:
         if type(operation) is Check:
             # torch's request means the same, takes a byte less, and is not refused for what was not checked here.
             request = codec.many(Query.CHECK, operation.names)
-            ready: Any = self._client.ask(call, request, codec.ready, within, codec.quick_ready)
+            ready: Any = self._client.ask(call, request, codec.ready, within, codec.decode_ready)
             return ready  # type: ignore[no-any-return]
         assert asking.reply is not None
-        result: T = self._client.ask(call, asking.encode(operation.fields), asking.reply, within, asking.quick)
+        result: T = self._client.ask(call, asking.encode(operation.fields), asking.reply, within, asking.decode)
         return result
 
     def wait(self, operation: Operation[T], seconds: float, timeout: float) -> T | None:
@@ -94,13 +94,13 @@ class ExtendedCalls:
         if kind is QueuePop and not seconds:
             call, within = call._replace(seconds=timeout), timeout or LOOK_SECONDS
         fields = operation.fields
-        reply, quick = asking.reply, asking.quick
+        reply, decode = asking.reply, asking.decode
         if reply is None:  # a value for each key
             count = len(fields[0])
             reply = codec.values_in_time(count)
             if count == 1:
-                quick = codec.quick_blobs
-        result: T | None = self._client.ask(call, asking.encode([server_ms(seconds), *fields]), reply, within, quick)
+                decode = codec.decode_blobs
+        result: T | None = self._client.ask(call, asking.encode([server_ms(seconds), *fields]), reply, within, decode)
         return result
 
     def _gather(self, barrier: Barrier, seconds: float) -> bool:
@@ -110,7 +110,7 @@ class ExtendedCalls:
         with given as token:
             barrier = replace(barrier, token=token)
             request, call = asking.encode([server_ms(seconds), *barrier.fields]), Call.of(barrier, seconds)
-            return bool(self._client.ask(call, request, asking.reply, answer_seconds(seconds), asking.quick))
+            return bool(self._client.ask(call, request, asking.reply, answer_seconds(seconds), asking.decode))
 
 
 ASKING = {kind: Asking.of(kind) for kind in OPERATIONS}

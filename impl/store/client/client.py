@@ -208,7 +208,7 @@ class Client:
         request: bytes,
         reply: Callable[[], Reply[T]],
         within: float,
-        quick: Callable[[bytes], T | None] = codec.never,
+        decode: Callable[[bytes], T | None] = codec.undecoded,
     ) -> T:
         """`perform` one request, whose reply comes within so many seconds; written out, for speed."""
         try:
@@ -216,7 +216,7 @@ class Client:
         except IndexError:
             connection = self._another(call)
         try:
-            result = connection.ask(request, reply, within, quick)
+            result = connection.ask(request, reply, within, decode)
         except BaseException as error:
             raise self.after(connection, call, error) from None
         self.give(connection)

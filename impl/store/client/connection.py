@@ -21,12 +21,12 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from ...host.resolver import SHORTEST_SECONDS, Address
-from .codec import CANCEL_WAIT, Reply, byte, never
+from .codec import CANCEL_WAIT, Reply, byte, undecoded
 
 T = TypeVar("T")
 RECEIVE_BYTES = 1 << 16
 RECEIVE_BYTES_MAX = 1 << 20
-PROMPT_MS = 10  # an answer is expected within; a timeout shorter than that is kept no better
+FIRST_POLL_MS = 10  # an answer is expected within; a timeout shorter than that is kept no better
 SMALL_REQUEST_BYTES = 1 << 12  # always fits into the socket's buffer: nothing else is in there
 LONGEST_SECONDS = 2_000_000.0  # of it: poll(2) takes an int of ms, and more would wrap around
 
@@ -59,7 +59,7 @@ class Connection:
             raise
         self._buffer, self._at = b"", 0
         self._seconds = -1.0  # the socket's timeout: changing it costs a system call
-        # For who writes and reads past the socket's object, which would wait before either (see `prompt`).
+        # For who writes and reads past the socket's object, which would wait before either (see `fast_path`).
         self.fd = self._socket.fileno()
         if self.CAN_POLL:
             poll = select.poll()
@@ -67,9 +67,13 @@ class Connection:
             self.answered: Callable[[int], object] = poll.poll  # within so many ms
 
     def ask(
-        self, request: bytes, reply: Callable[[], Reply[T]], seconds: float, quick: Callable[[bytes], T | None] = never
+        self,
+        request: bytes,
+        reply: Callable[[], Reply[T]],
+        seconds: float,
+        decode: Callable[[bytes], T | None] = undecoded,
     ) -> T:
-        """Send, and return the whole reply, a byte at least, within so many seconds; `quick` may know it at sight.
+        """Send, and return the whole reply, a byte at least, within so many seconds; `decode` may know it at sight.
 
         Raises TimeoutError, HungUp, Garbled, Refusal, OSError.
         """
@@ -80,7 +84,7 @@ class Connection:
             sent = os.write(self.fd, request)
             if sent < len(request):  # a socket with hardly a buffer
                 self.send(request[sent:], seconds)
-            if self.answered(PROMPT_MS if seconds >= PROMPT_MS / 1000 else math.ceil(seconds * 1000)):
+            if self.answered(FIRST_POLL_MS if seconds >= FIRST_POLL_MS / 1000 else math.ceil(seconds * 1000)):
                 data = os.read(self.fd, RECEIVE_BYTES)
         else:
             if seconds != self._seconds:
@@ -91,7 +95,7 @@ class Connection:
             data = self._receive(RECEIVE_BYTES, deadline)
         if not data:
             raise HungUp
-        result = quick(data)
+        result = decode(data)
         if result is not None:
             return result
         self._buffer, self._at = data, 0

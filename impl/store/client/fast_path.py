@@ -1,9 +1,9 @@
 """Short ways for a training job's commonest operations, on an idle connection to a server of ours that answers at once.
 
-Most methods are compiled from the specification of their operation (`_short_way`), once, when this is imported; `get`
+Most methods are compiled from the specification of their operation (`_fast_path`), once, when this is imported; `get`
 has a timeout and `check` a list, and are written out.
 
-Rule: each method is only a shorter way to its namesake in `Store`, and calls that one for any unusual case before
+Rule: each method is only a shorter path to its namesake in `Store`, and calls that one for any unusual case before
 anything is sent: no idle connection, a wrong or large argument, torch's server. An unusual case afterwards is finished
 by the connection and the client as always.
 
@@ -36,7 +36,7 @@ from . import codec
 from .calls import answer_seconds, server_ms
 from .client import IDLE_CONNECTIONS_MAX, LOOK_SECONDS, Call, Client, Kind
 from .codec import Reply
-from .connection import PROMPT_MS, SMALL_REQUEST_BYTES, Connection
+from .connection import FIRST_POLL_MS, SMALL_REQUEST_BYTES, Connection
 
 T = TypeVar("T")
 
@@ -63,21 +63,21 @@ UNSENT: Final = _Unsent.UNSENT
 _NO_CONNECTIONS: deque[Connection] = deque()
 
 
-class ShortWays(Store):
-    """The short ways; a subclass calls `_take_short_ways` when it knows its server."""
+class FastPaths(Store):
+    """The fast paths; a subclass calls `_use_fast_paths` when it knows its server."""
 
     _client: Client
-    _idle = _NO_CONNECTIONS  # without a connection there is no short way
-    _prompt_bytes = 0  # of a request that is within every limit, and is sent at once
+    _idle = _NO_CONNECTIONS  # without a connection there is no fast path
+    _request_bytes_max = 0  # of a request that is within every limit, and is sent at once
     _get_head: tuple[timedelta | None, bytes] = None, b""  # a timeout, and how a request with it begins
 
-    def _take_short_ways(self) -> None:
+    def _use_fast_paths(self) -> None:
         terms = self._client.terms
         if self._client.kind is Kind.EXTENDED and Connection.CAN_POLL:
             self._idle = self._client.idle
-            self._prompt_bytes = min(SMALL_REQUEST_BYTES, terms.key_bytes, terms.value_bytes)
+            self._request_bytes_max = min(SMALL_REQUEST_BYTES, terms.key_bytes, terms.value_bytes)
 
-    def _patience(self, operation: str) -> float:
+    def _timeout_seconds(self, operation: str) -> float:
         """The store's timeout in seconds, as C++ or Python has set it last."""
         raise NotImplementedError
 
@@ -85,17 +85,17 @@ class ShortWays(Store):
         timeout = _timeout(self)
         known, head = self._get_head
         if timeout != known:
-            head = _GET.pack(Extension.GET, server_ms(self._patience("get")), 1)
+            head = _GET.pack(Extension.GET, server_ms(self._timeout_seconds("get")), 1)
             self._get_head = timeout, head
-        value = self._ask("get", head, key, b"", codec.quick_blob, _VALUE)
+        value = self._ask("get", head, key, b"", codec.decode_blob, _VALUE)
         if value is None:
-            raise self._late("get", [key.encode()], self._patience("get"))
+            raise self._late("get", [key.encode()], self._timeout_seconds("get"))
         return super().get(key) if value is UNSENT else value
 
     def check(self, keys: Sequence[str]) -> bool:
         if type(keys) is not list or len(keys) != 1:
             return super().check(keys)
-        ready = self._ask("check", _CHECK, keys[0], b"", codec.quick_ready, codec.ready)
+        ready = self._ask("check", _CHECK, keys[0], b"", codec.decode_ready, codec.ready)
         return super().check(keys) if ready is UNSENT else ready
 
     def _ask(
@@ -104,14 +104,14 @@ class ShortWays(Store):
         head: bytes,
         key: str,
         tail: bytes,
-        quick: Callable[[bytes], T | None],
+        decode: Callable[[bytes], T | None],
         reply: Callable[[], Reply[T]],
     ) -> T | Literal[_Unsent.UNSENT]:
-        """Send `head`, a key and `tail`, and return the reply, which `quick` may know at sight."""
+        """Send `head`, a key and `tail`, and return the reply, which `decode` may know at sight."""
         try:
             name = key.encode()
             request = head + _pack_name_size(len(name) + 1, 0x2F) + name + tail
-            if len(request) > self._prompt_bytes:
+            if len(request) > self._request_bytes_max:
                 return UNSENT
             connection = self._idle.pop()
         except (*_WRONG, IndexError):
@@ -121,13 +121,13 @@ class ShortWays(Store):
             sent = _write(connection.fd, request)
             if sent < len(request):  # a socket with hardly a buffer
                 connection.send(request[sent:], self._within() or LOOK_SECONDS)
-            if connection.answered(PROMPT_MS):
+            if connection.answered(FIRST_POLL_MS):
                 data = _read(connection.fd, REPLY_BYTES)
-                result = quick(data)
+                result = decode(data)
             if not (usual := result is not None):
                 seconds = self._within()
                 within = answer_seconds(seconds) if operation == "get" else seconds or LOOK_SECONDS
-                result = connection.finish(data, reply, within if data else within - PROMPT_MS / 1000)
+                result = connection.finish(data, reply, within if data else within - FIRST_POLL_MS / 1000)
         except BaseException as error:
             call = Call(operation, (b"/" + name,), self._within(), operation not in _READS)
             raise client.after(connection, call, error) from None
@@ -141,12 +141,12 @@ class ShortWays(Store):
         return result
 
     def _within(self) -> float:
-        """`_patience`, when it is too late to refuse a negative one, which C++ may have set: then none."""
+        """`_timeout_seconds`, when it is too late to refuse a negative one, which C++ may have set: then none."""
         return min(max(_timeout(self).total_seconds(), 0.0), threading.TIMEOUT_MAX)
 
 
-# The short ways that follow from a specification: a key, then values or a number; a reply that is known at sight.
-SHORT: tuple[type[Operation[Any]], ...] = (Set, Append, Add, CompareSet, DeleteKey, QueuePush, QueueLen)
+# The fast paths that follow from a specification: a key, then values or a number; a reply that is known at sight.
+COMPILED: tuple[type[Operation[Any]], ...] = (Set, Append, Add, CompareSet, DeleteKey, QueuePush, QueueLen)
 
 _SOURCE = """
 def {name}({arguments}):
@@ -155,14 +155,14 @@ def {name}({arguments}):
         tail = {tail}
     except WRONG:
         return Store.{name}({arguments})
-    result = self._ask({name!r}, HEAD, {key}, tail, QUICK, REPLY)
+    result = self._ask({name!r}, HEAD, {key}, tail, DECODE, REPLY)
     return Store.{name}({arguments}) if result is UNSENT else {returned}
 """
 _VALUE_SOURCE = "{value} = {value} if type({value}) is bytes else {value}.encode()"
 _TAILS = {Field.VALUE: "pack_size(len({value})) + {value}", Field.INTEGER: "pack_number({value})"}
 
 
-def _short_way(kind: type[Operation[Any]]) -> Callable[..., Any]:
+def _fast_path(kind: type[Operation[Any]]) -> Callable[..., Any]:
     """The public method of an operation, compiled from its specification."""
     spec = kind.SPEC
     name, public = spec.name, getattr(Store, spec.name)
@@ -179,7 +179,7 @@ def _short_way(kind: type[Operation[Any]]) -> Callable[..., Any]:
     )
     known = {
         "HEAD": bytes((spec.ours.number,)),
-        "QUICK": codec.QUICK[spec.ours.result],
+        "DECODE": codec.DECODERS[spec.ours.result],
         "REPLY": codec.GRANTED[spec.ours.result],
         "Store": Store,
         "UNSENT": UNSENT,
@@ -187,12 +187,12 @@ def _short_way(kind: type[Operation[Any]]) -> Callable[..., Any]:
         "pack_number": _pack_number,
         "pack_size": _pack_size,
     }
-    exec(compile(source, f"<the short way of {name}>", "exec"), known)
+    exec(compile(source, f"<the fast path of {name}>", "exec"), known)
     method: Callable[..., Any] = known[name]  # type: ignore[assignment]
-    method.__doc__, method.__qualname__ = public.__doc__, f"{ShortWays.__name__}.{name}"
+    method.__doc__, method.__qualname__ = public.__doc__, f"{FastPaths.__name__}.{name}"
     return method
 
 
-for _kind in SHORT:
-    setattr(ShortWays, _kind.SPEC.name, _short_way(_kind))
-_READS = frozenset({"check", "get", *(kind.SPEC.name for kind in SHORT if not kind.SPEC.writes)})
+for _kind in COMPILED:
+    setattr(FastPaths, _kind.SPEC.name, _fast_path(_kind))
+_READS = frozenset({"check", "get", *(kind.SPEC.name for kind in COMPILED if not kind.SPEC.writes)})

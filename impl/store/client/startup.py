@@ -31,7 +31,7 @@ POLL_SECONDS, POLL_SECONDS_MAX = 0.01, 0.1  # torch's own master asks every 10 m
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MasterOptions:
     """The server that a master wants. `bind_host` and `limits`: None for whatever there is."""
 
     host: str
@@ -48,7 +48,7 @@ class Wish:
 @dataclass(slots=True)
 class _Shared:
     server: TCPStoreServer
-    wish: Wish  # of whoever started it
+    options: MasterOptions  # of whoever started it
     users: int
 
 
@@ -69,16 +69,18 @@ os.register_at_fork(after_in_child=_in_child)
 class Master:
     """A master's hold on its server: its own, or with `multi_tenant` one that this process already has on the port."""
 
-    def __init__(self, wish: Wish, listen_fd: int | None, shared: bool, deadline: float, seconds: float) -> None:
+    def __init__(
+        self, options: MasterOptions, listen_fd: int | None, shared: bool, deadline: float, seconds: float
+    ) -> None:
         """Raises UsageError for an address that cannot be listened on, and StoreTimeout, whose text says `seconds`."""
         if not shared:
-            self._held: _Shared | None = _start(wish, listen_fd, deadline, seconds)
+            self._held: _Shared | None = _start(options, listen_fd, deadline, seconds)
         elif not _starting.acquire(timeout=max(deadline - monotonic(), 0)):
             raise StoreTimeout(f"TCPStore: after {rounded(seconds)} s another master of this process still starts its "
                                "server; raise the timeout")  # fmt: skip
         else:
             try:
-                self._held = _found(wish) or _start(wish, listen_fd, deadline, seconds)
+                self._held = _found(options) or _start(options, listen_fd, deadline, seconds)
                 with _lock:
                     _shared[self._held.server.port] = self._held
             finally:
@@ -100,40 +102,40 @@ class Master:
         held.server.close()
 
 
-def _start(wish: Wish, listen_fd: int | None, deadline: float, seconds: float) -> _Shared:
+def _start(options: MasterOptions, listen_fd: int | None, deadline: float, seconds: float) -> _Shared:
     try:
         server = TCPStoreServer(
-            wish.bound,
-            wish.port,
+            options.bound,
+            options.port,
             listen_fd=listen_fd,
-            secret=wish.secret,
-            limits=wish.limits,
+            secret=options.secret,
+            limits=options.limits,
             start_seconds=max(deadline - monotonic(), 0),
         )
     except StartTimeout as error:
         raise StoreTimeout(f"TCPStore: after {rounded(seconds)} s {error}") from None
-    return _Shared(server, wish, 1)
+    return _Shared(server, options, 1)
 
 
-def _found(wish: Wish) -> _Shared | None:
+def _found(options: MasterOptions) -> _Shared | None:
     """A server to share, with one user more. Raises UsageError if it is another one than is wanted."""
     with _lock:
-        found = _shared.get(wish.port)
+        found = _shared.get(options.port)
         if found is None or not found.server.running:
             return None
-        has = found.wish
-        here = f"the server that this process has on port {wish.port}"
+        has = found.options
+        here = f"the server that this process has on port {options.port}"
         # A caller that names no bind_host only wants to be served at its host.
-        if wish.bound != has.bound and (wish.bind_host is not None or has.bound not in EVERYWHERE):
-            raise UsageError(f"{here} listens on {has.bound}, not on {wish.bound}; name one address, or take "
+        if options.bound != has.bound and (options.bind_host is not None or has.bound not in EVERYWHERE):
+            raise UsageError(f"{here} listens on {has.bound}, not on {options.bound}; name one address, or take "
                              "another port")  # fmt: skip
-        if wish.limits is not None and wish.limits != (has.limits or Limits()):
-            raise UsageError(f"{here} has {has.limits or Limits()}, not {wish.limits}; give the same, or take "
+        if options.limits is not None and options.limits != (has.limits or Limits()):
+            raise UsageError(f"{here} has {has.limits or Limits()}, not {options.limits}; give the same, or take "
                              "another port")  # fmt: skip
-        if wish.secret != has.secret:
+        if options.secret != has.secret:
             named = {True: "no secret", False: "a secret"}
-            raise UsageError(f"{here} has {named[has.secret is None]}, and {named[wish.secret is None]} was given that "
-                             "is not the same; give the same, or take another port")  # fmt: skip
+            raise UsageError(f"{here} has {named[has.secret is None]}, and {named[options.secret is None]} was given "
+                             "that is not the same; give the same, or take another port")  # fmt: skip
         found.users += 1
         return found
 

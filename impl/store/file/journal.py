@@ -275,11 +275,11 @@ class Journal:
         self.read()
         return min(1.5 * delay, POLL_SECONDS_MAX)
 
-    def block(self, operation: str, make: Callable[[Contents], B], seconds: float, patience: float,
+    def block(self, operation: str, make: Callable[[Contents], B], seconds: float, lock_timeout: float,
               closed: Callable[[], bool]) -> B:  # fmt: skip
-        """Wait for keys: the wait is done, or its time is over. `patience` is for what is not waiting for keys."""
+        """Wait for keys: the wait is done, or its time is over. `lock_timeout` is for what is not waiting for keys."""
         deadline = time.monotonic() + seconds
-        with self.looked(operation, patience) as replica:
+        with self.looked(operation, lock_timeout) as replica:
             wait, waiting = make(replica.contents), replica.contents.waiting
             if waiting.look(wait):
                 wait.satisfied()

@@ -33,7 +33,7 @@ from .replica import Place, recorded
 
 T = TypeVar("T")
 PAUSE_SECONDS = 1.0  # of the thread that reads for the watches; it looks much sooner (journal.POLL_SECONDS_MAX)
-PATIENCE_SECONDS_MIN = 1.0  # with the lock, which is no wait for keys: a timeout of 0 looks once, under the lock too
+LOCK_TIMEOUT_SECONDS_MIN = 1.0  # the lock is no wait for keys: a timeout of 0 looks once, under the lock too
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class FileStore(Store):
         super().__init__(timeout, key_bytes=LOCAL.key_bytes, value_bytes=LOCAL.value_bytes)
         self._begin()
         try:
-            self._journal = Journal(os.fspath(file_name), world_size, job, self._patience)
+            self._journal = Journal(os.fspath(file_name), world_size, job, self._lock_timeout)
         except BaseException:
             self._forget()
             raise
@@ -82,13 +82,13 @@ class FileStore(Store):
         return self._journal.path
 
     @property
-    def _patience(self) -> float:
-        return max(self.timeout.total_seconds(), PATIENCE_SECONDS_MIN)
+    def _lock_timeout(self) -> float:
+        return max(self.timeout.total_seconds(), LOCK_TIMEOUT_SECONDS_MIN)
 
     def _do(self, operation: Operation[T]) -> T:
         name = operation.SPEC.name
         if not operation.SPEC.writes:
-            with self._journal.looked(name, self._patience) as replica:
+            with self._journal.looked(name, self._lock_timeout) as replica:
                 return operation.apply(replica.contents)
         if isinstance(operation, DeleteKey):
             return self._do(Take(operation.key)) is not None  # type: ignore[return-value]
@@ -96,8 +96,8 @@ class FileStore(Store):
 
     def _change(self, operation: Operation[T]) -> T:
         """Append and do an operation; one that would change nothing is only done."""
-        self._journal.enter(self._patience)
-        with self._journal.locked(operation.SPEC.name, self._patience) as replica:
+        self._journal.enter(self._lock_timeout)
+        with self._journal.locked(operation.SPEC.name, self._lock_timeout) as replica:
             if not operation.changes(replica.contents):
                 return operation.apply(replica.contents)
             kind, parts, number = recorded(operation)
@@ -127,7 +127,7 @@ class FileStore(Store):
     def _block(self, operation: Operation[T], seconds: float) -> T | None:
         name = operation.SPEC.name if not isinstance(operation, _AnElement) else "queue_pop"
         return self._journal.block(
-            name, lambda contents: Blocked(contents, operation), seconds, self._patience, lambda: self._closed
+            name, lambda contents: Blocked(contents, operation), seconds, self._lock_timeout, lambda: self._closed
         ).result
 
     def _gather(self, barrier: Barrier, seconds: float) -> bool:
@@ -147,7 +147,7 @@ class FileStore(Store):
                         )
         finally:
             if not released:
-                with journal.locked("barrier", self._patience) as replica:
+                with journal.locked("barrier", self._lock_timeout) as replica:
                     released = ticket not in replica.places
                     if not released:
                         journal.change(Kind.WITHDRAW, ticket)
@@ -155,8 +155,8 @@ class FileStore(Store):
 
     def _arrive(self, barrier: Barrier) -> bytes:
         journal = self._journal
-        journal.enter(self._patience)
-        with journal.locked("barrier", self._patience) as replica:
+        journal.enter(self._lock_timeout)
+        with journal.locked("barrier", self._lock_timeout) as replica:
             journal.collect()  # a process that died in the barrier has not arrived
             earlier = replica.barriers.arrived_with(barrier.key, barrier.token)
             if isinstance(earlier, Place):
@@ -173,7 +173,7 @@ class FileStore(Store):
     def _watch(self, name: bytes, callback: Callable[[Event], None], on_lost: OnLost | None = None) -> Watch:
         watcher = KeyWatcher(self._callbacks, name.decode(), callback, on_lost, self._unwatch)
         self._callbacks.start()
-        with self._journal.looked("watch_key", self._patience) as replica:
+        with self._journal.looked("watch_key", self._lock_timeout) as replica:
             replica.contents.watching.begin(watcher, name)
             self._watchers.add(watcher)
             if self._poller is None:

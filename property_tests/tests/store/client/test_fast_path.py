@@ -1,4 +1,4 @@
-"""The short ways of `client.fast_path` say what the long ones say, and keep their promises when nobody answers."""
+"""The fast paths of `client.fast_path` say what the long ones say, and keep their promises when nobody answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from trystate.impl.store.base import Store
-from trystate.impl.store.client import fast_path as prompt
+from trystate.impl.store.client import fast_path
 from trystate.impl.store.client.client import IDLE_CONNECTIONS_MAX
 from trystate.impl.store.client.connection import Connection
 from trystate.property_tests.support.stores.client.common import HOST, OPERATIONS, SHORT, greet, peer, until, within
@@ -47,7 +47,7 @@ CALLS = st.one_of(
 class Long(TCPStore):
     """A store without an idle connection at hand."""
 
-    def _take_short_ways(self) -> None:
+    def _use_fast_paths(self) -> None:
         pass
 
 
@@ -85,7 +85,7 @@ def test_an_idle_line_to_our_server_is_used_without_the_long_way(
 def test_a_request_that_the_socket_takes_in_pieces_arrives_whole(
     ours: TCPStore, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prompt, "_write", lambda fd, data: os.write(fd, data[:3]))
+    monkeypatch.setattr(fast_path, "_write", lambda fd, data: os.write(fd, data[:3]))
     ours.set(key, "value")
     assert (ours.get(key), ours.check([key])) == (b"value", True)
 

@@ -78,7 +78,7 @@ def test_close_ends_a_wait_in_another_thread(server: Served) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [
-    ("ours", "add"),  # has a short way
+    ("ours", "add"),  # has a fast path
     ("ours", "append"),
     ("libuv", "add"),  # afterwards a look at what the key holds is tried
 ])  # fmt: skip
@@ -219,15 +219,15 @@ def test_a_reply_takes_exactly_its_own_bytes(values: list[bytes], rest: bytes) -
 
 
 @given(st.binary(max_size=30))
-def test_a_quick_look_says_what_the_whole_reading_says(data: bytes) -> None:
-    for quick, whole in (
-        (codec.quick_ready, codec.ready),
-        (codec.quick_done, codec.granted(codec.done)),
-        (codec.quick_flag, codec.granted(codec.flag)),
-        (codec.quick_number, codec.granted(codec.number)),
-        (codec.quick_blob, codec.granted(codec.a_blob)),
+def test_a_decoder_says_what_the_whole_reading_says(data: bytes) -> None:
+    for decode, whole in (
+        (codec.decode_ready, codec.ready),
+        (codec.decode_done, codec.granted(codec.done)),
+        (codec.decode_flag, codec.granted(codec.flag)),
+        (codec.decode_number, codec.granted(codec.number)),
+        (codec.decode_blob, codec.granted(codec.a_blob)),
     ):
         for candidate in (data, b"\0" + data, b"\0" + data[:1], b"\0" + data[:8], b"\0" + blob(data)):
-            seen = quick(candidate)
+            seen = decode(candidate)
             if seen is not None:
                 assert (seen, len(candidate)) == read_from(whole(), candidate)

@@ -138,7 +138,7 @@ def test_the_longest_timedelta_is_a_timeout(store: TCPStore, key: str) -> None:
 @pytest.mark.parametrize("name", ["get", "queue_len", "set"])
 def test_a_negative_timeout_is_refused_by_the_operations_name(ours: TCPStore, name: str) -> None:
     PrefixStore("p", ours).set_timeout(timedelta(seconds=-1))
-    ours._idle = deque()  # the short way finds one too late to refuse it
+    ours._idle = deque()  # the fast path finds one too late to refuse it
     with pytest.raises(InvalidArgument, match=rf"^{name}: the timeout is -1"):
         OPERATIONS[name][1](ours)
 
