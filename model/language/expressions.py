@@ -427,9 +427,9 @@ def differing(tree: Expr, same: Expr, places: Sequence[Expr]) -> Iterator[tuple[
             yield (member, *rest)
 
 
-def compared(tree: Expr, place: Expr) -> set[Expr]:
+def compared(tree: Expr, place: Expr) -> list[Expr]:
     """The constants that the variable `place` is compared with."""
-    found: set[Expr] = set()
+    found: dict[Expr, None] = {}  # in the order in which they stand: a build gives the same trees in each process
     seen: set[Expr] = set()
     todo = [tree]
     while todo:
@@ -438,6 +438,6 @@ def compared(tree: Expr, place: Expr) -> set[Expr]:
             continue
         seen.add(here)
         if here.op == "eq" and here.args[0] is place and here.args[1].op == "const":
-            found.add(here.args[1])
+            found[here.args[1]] = None
         todo += [x for x in here.args if isinstance(x, Expr)]
-    return found
+    return [*found]
