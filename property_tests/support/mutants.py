@@ -76,7 +76,7 @@ def generated(function: Callable[..., Any], choices: tuple[str, str] = ("_.a", "
         choices: two members of an enum: an outcome becomes the first, and where it is that one, the second.
 
     Raises:
-        OSError, SyntaxError, TypeError: the function has no source, or it is no function's.
+        OSError, SyntaxError, TypeError, AssertionError: the function has no source, or it is that of a decorator.
     """
     tree = _parsed(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
     made: dict[str, Mutant] = {}
@@ -126,7 +126,9 @@ def _break(node: ast.AST, wrong: int, choices: tuple[str, str]) -> str | None:
 def _exchanged(function: Callable[..., Any], tree: ast.Module) -> Mutant:
     """Wherever the function is called from, it has the code and the defaults of this source."""
     plain = inspect.unwrap(function)
-    assert isinstance(plain, FunctionType) and isinstance(tree.body[0], ast.FunctionDef), "no function's source"
+    written = tree.body[0]
+    assert isinstance(plain, FunctionType) and isinstance(written, ast.FunctionDef), "no function's source"
+    assert written.name == plain.__name__, "the source of what a decorator made of it"
     made: dict[str, Any] = {}
     exec(compile(ast.fix_missing_locations(tree), "<mutant>", "exec"), plain.__globals__, made)
     other = made[plain.__name__]
