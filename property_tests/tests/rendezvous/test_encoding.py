@@ -115,7 +115,7 @@ def test_nothing_is_written_that_would_be_refused(state: State, data: st.DataObj
         value: Any = Closed("", wrong) if name == "closed" else (wrong,)
         changed = replace(state, **{name: value})
     elif name in scalars:
-        changed = replace(state, **{name: wrong})
+        changed = replace(state, **{"revision" if name == "news" else name: wrong})
     else:
         one = participant(0)
         node = name in Node.__slots__
