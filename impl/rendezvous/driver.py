@@ -1,9 +1,9 @@
 """Runs an engine's generators on a store: blocking, for `next_rendezvous`, and on a thread, for the heartbeats.
 
 Theory of operation. `run` performs the effects of one generator on the thread that calls it, and sends each answer of
-the store back into it. `KeepAlive` does that on a thread of its own, from the return of `next_rendezvous` on. The
-agent's thread asks it for the standing of the round, which it computes from the last state that was read and from the
-clock: a thread that is stuck in the store delays no answer.
+the store back into it. `KeepAlive` does that on a thread of its own, from the completed round on, before the members
+meet. The agent's thread asks it for the standing of the round, which it computes from the last state that was read and
+from the clock: a thread that is stuck in the store delays no answer.
 
 Rule: a failed effect is repeated, never skipped, and the engine does not learn of it. A write carries its own identity
 (version and writer), so that a repeated one happens once.
@@ -137,13 +137,11 @@ class KeepAlive:
         return not self._thread.is_alive()
 
     def _beat(self) -> None:
-        known: Seen | None = Seen(self._joined.state, self._joined.now)
         while self._end is None and not self._holder.interrupted:
             try:
                 # LAPSED does not end the heartbeats. A member whose workers have succeeded waits for the others: when
                 # the store is back after an outage, it is still listed, and goes on to wait.
-                steps = self._engine.keep_alive(self._joined, until=(Standing.EXPELLED, Standing.CLOSED), known=known)
-                known = None  # after a failure it reads first
+                steps = self._engine.keep_alive(self._joined, until=(Standing.EXPELLED, Standing.CLOSED))
                 self._end = run(steps, self._holder, outage_seconds_max=math.inf, look=self._look)
             except Interrupted:
                 return

@@ -46,7 +46,6 @@ from .state import Closed, Participant, Settings, State
 
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
 BACKOFF_ATTEMPTS = 8  # how many may succeed in the first span
-SPREAD_SECONDS = 0.002  # for each further one of min_nodes: over so long their first reads are spread
 BACKOFF_DOUBLINGS = 16  # by then it is the longest: where every write is lost, the numbers stay numbers
 
 
@@ -88,7 +87,6 @@ class Joined:
 
     state: State
     rank: int
-    now: float = 0.0  # the clock after the read
 
     @property
     def world_size(self) -> int:
@@ -147,7 +145,7 @@ class Engine:
             RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError.
         """
         observer, leaving = Observer(self.token), True
-        seen = yield self._spread()
+        seen = yield Sync()
         deadline, lost = seen.now + seconds, 0
         while True:
             observer.look(seen.state, seen.now)
@@ -160,7 +158,7 @@ class Engine:
                 seen, lost = (yield self._pause(observer, seen, deadline)), 0
                 continue
             if (joined := self._ends(action, view, seconds)) is not None:
-                return replace(joined, now=seen.now)
+                return joined
             if action is Action.REPLACE_ROUND:
                 changed = self._rejoined(view, failed, lapsed)
             else:
@@ -201,19 +199,15 @@ class Engine:
     # ---- while the workers run
 
     def keep_alive(
-        self,
-        joined: Joined,
-        until: Collection[Standing] = (Standing.EXPELLED, Standing.LAPSED, Standing.CLOSED),
-        *,
-        known: Seen | None = None,
+        self, joined: Joined, until: Collection[Standing] = (Standing.EXPELLED, Standing.LAPSED, Standing.CLOSED)
     ) -> Generator[Effect, Seen, Standing]:
         """Beat, and expel the silent, until the node is no member any more, of this round or of the next one.
 
         Also once the round was replaced: stopping the workers may take longer than the lease. A driver judges what
-        each effect brings by `standing` as well. `known`: what this node has read just now; None: it reads first.
+        each effect brings by `standing` as well.
         """
         observer, lost = Observer(self.token), 0
-        seen = known if known is not None else (yield Sync())
+        seen = yield Sync()
         while True:
             observer.look(seen.state, seen.now)
             standing = self.standing(joined, seen.state, seen.now)
@@ -395,15 +389,6 @@ class Engine:
             if seen.state.calling and not seen.state.expected:
                 until = min(until, observer.call_ends(seen.state))
         return Sync(max(0.0, until - seen.now), seen.state.revision if seen.state is not None else None)
-
-    def _spread(self) -> Sync:
-        """The first read, after a random pause if more nodes start together than a first back-off has room for.
-
-        The 64 nodes of a job start at once. If all of them wrote at once, one would win, and 63 would have read, built
-        and sent a state in vain, just when the store and the machine are busiest.
-        """
-        crowd = self.settings.min_nodes - BACKOFF_ATTEMPTS
-        return Sync(self._draw() * min(BACKOFF_SECONDS_MAX, SPREAD_SECONDS * crowd)) if crowd > 0 else Sync()
 
     def _back_off(self, action: Action, view: View, lost: int, took: float) -> Sync:
         """A pause after a lost write, drawn at random from a span that has room for all writers.

@@ -333,9 +333,7 @@ class Process:
 
     def _beat(self, joined: Joined) -> None:
         """The thread of the heartbeats, which goes on without a lease as well."""
-        beats = self.engine.keep_alive(
-            joined, until=(Standing.EXPELLED, Standing.CLOSED), known=Seen(joined.state, joined.now)
-        )
+        beats = self.engine.keep_alive(joined, until=(Standing.EXPELLED, Standing.CLOSED))
         line, signal, known = self._line(), self._signal, Standing.CURRENT
         effect: Effect = next(beats)
         with contextlib.suppress(StopIteration):
