@@ -8,7 +8,9 @@ contents of a store, in one step. The rest follows from these two:
 - `PrefixStore` and `TCPStore` put their prefix before its keys (`under`);
 - `HashStore` applies it under a lock; `FileStore` appends it to the file, and each process applies it;
 - the client encodes it by its `SPEC`, and decodes the result (`client/calls`, `client/torch_calls`);
-- the server parses the same fields, applies the same value, and encodes the result (`server/requests`).
+- the server's handler of a plain operation is compiled from `SPEC` and the method of `Contents` that `apply` calls, and
+  makes no value (`server/fast_path`); handlers of those that block are written out (`server/promises`,
+  `server/extended`).
 
 An operation that blocks waits for its keys, in the sense of `reads` and `takes`, and is applied at the moment when they
 are there. A barrier waits for callers and not for keys: it has a table of its own (`contents/barriers`), and is not
@@ -16,6 +18,11 @@ applied.
 
 Three things can go wrong. `apply` refuses (`Refused`): then nothing has changed. The wait is over before the keys are
 there: the result is None, and nothing has changed. The connection breaks: if `SPEC.writes` the outcome is unknown.
+
+A new operation also needs: a query number in `model/store/vocabulary`, a method of `Contents`, a public method in
+`base`, a place in `OPERATIONS`; if it writes, its record in `file/records` and `file/replica`; if it blocks, a handler
+in `server/extended`; for the tests, its meaning in `model/store/reference` and its arguments in
+`harness/stores/operations`; and its row in docs/store-semantics.md.
 
 Nothing here knows of a socket, a lock or a clock. Values are made by any thread, and never change.
 

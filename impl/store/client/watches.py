@@ -2,7 +2,8 @@
 
 Theory of operation. Three threads meet in a `Watcher`:
 
-- A caller sends WATCH, or UNWATCH when the last watch of a key ends, under `_sending`, and waits for the answer.
+- A caller sends WATCH, and waits for the answer; when the last watch of a key ends, it sends UNWATCH, and does not
+  wait.
 - The reading thread takes answers, which come in the order of the requests (`_pending`), and puts each event into
   `_events`, with the watches that its key has at that moment.
 - The calling thread takes events from there, and calls those watches.

@@ -3,8 +3,9 @@
 Theory of operation. Three tables say since when a session is in a state that may last only so long (`Ages`: a
 handshake, a request that has arrived in part, an element that is reserved); a fourth has the deadlines of blocked
 requests. `Alarm.at` is never later than the first deadline in any of them. A new deadline moves it to an earlier time;
-when all tables are empty it is None, and the driver's loop has less to do. It is not moved to a later time before the
-next tick: an alarm that rings for nothing costs less than to find the first deadline after each reply.
+it is not moved to a later time before the next tick, since an alarm that rings for nothing costs less than to find the
+first deadline after each reply. After a tick that leaves all tables empty it is None, and the driver's loop has less to
+do.
 """
 
 from __future__ import annotations

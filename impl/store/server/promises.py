@@ -10,8 +10,8 @@ the WAIT makes a promise, of which a session has one or none (`session.promise`)
   its place when the session sends another request, ends, or has not popped within `reservation_seconds`.
 
 A promise ends with the next request, of whatever kind: one of `REDEEMING` takes the values or the element, any other
-gives them up. Small values cost nothing beside the tuple that refers to them. Large ones and reserved elements are
-counted (`promised_bytes`, of one session and of all together), because a peer that never sends its second request would
+gives them up. Values have no time limit. Small promises are not counted. Large ones and reserved elements are counted
+(`promised_bytes`, of one session and of all together), because a peer that never sends its second request would
 otherwise hold values that were deleted long ago. Three things can go wrong: the promised bytes of all sessions would be
 more than `kept_bytes_total`, or a reply more than `frame_bytes`: then the values are not kept, and the get finds the
 contents of its own moment. The pop's answer is more than may be unread: the session is closed, which gives the element
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _pack_size, _pack_length = U64.pack, I64.pack
 REDEEMING = frozenset(map(int, (Query.GET, Query.MULTI_GET, Query.QUEUE_POP)))
+ENTRY_BYTES = 100  # of a promised key and its value, beside their bytes: two objects and two references
 NOTHING: tuple[Sequence[bytes], Sequence[bytes]] = ((), ())
 
 
@@ -112,8 +113,11 @@ class Promises:
             self.give_up(session)
 
     def _keep(self, session: Session, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        if len(keys) > 1:  # a WAIT may name one key thousands of times: it is kept once
+            kept = dict(zip(keys, values, strict=True))
+            keys, values = (*kept,), (*kept.values(),)
         session.promise = keys, values
-        size = sum(map(len, values))
+        size = sum(map(len, values)) + sum(map(len, keys)) + ENTRY_BYTES * len(keys)
         if size >= BULK_BYTES:
             if size > self.limits.frame_bytes or self.bytes + size > self.limits.kept_bytes_total:
                 session.promise = NOTHING  # the former could not be answered anyway
@@ -137,12 +141,13 @@ def wait(service: Service, session: Session, keys: Sequence[bytes]) -> None:
             made = key in contents.queues
             if made:
                 service.promises.reserve(session, key)
-        elif len(value) < BULK_BYTES:
+        elif len(key) + len(value) < BULK_BYTES:
             session.promise = keys, (value,)
             made = True
     if made or (made is None and service.promises.make(session, keys)):
         session.outgoing.append(STOP_WAITING)
     else:
+        keys = tuple(dict.fromkeys(keys))  # counted once each, and so kept once each
         service.blocking.wait(session, keys, partial(_satisfied, service, session, keys))
 
 

@@ -1,15 +1,16 @@
 """One connection as the server sees it: its state now, its half-sent request, its replies.
 
-Theory of operation. A session is data. Each part of it has one owner, who alone writes it, on the driver's thread:
+Theory of operation. A session is data. Each part of it has one owner, the module that alone writes it, on the driver's
+thread:
 
-| fields                                                         | owner                          |
-| ---                                                            | ---                            |
-| `state` up to READY and after it, `nonce`, `closing`, `abort`  | `service.Service`, `extended`  |
-| `state` between READY and BLOCKED, `blocked`                   | `blocking.Blocking`            |
-| `frame`, `buffer`, `half_bytes`                                | `half_sent.HalfSent`           |
-| `promise`, `promised_bytes`                                    | `promises.Promises`            |
-| `watches`                                                      | `watches.Watches`              |
-| `unsent`, `pending`, and the queue of replies                  | `unread.Replies`               |
+| fields                                                        | owner                             |
+| ---                                                           | ---                               |
+| `state` up to READY and after it, `nonce`, `closing`, `abort` | `service`, `requests`, `extended` |
+| `state` between READY and BLOCKED, `blocked`                  | `blocking`                        |
+| `frame`, `buffer`, `half_bytes`                               | `half_sent`                       |
+| `promise`, `promised_bytes`                                   | `promises`                        |
+| `watches`                                                     | `watches`                         |
+| `unsent`, `pending`, and the queue of replies                 | `unread`                          |
 
 Any handler may append a reply to `outgoing` of the session whose request it does. One that appends to another session's
 (because that is unblocked, or watches) also says so with `Replies.pend`.

@@ -11,8 +11,8 @@ Rule: a large part is queued by reference and handed out in pieces, so that an e
 for a thousand readers, is in memory once. A session counts all bytes that its own peer has not read; the total counts
 memory, hence a part that several sessions have queued only once.
 
-`pending` are the sessions that the driver has to look at: those that need more than one reply to the request that it
-has just brought.
+`pending` are the sessions that the driver has to look at beside the one whose bytes it has just brought, or once more:
+those with replies that are not sent yet, those that another session's request unblocked or told, and those to close.
 """
 
 from __future__ import annotations

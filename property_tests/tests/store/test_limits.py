@@ -288,6 +288,21 @@ def test_what_waits_keep_of_large_values_is_bounded_in_all(total: int, kept: byt
     assert held(room.service) == {"sessions": 3}
 
 
+def test_a_key_that_a_wait_names_many_times_is_promised_once() -> None:
+    """A long key of an empty value: the bytes of the value alone would not be counted, nor those of the key."""
+    room = Room()
+    large, plenty, few = room.trio()
+    key = bytes(8_000)
+    large(set_(key, b""))
+    assert plenty(wait(*[key] * 2_000)) == STOP
+    assert plenty.session.promise == ((key,), (b"",))
+    keys = [b"%d" % n * 1_000 for n in range(10, 20)]
+    large(b"".join(set_(key, b"") for key in keys))
+    assert few(wait(*keys)) == STOP
+    assert few.session.promised_bytes == sum(map(len, keys)) + 100 * len(keys)
+    assert held(room.service)["kept"] == few.session.promised_bytes + len(key) + 100
+
+
 def test_a_watcher_that_reads_too_slowly_is_closed_in_the_middle_of_nothing() -> None:
     room = Room(Limits(unsent_bytes=12_000))
     watcher, actor, other = room.trio()
