@@ -13,6 +13,8 @@ Theory of operation. A local pass is in one of these states (`Part` of the vocab
     FAILED     an error: everything is dropped; at the root: not all workers have answered CANCEL yet
     CANCELLED  at the root only: all have answered, or cannot
 
+The model says CANCELLED also of other workers' parts that are FAILED here.
+
 Its end is found as by Dijkstra and Scholten (deficit.py): each message is answered DONE once, at the latest when the
 receiver is at rest; the root is at rest last, and then knows how many sends got no gradient. In torch only the first
 request to each worker is counted like this (dist_engine.cpp), and a worker waits for all its sends: if a call was not

@@ -6,7 +6,7 @@ Theory of operation. An agent has one connection to each worker (connection.py),
     caller's thread    invocations.sync -> ask: a number, an entry in `_requests`, the frame is sent
                        lead: this thread reads the connection to that worker, if no other does
     callee's pool      _take: no answer, so an `Incoming` for the handler of its kind (invocations._called)
-                       later: the same thread runs the function when it has read, and answers
+                       later: a thread of the pool, usually the same, runs the function when it has read, and answers
     caller's thread    _take: an answer, so its entry leaves `_requests`, and `done` sets the caller's event
                        ask returns the Answer, or raises what came instead
 

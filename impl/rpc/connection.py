@@ -12,7 +12,7 @@ Theory of operation. The connection is open, or `lost` says why it is over: it n
       caller        reads its answer: no other thread was woken between the arrival and the return of `rpc_sync`
       caller        releases `_reading`, arms the descriptor again: the pool reads on
 
-  Frames for others that arrive meanwhile are handled on the caller's thread, as on one of the pool's.
+  Answers to others that arrive meanwhile are delivered on the caller's thread; requests go to a thread of the pool.
 
 Failures:
 

@@ -1,9 +1,12 @@
-"""The threads of an agent, as Leader/Followers: the thread that reads a request also runs it.
+"""The threads of an agent, as Leader/Followers: as a rule the thread that reads a request also runs it.
 
 Pattern: Leader/Followers (Schmidt, Stal, Rohnert, Buschmann: Pattern-Oriented Software Architecture 2, 2000). The
 threads share one set of event sources. One of them takes the next event, another takes its place as leader, and the
-first processes the event itself. No request is handed from a reader thread to a worker thread, which would cost a
-wake-up (5 to 50 µs) for each call.
+first processes the event itself, without a hand-over to a worker thread, which would cost a wake-up (5 to 50 µs) for
+each call.
+
+A user's function always runs on a thread of the pool: on the one that read the request, if it is of the pool and that
+frame is the last that it read; otherwise on another. A caller that reads for itself (`connection.lead`) runs none.
 
 Theory of operation. All threads block in one `epoll.poll`. A thread is in one of three states:
 

@@ -161,7 +161,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             s.member[j] = ite(moves & replaced, Membership.PARTICIPANT, kind)
 
     def returns_if(self, s: SymbolicState, node: Expr, full: Any) -> None:
-        """A node that completes a round returns with what it wrote, in time."""
+        """If `full`, the node returns with the rank, members and master that are written; otherwise it joins on."""
         self.record_return(s, node, s, full)
         s.join_deadline[node] = ite(full, JoinDeadline.IN_TIME, s.join_deadline[node])
         s.master[node] = ite(full, self.first(s), s.master[node])

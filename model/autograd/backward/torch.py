@@ -1,8 +1,9 @@
 """FAST as the design note has it and torch 2.13 builds it: no message names its pass, and a failure is told to nobody.
 
 A worker's first gradient of a pass begins its part; that request is answered when the part is over, all others at once,
-so that the answers form a tree (Dijkstra and Scholten's diffusing computation, but for errors). The end of a part is
-the end of its `outstanding_tasks`, `left` here. Its defects are G1 to G8 in `findings`.
+so that the answers form a tree (Dijkstra and Scholten's diffusing computation, but for errors). A part that has
+nothing `left` (torch: `outstanding_tasks`) is DRAINING; it is DONE when all its gradients are answered, and the pass
+ends when the part of the root is DONE. Its defects are G1 to G8 in `findings`.
 """
 
 from __future__ import annotations
