@@ -202,5 +202,6 @@ def test_the_planted_bug_of_the_example_is_found() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     text, steps = shortest_failure(module.TestCountingStore())
-    assert "add(amount=1, client=0, key='a')" in steps and len(steps) <= 3  # a busy machine ends the shrinking early
+    needed = [step for step in steps if step != "num_keys(client=0)"]  # it changes nothing: shrinking may leave it
+    assert needed[0] == "add(amount=1, client=0, key='a')" and len(needed) == 2
     assert re.fullmatch(r"MultiGet\(keys=\('a',\)\) after .*(Set|Append)\(.*\): expected .*, got \(b'1',\)", text)
