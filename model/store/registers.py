@@ -286,8 +286,7 @@ class Registers(System):
 
     @always(witness="an_answer_says_nothing")
     def desired_means_it_is_there(self, s: S) -> Any:
-        """A compare_set that is answered with the desired value, and did not expect the same, has it in the key at that
-        moment."""
+        """A compare_set answered with a desired value that it did not expect has it in the key at that moment."""
         return ~s.overstated
 
     @step(witness="a_compare_set_fails", on=("take_compare_set",), each="client")

@@ -280,12 +280,25 @@ def test_an_impurity_is_found(text: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert len(list(impurities(Module("model", "trystate.model.x", path)))) == 1
 
 
+DECLARATIONS = [m for m in MODULES if re.match(r"trystate\.model\.(?!checker|language|errors)\w+\.", m.name)]
+
+
 def test_declarations_hold_no_lambda() -> None:
     """A declaration must be printable, and a lambda is not."""
-    declarations = [m for m in MODULES if re.match(r"trystate\.model\.(?!checker|language|errors)\w+\.", m.name)]
-    assert declarations
-    found = [f"{m.shown}:{n.lineno}" for m in declarations for n in ast.walk(m.tree) if isinstance(n, ast.Lambda)]
+    assert DECLARATIONS
+    found = [f"{m.shown}:{n.lineno}" for m in DECLARATIONS for n in ast.walk(m.tree) if isinstance(n, ast.Lambda)]
     assert found == []
+
+
+def test_the_first_sentence_of_a_declaration_ends_on_its_line() -> None:
+    """Reports and pictures show the first line alone."""
+    declared = [
+        (f"{m.shown}:{n.lineno}", (ast.get_docstring(n) or ".").splitlines()[0])
+        for m in DECLARATIONS
+        for n in ast.walk(m.tree)
+        if isinstance(n, ast.FunctionDef) and n.decorator_list
+    ]
+    assert declared and [at for at, line in declared if not line.endswith((".", ".)"))] == []
 
 
 def test_the_packages_listed_are_the_packages_there_are() -> None:
