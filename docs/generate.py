@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import api
+import steps
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.graphs import Graph
@@ -334,7 +335,14 @@ PAGES: dict[str, Callable[[list[Checked]], str]] = {
 
 PARTS: dict[str, dict[str, Callable[[list[Checked]], str]]] = {
     "api.md": {"names": lambda _: api.names().strip("\n")},
-    "autograd.md": {"counts": counts, "passes": passes, "contexts": contexts},
+    "autograd.md": {
+        "counts": counts,
+        "passes": passes,
+        "contexts": contexts,
+        "steps": lambda _: steps.table("autograd.md"),
+    },
+    "agent.md": {"steps": lambda _: steps.table("agent.md")},
+    "rendezvous.md": {"steps": lambda _: steps.table("rendezvous.md")},
 }
 
 

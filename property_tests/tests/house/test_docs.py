@@ -171,6 +171,13 @@ def test_every_module_of_the_runtime_has_its_place_in_the_architecture(package: 
     assert sorted(named) == sorted(modules)
 
 
+@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+def test_the_tables_of_steps_are_what_the_model_declares() -> None:
+    tool = CHECKOUT / "docs" / "steps.py"
+    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
+    assert done.stdout.count("fresh: ") == 3, f"run python docs/steps.py: {done.stdout}{done.stderr}"
+
+
 def fenced(language: str, body: str, above: str = "") -> str:
     return f"Text.\n\n{above}\n```{language}\n{body}\n```\n\nMore text.\n"
 
