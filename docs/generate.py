@@ -36,6 +36,7 @@ from trystate.model.rendezvous.differences import seed_differences
 from trystate.model.store.reference import Operation, Refusal
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores import shortest
+from trystate.property_tests.tests.rendezvous.test_model import ONLY_NIGHTLY
 
 from trystate import registry
 from trystate.report.results import natural
@@ -249,6 +250,16 @@ def counts(_: list[Checked]) -> str:
     return "\n".join(f"{graph.doc[:1].upper()}{graph.doc[1:]}:\n\n{_waits(graph)}" for graph in registry.GRAPHS)
 
 
+def nightly(_: list[Checked]) -> str:
+    """The searches of our rendezvous that only the nightly tests make."""
+    text = row("nodes", "min:max", "faults", "distinct states") + row("--:", "---", "---", "--:")
+    for asked in ONLY_NIGHTLY:
+        size, bound = asked.numbers, "" if asked.together is None else f"any {asked.together} of "
+        faults = bound + " + ".join(f"`{fault}`" for fault in asked.faults)
+        text += row(str(size["node"]), f"{size['min_nodes']}:{size['max_nodes']}", faults, f"{asked.states:,}")
+    return text
+
+
 def _waits(graph: Graph) -> str:
     modes = [*Mode]
     text = row("node", "worker", "feeds", *(f"{mode.name} waits for" for mode in modes))
@@ -342,7 +353,7 @@ PARTS: dict[str, dict[str, Callable[[list[Checked]], str]]] = {
         "steps": lambda _: steps.table("autograd.md"),
     },
     "agent.md": {"steps": lambda _: steps.table("agent.md")},
-    "rendezvous.md": {"steps": lambda _: steps.table("rendezvous.md")},
+    "rendezvous.md": {"steps": lambda _: steps.table("rendezvous.md"), "nightly": nightly},
 }
 
 
