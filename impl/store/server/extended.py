@@ -66,6 +66,7 @@ def get(service: Service, session: Session, milliseconds: int, keys: list[bytes]
     try:
         values = [*map(found.__getitem__, keys)]
     except KeyError:
+        keys = [*map(dict(zip(keys, keys, strict=True)).__getitem__, keys)]  # a GET may repeat a key: it is kept once
         reply = partial(_values, service, session, keys)
         service.blocking.wait(session, keys, reply, Get, milliseconds)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import tracemalloc
 from dataclasses import fields, replace
 
 import pytest
@@ -32,6 +33,7 @@ from trystate.property_tests.support.stores.rooms import (
     push,
     set_,
     wait,
+    xget,
 )
 
 SMALL = Limits(key_bytes=64, value_bytes=1024, keys_in_request=8, frame_bytes=4096, unsent_bytes=1 << 14)
@@ -301,6 +303,20 @@ def test_a_key_that_a_wait_names_many_times_is_promised_once() -> None:
     assert few(wait(*keys)) == STOP
     assert few.session.promised_bytes == sum(map(len, keys)) + 100 * len(keys)
     assert held(room.service)["kept"] == few.session.promised_bytes + len(key) + 100
+
+
+def test_a_blocked_get_keeps_a_key_that_it_repeats_once() -> None:
+    room = Room()
+    getter, setter, _ = room.trio()
+    request = xget(-1, *[bytes(8_000)] * 500)
+    tracemalloc.start()
+    try:
+        assert getter(request) == b""
+        assert tracemalloc.get_traced_memory()[0] < len(request) // 10
+    finally:
+        tracemalloc.stop()
+    setter(set_(bytes(8_000), b"1"))
+    assert getter() == OK + blob(b"1") * 500
 
 
 def test_a_watcher_that_reads_too_slowly_is_closed_in_the_middle_of_nothing() -> None:
