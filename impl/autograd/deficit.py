@@ -46,7 +46,8 @@ class Deficit:
         self.parent: Asker | None = None  # the peer that engaged this worker; None at the root
         self.unsignalled = 0  # messages of this worker without a signal: the deficit
         self.held: list[Request] = []  # messages to the parent that may go with the signal to it
-        self.unreported = unreported  # change of sends without a gradient that no signal has reported, in this subtree
+        # The change of sends without a gradient, in this subtree, that no signal has reported; the model's `owed`.
+        self.unreported = unreported
         self.total = 0  # at the root: the sum of all reports
 
     def engage(self, sender: Asker) -> bool:

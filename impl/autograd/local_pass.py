@@ -10,10 +10,8 @@ Theory of operation. A local pass is in one of these states (`Part` of the vocab
     DRAINING   nothing to run; messages of its own have no answer yet
     PASSIVE    nothing to run, nothing unanswered, its parent is answered; sends still wait for a gradient
     DONE       as PASSIVE, and every send has its gradient; at the root: the pass has succeeded
-    FAILED     an error: everything is dropped; at the root: not all workers have answered CANCEL yet
-    CANCELLED  at the root only: all have answered, or cannot
-
-The model says CANCELLED also of other workers' parts that are FAILED here.
+    FAILED     at the root only: an error, everything is dropped; not all workers have answered CANCEL yet
+    CANCELLED  over with an error, everything is dropped; at the root: all workers have answered, or cannot
 
 Its end is found as by Dijkstra and Scholten (deficit.py): each message is answered DONE once, at the latest when the
 receiver is at rest; the root is at rest last, and then knows how many sends got no gradient. In torch only the first
@@ -333,7 +331,7 @@ class LocalPass:
         if ask:
             self._unused = self._without_gradient()
         self.error = error
-        self._enter(PassState.FAILED)
+        self._enter(PassState.FAILED if self.roots is not None else PassState.CANCELLED)
         self.gradients, self.dependencies, self.visited = {}, None, set()
         self._inbox.clear()
         parent = self.deficit.forget_parent()
@@ -366,7 +364,7 @@ class LocalPass:
         return self._cancelled()
 
     def _cancelled(self) -> list[Effect]:
-        if self._cancels or self.running or self.state is not PassState.FAILED or self.roots is None:
+        if self._cancels or self.running or self.state is not PassState.FAILED:
             return []
         self._enter(PassState.CANCELLED)
         if isinstance(self.error, UnusedSendError):

@@ -1,4 +1,22 @@
-"""The functions that a program calls: `init_rpc`, `rpc_sync`, `rpc_async`, `remote`, `get_worker_info`, `shutdown`."""
+"""The functions that a program calls: `init_rpc`, `rpc_sync`, `rpc_async`, `remote`, `get_worker_info`, `shutdown`.
+
+Theory of operation. A process is a worker from the end of `init_rpc` until `shutdown`; its session is in `_state`.
+
+    init_rpc    meets the other workers in a store (directory.py), connects to each (handshake.py), attaches the
+                extensions, and only then lets the agent read: every kind of frame has its handler before it comes
+    the calls   take the session's `Invocations`, without a lock, and send
+    shutdown    graceful: waits until all workers have called it and are idle (termination.py); the calls of others are
+                served meanwhile. Then, or at once if it is not graceful: good-bye to the others, and all is closed
+
+Threads. A program may call these functions on any thread. `init_rpc` and `shutdown` hold `_state.lock` from beginning
+to end: a second call waits. `rpc_sync` waits on the caller's thread; the function runs on a thread of the callee's pool
+(pool.py). At the end of the interpreter `atexit` calls `shutdown(graceful=False)`. A fork drops the session of the
+parent (`_Session.forked`), and is no worker.
+
+Failures: a worker does not come, or cannot be talked to (RpcTimeout, PeerLost: this worker withdraws its entry from the
+store, so that the others see it too, and all may come again); a worker is lost in a graceful shutdown, or the store
+fails (raised after all is closed). A store that `init_rpc` made itself is closed with the session, or when it fails.
+"""
 
 from __future__ import annotations
 

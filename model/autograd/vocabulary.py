@@ -53,7 +53,7 @@ class Part(enum.Enum):
     PASSIVE = "has nothing to run; waits for gradients"
     DRAINING = "has run; waits for answers to its own requests"
     DONE = "every node that counts has run"
-    FAILED = "has failed; the root tells all workers, and waits for their answers"
+    FAILED = "has failed; in ours only the root, which tells all workers and waits for their answers"
     CANCELLED = "is over: nothing of it is left"
 
 

@@ -1,4 +1,16 @@
-"""Refinement: is every step of a finer system a step of a coarser one, or none?"""
+"""Refinement: is every step of a finer system a step of a coarser one, or none?
+
+Theory of operation (Abadi and Lamport, "The existence of refinement mappings", 1991). A mapping gives each field of the
+coarser system as an expression over the state of the finer one, so each finer state has an image, a coarser state. The
+finer system is explored completely. Its initial states must have initial images; and a finer step must leave the image
+as it is, or move it as some step of the coarser system does. Each pair of images is looked up once, whichever finer
+steps make it. A property of coarser steps and states that holds there then holds of the images as well. That is safety
+only: fairness is not compared, nor is it asked whether the finer system makes every coarser step.
+
+Called by `trystate verify` (property_tests/adapters/refinements.py), in one thread. Two things can go wrong: a limit
+ends the search before all is seen (LimitReached: nothing is said), and an image is broken, which is a result: `broken`
+names the finer step and what it changes in the coarser state.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class TorchCalls:
     def do(self, operation: Operation[T], seconds: float) -> T:
         spec, call = operation.SPEC, Call.of(operation, seconds)
         if spec.torch is None:
-            raise self._unsupported(spec.name, "delete and read a key in one step")
+            raise self._unsupported(spec.name, "do this: torch's protocol has no request for it")
         if isinstance(operation, QueuePush | QueueLen):
             self._need_queues(spec.name)
         request, within = _ENCODERS[type(operation)](operation.fields), seconds or LOOK_SECONDS

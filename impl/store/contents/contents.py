@@ -1,7 +1,17 @@
 """The meaning of requests: values, queues, and the effect of each operation on them.
 
-Rule: a refused operation raises `Refused` and has changed nothing. Waiters and watchers are told after the change, once
-all of it is in place.
+Theory of operation. A key is absent, or has a value, or a queue with elements, or both; an empty queue is none. A
+method changes the tables in one step, with the counts that limits are asked of, and then tells `watching` of the change
+of a value, and `waiting` of a key that has come or gone. What a waiter does when it is satisfied may change the tables
+again (it pops an element), so the change and its counts are complete before. `reserve` takes an element out of its
+queue for a client that is to fetch it; `put_back` returns it to its place by its serial.
+
+Callers: the server's one thread (server/service.py, `Operation.apply`), threads under the lock of a store in memory
+(memory.py), and each process that reads a store's file (file/replica.py), where the same operations in the same order
+have to give the same contents. No I/O, no clock, no lock.
+
+Rule: a refused operation raises `Refused` and has changed nothing. Three things are refused: the store would be over a
+limit (TOO_LARGE), a value is no number (NOT_A_NUMBER), and a sum leaves int64 (OVERFLOW).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Promises:
         """Promise the first element of a queue that is not empty."""
         serial, element = self.contents.reserve(key)
         session.promise = key, serial, element
-        session.promised_bytes = size = len(key) + len(element) + 1
+        session.promised_bytes = size = len(key) + len(element) + 1  # never 0, by which give_up knows a reservation
         self.bytes += size
         now = self.reservations[session] = self.clock()
         self.alarm.by(now + self.limits.reservation_seconds)

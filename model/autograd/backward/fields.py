@@ -117,7 +117,7 @@ class Fields(System):
     inputs, ways = constant(1, "most edges into a node"), constant(1, "most ways to a node")
 
     outcome = choice(Outcome, per="attempt")
-    phase = choice(Part, per="worker", doc="a worker's part; draining, and in torch passive, can be told from the rest")
+    phase = choice(Part, per="worker", doc="a worker's part; RUNNING also when no node can run: `part` shows that")
     current = integer(0, "attempt", per="worker", doc="the pass that it is a part of")
     alive = flag(per="worker", initial=True)
     released = flag(per="worker", doc="the context is released there")

@@ -3,9 +3,9 @@
 Theory of operation. This is the diffusing computation of Dijkstra and Scholten (1980) over BACKWARD, and over MARK in
 `smart`. A worker at rest that is sent a request is *engaged* by it; it answers that request when it has come to rest
 again and all its own requests are answered. Any other request it answers at once. So when the root has come to rest,
-every worker has. Each answer carries the *deficit* of the subtree below it, `delta`: how many sends got no gradient.
-The root adds the deficits up in `owed`; a pass in which a gradient is missing fails with the name of the call. An
-answer may carry a request to the worker that gets it: see `piggyback`.
+every worker has. Each answer says in `delta` how many sends got no gradient, at its worker and in the subtree below it.
+The root adds these up in `owed`; a pass in which a gradient is missing fails with the name of the call. An answer may
+carry a request to the worker that gets it: see `piggyback`.
 
 Failures. A part that fails is dropped, and answers only the request that engaged it; its worker refuses later requests,
 since `ended` there says that the pass is over. The root cannot know which workers its gradients have reached, so it
@@ -59,7 +59,7 @@ from .fields import (
 from .piggyback import Piggyback
 from .properties import Backward
 
-OVER = (Part.FAILED, Part.CANCELLED)  # at the root, which tells the others; at any other worker
+OVER = (Part.FAILED, Part.CANCELLED)  # at the root while it tells the others; at any other worker, and then the root
 ENDS = moves(OWN, [*ENGAGED, Part.MARKING, Part.PASSIVE], *OVER) + SKIPS
 TAKES = (*RUNS, *RESET, *moves(OTHERS, [NodeState.WAITING], NodeState.READY))
 
@@ -132,6 +132,8 @@ class Ours(Piggyback, edition=Edition.TRYSTATE):
     )
     def come_to_rest(self, s: S, worker: Expr) -> None:
         """Nothing is left to do or to wait for: a worker answers, and says what is missing; the root is through."""
+        # `phase` stays RUNNING when no node can run. The machine `part` shows such a part as DRAINING, and the moves
+        # above are those of the machine.
         s.when(
             s.phase[worker] == Part.RUNNING,
             self.at(worker, [self.is_at_rest(s, w) for w in self.workers()], "it is at rest"),

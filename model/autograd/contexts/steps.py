@@ -1,4 +1,15 @@
-"""The calls that take a context along, and the pass that uses it: the steps that are the same in both editions."""
+"""The calls that take a context along, and the pass that uses it: the steps that are the same in both editions.
+
+Theory of operation. Forward: the creator enters the context (`enter`); a worker that runs in it asks another (`ask`),
+which has the context from the moment the request arrives (`take_request`); its body runs, may ask further, and ends
+(`answer`, `take_answer`). Backward: the creator begins a pass (`begin_pass`), a gradient begins the part of each worker
+that it called (`take_gradient`, `end_part`), and the pass ends when all have answered (`hear_answer`, `end_pass`).
+
+The editions differ in what a worker does with a message of a context that is over, and say so in four methods that the
+steps call: `creates` and `recreates` (does a request or an answer bring the context back?), `notes_caller` and
+`calls_back`. What tells the workers that the context is over is each edition's own: `torch.py`, `ours.py`. Loss of
+messages and of workers is in `environment.py`.
+"""
 
 from __future__ import annotations
 

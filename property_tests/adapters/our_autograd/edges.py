@@ -391,7 +391,7 @@ class PassSteps:
         if local_pass is None:
             return P.IDLE
         if local_pass.state in OVER:
-            return P.FAILED if seat is self.home and local_pass not in self.settled else P.CANCELLED
+            return P.FAILED if seat is self.home and local_pass not in self.settled else local_pass.state
         if local_pass.state is P.DONE:
             return P.CANCELLED if seat.context.released else P.DONE
         if local_pass.dependencies is None:

@@ -1,4 +1,4 @@
-"""Why the repaired rendezvous needs each of its repairs: without it, a property fails that holds with it.
+"""Why our rendezvous needs each of its repairs: without it, a property fails that holds with it.
 
 Each class below undoes one repair, and nothing else. Beside it stands the finding of torch that comes back, a small
 system in which that shows, the properties that fail there, and the length of the shortest run of the first of them.

@@ -1,4 +1,4 @@
-"""The repaired rendezvous holds every property in every planned size; its counts are pinned.
+"""Our rendezvous holds every property in every planned size; its counts are pinned.
 
 Rule: what takes longer than a few seconds is explored by `trystate verify`, and pinned in docs/verdicts.md; under
 HYPOTHESIS_PROFILE=nightly here as well, with what is too large for that.
@@ -76,7 +76,7 @@ def test_what_is_pinned_is_what_is_planned_and_no_defect_is_declared() -> None:
     assert {run.label for run in ours} == {run.label for run in pinned}
 
 
-def test_everything_happens_that_the_repaired_protocol_declares() -> None:
+def test_everything_happens_that_our_protocol_declares() -> None:
     assert_all_happens([*PLANNED, A_PART])
 
 
