@@ -1,10 +1,10 @@
 """One worker's share of a context: its ends of messages, the gradients, and the latest local pass.
 
 Theory of operation. These are records; container.py makes and changes them under the lock of the driver, and
-local_pass.py those of its pass. A context is open until `released` is set; then it is in no table any more, and only a
-pass that still runs holds it. A message has one end here: a `Send` where its tensors left, or a `Recv` where they
-arrived. Both are made in the forward pass, on the thread that runs the call, and are removed when a pass that does not
-retain the graph has succeeded (`Container.merge`).
+local_pass.py those of its pass. A context is open until `released` is set; then its tables are emptied, and a pass that
+still runs in it has failed. A message has one end here: a `Send` where its tensors left, made by the thread that sends
+the message, or a `Recv` where they arrived, made by the thread that reads it. Both are removed when a pass that does
+not retain the graph has succeeded (`Container.merge`).
 
 `local_pass` is the latest pass, running or over. Its gradients are its own until it is known to have succeeded; then
 `merge` makes them the context's. Two things can go wrong: a message of an older pass comes late (`ended` says that the
