@@ -2,7 +2,7 @@
 
 Theory of operation. A key is absent, or has a value, or a queue with elements, or both; an empty queue is none. A
 method changes the tables in one step, with the counts that limits are asked of, and then tells `watching` of the change
-of a value, and `waiting` of a key that has come or gone. What a waiter does when it is satisfied may change the tables
+of a value, and `waiting` of a key that has come or gone. A waiter that is satisfied may change the tables
 again (it pops an element), so the change and its counts are complete before. `reserve` takes an element out of its
 queue for a client that is to fetch it; `put_back` returns it to its place by its serial.
 

@@ -7,7 +7,7 @@ that it called (`take_gradient`, `end_part`), and the pass ends when all have an
 
 The editions differ in what a worker does with a message of a context that is over, and say so in four methods that the
 steps call: `creates` and `recreates` (does a request or an answer bring the context back?), `notes_caller` and
-`calls_back`. What tells the workers that the context is over is each edition's own: `torch.py`, `ours.py`. Loss of
+`calls_back`. The steps of CLEAN are each edition's own: `torch.py`, `ours.py`. Loss of
 messages and of workers is in `environment.py`.
 """
 
