@@ -1,13 +1,13 @@
 """Systems: fields, transitions, machines and properties put together for a given size, edition and set of faults.
 
 Theory of operation. The body of a class holds declarations: records that decorators and functions such as `flag()` left
-there. What a base declares is inherited; a subclass replaces it by a declaration of the same name, or drops it by None.
+there. A declaration of a base is inherited; a subclass replaces it by a declaration of the same name, or drops it by None.
 `Rendezvous(node=3, edition="torch", faults=("crash",))` goes through these:
 
     the class     `__new__` takes the class of the edition (`for_edition`), joined with a subclass that changes them all
     the state     `__init__`: sizes, edition and faults; a slot for each field, and a counter for each fault
     the trees     each step runs once on a symbolic state, then each machine, then each property: a property of steps
-                  needs the steps; what is left is expressions (transitions.py, machines.py, properties.py)
+                  needs the steps; they leave expressions (transitions.py, machines.py, properties.py)
     the check     `_check`: each name in a declaration must exist
 
 A built system never changes, and has no state of its own: engines read its `cells`, `initial_states`, `transitions`,
