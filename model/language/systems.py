@@ -1,7 +1,7 @@
 """Systems: fields, transitions, machines and properties put together for a given size, edition and set of faults.
 
 Theory of operation. The body of a class holds declarations: records that decorators and functions such as `flag()` left
-there. A declaration of a base is inherited; a subclass replaces it by a declaration of the same name, or drops it by None.
+there. A subclass inherits each declaration of its bases, replaces it by one of the same name, or drops it by None.
 `Rendezvous(node=3, edition="torch", faults=("crash",))` goes through these:
 
     the class     `__new__` takes the class of the edition (`for_edition`), joined with a subclass that changes them all
