@@ -308,8 +308,9 @@ class TorchHolders:
         """Rank and world size, as DynamicRendezvousHandler._get_world reads them."""
         members = node.holder.state.participants
         out[f"saw_rank[{i}]"] = members[node.desc]
-        for j, other in enumerate(self.nodes):
-            out[f"saw[{i}][{j}]"] = int(other.desc in members)
+        if node.holder.state.round == self.backend.state().round:  # of a replaced round the model keeps no members
+            for j, other in enumerate(self.nodes):
+                out[f"saw[{i}][{j}]"] = int(other.desc in members)
 
     def _token(self, node: Node) -> Token:
         behind = self.backend.version - (node.holder._token or 0)
