@@ -25,6 +25,7 @@ from trystate.property_tests.support.pinned import (
     assert_engines_agree,
     bare,
     claims,
+    is_planned,
     report,
     violated,
 )
@@ -122,6 +123,14 @@ SMALL = tuple(a for a in ASKED if a.states < (1000 if NIGHTLY else 700))
 @pytest.mark.parametrize("asked", SMALL, ids=str)
 def test_the_engines_agree(asked: Asked, engine: str) -> None:
     assert_engines_agree(asked, engine)
+
+
+def test_a_planned_run_is_one_of_which_the_same_is_known() -> None:
+    asked = ASKED[0]
+    sizes = asked.sizes.replace("counted=2", "counted=3")
+    others = {"states": 60, "violated": "", "faults": ("signal",), "together": 1, "sizes": sizes}
+    assert is_planned(asked)
+    assert not any(is_planned(replace(asked, **{name: other})) for name, other in others.items())
 
 
 def test_our_edition_has_no_findings() -> None:
