@@ -26,6 +26,7 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Lt: ast.LtE, ast.LtE: ast.Lt,
 }  # fmt: skip
+BREAKABLE = (ast.If, ast.IfExp, ast.BoolOp, ast.Compare, ast.Attribute, ast.Tuple)
 
 
 @contextmanager
@@ -80,13 +81,14 @@ def generated(function: Callable[..., Any], choices: tuple[str, str] = ("_.a", "
     """
     tree = _parsed(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
     made: dict[str, Mutant] = {}
-    for place in range(sum(1 for _ in ast.walk(tree))):
+    for place in (place for place, node in enumerate(ast.walk(tree)) if isinstance(node, BREAKABLE)):
         for wrong in range(5):
             changed = copy.deepcopy(tree)
             said = _break(list(ast.walk(changed))[place], wrong, choices)
-            if said is not None:
-                name = f"{function.__name__}: {said}"
-                made[name if name not in made else f"{name} (at node {place})"] = _exchanged(function, changed)
+            if said is None:
+                break
+            name = f"{function.__name__}: {said}"
+            made[name if name not in made else f"{name} (at node {place})"] = _exchanged(function, changed)
     return made
 
 
