@@ -8,26 +8,33 @@ from __future__ import annotations
 
 import enum
 import importlib.util
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+from trystate.model.agent import findings as agent
+from trystate.model.autograd import findings as autograd
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.expectations import Run, gaps
 from trystate.model.checker.verdicts import Report, Status
 from trystate.model.language import Form, System
 from trystate.model.language.machines import View
 from trystate.model.language.transitions import Rule
-
-from trystate.plans import states
-from trystate.registry import plan
+from trystate.model.rendezvous import findings as rendezvous
+from trystate.model.store import findings as store
 
 from .marks import VERIFIED
 from .nightly import by_night
 from .runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
 
+PLAN = (*rendezvous.PLAN, *agent.PLAN, *store.PLAN, *autograd.PLAN)  # the runs of `trystate verify --all`
+STATES = json.loads(
+    (Path(__file__).parents[2] / "trystate" / "states.json").read_text(encoding="utf-8")
+)  # of each of them
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 
 
@@ -68,10 +75,9 @@ def violated(found: Report) -> set[str]:
     }
 
 
-@cache
 def planned(system: type[System], edition: enum.Enum) -> list[Run]:
     """The runs of a system that `trystate verify` decides: it compares violations, states and what happens."""
-    return [run for run in plan() if (run.system, run.edition) == (system, edition)]
+    return [run for run in PLAN if (run.system, run.edition) == (system, edition)]
 
 
 def is_planned(asked: Asked) -> bool:
@@ -81,7 +87,7 @@ def is_planned(asked: Asked) -> bool:
         ({*run.faults}, run.max_faults) == ({*asked.faults}, asked.together)
         and all(run.sizes.get(k, of[k].default) == n for k, n in asked.numbers.items())
         and all(asked.numbers.get(k, of[k].default) == n for k, n in run.sizes.items())
-        and ({*run.findings}, states()[run.label]) == ({*asked.violated.split()}, asked.states)
+        and ({*run.findings}, STATES[run.label]) == ({*asked.violated.split()}, asked.states)
         for run in planned(asked.system, asked.edition)
     )
 
@@ -103,15 +109,15 @@ def claims(system: System) -> set[str]:
 
 def assert_all_happens(asked: Iterable[Asked], but: Iterable[str] = ()) -> None:
     """Together the runs take every step, make every claimed move, and reach all that is to be reached, `but` some."""
-    asked, but = [*asked], {*but}
+    asked = [*asked]
     runs = planned(asked[0].system, asked[0].edition)
-    if VERIFIED and runs and {*runs[0].idle}.intersection(*(run.idle for run in runs)) == but:
+    if VERIFIED and runs and {*runs[0].idle}.intersection(*(run.idle for run in runs)) == {*but}:
         pytest.skip("`trystate verify` has decided that all happens")
     reports = [report(a) for a in asked]
     assert gaps(report.coverage for report in reports) == ([], [])
     reached = {v.property.name for r in reports for v in r.verdicts if v.status is Status.HOLDS}
     wanted = {p.name for r in reports for p in r.system.properties if p.form is Form.SOMETIMES}
-    assert wanted - reached == but
+    assert wanted - reached == {*but}
 
 
 def assert_engines_agree(asked: Asked, engine: str) -> None:

@@ -127,10 +127,12 @@ def test_the_engines_agree(asked: Asked, engine: str) -> None:
 
 def test_a_planned_run_is_one_of_which_the_same_is_known() -> None:
     asked = ASKED[0]
-    sizes = asked.sizes.replace("counted=2", "counted=3")
-    others = {"states": 60, "violated": "", "faults": ("signal",), "together": 1, "sizes": sizes}
     assert is_planned(asked)
-    assert not any(is_planned(replace(asked, **{name: other})) for name, other in others.items())
+    assert not is_planned(replace(asked, states=60))
+    assert not is_planned(replace(asked, violated=""))
+    assert not is_planned(replace(asked, faults=("signal",)))
+    assert not is_planned(replace(asked, together=1))
+    assert not is_planned(replace(asked, sizes=asked.sizes.replace("counted=2", "counted=3")))
 
 
 def test_our_edition_has_no_findings() -> None:
