@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -138,11 +138,16 @@ class TorchGraph:
 
     def run_region(self, starts: dict[Node, list[Any]], leaves: list[Node], retain: bool) -> list[list[Any]]:
         begun = {node: [gradient is not None for gradient in gradients] for node, gradients in starts.items()}
-        for node in [node for node in starts if self.is_leaf(node) and not any(map(_is_defined, starts[node]))]:
-            del starts[node]
-            if type(node) is _Accumulate:
-                for hook in (node.variable._backward_hooks or {}).values():
-                    hook(None)  # as the engine calls it
+        undefined = [node for node, gradients in starts.items() if not any(map(_is_defined, gradients))]
+        fed = {node for node, _ in self._led_to(starts)} if undefined else set()
+        for node in undefined:
+            if node in fed:  # the engine runs it on what other starts give it, be that undefined too
+                del starts[node]
+            elif self.is_leaf(node):
+                del starts[node]
+                if type(node) is _Accumulate:
+                    for hook in (node.variable._backward_hooks or {}).values():
+                        hook(None)  # as the engine calls it
         wanted = [[GradientEdge(node, at) for at in range(len(node._input_metadata))] for node in leaves]
         results: Iterator[Any] = itertools.repeat(None)
         if starts and leaves:
@@ -161,7 +166,11 @@ class TorchGraph:
     def _reached(self, begun: dict[Node, list[bool]]) -> set[Edge]:
         """The inputs of nodes to which a run from these inputs comes."""
         found = {(node, at) for node, inputs in begun.items() for at, has_come in enumerate(inputs) if has_come}
-        seen, stack = set[Node](), [node for node, _ in found]
+        return found | self._led_to(node for node, _ in found)
+
+    def _led_to(self, nodes: Iterable[Node]) -> set[Edge]:
+        """The inputs of nodes that get a gradient when these nodes run."""
+        found, seen, stack = set[Edge](), set[Node](), list(nodes)
         while stack:
             node = stack.pop()
             if node not in seen and not self.is_leaf(node):

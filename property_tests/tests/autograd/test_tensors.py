@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="it is about torch's autograd")
 
 import torch
 from trystate.impl.autograd import torch_graph
+from trystate.impl.autograd.dependencies import UNDEFINED
 from trystate.impl.autograd.torch_graph import TorchGraph
 from trystate.model.autograd.vocabulary import Mode
 from trystate.property_tests.support.autograd.building import Options, random_features, random_program
@@ -69,7 +70,18 @@ def test_a_mutant_is_found(mutant: str) -> None:
     assert not survives(SIMULATED[mutant], all_agree)
 
 
-# Cases that no program shows.
+# Cases that no program shows, or only one of many.
+
+
+def test_an_undefined_gradient_takes_nothing_away_from_others_of_the_same_run() -> None:
+    x, seen = torch.ones(2, requires_grad=True), list[Any]()
+    x.register_hook(seen.append)  # type: ignore[no-untyped-call]
+    middle = x * 2
+    (leaf, _), (inner, _), (outer, _) = map(torch_graph.edge_of, (x, middle, middle * 3))
+    starts: dict[Any, list[Any]] = {outer: [torch.ones(2)], inner: [UNDEFINED], leaf: [UNDEFINED]}
+    ((found,),) = TorchGraph(7, {}).run_region(starts, [leaf], retain=False)
+    assert found.tolist() == [6, 6]
+    assert [None if each is None else each.tolist() for each in seen] == [[6, 6]]
 
 
 def test_a_received_tensor_in_a_plain_backward_says_what_to_call() -> None:
