@@ -29,6 +29,7 @@ from trystate.property_tests.support.autograd.sides import SIDES
 from trystate.property_tests.support.autograd.worlds import Failed, WorldError
 from trystate.property_tests.support.nightly import by_night
 
+OVERLAPS = "more than one element of the written-to tensor refers to a single memory location"
 SEEDS = range(by_night("programs", 60))
 DRAWN = by_night("drawn programs", 10)
 WAITS_SECONDS = 0.3  # for what a mutant has taken away
@@ -63,9 +64,11 @@ def check(each: Program, found: Outcome | Failed, name: object) -> None:
 
 def test_torch_is_right(runs: Runs) -> None:
     """So that the programs are fair; but for three of its mutants: zeros where nothing is, hooks that are not called,
-    gradients that are views of one tensor."""
+    gradients that are views of one tensor. An expanded tensor stays one, and torch refuses to change it in place."""
     each = [program(seed, without=frozenset({Feature.UNDEFINED})) for seed in SEEDS[::2]]
     for seed, (one, found) in enumerate(zip(each, runs.run(each, "torch"), strict=True)):
+        if isinstance(found, Failed) and {"IN_PLACE", "STRIDES"} <= one.notes and OVERLAPS in found.text:
+            continue
         assert isinstance(found, Outcome), f"{2 * seed}: {found}\n{one}"
         found = dataclasses.replace(found, seen=local(one).seen, shared=())
         assert differences(one, local(one), found, zeros_are_none=True) == [], f"{2 * seed}\n{one}"
