@@ -20,6 +20,7 @@ from torch.distributed.elastic.utils.logging import get_logger
 from torch.distributed.launcher.api import LaunchConfig
 from trystate.model.errors import TrystateError, UsageError
 
+from .. import torch_release
 from ..rendezvous.command import Command, split
 from ..rendezvous.handler import NAME, DynamicRendezvousHandler
 from .local import ElasticAgent
@@ -47,18 +48,20 @@ def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Seq
         raise UsageError(f"rdzv_backend={config.rdzv_backend!r}: this agent has {NAME!r} alone; make the LaunchConfig "
                          "with that, or use torch's elastic_launch")  # fmt: skip
     config.run_id = config.run_id or uuid.uuid4().hex
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
+    if (signals := torch_release.signals_to_handle(config)) is not None:
+        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals
     initialize_metrics(MetricsConfig(config.metrics_cfg))
     command = Command.of(config.run_id, entrypoint, args, config.nproc_per_node)
     handler = DynamicRendezvousHandler.of(parameters(config), command)
+    destination = torch_release.event_log_handler(config)
     try:
         agent = made(config, handler, entrypoint, tuple(args))
         try:
             result = agent.run()
             # Of the agent, as with torch: that it has done its work says nothing of the workers.
-            events.record(agent.get_event_succeeded(), config.event_log_handler)
+            events.record(agent.get_event_succeeded(), destination)
         except BaseException:
-            events.record(agent.get_event_failed(), config.event_log_handler)
+            events.record(agent.get_event_failed(), destination)
             raise
         return _returned(result, agent, split(entrypoint, args)[0])
     finally:
@@ -79,28 +82,20 @@ def made(
     config: LaunchConfig, handler: DynamicRendezvousHandler, entrypoint: Callable[..., Any] | str, args: tuple[Any, ...]
 ) -> ElasticAgent:
     """The agent of a configuration."""
-    assert config.logs_specs is not None and config.shutdown_timeout is not None  # LaunchConfig sees to both
+    assert config.logs_specs is not None  # LaunchConfig sees to it
     spec = WorkerSpec(
-        role=config.role,
         local_world_size=config.nproc_per_node,
         entrypoint=entrypoint,
         args=args,
         rdzv_handler=handler,
-        max_restarts=config.max_restarts,
-        monitor_interval=config.monitor_interval,
-        local_addr=config.local_addr,
-        event_log_handler=config.event_log_handler,
-        numa_options=config.numa_options,
-        duplicate_stdout_filters=config.duplicate_stdout_filters,
-        duplicate_stderr_filters=config.duplicate_stderr_filters,
-        virtual_local_rank=config.virtual_local_rank,
+        **torch_release.worker_options(config),
     )
     return ElasticAgent(
         spec,
         config.logs_specs,
         start_method=config.start_method,
         log_line_prefix_template=config.log_line_prefix_template,
-        shutdown_timeout=config.shutdown_timeout,
+        shutdown_timeout=torch_release.shutdown_timeout(config),
     )
 
 

@@ -33,6 +33,7 @@ from torch.distributed.elastic.multiprocessing import LogsSpecs, SignalException
 from torch.distributed.elastic.utils.logging import get_logger
 from trystate.model.errors import TrystateError
 
+from .. import torch_release
 from ..rendezvous.engine import Standing
 from ..rendezvous.errors import RendezvousClosedError, RendezvousConnectionError, RendezvousTimeoutError
 from ..rendezvous.handler import DynamicRendezvousHandler
@@ -62,8 +63,8 @@ class ElasticAgent(LocalElasticAgent):
     SignalException, or what `next_rendezvous` raises.
     """
 
-    def __init__(self, spec: WorkerSpec, logs_specs: LogsSpecs, **options: Any) -> None:
-        """`options` are those of torch's LocalElasticAgent.
+    def __init__(self, spec: WorkerSpec, logs_specs: LogsSpecs, *, shutdown_timeout: int = 30, **options: Any) -> None:
+        """`options` are those of torch's LocalElasticAgent; `shutdown_timeout`: seconds, then workers are killed.
 
         Raises:
             TypeError: the rendezvous handler is not trystate's.
@@ -80,6 +81,7 @@ class ElasticAgent(LocalElasticAgent):
                 f"{spec.max_restarts}: make the handler with the same max_restarts"
             )
         super().__init__(spec, logs_specs, **options)
+        self._shutdown_timeout = shutdown_timeout
         self._handler = spec.rdzv_handler
         self._signals = Signals(os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS))
         self._result = RunResult(WorkerState.INIT)  # of the workers, as they were seen last
@@ -261,8 +263,12 @@ class ElasticAgent(LocalElasticAgent):
         self._shutdown(signal.SIGTERM if gentle else signal.SIGKILL, self._shutdown_timeout)
         self._watchdog.rest()
 
-    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int = 30) -> None:
-        super()._shutdown(death_sig, timeout)
+    def _shutdown(
+        self, death_sig: signal.Signals = signal.SIGTERM, timeout: int | None = None, is_restart: bool = False
+    ) -> None:
+        """torch's, which may not end the round; older releases pass on no `timeout`, and have `is_restart`."""
+        within = self._shutdown_timeout if timeout is None else timeout
+        super()._shutdown(death_sig, **torch_release.shutdown_arguments(within))
         if killed := end_what_is_left(self._watchdog.left_behind):
             logger.info("the workers left processes behind, which were killed: %s", killed)
 

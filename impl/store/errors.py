@@ -7,8 +7,17 @@ Each class derives from `TrystateError` and from the class that torch raises in 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch.distributed as dist
 from trystate.model.errors import TrystateError, UsageError
+
+from .. import torch_release
+
+if TYPE_CHECKING:
+    from torch.distributed import QueueEmptyError
+else:
+    QueueEmptyError = torch_release.queue_empty_error()
 
 
 class StoreError(TrystateError, dist.DistStoreError):
@@ -31,7 +40,7 @@ class CounterOverflow(StoreError, OverflowError):
     """`add` would have left the range of a signed 64-bit number; the counter is as it was."""
 
 
-class QueueEmpty(StoreError, dist.QueueEmptyError):
+class QueueEmpty(StoreError, QueueEmptyError):
     """`queue_pop(block=False)` found nothing."""
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 from trystate.model.errors import TrystateError
@@ -115,8 +115,9 @@ class PrefixStore(Store):
         return watch
 
     def _clone(self) -> PrefixStore:
-        below: Any = self.underlying_store  # torch's stub has no clone()
-        return PrefixStore.owning(self.prefix, below.clone(), self.timeout)
+        below = self._below
+        clone = below.method("clone") if isinstance(below, Borrowed) else below.clone
+        return PrefixStore.owning(self.prefix, clone(), self.timeout)
 
     def _close(self) -> None:
         if self._owns_below:

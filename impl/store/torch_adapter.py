@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from torch.distributed import QueueEmptyError
-
+from .. import torch_release
 from .base import Event, OnLost, Store, Watch
 from .errors import NotSupported
 from .operations import Barrier, Check, CompareSet, Get, ListKeys, MultiSet, NumKeys, Operation, QueuePop, Take, Wait
 
 T = TypeVar("T")
 
+_QueueEmptyError = torch_release.queue_empty_error()
 RETRY_SECONDS = 0.005  # of a pop that found nothing; a value of the queue's name would make it spin
 
 
@@ -43,17 +43,24 @@ class Borrowed(Store):
                     f"take: {self._where()} cannot delete and read in one step; use a store of this package"
                 )
             case ListKeys(prefix):
-                names = [key.encode() for key in store.list_keys()]
+                names = [key.encode() for key in self.method("list_keys")()]
                 return [name for name in names if name.startswith(prefix)]
             case NumKeys():  # torch's PrefixStore counts the keys of all others too
-                return len(store.list_keys())
+                return len(self.method("list_keys")())
             case MultiSet(pairs):
                 return store.multi_set([name.decode() for name in pairs[::2]], list(pairs[1::2]))
             case Check(names):
                 return bool(store.check([name.decode() for name in names]))
         key, *rest = operation.fields
-        result = getattr(store, operation.SPEC.name)(key.decode(), *rest)
+        result = self.method(operation.SPEC.name)(key.decode(), *rest)
         return bytes(result) if isinstance(operation, CompareSet) else result
+
+    def method(self, name: str) -> Callable[..., Any]:
+        """A method of torch's store. Raises NotSupported if the installed torch has none of this name."""
+        if lacking := torch_release.lacks(self._store, name):
+            raise NotSupported(f"{name}: {self._where()} cannot: {lacking}; use a store of this package")
+        found: Callable[..., Any] = getattr(self._store, name)
+        return found
 
     def _await(self, operation: Operation[T], seconds: float) -> T | None:
         result: Any = None
@@ -65,7 +72,8 @@ class Borrowed(Store):
             case QueuePop(key):
                 result = self._popped(key, seconds)
             case Barrier(key, world_size):
-                result = _in_time(max(seconds, 0.001), lambda left: self._store.barrier(key.decode(), world_size, left))
+                barrier = self.method("barrier")
+                result = _in_time(max(seconds, 0.001), lambda left: barrier(key.decode(), world_size, left))
         return result  # type: ignore[no-any-return]
 
     def _read(self, keys: list[str]) -> list[bytes]:
@@ -80,11 +88,11 @@ class Borrowed(Store):
         return _in_time(seconds, lambda left: self._store.wait([name.decode() for name in names], left))
 
     def _popped(self, key: bytes, seconds: float) -> bytes | None:
-        deadline = time.monotonic() + seconds
+        deadline, pop = time.monotonic() + seconds, self.method("queue_pop")
         while True:
             try:
-                return bytes(self._store.queue_pop(key.decode(), False))
-            except QueueEmptyError:  # or another one was faster
+                return bytes(pop(key.decode(), False))
+            except _QueueEmptyError:  # or another one was faster
                 left = deadline - time.monotonic()
                 if left <= 0 or not self._present([key], left):
                     return None

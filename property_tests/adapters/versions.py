@@ -1,4 +1,4 @@
-"""Whether the installed torch is the one that the model describes. Rule: nothing here imports torch."""
+"""Whether the installed torch is one that can be compared with the model. Rule: nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-TORCH_SERIES = "2.13."
+from trystate.impl import torch_release
+
 REMEDY = "pip install 'trystate[torch]'"
 
 
@@ -16,8 +17,8 @@ def torch_problem() -> str | None:
         installed = version("torch")
     except PackageNotFoundError:
         return f"torch is not installed: {REMEDY}"
-    if not installed.startswith(TORCH_SERIES):
-        return f"torch {installed} is installed, the model describes {TORCH_SERIES}*: {REMEDY}"
+    if torch_release.is_too_old(installed):
+        return torch_release.outside_range(installed)
     if find_spec("greenlet") is None:
         return f"greenlet is not installed: {REMEDY}"
     return None

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trystate.diagrams import renderer_name
+from trystate.impl import torch_release
 from trystate.model.errors import UnavailableError
 from trystate.property_tests.adapters.versions import torch_problem
 
@@ -58,10 +59,19 @@ def _abilities() -> Iterator[Ability]:
         yield "pictures (.svg)", "yes", renderer_name()
     except UnavailableError as error:
         yield "pictures (.svg)", "no", f"{error}; .dot, .mmd and .txt are written without it"
+    yield _runtime(_version("torch"))
     problem = torch_problem()
     found = f"torch {_version('torch')}"
     for what in ("conformance (verify)", "replay"):
         yield what, "no" if problem else "yes", f"skipped: {problem}" if problem else found
+
+
+def _runtime(release: str) -> Ability:
+    what, tested = "stores, rendezvous, agent, RPC", f"tested with torch {torch_release.TESTED}"
+    if not release:
+        return what, "no", "torch is not installed: pip install 'trystate[torch]'"
+    outside = torch_release.outside_range(release)
+    return what, "no" if torch_release.is_too_old(release) else "yes", f"{outside or f'torch {release}'}; {tested}"
 
 
 def _needs(what: str, package: str, remedy: str) -> Ability:

@@ -6,6 +6,7 @@ Rule: an option does what it says or is refused, with the reason; none is accept
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from trystate.impl import torch_release
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
 
 from ..exits import Exit
@@ -95,7 +97,25 @@ def parser() -> argparse.ArgumentParser:
     found.error = _refuse  # type: ignore[method-assign]
     found.set_defaults(rdzv_backend=os.environ.get("PET_RDZV_BACKEND", BACKEND), start_method=None)
     found.set_defaults(**dict.fromkeys(STATIC_ONLY))
+    for option, since in torch_release.OPTIONS.items():
+        _add_if_absent(found, option, since)
     return found
+
+
+def _add_if_absent(found: argparse.ArgumentParser, option: str, since: str) -> None:
+    """Let the parser refuse an option that the installed torch lacks, and torch's variable for it; else it is None."""
+    name = option.replace("-", "_")
+    variable = f"PET_{name.upper()}"
+
+    def refuse(_: str) -> NoReturn:
+        lacking = torch_release.needs(f"--{option}", since)
+        _refuse(f"{lacking}: leave it out, and {variable}, or pip install 'torch>={since}'")
+
+    with contextlib.suppress(argparse.ArgumentError):  # the installed torch has it
+        found.add_argument(
+            f"--{option}", f"--{name}", nargs="?", const=name, default=os.environ.get(variable), type=refuse,
+            help=argparse.SUPPRESS,
+        )  # fmt: skip
 
 
 def _refuse(message: str) -> NoReturn:
@@ -162,10 +182,10 @@ def _refuse_names(chosen: argparse.Namespace) -> None:
     """Names that torch looks up late, or not at all."""
     from torch.distributed.elastic.events.handlers import _log_handlers
 
-    for name in chosen.signals_to_handle.split(","):
+    for name in () if chosen.signals_to_handle is None else chosen.signals_to_handle.split(","):
         if name.strip() not in signal.Signals.__members__ or name.strip() in UNHEARD:
             _refuse(f"--signals-to-handle has {name.strip()!r}, which is no signal that this system lets be handled")
-    if chosen.event_log_handler not in _log_handlers:
+    if chosen.event_log_handler not in (None, *_log_handlers):
         _refuse(f"--event-log-handler {chosen.event_log_handler} is unknown: known are {', '.join(_log_handlers)}")
 
 

@@ -1,0 +1,130 @@
+"""The differences between releases of torch that the runtime meets, asked of the release that is installed.
+
+Theory of operation. The runtime stands on torch's `Store`, on its launcher and on its elastic agent, and these gained
+methods, options and parameters from release to release. Each function here asks the installed torch for one of them,
+by its name or its signature, so that a release that was never seen before is asked the same way. Numbers of releases
+are for the texts of errors alone. Two things can go wrong. A program uses something that the installed torch lacks:
+it is refused, with the release that brought it. A release drops something: the tests of that release fail, and it is
+not in the range below.
+
+Rule: no other module of the runtime asks which torch is installed, and importing this one imports no torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.distributed.launcher.api import LaunchConfig
+
+OLDEST, NEWEST = "2.6", "2.15"  # the runtime's tests pass on both, and on releases between
+TESTED = f"{OLDEST} to {NEWEST}"
+
+METHODS = {
+    "queue_push": "2.8", "queue_pop": "2.8", "queue_len": "2.8", "clone": "2.9", "list_keys": "2.10", "barrier": "2.13",
+}  # fmt: skip
+"""Methods of torch's stores that came after OLDEST, and the first release that has them."""
+
+OPTIONS = {
+    "event-log-handler": "2.8",
+    "numa-binding": "2.9",
+    "signals-to-handle": "2.10",
+    "duplicate-stdout-filters": "2.10",
+    "duplicate-stderr-filters": "2.10",
+    "virtual-local-rank": "2.10",
+    "shutdown-timeout": "2.12",
+    "log-line-prefix-template": "2.14",
+}
+"""Options of torchrun that came after OLDEST, and the first release that has them."""
+
+
+def installed() -> str:
+    """The release of the installed torch, as `2.13.0`, without the name of its build."""
+    return version("torch").partition("+")[0]
+
+
+def outside_range(release: str) -> str:
+    """The sentence for a release that is older or newer than the tested ones, with the remedy; empty within them."""
+    if is_too_old(release):
+        return f"torch {release} is too old: pip install 'torch>={OLDEST}'"
+    if _numbers(release) > _numbers(NEWEST):
+        return f"torch {release} is newer, and is used like {NEWEST}"
+    return ""
+
+
+def is_too_old(release: str) -> bool:
+    """Whether the runtime cannot work on it."""
+    return _numbers(release) < _numbers(OLDEST)
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    """Major and minor number: a patch release changes neither names nor signatures."""
+    return tuple(int(part) for part in re.findall(r"\d+", release)[:2])
+
+
+def needs(what: str, since: str) -> str:
+    """The sentence for something that the installed torch does not have yet."""
+    return f"{what} needs torch {since} or newer, and torch {installed()} is installed"
+
+
+# ---- stores
+
+
+def queue_empty_error() -> type[Exception]:
+    """`torch.distributed.QueueEmptyError`; before torch 2.8, which has no queues, a class that nothing raises."""
+    import torch.distributed as dist
+
+    found: type[Exception] = getattr(dist, "QueueEmptyError", _NoQueues)
+    return found
+
+
+class _NoQueues(RuntimeError):
+    pass
+
+
+def lacks(store: Any, method: str) -> str:
+    """The sentence for a method that this store's class does not have in the installed torch; empty if it has it."""
+    return "" if hasattr(store, method) else needs(method, METHODS.get(method, NEWEST))
+
+
+# ---- the launcher and the agent
+
+
+def signals_to_handle(config: LaunchConfig) -> str | None:
+    """The signals that end an agent; None before torch 2.10, whose launcher does not say."""
+    return getattr(config, "signals_to_handle", None)
+
+
+def event_log_handler(config: LaunchConfig) -> str:
+    """The name of torch's handler for the agent's events; before torch 2.8 there was one."""
+    return getattr(config, "event_log_handler", "null")
+
+
+def shutdown_timeout(config: LaunchConfig) -> int:
+    """Seconds that workers may take to end; before torch 2.12 always 30."""
+    found: int | None = getattr(config, "shutdown_timeout", 30)
+    assert found is not None  # LaunchConfig sees to that
+    return found
+
+
+def worker_options(config: LaunchConfig) -> dict[str, Any]:
+    """The options of a LaunchConfig that a WorkerSpec has under the same name, in this release."""
+    from torch.distributed.elastic.agent.server.api import WorkerSpec
+
+    shared = WorkerSpec.__dataclass_fields__.keys() & type(config).__dataclass_fields__.keys()
+    return {name: getattr(config, name) for name in shared}
+
+
+def shutdown_arguments(seconds: int) -> dict[str, Any]:
+    """The keyword arguments with which torch's agent ends its workers within `seconds`, and leaves the round alone.
+
+    `timeout` came with torch 2.12. Up to 2.7 torch's agent closes the rendezvous for all nodes, unless `is_restart`.
+    """
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+
+    known = inspect.signature(LocalElasticAgent._shutdown).parameters
+    wanted = {"timeout": seconds, "is_restart": True}
+    return {name: value for name, value in wanted.items() if name in known}
