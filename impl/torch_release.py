@@ -24,7 +24,7 @@ OLDEST, NEWEST = "2.6", "2.15"  # the runtime's tests pass on both, and on relea
 TESTED = f"{OLDEST} to {NEWEST}"
 
 METHODS = {
-    "queue_push": "2.8", "queue_pop": "2.8", "queue_len": "2.8", "clone": "2.9", "list_keys": "2.10", "barrier": "2.13",
+    "queue_push": "2.8", "queue_pop": "2.8", "queue_len": "2.8", "clone": "2.8", "list_keys": "2.10", "barrier": "2.13",
 }  # fmt: skip
 """Methods of torch's stores that came after OLDEST, and the first release that has them."""
 
@@ -63,6 +63,11 @@ def is_too_old(release: str) -> bool:
 def _numbers(release: str) -> tuple[int, ...]:
     """Major and minor number: a patch release changes neither names nor signatures."""
     return tuple(int(part) for part in re.findall(r"\d+", release)[:2])
+
+
+def is_before(since: str) -> bool:
+    """Whether the installed torch is older than this; only for what neither a name nor a signature tells."""
+    return _numbers(installed()) < _numbers(since)
 
 
 def needs(what: str, since: str) -> str:

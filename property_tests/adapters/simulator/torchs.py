@@ -14,6 +14,7 @@ from typing import Any
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
+from ..torch_release import with_heartbeats
 from .agents import CLOSE_SECONDS, RUN_ID, Agent, Side
 
 LAST_CALL_SECONDS_MIN = 0.001  # torch refuses less
@@ -28,12 +29,9 @@ def _made(agent: Agent) -> dr.DynamicRendezvousHandler:
         timedelta(seconds=CLOSE_SECONDS),
         timedelta(seconds=CLOSE_SECONDS),
     )
-    interval: Any = settings.keep_alive_interval  # annotated as a whole number, used as any
-    made: dr.DynamicRendezvousHandler = dr.DynamicRendezvousHandler.from_backend(
-        RUN_ID, store, C10dRendezvousBackend(store, RUN_ID), settings.min_nodes, settings.max_nodes, agent.address,
-        timeout, interval, settings.keep_alive_max_attempt,
-    )  # fmt: skip
-    return made
+    make = with_heartbeats(settings.keep_alive_interval, settings.keep_alive_max_attempt)
+    backend = C10dRendezvousBackend(store, RUN_ID)
+    return make(RUN_ID, store, backend, settings.min_nodes, settings.max_nodes, agent.address, timeout)
 
 
 def _round(handler: dr.DynamicRendezvousHandler) -> object:

@@ -26,6 +26,7 @@ from trystate.model.store.vocabulary import Edition
 from ...harness.checks import Check, Outcome
 from ...harness.stores.deviations import Deviation
 from ...harness.stores.handles import PROMPT_SECONDS, Handle
+from ..torch_release import require
 from ..torch_store.server import TorchServer
 
 KEY = "k"
@@ -108,6 +109,7 @@ def _look(handle: Handle) -> Contents:
 
 
 def _on_torch(report: Callable[[str], None]) -> Outcome:
+    require("barrier")  # the last that came of the operations of the edition TORCH
     with TorchServer() as server:
         return compare(Edition.TORCH, server.client)
 

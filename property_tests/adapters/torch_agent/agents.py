@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from unittest import mock
 
 from ..jobs import WORKER, Step, alive, noted
 from ..replays import Say, ScheduleError
+from ..torch_release import has_heartbeat_options, serve_on, with_heartbeats
 from ..torch_store.isolated import Child, Silence
 
 HOST = "127.0.0.1"
@@ -201,11 +201,7 @@ def wait_for(holds: Callable[[], bool], what: str, seconds: float = WAIT_S) -> N
 
 
 def _serve(line: Connection) -> None:
-    from torch._C._distributed_c10d import TCPStore
-
-    listener = socket.create_server((HOST, 0), backlog=128)
-    port = listener.getsockname()[1]
-    store = TCPStore(HOST, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
+    store = serve_on(HOST, 0)
     line.send((store.port, os.getpid()))
     line.recv()
 
@@ -226,6 +222,9 @@ def _launch(line: Connection, folder: Path, name: str, port: int, options: Optio
     dynamic_rendezvous.logger.setLevel("DEBUG")
     patient = partial(LocalElasticAgent, exit_barrier_timeout=options.barrier_s)
     mock.patch.object(api, "LocalElasticAgent", patient).start()
+    if not has_heartbeat_options():
+        beating = with_heartbeats(options.beat_s, options.beats_missed_max)
+        mock.patch.object(dynamic_rendezvous.DynamicRendezvousHandler, "from_backend", beating).start()
     low, high = options.nodes
     timeouts = {"read_timeout": options.read_timeout_s, "last_call_timeout": 1, "close_timeout": 5, "join_timeout": 120}
     beats = {"keep_alive_interval": options.beat_s, "keep_alive_max_attempt": options.beats_missed_max}

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from .deviations import Deviation as D
-from .handles import c10d, is_timeout
+from .handles import QueueEmptyError, is_timeout
 from .suite import Suite, all_at_once
 
 ROUNDS = 40
@@ -65,7 +65,7 @@ class CrowdConformance(Suite):
             while b"end" not in got:
                 try:
                     got.append(store.queue_pop("q", True))
-                except c10d.QueueEmptyError:
+                except QueueEmptyError:
                     if D.POP_RACES_WITH_POP not in self.deviations:
                         raise
             return got

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 import torch.distributed as dist
+from trystate.impl.torch_release import queue_empty_error
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Operation, Refusal, Result
 
@@ -20,6 +21,7 @@ from .deviations import Deviation
 
 Store = Any  # torch.distributed.Store, which torch leaves out of its types
 c10d: Any = dist
+QueueEmptyError = queue_empty_error()
 T = TypeVar("T")
 
 PROMPT_SECONDS = 6.0  # within this, what must happen has happened, even on a busy machine
@@ -144,7 +146,7 @@ def _bytes(value: Any) -> bytes:
 
 def refusal(operation: Operation, error: Exception) -> Refusal | str:
     """An exception in the reference's words; as text, if it has none."""
-    if isinstance(error, c10d.QueueEmptyError):
+    if isinstance(error, QueueEmptyError):
         return Refusal.EMPTY
     if isinstance(error, NotImplementedError):
         return Refusal.UNSUPPORTED

@@ -9,7 +9,6 @@ import gc
 import logging
 import os
 import pickle
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
 from ...replays import Say, ScheduleError
+from ...torch_release import serve_on, with_heartbeats
 from .observation import Seat
 
 T = TypeVar("T")
@@ -191,7 +191,7 @@ class Node:
         self.calls: list[Call[Any]] = []
 
     def _handler(self, store: Store, number: int) -> dynamic_rendezvous.DynamicRendezvousHandler:
-        made: dynamic_rendezvous.DynamicRendezvousHandler = dynamic_rendezvous.DynamicRendezvousHandler.from_backend(
+        return with_heartbeats(self.settings.beat_s, self.settings.beats_missed_max)(
             RUN_ID,
             store,
             self.backend,
@@ -204,10 +204,7 @@ class Node:
                 close=timedelta(seconds=self.settings.store_s),
                 heartbeat=timedelta(seconds=self.settings.store_s),
             ),
-            keep_alive_interval=self.settings.beat_s,
-            keep_alive_max_attempt=self.settings.beats_missed_max,
         )
-        return made
 
     def _descriptor(self) -> Any:
         return self.handler._this_node
@@ -434,13 +431,10 @@ def _client(port: int, timeout_s: float) -> TCPStore:
 def _server(host_name: str, port: int, **options: Any) -> TCPStore:
     """A TCPStore server that listens on `host_name` only.
 
-    Left to itself TCPStore listens on every interface, also when a handler that became rank 0 starts one
-    (`_create_tcp_store_server`), so the module gets this function under the name `dist.TCPStore`.
+    A handler that became rank 0 starts one, too (`_create_tcp_store_server`): the module gets this function under the
+    name `dist.TCPStore`.
     """
-    listener = socket.create_server((host_name, port), backlog=128)
-    port = listener.getsockname()[1]
-    options |= {"is_master": True, "wait_for_workers": False}
-    return TCPStore(host_name, port, master_listen_fd=listener.detach(), **options)
+    return serve_on(host_name, port, **{k: v for k, v in options.items() if k not in ("is_master", "wait_for_workers")})
 
 
 def _clock_per_node(offsets: Mapping[str, timedelta]) -> type[datetime]:

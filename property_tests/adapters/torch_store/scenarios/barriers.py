@@ -12,6 +12,7 @@ from trystate.impl.store.wire import I64
 from trystate.model.store.vocabulary import Query
 
 from ...replays import Observation, Say, ScheduleError, finish, judge
+from ...torch_release import needing
 from ..server import Server, TorchServer
 from ..wire import Peer, request
 from .waits import SILENCE_S
@@ -31,6 +32,7 @@ def _passes(client: Any, key: str, limit: timedelta = BRIEFLY) -> bool | None:
     return True
 
 
+@needing("barrier")
 def barrier_counts_retries(say: Say, *, benign: bool = False, serve: type[Server] = TorchServer) -> Observation:
     """S11. Alone at a barrier of two: the first try times out, the second passes. Benign: at another barrier."""
     with serve() as server:
@@ -43,6 +45,7 @@ def barrier_counts_retries(say: Say, *, benign: bool = False, serve: type[Server
     )
 
 
+@needing("barrier")
 def barrier_stays_open(say: Say, *, benign: bool = False, serve: type[Server] = TorchServer) -> Observation:
     """S12. Two pass a barrier; then one comes alone and passes as well. Benign: it comes to a new barrier."""
     with serve() as server:
@@ -60,6 +63,7 @@ def barrier_stays_open(say: Say, *, benign: bool = False, serve: type[Server] = 
     return judge(bool(alone), "a barrier can be used again", [f"one of two passed alone: {alone}"])
 
 
+@needing("barrier")
 def barrier_key_written(say: Say, *, benign: bool = False, serve: type[Server] = TorchServer) -> Observation:
     """S13. A waits at a barrier; B sets a key of that name, and A is released. Benign: B sets another key."""
     with serve() as server, Peer(server.port) as a:
@@ -71,6 +75,7 @@ def barrier_key_written(say: Say, *, benign: bool = False, serve: type[Server] =
     return judge(released, "a barrier releases only when all have arrived", [f"A was released alone: {released}"])
 
 
+@needing("barrier")
 def released_yet_raises(say: Say, *, benign: bool = False, serve: type[Server] = TorchServer) -> Observation:
     """S27. The second arrival and the end of A's time cross: all are released, and A raises. Benign: in good time."""
     with serve() as server, Peer(server.port) as b:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import torch.distributed as dist
 from trystate.impl.store.wire import STOP_WAITING, WAIT_CANCELED
+from trystate.impl.torch_release import queue_empty_error
 from trystate.model.store.vocabulary import Query
 
 from ...replays import Observation, Say, judge
+from ...torch_release import needing
 from ..server import Server, TorchServer
 from ..wire import Peer, request
 from .waits import SILENCE_S
@@ -28,6 +29,7 @@ def _pops_after_waiting(a: Peer, b: object, *, benign: bool) -> None:
     assert (a.read_number(), a.read_blob()) == (1, b"1")
 
 
+@needing("queue_push")
 def stale_queue_waiter(say: Say, *, benign: bool = False, serve: type[Server] = TorchServer) -> Observation:
     """S4. A has popped from q, and waits for another key; a push to q releases it."""
     with serve() as server, Peer(server.port) as a:
@@ -44,6 +46,7 @@ def stale_queue_waiter(say: Say, *, benign: bool = False, serve: type[Server] = 
     return judge(released and not exists, "a wait is answered for its own keys only", facts)
 
 
+@needing("queue_push")
 def stale_waiter_takes_wake(say: Say, *, benign: bool = False, serve: type[Server] = TorchServer) -> Observation:
     """S5. A has popped from q and waits for another key; C waits for q; a push wakes A, and not C."""
     with serve() as server, Peer(server.port) as a, Peer(server.port) as c:
@@ -59,6 +62,7 @@ def stale_waiter_takes_wake(say: Say, *, benign: bool = False, serve: type[Serve
     return judge(there > 0 and not released, "nobody waits for a queue that has an element", facts)
 
 
+@needing("queue_push")
 def ready_queue_not_counted(say: Say, *, benign: bool = False, serve: type[Server] = TorchServer) -> Observation:
     """S6. A waits for a queue that has an element, and for a key that is set then. Benign: the queue fills later."""
     with serve() as server, Peer(server.port) as a:
@@ -76,6 +80,7 @@ def ready_queue_not_counted(say: Say, *, benign: bool = False, serve: type[Serve
     return judge(ready and not released, "a wait returns when all its keys are there", [f"released: {released}"])
 
 
+@needing("queue_push")
 def pop_in_two_requests(say: Say, *, benign: bool = False, serve: type[Server] = TorchServer) -> Observation:
     """S7. A's queue_pop is WAIT and QUEUE_POP; C pops in between. Benign: C pops afterwards."""
     with serve() as server, Peer(server.port) as a:
@@ -85,7 +90,7 @@ def pop_in_two_requests(say: Say, *, benign: bool = False, serve: type[Server] =
         a.send(request(Query.WAIT, "q"))
         answered = a.read(1) == STOP_WAITING
         if not benign:
-            with suppress(dist.QueueEmptyError):
+            with suppress(queue_empty_error()):
                 c.queue_pop("q", False)
             say("C pops between A's WAIT, which was answered, and A's QUEUE_POP")
         a.send(request(Query.QUEUE_POP, "q"))
@@ -94,6 +99,7 @@ def pop_in_two_requests(say: Say, *, benign: bool = False, serve: type[Server] =
     return judge(answered and length == 0, "a blocking pop is never told that the queue is empty", facts)
 
 
+@needing("queue_push")
 def wake_not_passed_on(say: Say, *, benign: bool = False, serve: type[Server] = TorchServer) -> Observation:
     """S28. A and C wait for q; a push wakes A, whose time is over: it cancels. Benign: it pops, and pushes again."""
     with serve() as server, Peer(server.port) as a, Peer(server.port) as c:

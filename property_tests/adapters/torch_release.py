@@ -1,0 +1,94 @@
+"""The differences between releases of torch that the adapters meet, beside those of the runtime.
+
+Rule: a scenario that the installed torch cannot play says so in one form, `NotInRelease`, with the release that can.
+"""
+
+from __future__ import annotations
+
+import inspect
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from trystate.impl.torch_release import is_before, lacks
+
+from .replays import Observation, Say, Schedule, ScheduleError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import TCPStore
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+
+S = TypeVar("S", bound=Schedule)
+
+LIBUV_LISTENS_ON_DESCRIPTORS = "2.9"  # no signature tells it: before, torch's libuv server refuses `master_listen_fd`
+
+
+class NotInRelease(ScheduleError):
+    """The installed torch lacks what the scenario is about; the text names the release that brought it."""
+
+
+def require(method: str) -> None:
+    """Raises NotInRelease if torch's stores lack this method."""
+    import torch.distributed as dist
+
+    if lacking := lacks(dist.TCPStore, method):  # type: ignore[attr-defined]
+        raise NotInRelease(lacking)
+
+
+def needing(method: str) -> Callable[[S], S]:
+    """Decorates a schedule whose torch clients call this method; where they lack it, NotInRelease is raised."""
+
+    def decorated(schedule: S) -> S:
+        @wraps(schedule)
+        def checked(say: Say, **more: Any) -> Observation:
+            require(method)
+            return schedule(say, **more)
+
+        return cast("S", checked)
+
+    return decorated
+
+
+def serve_on(host: str, port: int, **options: Any) -> TCPStore:
+    """torch's store server on one address alone; left to itself it listens on every interface."""
+    from torch._C._distributed_c10d import TCPStore
+
+    listener = socket.create_server((host, port), backlog=128)
+    port = listener.getsockname()[1]
+    if is_before(LIBUV_LISTENS_ON_DESCRIPTORS):
+        options["use_libuv"] = False
+    return TCPStore(host, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), **options)
+
+
+def has_heartbeat_options() -> bool:
+    """Whether a handler's heartbeats can be set, as since torch 2.7."""
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+
+    return "keep_alive_interval" in inspect.signature(DynamicRendezvousHandler.from_backend).parameters
+
+
+def with_heartbeats(interval_s: float, missed_max: int) -> Callable[..., DynamicRendezvousHandler]:
+    """torch's `DynamicRendezvousHandler.from_backend`, with these heartbeats.
+
+    Without options for them, a second handler is made of the parts of the first, with other settings.
+    """
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import (
+        DynamicRendezvousHandler,
+        _BackendRendezvousStateHolder,
+    )
+
+    make: Any = DynamicRendezvousHandler.from_backend
+    if has_heartbeat_options():
+        return partial(make, keep_alive_interval=interval_s, keep_alive_max_attempt=missed_max)
+
+    def made(run_id: str, store: Any, backend: Any, *more: Any, **options: Any) -> DynamicRendezvousHandler:
+        first = make(run_id, store, backend, *more, **options)
+        interval = timedelta(seconds=interval_s)
+        settings = replace(first._settings, keep_alive_interval=interval, keep_alive_max_attempt=missed_max)
+        holder = _BackendRendezvousStateHolder(backend, settings)
+        return DynamicRendezvousHandler(first._this_node, settings, first._backend_name, store, holder)
+
+    return made
