@@ -35,10 +35,12 @@ OPTIONS = {
     "duplicate-stdout-filters": "2.10",
     "duplicate-stderr-filters": "2.10",
     "virtual-local-rank": "2.10",
-    "shutdown-timeout": "2.12",
     "log-line-prefix-template": "2.14",
 }
-"""Options of torchrun that came after OLDEST, and the first release that has them."""
+"""Options of torchrun that came after OLDEST, and the first release that has them; our agent itself ends the workers
+within `--shutdown-timeout`, which torchrun has since 2.12, and `trystate run` on every release."""
+
+SHUTDOWN_SECONDS = 30  # torch's default for that
 
 
 def installed() -> str:
@@ -109,8 +111,8 @@ def event_log_handler(config: LaunchConfig) -> str:
 
 
 def shutdown_timeout(config: LaunchConfig) -> int:
-    """Seconds that workers may take to end; before torch 2.12 always 30."""
-    found: int | None = getattr(config, "shutdown_timeout", 30)
+    """Seconds that workers may take to end; before torch 2.12 a LaunchConfig has the field only from `trystate run`."""
+    found: int | None = getattr(config, "shutdown_timeout", SHUTDOWN_SECONDS)
     assert found is not None  # LaunchConfig sees to that
     return found
 

@@ -14,6 +14,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from trystate.impl.torch_release import is_before, lacks
+from trystate.model.errors import UnavailableError
 
 from .replays import Observation, Say, Schedule, ScheduleError
 
@@ -26,7 +27,7 @@ S = TypeVar("S", bound=Schedule)
 LIBUV_LISTENS_ON_DESCRIPTORS = "2.9"  # no signature tells it: before, torch's libuv server refuses `master_listen_fd`
 
 
-class NotInRelease(ScheduleError):
+class NotInRelease(ScheduleError, UnavailableError):
     """The installed torch lacks what the scenario is about; the text names the release that brought it."""
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -80,6 +81,8 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
     del chosen.master_addr
     try:
         config, entrypoint, args = config_from_args(chosen)
+        if not hasattr(config, "shutdown_timeout"):  # in older releases, whose parser got the option from `parser`
+            config.shutdown_timeout = chosen.shutdown_timeout
         place(Options.of(parameters(config)))
     except (AssertionError, ValueError, RuntimeError, OSError) as error:
         raise UsageError(f"{error}; trystate run --help says more") from error
@@ -97,25 +100,30 @@ def parser() -> argparse.ArgumentParser:
     found.error = _refuse  # type: ignore[method-assign]
     found.set_defaults(rdzv_backend=os.environ.get("PET_RDZV_BACKEND", BACKEND), start_method=None)
     found.set_defaults(**dict.fromkeys(STATIC_ONLY))
+    _add_if_absent(
+        found, "shutdown-timeout", type=int, default=torch_release.SHUTDOWN_SECONDS,
+        help="seconds that the workers may take to end, before they are killed",
+    )  # fmt: skip
     for option, since in torch_release.OPTIONS.items():
-        _add_if_absent(found, option, since)
+        refuse = functools.partial(_refuse_option, option, since)
+        _add_if_absent(found, option, nargs="?", const=option, type=refuse, help=argparse.SUPPRESS)
     return found
 
 
-def _add_if_absent(found: argparse.ArgumentParser, option: str, since: str) -> None:
-    """Let the parser refuse an option that the installed torch lacks, and torch's variable for it; else it is None."""
+def _add_if_absent(found: argparse.ArgumentParser, option: str, *, default: Any = None, **kind: Any) -> None:
+    """Add an option that the installed torch lacks, with torch's variable for it."""
     name = option.replace("-", "_")
-    variable = f"PET_{name.upper()}"
-
-    def refuse(_: str) -> NoReturn:
-        lacking = torch_release.needs(f"--{option}", since)
-        _refuse(f"{lacking}: leave it out, and {variable}, or pip install 'torch>={since}'")
-
     with contextlib.suppress(argparse.ArgumentError):  # the installed torch has it
         found.add_argument(
-            f"--{option}", f"--{name}", nargs="?", const=name, default=os.environ.get(variable), type=refuse,
-            help=argparse.SUPPRESS,
+            f"--{option}", f"--{name}", default=os.environ.get(f"PET_{name.upper()}", default), **kind
         )  # fmt: skip
+
+
+def _refuse_option(option: str, since: str, _: str) -> NoReturn:
+    """A value, of the command line or the variable, of an option that the installed torch lacks."""
+    variable = f"PET_{option.replace('-', '_').upper()}"
+    lacking = torch_release.needs(f"--{option}", since)
+    _refuse(f"{lacking}: leave it and the variable {variable} out, or pip install 'torch>={since}'")
 
 
 def _refuse(message: str) -> NoReturn:

@@ -21,6 +21,8 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
+from torch.distributed.run import get_args_parser
+from trystate.impl import torch_release
 from trystate.impl.agent import local
 from trystate.impl.agent.launch import launch, parameters
 from trystate.impl.agent.local import ElasticAgent, WorkersLost
@@ -87,6 +89,18 @@ def test_a_job_of_one_node_needs_no_endpoint(argv: list[str]) -> None:
     assert first.run_id != second.run_id
 
 
+LACKING = {
+    option: since for option, since in torch_release.OPTIONS.items() if torch_release.is_before(since)
+}  # of torch's options, those that the installed one does not have yet
+
+
+def known(argv: list[str], said: str) -> Any:
+    """A case of the test below, left out where torch lacks its first option."""
+    option = argv[0].removeprefix("--").partition("=")[0]
+    lacking = torch_release.needs(f"--{option}", torch_release.OPTIONS[option])
+    return pytest.param(argv, said, marks=pytest.mark.skipif(option in LACKING, reason=lacking))
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -101,12 +115,12 @@ def test_a_job_of_one_node_needs_no_endpoint(argv: list[str]) -> None:
         (["--run-path", "--no-python"], "--run-path runs a file in this interpreter"),
         (["--start-method=fork"], "--start-method fork is for --run-path"),
         (["--monitor-interval=0"], "--monitor-interval 0.0: give seconds above 0"),
-        (["--signals-to-handle=SIGTERM,SIGNONE"], "has 'SIGNONE', which is no signal that this"),
-        (["--signals-to-handle=SIGTERM,SIGKILL"], "has 'SIGKILL', which is no signal that this"),
-        (["--signals-to-handle=SIG_DFL"], "has 'SIG_DFL', which is no signal that this"),
-        (["--event-log-handler=x"], "--event-log-handler x is unknown: known are console"),
-        (["--duplicate-stdout-filters=a"], "add --tee 1"),
-        (["--duplicate-stderr-filters=a", "--tee=1"], "add --tee 2"),
+        known(["--signals-to-handle=SIGTERM,SIGNONE"], "has 'SIGNONE', which is no signal that this"),
+        known(["--signals-to-handle=SIGTERM,SIGKILL"], "has 'SIGKILL', which is no signal that this"),
+        known(["--signals-to-handle=SIG_DFL"], "has 'SIG_DFL', which is no signal that this"),
+        known(["--event-log-handler=x"], "--event-log-handler x is unknown: known are console"),
+        known(["--duplicate-stdout-filters=a"], "add --tee 1"),
+        known(["--duplicate-stderr-filters=a", "--tee=1"], "add --tee 2"),
         (["--tee=9"], "--tee 9 (9 does not match"),
         (["--redirects=x"], "--redirects x (x does not match"),
         (["--max-restarts=-1"], "--max-restarts -1: give a number from 0 on"),
@@ -139,6 +153,30 @@ def test_what_would_mean_nothing_is_refused(argv: list[str], said: str, capsys: 
     assert (out, err.count("\n")) == ("", 1)
 
 
+def test_an_option_that_the_installed_torch_lacks_is_refused_with_the_release_that_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the command line, and in torch's variable for it, which an older torch would ignore."""
+    monkeypatch.setitem(torch_release.OPTIONS, "no-such-thing", "9.3")
+    text = (f"--no-such-thing needs torch 9.3 or newer, and torch {torch_release.installed()} is installed: leave it "
+            "and the variable PET_NO_SUCH_THING out, or pip install 'torch>=9.3'")  # fmt: skip
+    for argv in (["--no-such-thing=3"], ["--no-such-thing", "3"], ["--no_such_thing=3"], ["--no-such-thing"]):
+        with pytest.raises(UsageError, match=re.escape(text)):
+            configured(["--standalone", *argv, "train.py"])
+    assert configured(["--standalone", "train.py", "--no-such-thing"])[2] == ["-u", "train.py", "--no-such-thing"]
+    monkeypatch.setenv("PET_NO_SUCH_THING", "3")
+    with pytest.raises(UsageError, match=re.escape(text)):
+        configured(["--standalone", "train.py"])
+
+
+def test_the_options_are_listed_with_the_release_that_brought_them() -> None:
+    """As far as the installed torch tells."""
+    options = {text for action in get_args_parser()._actions for text in action.option_strings}
+    assert {option: f"--{option}" in options for option in torch_release.OPTIONS} == {
+        option: not torch_release.is_before(since) for option, since in torch_release.OPTIONS.items()
+    }
+
+
 def test_a_script_is_needed() -> None:
     with pytest.raises(UsageError, match="the following arguments are required: training_script"):
         configured([])
@@ -159,7 +197,7 @@ def test_help_is_torchruns(capsys: pytest.CaptureFixture[str]) -> None:
 def ends(folder: Path, program: str, script: str, number: signal.Signals | None, *options: str) -> int:
     path = folder / "script.py"
     path.write_text(script)
-    argv = ["--standalone", "--monitor-interval=0.05", "--shutdown-timeout=5", *options, str(path)]
+    argv = ["--standalone", "--monitor-interval=0.05", *options, str(path)]
     agent = Agent(program.replace(" ", "-"), folder, argv, program)
     try:
         if number is not None:
