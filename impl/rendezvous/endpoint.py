@@ -15,7 +15,7 @@ from typing import Any
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from trystate.model.errors import TrystateError, UsageError
 
-from ..store.errors import SecretRefused
+from ..store.errors import NotSupported, SecretRefused
 from ..store.file.store import FileStore
 from ..store.hash import HashStore
 from ..store.tcp import TCPStore
@@ -60,6 +60,10 @@ def meet(options: Options) -> Endpoint:
         raise RendezvousConnectionError(
             f"rendezvous {options.run_id!r}: {options.endpoint} was reached, but the secret was refused (secret_file "
             f"in --rdzv-conf): {error}"
+        ) from error
+    except NotSupported as error:
+        raise RendezvousConnectionError(
+            f"rendezvous {options.run_id!r}: {options.endpoint} was reached, but cannot be used: {error}"
         ) from error
     except (TrystateError, OSError) as error:
         raise RendezvousConnectionError(

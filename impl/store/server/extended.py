@@ -31,7 +31,10 @@ FLAGS = (b"\x00\x00", b"\x00\x01")  # OK, then no or yes
 
 def hello(service: Service, session: Session, version: int) -> None:
     if version != VERSION:
-        reason = f"version {version} of the extensions; this server has {VERSION}: install one release on both sides"
+        reason = (
+            f"the client speaks version {version} of trystate's requests, and this server version {VERSION}: install "
+            "one release of trystate on both sides"
+        )
         raise Refused(Status.REFUSED, reason)
     limits = service.limits
     session.nonce = service.random_bytes(NONCE_BYTES)
