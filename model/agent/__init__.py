@@ -2,7 +2,7 @@
 
 from .ours import Ours
 from .properties import Agents
-from .torch import Torch
+from .torch import Torch, Torch27
 from .vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
 
-__all__ = ["Agents", "Edition", "Ending", "Loop", "Ours", "Pace", "Torch", "Verdict", "WorkerState"]
+__all__ = ["Agents", "Edition", "Ending", "Loop", "Ours", "Pace", "Torch", "Torch27", "Verdict", "WorkerState"]

@@ -12,7 +12,7 @@ members, waiting nodes, spares and expected nodes are those of the finer model. 
 R15) are found there; here the rendezvous is taken to work, so that each violation is the agent's.
 
     environment.py   agents and workers that start, succeed and fail, and faults: the same in every edition
-    torch.py         torch 2.13
+    torch.py         torch up to 2.7, and 2.13
     ours.py          the edition TRYSTATE
     properties.py    what is asked of both
 

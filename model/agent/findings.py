@@ -38,6 +38,9 @@ _FINDINGS = (
     Finding("stopped-agent", "A15",
             "Workers of an agent that is stopped, and expelled, run on beside those of the next round.",
             "let a process of its own kill them when the lease ends"),
+    Finding("signal-closes", "A16",
+            "An agent that gets SIGTERM closes the rendezvous for all: neither it nor the others can begin a new round.",
+            "let an agent that a signal ends leave its round, and the others go on"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
@@ -50,15 +53,16 @@ def run(
     faults: tuple[str, ...],
     *,
     ends: int = 1,
+    max_faults: int | None = None,
     idle: tuple[str, ...] = (),
     **found: str | tuple[str, ...],
 ) -> Run:
     """One search: its edition, size and faults, and property = the findings that explain its violation."""
     sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes, "ends": ends}
-    return Run(Agents, sizes, edition, faults, explained(found, FINDINGS, RENDEZVOUS), idle)
+    return Run(Agents, sizes, edition, faults, explained(found, FINDINGS, RENDEZVOUS), idle, max_faults)
 
 
-TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+TORCH, TORCH_2_7, TRYSTATE = Edition.TORCH, Edition.TORCH_2_7, Edition.TRYSTATE
 EVERY_FAULT = ("worker_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal")
 
 # Edition, nodes, min, max, faults; then property = finding. `idle`: states that such a run cannot reach. `ends=0`:
@@ -113,6 +117,16 @@ PLAN: tuple[Run, ...] = (
     run(TORCH, 3, 2, 3, ("outage",),
         restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", outages_are_survived="A4",
         success_is_everybodys="A13"),
+    run(TORCH_2_7, 2, 2, 2, ("signal",),
+        idle=("a_round_is_replaced",), restarts_left_are_used="A16", closing_says_why="A2", signals_are_obeyed="A11",
+        success_is_everybodys="A13"),
+    run(TORCH_2_7, 2, 2, 2, ("worker_failure", "crash"),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict=("A2", "A13"), success_is_everybodys="A13",
+        restarts_are_limited="A14"),
+    run(TORCH_2_7, 2, 1, 2, ("outage", "stall", "worker_failure", "signal"), max_faults=2,
+        restarts_left_are_used=("A16", "A2"), closing_says_why="A2", one_verdict=("A2", "A13"),
+        one_group_in_the_job="A15", outages_are_survived="A4", signals_are_obeyed="A11",
+        success_is_everybodys="A13", restarts_are_limited="A14"),
     run(TRYSTATE, 2, 2, 2, (), idle=("a_round_is_replaced",)),
     run(TRYSTATE, 2, 2, 2, EVERY_FAULT),
     run(TRYSTATE, 2, 1, 2, EVERY_FAULT),

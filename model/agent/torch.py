@@ -1,6 +1,6 @@
-"""The elastic agent of torch 2.13 (TORCH): LocalElasticAgent and launch_agent, on a rendezvous that works.
+"""The elastic agent of torch 2.13 (TORCH) and up to 2.7 (TORCH_2_7), on a rendezvous that works.
 
-Theory of operation. Each agent decides for itself, and writes nothing of it anywhere: it counts its own restarts, waits
+Theory of operation. LocalElasticAgent runs the workers, launch_agent runs it. Each agent decides for itself, and writes nothing of it anywhere: it counts its own restarts, waits
 in the exit barrier without looking at anything, and closes the rendezvous when it ends, unless a signal ended it. The
 defects are in `findings.py`: agents end with different verdicts (A2, A13), restart too often (A14), end because the
 store is away (A4), or leave workers behind (A12, A15).
@@ -31,7 +31,8 @@ from .properties import Agents
 from .vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
 
 CALLS = (Loop.JOINING, Loop.MONITORING, Loop.RESTARTING)  # where an agent calls the rendezvous
-OUT = [arc(Loop.BARRIER, Loop.LEAVING), may(Loop.BARRIER, Loop.LEFT)]
+OUT = (*arc(Loop.BARRIER, Loop.LEAVING), *may(Loop.BARRIER, Loop.LEFT))
+CLOSES = may(Verdict.NONE, Verdict.UNSAID)
 
 
 class Torch(Agents, edition=Edition.TORCH):
@@ -43,6 +44,10 @@ class Torch(Agents, edition=Edition.TORCH):
 
     def workers_die_with_their_agent(self) -> bool:
         """torch starts workers in a session of their own (A12)."""
+        return False
+
+    def signals_close(self) -> bool:
+        """An agent that a signal ends closes the rendezvous (A16)."""
         return False
 
     def forget_agent(self, s: SymbolicState, node: Expr) -> None:
@@ -122,9 +127,10 @@ class Torch(Agents, edition=Edition.TORCH):
         s.succeeded[node] = s.current[node] & (s.member[node] == Membership.PARTICIPANT)
 
     def leaves_barrier(self, s: SymbolicState, node: Expr) -> None:
-        """A signal that came while the agent waited is raised now; it does not close the rendezvous."""
+        """A signal that came while the agent waited is raised now."""
         s.loop[node] = ite(s.signalled[node], Loop.LEFT, Loop.LEAVING)
         s.ending[node] = ite(s.signalled[node], Ending.SIGNALLED, Ending.SUCCEEDED)
+        self.close(s, s.signalled[node] & self.signals_close())
 
     @transition(each="node", moves=OUT, cite="api.py:_exit_barrier")
     def pass_barrier(self, s: SymbolicState, node: Expr) -> None:
@@ -248,8 +254,12 @@ class Torch(Agents, edition=Edition.TORCH):
         """An agent that ends closes the rendezvous for all, if the store can be reached, and gives no reason."""
         # A2. Another agent may be on its way into the next round: next_rendezvous raises RendezvousClosedError there.
         self.goes(s, node, Loop.LEAVING)
-        s.verdict = ite(s.store_down | ~self.is_open(s), s.verdict, Verdict.UNSAID)
+        self.close(s, True)
         s.loop[node] = Loop.LEFT
+
+    def close(self, s: SymbolicState, when: Any) -> None:
+        """Close the rendezvous for all, if the store can be reached."""
+        s.verdict = ite(when & ~s.store_down & self.is_open(s), Verdict.UNSAID, s.verdict)
 
     @fault(
         "signal",
@@ -266,4 +276,17 @@ class Torch(Agents, edition=Edition.TORCH):
         blocked = s.loop[node] == Loop.BARRIER
         s.loop[node] = ite(blocked, Loop.BARRIER, Loop.LEFT)
         s.ending[node] = ite(blocked, s.ending[node], Ending.SIGNALLED)
+        self.close(s, ~blocked & self.signals_close())
         self.stop(s, node)
+
+
+class Torch27(Torch, edition=Edition.TORCH_2_7):
+    """torch up to 2.7: LocalElasticAgent._shutdown, which a signal calls, closes the rendezvous for all."""
+
+    def signals_close(self) -> bool:
+        # A16. A node is drained and replaced: its agent gets SIGTERM, and the one that comes for it finds all closed.
+        return True
+
+    pass_barrier = Torch.pass_barrier.claiming(OUT, CLOSES)
+    barrier_times_out = Torch.barrier_times_out.claiming(OUT, CLOSES)
+    receive_signal = Torch.receive_signal.claiming(Torch.receive_signal.arcs, CLOSES)

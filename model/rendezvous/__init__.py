@@ -3,7 +3,7 @@
 from .operators import OPERATORS
 from .ours import Ours
 from .properties import Rendezvous
-from .torch import Torch110, Torch213
+from .torch import Torch110, Torch212, Torch213
 from .vocabulary import (
     Action,
     AgentPhase,
@@ -19,5 +19,5 @@ from .vocabulary import (
 
 __all__ = [
     "OPERATORS", "Action", "AgentPhase", "Deadline", "Edition", "Heartbeat", "Holder", "JoinDeadline", "Membership",
-    "Operation", "Ours", "Rendezvous", "Round", "Torch110", "Torch213",
+    "Operation", "Ours", "Rendezvous", "Round", "Torch110", "Torch212", "Torch213",
 ]  # fmt: skip

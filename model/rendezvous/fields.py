@@ -15,7 +15,7 @@ A step has the name of the Action that it decides, as the change in the runtime 
 Action, that of the exit and close operators has the operator's name before it (`exit_finish`, `close_finish`).
 
     environment.py   time that passes, and faults: the same in every edition
-    torch.py         torch 1.10 and 2.13
+    torch.py         torch 1.10, 2.5 to 2.12, and 2.13
     ours.py          the edition TRYSTATE
     properties.py    what is asked of every edition
 

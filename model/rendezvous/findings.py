@@ -59,6 +59,9 @@ _FINDINGS = (
     Finding("connecting-node-expelled", "R15",
             "A node that waits for the master's address cannot beat: its store client serves one call at a time.",
             "give the heartbeats a connection of their own"),
+    Finding("new-master-asserts", "R16",
+            "A member that was led by another and becomes rank 0 asserts: it ends, and the others wait for its master.",
+            "let each member bring a store of its own, and take the master with the round"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
@@ -86,7 +89,7 @@ def holders(edition: Edition, nodes: int, min_nodes: int, max_nodes: int, faults
     return Run(Holders, sizes, edition, faults, explained(found, FINDINGS))
 
 
-TORCH, SEED, TRYSTATE = Edition.TORCH, Edition.SEED, Edition.TRYSTATE
+TORCH, TORCH_2_12, SEED, TRYSTATE = Edition.TORCH, Edition.TORCH_2_12, Edition.SEED, Edition.TRYSTATE
 # Every fault but the clocks: in ours no step reads one, so that they only multiply the states.
 EVERY_FAULT = (
     "worker_failure",
@@ -177,6 +180,14 @@ PLAN: tuple[Run, ...] = (
     run(TORCH, 3, 2, 4, ("other_min",),
         enough_nodes_complete_a_round="R9", deadline_iff_last_call="R9", members_learn_the_master="R1",
         agree_on_master="R2", agree_on_world="R3", ranks_are_dense="R3", at_least_min="R3", live_nodes_stay="R15"),
+    run(TORCH_2_12, 3, 2, 2, ("worker_failure",),
+        members_learn_the_master="R16", deadlock_freedom="R16", full_rounds_come_to_rest="R8",
+        the_waiting_are_answered="R8", agree_on_world="R3", ranks_are_dense="R3", at_least_min="R3",
+        agree_on_master="R2", live_nodes_stay="R15"),
+    run(TORCH_2_12, 2, 1, 2, ("stall", "outage", "partition", "join_timeout", "job_end"), max_faults=1,
+        never_two_groups=("R6", "R7"), the_removed_are_told=("R6", "R7"), closing_is_earned="R10",
+        members_learn_the_master="R1", agree_on_master="R2", agree_on_world="R4", ranks_are_dense="R4",
+        live_nodes_stay="R15", deadlock_freedom="R15"),
     holders(TORCH, 2, 2, 2, ()),
     holders(TORCH, 2, 2, 2, ("worker_failure",)),
     holders(TORCH, 2, 2, 2, ("join_timeout",)),

@@ -210,6 +210,7 @@ KEEP_ALIVE_TRYSTATE = DecisionTable(
 OPERATORS: dict[Edition, dict[str, DecisionTable]] = {
     Edition.SEED: {"join": JOIN_SEED, "exit": EXIT, "close": CLOSE, "keep-alive": KEEP_ALIVE},
     Edition.TORCH: {"join": JOIN_TORCH, "exit": EXIT, "close": CLOSE, "keep-alive": KEEP_ALIVE},
+    Edition.TORCH_2_12: {"join": JOIN_TORCH, "exit": EXIT, "close": CLOSE, "keep-alive": KEEP_ALIVE},
     Edition.TRYSTATE: {
         "join": JOIN_TRYSTATE,
         "exit": EXIT_TRYSTATE,

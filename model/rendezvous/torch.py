@@ -1,4 +1,4 @@
-"""The rendezvous of torch 1.10 (SEED) and 2.13 (TORCH).
+"""The rendezvous of torch 1.10 (SEED), 2.5 to 2.12 (TORCH_2_12) and 2.13 (TORCH).
 
 Theory of operation. Before an operator decides, a node drops from its copy each node that it takes for dead (`sweep`):
 in the same write as its own change, and without telling it. Reaching min sets the deadline of the last call; reaching
@@ -9,9 +9,10 @@ next_rendezvous: the exit operator removes it from the round, and the join opera
 Each member of a complete round then learns the master. The agent of rank 0 serves a store, and publishes its address
 under the prefix of the round; the others wait there for it (CONNECTING).
 
-    Torch       the steps of both
+    Torch       the steps of all
     Torch110    compares a deadline that may be None
     Torch213    has a redundancy list for the spares of a full round, and caches the master
+    Torch212    as Torch213, but a rank 0 that has cached another's master raises AssertionError (R16)
 
 The defects are in `findings.py`: a complete round is changed by members that leave it or are dropped from it
 (R1 to R4, R6, R14), expiry compares wall clocks (R5, R7, R13), and settings are never agreed (R9, R12).
@@ -139,7 +140,7 @@ class TorchState(Fields):
 
 
 class Torch(Rendezvous, TorchState):
-    """The steps that torch 1.10 and 2.13 share."""
+    """The steps that all editions of torch share."""
 
     beating: ClassVar[tuple[AgentPhase, ...]] = (
         AgentPhase.JOINING,
@@ -448,7 +449,7 @@ class Torch110(Torch, edition=Edition.SEED):
 
 
 class Torch213(Torch, edition=Edition.TORCH):
-    """The steps that torch 2.13 has alone: the redundancy list, and a master that outlives its round."""
+    """The steps that torch 1.10 lacks: the redundancy list, and a master that outlives its round."""
 
     # The master's address and the shared state are read by one TCPStore client, which a `get` that waits locks (R15).
     beating: ClassVar[tuple[AgentPhase, ...]] = (AgentPhase.JOINING, AgentPhase.RUNNING, AgentPhase.DONE)
@@ -512,3 +513,31 @@ class Torch213(Torch, edition=Edition.TORCH):
         self.enters(s, node, AgentPhase.RETURNING)
         s.when(named("has a cached master", self.has_cached_master(s, node) & ~self.serves(s, node)))
         self.goes_on(s, node, AgentPhase.RUNNING)
+
+
+class Torch212(Torch213, edition=Edition.TORCH_2_12):
+    """torch 2.5 to 2.12: a store is made with the first master alone, and a later rank 0 asserts that it has one."""
+
+    def serves(self, s: SymbolicState, node: Expr) -> Condition:
+        return super().serves(s, node) & ~self.has_cached_master(s, node)
+
+    def lacks_its_store(self, s: SymbolicState, node: Expr) -> Condition:
+        """The node is rank 0, and has cached another's master."""
+        return self.has_cached_master(s, node) & (s.saw_rank[node] == 0) & (s.master[node] != ord_(node) + 1)
+
+    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[RUNS])
+    def return_with_cached_master(self, s: SymbolicState, node: Expr) -> None:
+        """A node that knows a master from an earlier round returns with that one, unless it is the new rank 0."""
+        self.enters(s, node, AgentPhase.RETURNING)
+        s.when(named("has a cached master", self.has_cached_master(s, node) & ~self.lacks_its_store(s, node)))
+        self.goes_on(s, node, AgentPhase.RUNNING)
+
+    @transition(
+        each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(AgentPhase.RETURNING, AgentPhase.FAILED)]
+    )
+    def assertion_error(self, s: SymbolicState, node: Expr) -> None:
+        """Rank 0 has another's master and no store: next_rendezvous raises AssertionError."""
+        # R16. The agent ends, and closes the rendezvous; the members that wait for its address never get one.
+        self.enters(s, node, AgentPhase.RETURNING)
+        s.when(named("has no store to serve", self.lacks_its_store(s, node)))
+        self.goes_on(s, node, AgentPhase.FAILED)

@@ -11,6 +11,7 @@ class Edition(enum.Enum):
 
     SEED = "torch 1.10, as the articles of 2021 describe it: 11 actions"
     TORCH = "torch 2.13: 13 actions, redundancy list, shared TCPStore"
+    TORCH_2_12 = "torch 2.5 to 2.12: as 2.13, but a member that has another's master cannot become rank 0"
     TRYSTATE = "ours: a complete round is never changed, only replaced; leases; settings agreed"
 
 

@@ -1,4 +1,4 @@
-"""The fifteen findings about torch's dynamic rendezvous, replayed on the torch that is installed.
+"""The findings about torch's dynamic rendezvous, replayed on the torch that is installed.
 
 Rule: nothing of torch is rewritten. The real `DynamicRendezvousHandler` and `C10dRendezvousBackend` run over
 a real `TCPStore` on the loopback interface; a scenario decides only who is slow, who dies and what a clock
@@ -15,7 +15,7 @@ from .heartbeats import (
     never_told,
     store_pause,
 )
-from .master import master_not_republished, stale_master
+from .master import master_not_republished, new_master_asserts, stale_master
 from .membership import late_node_closes, restless_spare, settings_not_agreed
 from .worlds import clock_skew, death_in_window, fast_exit
 from .writes import lost_write_reported_won
@@ -55,6 +55,8 @@ _CATALOGUE = Catalogue.of((
      "Departures are noticed: a member that dies is dropped, and those who rely on it are told nothing."),
     ("R15", "connecting-node-expelled", connecting_node_expelled,
      "A live node is never expelled: one that waits for the master's address has no client to beat with."),
+    ("R16", "new-master-asserts", new_master_asserts,
+     "Members of a round agree on the master: a member that was led by another asserts when it is rank 0."),
 ))
 # fmt: on
 

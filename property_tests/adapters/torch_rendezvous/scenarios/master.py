@@ -1,8 +1,8 @@
-"""R1 and R2: the members of a round are sent to different masters, or to none.
+"""R1, R2 and R16: the members of a round are sent to different masters, or to none.
 
 Rule: only the order of ordinary joins and restarts is scripted; nothing dies and no clock is touched.
-The cause of both is in `DynamicRendezvousHandler.next_rendezvous`: the bootstrap information is built once,
-and again only by a rank 0 that has no server yet, while the store it is read from has a prefix per round.
+The cause of all is in `DynamicRendezvousHandler.next_rendezvous`: the bootstrap information is built once, and since
+2.13 again by a rank 0 that has no server yet, while the store it is read from has a prefix per round.
 The controls set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, with which it is built every round.
 """
 
@@ -68,6 +68,38 @@ def stale_master(say: Say, *, benign: bool = False) -> Observation:
     for fact in facts:
         say(fact)
     return judge(disagree_on_master(seats), MASTERS_AGREE, facts)
+
+
+def new_master_asserts(say: Say, *, benign: bool = False) -> Observation:
+    """R16. B, led by A until then, becomes rank 0: next_rendezvous asserts, and S, rank 1, gets no master.
+
+    A leaves the round after a failure and is slow to come back, so that the spare S takes its place. In 2.13 B starts a
+    server. Benign: store sharing is off, so that rank 0 publishes a master in every round.
+    """
+    settings = Settings(min_nodes=2, max_nodes=2, store_s=2)
+    with Cluster(say, share_store=not benign) as cluster:
+        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
+        spare = cluster.node("S", 3, settings)
+        cluster.join_together(a, b)
+        s_call = spare.join()
+        cluster.until(lambda peek: "S" in peek.redundant, "S is a spare")
+        a.backend.hold("get", "set", after_writes=1)
+        a.join()
+        cluster.until(lambda peek: "S" in peek.waiting, "A's worker fails, A leaves the round; S sees a place")
+        b_call = b.join()
+        ranks = cluster.until(lambda peek: {"B", "S"} <= set(peek.participants) and peek.complete, "B and S meet")
+        got = {"B": _got(b_call), "S": _got(s_call)}
+
+    facts = [f"{name} is rank {ranks.participants[name]}; it got {what}" for name, what in got.items()]
+    for fact in facts:
+        say(fact)
+    return judge(got["B"] == AssertionError.__name__ and ranks.participants["B"] == 0, MASTERS_AGREE, facts)
+
+
+def _got(call: Call[Seat]) -> str:
+    """The master that `next_rendezvous` returned, or the name of what it raised."""
+    error = call.finish()
+    return type(error).__name__ if error else f"master {call.value().master}"
 
 
 def _restart(cluster: Cluster, *members: Node) -> list[Call[Seat]]:
