@@ -22,7 +22,8 @@ _FINDINGS = (
             "go on until the lease ends, then join again"),
     Finding("spare-returns-nothing", "A7",
             "A spare of a closed rendezvous gets RendezvousGracefulExitError: run() returns None, launch_agent fails.",
-            "end a spare with the verdict of the job"),
+            "end a spare with the verdict of the job",
+            since="2.4"),
     Finding("barrier-ignores-signals", "A11",
             "An agent in the exit barrier does not react to SIGTERM or Ctrl-C until the barrier is over.",
             "wait in steps that a signal interrupts"),
@@ -40,7 +41,8 @@ _FINDINGS = (
             "let a process of its own kill them when the lease ends"),
     Finding("signal-closes", "A16",
             "An agent that gets SIGTERM closes the rendezvous for all: neither it nor the others can begin a new round.",
-            "let an agent that a signal ends leave its round, and the others go on"),
+            "let an agent that a signal ends leave its round, and the others go on",
+            since="2.4", until="2.7"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 

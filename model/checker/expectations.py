@@ -13,12 +13,17 @@ from .verdicts import Coverage, Status, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A known defect of an edition: `name` is what `trystate replay` takes, `number` its short label."""
+    """A known defect of an edition: `name` is what `trystate replay` takes, `number` its short label.
+
+    `since` and `until` are the first and the last release that is known to have it, as `2.12`; empty: no such end.
+    """
 
     name: str
     number: str
     title: str
     remedy: str = ""
+    since: str = ""
+    until: str = ""
 
 
 @dataclass(frozen=True, slots=True)

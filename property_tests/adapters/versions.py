@@ -1,12 +1,14 @@
-"""Whether the installed torch is one that can be compared with the model. Rule: nothing here imports torch."""
+"""The installed torch beside the releases that the model knows. Rule: nothing here imports torch."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from trystate.impl import torch_release
+from trystate.model import releases
+from trystate.model.checker.expectations import Finding
 
 REMEDY = "pip install 'trystate[torch]'"
 
@@ -17,11 +19,26 @@ def torch_problem() -> str | None:
         installed = version("torch")
     except PackageNotFoundError:
         return f"torch is not installed: {REMEDY}"
-    if torch_release.is_too_old(installed):
-        return torch_release.outside_range(installed)
+    if releases.release_of(installed) is None:
+        oldest = releases.OLDEST.name
+        return f"torch {installed} is older than the releases that the model knows: pip install 'torch>={oldest}'"
     if find_spec("greenlet") is None:
         return f"greenlet is not installed: {REMEDY}"
     return None
+
+
+def compared_as() -> str:
+    """The installed torch, by its version; if that is newer than the model knows, the release that it is taken for."""
+    installed = version("torch")
+    newer = releases.is_newer(installed)
+    return f"torch {installed}" + f" (taken for {releases.NEWEST.name}, the newest that the model knows)" * newer
+
+
+def findings_line(findings: Collection[Finding]) -> str:
+    """How many of the findings the installed torch has, and which it lacks."""
+    lacking = [finding.number for finding in findings if not releases.has(version("torch"), finding)]
+    but = f": all but {' '.join(lacking)}" if lacking else ""
+    return f"{compared_as()} has {len(findings) - len(lacking)} of the {len(findings)} findings{but}"
 
 
 def prepare_for_torch() -> None:

@@ -15,8 +15,9 @@ from rich.text import Text
 from trystate.diagrams import renderer_name
 from trystate.impl import torch_release
 from trystate.model.errors import UnavailableError
-from trystate.property_tests.adapters.versions import torch_problem
+from trystate.property_tests.adapters.versions import compared_as, findings_line, torch_problem
 
+from .. import registry
 from ..exits import Exit
 from ..report.summary import stdout_console
 
@@ -61,9 +62,10 @@ def _abilities() -> Iterator[Ability]:
         yield "pictures (.svg)", "no", f"{error}; .dot, .mmd and .txt are written without it"
     yield _runtime(_version("torch"))
     problem = torch_problem()
-    found = f"torch {_version('torch')}"
     for what in ("conformance (verify)", "replay"):
-        yield what, "no" if problem else "yes", f"skipped: {problem}" if problem else found
+        yield what, "no" if problem else "yes", f"skipped: {problem}" if problem else compared_as()
+    if not problem:
+        yield "findings", "yes", findings_line(registry.findings().values())
 
 
 def _runtime(release: str) -> Ability:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.metadata import version
 
 from rich.table import Table
 
 from trystate.diagrams import sequence_text
+from trystate.model import releases
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status
 from trystate.model.errors import UsageError
-from trystate.property_tests.adapters.versions import prepare_for_torch, torch_problem
+from trystate.property_tests.adapters.versions import compared_as, prepare_for_torch, torch_problem
 
 from .. import registry
 from ..deciding import decide, showcase
@@ -37,10 +39,10 @@ def replay(args: argparse.Namespace) -> int:
 
 def _list() -> None:
     table = Table(box=None)
-    for head in ("number", "name", "title"):
+    for head in ("number", "name", "torch", "title"):
         table.add_column(head)
     for finding in registry.findings().values():
-        table.add_row(finding.number, finding.name, finding.title)
+        table.add_row(finding.number, finding.name, releases.span(finding), finding.title)
     stdout_console().print(table)
 
 
@@ -66,9 +68,13 @@ def _replay_on_torch(finding: Finding) -> int:
     if problem is not None:
         print(f"not replayed: {problem}", file=sys.stderr)
         return Exit.INCOMPLETE
+    installed = version("torch")
+    absence = releases.absence(installed, finding)
+    if absence:
+        print(f"\n{absence}", flush=True)
+        if not releases.is_over(installed, finding):
+            return Exit.OK  # this torch lacks what the finding is about, so that there is nothing to run
     prepare_for_torch()
-    from importlib.metadata import version
-
     from trystate.property_tests.adapters.replays import ScheduleError
     from trystate.property_tests.adapters.torch_agent.scenarios import SCENARIOS as AGENT
     from trystate.property_tests.adapters.torch_autograd.scenarios import SCENARIOS as AUTOGRAD
@@ -77,14 +83,17 @@ def _replay_on_torch(finding: Finding) -> int:
 
     scenario = {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD}.get(finding.name)
     if scenario is None:
-        print(f"not replayed: there is no replay of {finding.number} on torch {version('torch')}", file=sys.stderr)
+        print(f"not replayed: there is no replay of {finding.number} on torch {installed}", file=sys.stderr)
         return Exit.INCOMPLETE
-    print(f"On torch {version('torch')}:\n", flush=True)
+    print(f"On {compared_as()}:\n", flush=True)
     try:
         seen = scenario.run(lambda step: print(f"  {step}", flush=True))
     except ScheduleError as error:
         print(f"not replayed: the schedule could not be brought about: {error}", file=sys.stderr)
         return Exit.INCOMPLETE
     print("", *(f"  {fact}" for fact in seen.facts), seen.verdict, sep="\n")
+    if absence:
+        print("reproduced all the same" if seen.reproduced else "not reproduced, as this release should not")
+        return Exit.FAILED if seen.reproduced else Exit.OK
     print("reproduced" if seen.reproduced else "not reproduced")
     return Exit.OK if seen.reproduced else Exit.FAILED

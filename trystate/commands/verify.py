@@ -25,7 +25,7 @@ from trystate.model.checker.kernel import Limits
 from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.errors import LimitReached, UnavailableError, UsageError
 from trystate.model.language import System
-from trystate.property_tests.adapters.versions import prepare_for_torch, torch_problem
+from trystate.property_tests.adapters.versions import findings_line, prepare_for_torch, torch_problem
 from trystate.property_tests.harness.checks import Check
 
 from .. import plans, registry
@@ -84,7 +84,7 @@ def verify(args: argparse.Namespace) -> int:
         results.gaps = coverage_gaps(results.checked)
     results.seconds = time.perf_counter() - started
     places.write(results)
-    print_results(results, args.report, asked=asked, problem=_pictures_problem(results))
+    print_results(results, args.report, asked=asked, torch=_torch(results), problem=_pictures_problem(results))
     return results.exit
 
 
@@ -121,6 +121,13 @@ def _terminated() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _torch(results: Results) -> str:
+    """Which findings the torch has that was compared, or "" if none was."""
+    if torch_problem() is not None or not any(one.outcome for one in results.compared):
+        return ""
+    return findings_line(registry.findings().values())
 
 
 def _pictures_problem(results: Results) -> str:

@@ -27,13 +27,14 @@ def stdout_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, markup=False, width=PLAIN_WIDTH)
 
 
-def print_results(results: Results, out: Path, *, asked: bool, problem: str) -> None:
+def print_results(results: Results, out: Path, *, asked: bool, torch: str, problem: str) -> None:
     """The tables, everything that is not as expected, and where the report is.
 
     Args:
         results: of the command.
         out: the report's folder.
         asked: the systems were named on the command line: each violation is told at once.
+        torch: which findings the torch has that was compared, or "".
         problem: why there are no pictures, or "".
     """
     console = stdout_console()
@@ -46,6 +47,8 @@ def print_results(results: Results, out: Path, *, asked: bool, problem: str) -> 
         console.print(Text(line, style="red"), soft_wrap=True)
     for text in _counterexamples(results, out, asked):
         console.print(Text(text), soft_wrap=True)
+    if torch:
+        console.print(Text(torch), soft_wrap=True)
     if problem:
         console.print(Text(f"no pictures: {problem}", style="yellow"), soft_wrap=True)
     console.print(Text(results.verdict(), style=_COLOURS.get(results.exit, "red")), soft_wrap=True)

@@ -196,6 +196,29 @@ def stopped_agent(say: Say, *, benign: bool = False) -> Observation:
     return judge(bool(late), "two groups never make progress", facts)
 
 
+def signal_closes(say: Say, *, benign: bool = False) -> Observation:
+    """A16. A gets SIGTERM, as a drained node does. B's worker fails, and B restarts: A has closed the rendezvous.
+
+    Since 2.8 a signal closes nothing: B begins a new round without A. Benign: A goes on.
+    """
+    with Cluster(say, Options(nodes=(1, 2), max_restarts=2, beats_missed_max=15 if benign else 2)) as cluster:
+        a, b = cluster.two()
+        if not benign:
+            a.signal(signal.SIGTERM)
+            say(f"A gets SIGTERM, and ends with {a.ended()}")
+        b.do("fail once")
+        say("a worker of B fails, B restarts")
+        wait_for(lambda: len(b.workers) > 1 or bool(b.ends(0)), "B begins a new round, or ends")
+        if benign:
+            a.do("succeed")
+        b.do("succeed")
+        ended = b.ended()
+        used = len(b.workers) - 1
+
+    facts = [f"B ended with {ended}, after {used} of 2 restarts"]
+    return judge(ended == CLOSED and used < 2, "nobody is told that it is over while a restart is left", facts)
+
+
 # fmt: off
 _CATALOGUE = Catalogue.of((
     ("A2", "leaving-closes", leaving_closes, "An agent leaves after success, and closes the rendezvous of another."),
@@ -206,6 +229,7 @@ _CATALOGUE = Catalogue.of((
     ("A13", "success-not-agreed", success_not_agreed, "One agent ends with success, and another with failure."),
     ("A14", "restarts-counted-apart", restarts_counted_apart, "A job with one restart restarts twice."),
     ("A15", "stopped-agent", stopped_agent, "Workers of a stopped agent work on beside those of the next round."),
+    ("A16", "signal-closes", signal_closes, "An agent gets SIGTERM, and closes the rendezvous of another."),
 ))
 # fmt: on
 

@@ -1,0 +1,149 @@
+"""The releases of torch that the model knows: what each does otherwise than the one before, and which finding it has.
+
+Theory of operation. A row is a minor release; its patch releases differ in nothing that is modelled. Two columns say
+which edition describes its rendezvous and its agent. Operators, shared state, state holder and executor are those of
+the edition TORCH in every row. A finding says itself since and until when torch has it; the functions below answer for
+one release. They take the version of an installed package (`2.13.0+cpu`). One that is newer than the last row is taken
+for the last row.
+
+The back-off of 2.15 (`--rdzv-conf cas_backoff_max_seconds`, off by default) is a delay: a node that has lost a write
+waits, decides on the state that the store sent it before the wait, and writes that. The model has no clock between a
+read and the write after it, and its steps may be any time apart: each schedule with the delay is one without it, so
+that it removes no finding. `LOST_WRITES` has what it costs.
+
+Sources: the wheels of 2.4.0 to 2.13.0 compared by syntax tree, those of 2.13.0 and 2.15.0 line by line: torch/distributed
+(elastic, launcher, rpc, autograd) and the headers of c10d. `tools/releases.py` runs the findings on each release.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .agent.vocabulary import Edition as Agent
+from .checker.expectations import Finding
+from .rendezvous.vocabulary import Edition as Rendezvous
+
+Series = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A minor release, the patch release that is tried, its editions, and what it began to do otherwise."""
+
+    name: str
+    tried: str
+    rendezvous: Rendezvous
+    agent: Agent
+    changes: tuple[str, ...] = ()
+
+    @property
+    def series(self) -> Series:
+        return _series(self.name)
+
+
+OLD, NEW = Rendezvous.TORCH_2_12, Rendezvous.TORCH
+CLOSING, LEAVING = Agent.TORCH_2_7, Agent.TORCH
+
+# The first row is compared with torch 2.5.
+RELEASES: tuple[Release, ...] = (
+    Release("2.6", "2.6.0", OLD, CLOSING, (
+        "rendezvous: rank 0 serves the master's store itself, on a free port of its own address",
+        "rendezvous: heartbeats are times with a zone: a node of 2.5 in the same job raises TypeError, and so does this",
+        "rendezvous: handlers of others by the entry point `torchrun.handlers`",
+        "agent: keys that workers wrote in an earlier attempt stay visible in the agent's store",
+    )),
+    Release("2.7", "2.7.1", OLD, CLOSING, (
+        "rendezvous: `keep_alive_interval`, `keep_alive_max_attempt` and `heartbeat` in --rdzv-conf",
+    )),
+    Release("2.8", "2.8.0", OLD, LEAVING, (
+        "agent: a signal that ends an agent no longer closes the rendezvous (A16)",
+        "agent: an event for the start of each worker; --event-log-handler",
+        "store: queues (`queue_push`, `queue_pop`, `queue_len`)",
+    )),
+    Release("2.9", "2.9.1", OLD, LEAVING, (
+        "agent: --numa-binding",
+        "store: PrefixStore has `clone`",
+    )),
+    Release("2.10", "2.10.0", OLD, LEAVING, (
+        "agent: --signals-to-handle, --virtual-local-rank, --duplicate-stdout-filters, --duplicate-stderr-filters",
+        "store: `list_keys`",
+    )),
+    Release("2.11", "2.11.0", OLD, LEAVING),
+    Release("2.12", "2.12.1", OLD, LEAVING, (
+        "agent: --shutdown-timeout; a hook for a check of health before the first round",
+        "store: `barrier`, if not before: 2.9 has none",
+    )),
+    Release("2.13", "2.13.0", NEW, LEAVING, (
+        "rendezvous: a member that becomes rank 0 starts a store, and publishes it (R16)",
+        "agent: workers in uninterruptible sleep are reported; their ends are waited for within limits",
+    )),
+    Release("2.14", "2.14.1", NEW, LEAVING, (
+        "agent: --log-line-prefix-template",
+    )),
+    Release("2.15", "2.15.0", NEW, LEAVING, (
+        "rendezvous: `cas_backoff_max_seconds` in --rdzv-conf: a random delay after a lost write, off by default",
+        "rendezvous: free ports, and the store of `env://`, are bound on every interface",
+        "agent: what the handler's shutdown() raises when an agent ends is logged, and not raised",
+        "agent: `env://` uses the agent's store only at the agent's own address and port",
+        "agent: `HIP_VISIBLE_DEVICES` is split like `CUDA_VISIBLE_DEVICES`; --print-completion",
+    )),
+)  # fmt: skip
+OLDEST, NEWEST = RELEASES[0], RELEASES[-1]
+
+
+def release_of(version: str) -> Release | None:
+    """The row of an installed version, the last one if it is newer than all; None if it is older than the first."""
+    series = _series(version)
+    return next((row for row in reversed(RELEASES) if row.series <= series), None)
+
+
+def is_newer(version: str) -> bool:
+    """Whether a version is newer than every row."""
+    return _series(version) > NEWEST.series
+
+
+def has(version: str, finding: Finding) -> bool:
+    """Whether a version of torch has a finding."""
+    return _came(finding) <= _series(version) and not is_over(version, finding)
+
+
+def is_over(version: str, finding: Finding) -> bool:
+    """Whether a version is newer than the last one that has a finding."""
+    return bool(finding.until) and _series(version) > _series(finding.until)
+
+
+def span(finding: Finding) -> str:
+    """The releases that have a finding, as `2.5 to 2.12`, `since 2.8`, or `all`."""
+    if finding.since == finding.until:
+        return finding.since or "all"
+    return f"{finding.since} to {finding.until}" if finding.until else f"since {finding.since}"
+
+
+def absence(version: str, finding: Finding) -> str:
+    """Why a version has not a finding: `R16 is not in torch 2.13.0: fixed in 2.13.0`; empty if it has."""
+    if has(version, finding):
+        return ""
+    why = f"it came with {finding.since}"
+    if is_over(version, finding):
+        last = _series(finding.until)
+        fixed = next((row for row in RELEASES if row.series > last), None)
+        is_known = last >= OLDEST.series and fixed is not None
+        why = f"fixed in {fixed.name}.0" if fixed is not None and is_known else f"last seen in {finding.until}"
+    return f"{finding.number} is not in torch {version.partition('+')[0]}: {why}"
+
+
+def findings_of(version: str, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those that a version has."""
+    return tuple(finding for finding in findings if has(version, finding))
+
+
+def _came(finding: Finding) -> Series:
+    return _series(finding.since) if finding.since else (0, 0)
+
+
+def _series(version: str) -> Series:
+    """Major and minor number."""
+    major, minor = re.findall(r"\d+", version)[:2]
+    return int(major), int(minor)
