@@ -60,11 +60,10 @@ RELEASES: tuple[Release, ...] = (
     Release("2.8", "2.8.0", OLD, LEAVING, (
         "agent: a signal that ends an agent no longer closes the rendezvous (A16)",
         "agent: an event for the start of each worker; --event-log-handler",
-        "store: queues (`queue_push`, `queue_pop`, `queue_len`)",
+        "store: queues (`queue_push`, `queue_pop`, `queue_len`); `clone`",
     )),
     Release("2.9", "2.9.1", OLD, LEAVING, (
         "agent: --numa-binding",
-        "store: PrefixStore has `clone`",
     )),
     Release("2.10", "2.10.0", OLD, LEAVING, (
         "agent: --signals-to-handle, --virtual-local-rank, --duplicate-stdout-filters, --duplicate-stderr-filters",

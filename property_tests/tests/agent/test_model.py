@@ -15,6 +15,7 @@ from trystate.model.agent.findings import FINDINGS, PLAN
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.kernel import Kernel
+from trystate.model.checker.verdicts import Status
 from trystate.model.language import Expr, SymbolicState, System, environment, ite, transition
 from trystate.model.rendezvous.vocabulary import Membership
 from trystate.property_tests.support.nightly import NIGHTLY
@@ -34,7 +35,7 @@ from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
 from trystate.deciding import showcase
 
 S = SymbolicState
-TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+TORCH, TORCH_2_7, TRYSTATE = Edition.TORCH, Edition.TORCH_2_7, Edition.TRYSTATE
 EVERY_FAULT_BUT_FREEZE = ("worker_failure", "crash", "newcomer", "stall", "outage", "signal")
 EVERY_FAULT = (*EVERY_FAULT_BUT_FREEZE, "freeze")
 
@@ -50,6 +51,7 @@ def run(
     ends: int = 1,
     max_restarts: int = 1,
     counted: int = 2,
+    max_faults: int | None = None,
     violated: tuple[str, ...] = (),
 ) -> Asked:
     """One exploration: its edition, size and faults, how many states it has, and exactly what it violates."""
@@ -57,7 +59,7 @@ def run(
         f"node={nodes} min_nodes={min_nodes} max_nodes={max_nodes} ends={ends} max_restarts={max_restarts} "
         f"counted={counted}"
     )
-    return Asked(Agents, edition, sizes, states, " ".join(violated), faults)
+    return Asked(Agents, edition, sizes, states, " ".join(violated), faults, max_faults)
 
 
 # Edition, nodes, min, max, faults, states.
@@ -93,6 +95,14 @@ ASKED = (
     run(TORCH, 3, 2, 3, ("outage",), 46529,
         violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
                   "outages_are_survived")),
+    run(TORCH_2_7, 2, 2, 2, ("signal",), 257,
+        violated=("restarts_left_are_used", "closing_says_why", "success_is_everybodys", "signals_are_obeyed")),
+    run(TORCH_2_7, 2, 2, 2, ("worker_failure", "crash"), 1826,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "restarts_are_limited")),
+    run(TORCH_2_7, 2, 1, 2, ("outage", "stall", "worker_failure", "signal"), 22347, max_faults=2,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "signals_are_obeyed", "restarts_are_limited", "one_group_in_the_job", "outages_are_survived")),
     run(TRYSTATE, 2, 2, 2, (), 36),
     run(TRYSTATE, 2, 1, 2, (), 108),
     run(TRYSTATE, 2, 2, 2, EVERY_FAULT, 623369),
@@ -139,9 +149,16 @@ def test_our_edition_has_no_findings() -> None:
     assert not any(run.findings for run in PLAN if run.edition is TRYSTATE)
 
 
-def test_every_finding_is_shown_by_a_run_of_torchs_edition() -> None:
+def test_every_finding_is_shown_by_a_run_of_torchs_editions() -> None:
     shown = {name for run in PLAN for names in run.findings.values() for name in names}
     assert set(FINDINGS) <= shown
+
+
+def test_a_signal_closes_up_to_2_7_what_it_leaves_open_later() -> None:
+    """A16: the same run, in both editions."""
+    asked = (run(edition, 2, 2, 2, ("signal",)) for edition in (TORCH, TORCH_2_7))
+    later, before = (report(one).verdict("restarts_left_are_used").status for one in asked)
+    assert (later, before) == (Status.HOLDS, Status.VIOLATED)
 
 
 # ---- ablations: our repairs, undone one by one

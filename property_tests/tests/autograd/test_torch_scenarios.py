@@ -10,8 +10,8 @@ from trystate.model.autograd.findings import FINDINGS
 from trystate.property_tests.adapters.torch_autograd.scenarios import CONTROLS, SCENARIOS
 from trystate.property_tests.support.torch_scenarios import scenario_tests
 
-test_the_installed_torch_violates_the_property, test_a_benign_schedule_violates_nothing = scenario_tests(
-    SCENARIOS, CONTROLS
+test_the_installed_torch_has_the_findings_of_its_release, test_a_benign_schedule_violates_nothing = scenario_tests(
+    SCENARIOS, CONTROLS, FINDINGS
 )
 
 

@@ -247,7 +247,7 @@ def test_a_finding_is_shown_where_it_alone_explains_a_property() -> None:
 def test_replay_lists_the_findings(command: Command) -> None:
     code, out, _ = command("replay", "--list")
     assert code == Exit.OK
-    assert re.search(r"R1 +two-inside +Two nodes are inside at once", out)
+    assert re.search(r"R1 +two-inside +all +Two nodes are inside at once", out)
 
 
 def test_doctor_names_versions_and_what_works(command: Command) -> None:

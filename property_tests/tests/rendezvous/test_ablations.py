@@ -297,7 +297,7 @@ def with_all_repairs(nodes: int, min_nodes: int, max_nodes: int, faults: tuple[s
 # Class, findings, nodes, min, max, faults, steps of the shortest run of the first property, properties.
 # fmt: off
 ABLATIONS = (
-    Ablation(KeepsItsMaster, ("R1", "R2"), 3, 2, 3, (), 15, ("agree_on_master",)),
+    Ablation(KeepsItsMaster, ("R1", "R2", "R16"), 3, 2, 3, (), 15, ("agree_on_master",)),
     Ablation(LeavesAlone, ("R3",), 2, 2, 2, ("worker_failure",), 8,
            ("agree_on_world", "ranks_are_dense", "at_least_min", "the_waiting_are_answered",
             "what_returned_stays_written")),

@@ -104,6 +104,7 @@ def test_no_step_and_no_property_reads_a_clock_so_that_clocks_cannot_matter() ->
 
 AGENT = {
     "start_workers", "restart_workers", "return_as_master", "return_with_cached_master", "return_to_connect", "connect",
+    "assertion_error",
 }  # fmt: skip
 
 

@@ -6,11 +6,12 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 from torch.distributed.elastic.rendezvous.registry import _create_c10d_handler
+from trystate.model.rendezvous.findings import FINDINGS
 from trystate.property_tests.adapters.torch_rendezvous.scenarios import CONTROLS, SCENARIOS
 from trystate.property_tests.support.torch_scenarios import scenario_tests
 
-test_the_installed_torch_violates_the_property, test_a_benign_schedule_violates_nothing = scenario_tests(
-    SCENARIOS, CONTROLS
+test_the_installed_torch_has_the_findings_of_its_release, test_a_benign_schedule_violates_nothing = scenario_tests(
+    SCENARIOS, CONTROLS, FINDINGS
 )
 
 
@@ -28,6 +29,6 @@ def test_torchs_c10d_handler_and_its_backend_have_one_client() -> None:
     assert made._store is made._state_holder._backend._store  # type: ignore[attr-defined]
 
 
-def test_the_scenarios_are_the_fifteen_findings_in_order() -> None:
-    assert [scenario.finding for scenario in SCENARIOS.values()] == [f"R{n}" for n in range(1, 16)]
+def test_the_scenarios_are_the_findings_in_order() -> None:
+    assert [(s.name, s.finding) for s in SCENARIOS.values()] == [(f.name, f.number) for f in FINDINGS.values()]
     assert all(name == scenario.name for name, scenario in SCENARIOS.items())

@@ -28,8 +28,8 @@ def test_our_server_holds_what_torchs_violates(name: str, serve: type[Server]) -
     assert observation.verdict.startswith("held in this run: ")
 
 
-test_the_installed_torch_violates_the_property, test_a_benign_schedule_violates_nothing = scenario_tests(
-    SCENARIOS, CONTROLS
+test_the_installed_torch_has_the_findings_of_its_release, test_a_benign_schedule_violates_nothing = scenario_tests(
+    SCENARIOS, CONTROLS, FINDINGS
 )
 
 

@@ -1,0 +1,136 @@
+"""The releases of torch that the model knows, and what the commands say on each, without installing any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import metadata
+
+import pytest
+from trystate.impl import torch_release
+from trystate.model import agent, releases, rendezvous
+from trystate.model.checker.expectations import Finding
+from trystate.property_tests.adapters import versions
+from trystate.property_tests.adapters.replays import Observation, Scenario
+from trystate.property_tests.tests.command_line.setting import FINDING, Command
+
+from trystate import registry
+from trystate.exits import Exit
+
+OLD = Finding("two-inside", "R1", "Two nodes are inside at once.", since="2.5", until="2.12")
+YOUNG = Finding("two-inside", "R1", "Two nodes are inside at once.", since="2.13")
+
+
+def test_the_rows_are_consecutive_and_each_was_tried_in_a_release_of_its_own() -> None:
+    numbers = [row.series for row in releases.RELEASES]
+    assert numbers == [(2, minor) for minor in range(6, 6 + len(numbers))]
+    assert all(row.tried.startswith(f"{row.name}.") for row in releases.RELEASES)
+    assert (releases.OLDEST.name, releases.NEWEST.name) == (torch_release.OLDEST, torch_release.NEWEST)
+
+
+def test_the_editions_of_a_row_are_those_whose_findings_it_has() -> None:
+    """R16 and A16 are what the older editions are for."""
+    asserts, closes = registry.finding_named("R16"), registry.finding_named("A16")
+    for row in releases.RELEASES:
+        assert releases.has(row.tried, asserts) is (row.rendezvous is rendezvous.Edition.TORCH_2_12)
+        assert releases.has(row.tried, closes) is (row.agent is agent.Edition.TORCH_2_7)
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.13.0+cpu", "2.13.2", "2.13.0a0+git1234", "2.13"])
+def test_patch_releases_and_builds_are_their_minor_release(version: str) -> None:
+    row = releases.release_of(version)
+    assert row is not None and row.name == "2.13"
+
+
+def test_a_newer_release_is_taken_for_the_newest_and_an_older_one_for_none() -> None:
+    assert releases.release_of("2.99.0") is releases.NEWEST and releases.is_newer("2.99.0")
+    assert releases.release_of("3.0.0") is releases.NEWEST and not releases.is_newer(releases.NEWEST.tried)
+    assert releases.release_of("2.5.1") is None
+
+
+@pytest.mark.parametrize(
+    ("version", "finding", "said"),
+    [
+        ("2.12.1", OLD, ""),
+        ("2.13.0+cpu", OLD, "R1 is not in torch 2.13.0: fixed in 2.13.0"),
+        ("2.15.0", OLD, "R1 is not in torch 2.15.0: fixed in 2.13.0"),
+        ("2.12.1", YOUNG, "R1 is not in torch 2.12.1: it came with 2.13"),
+        ("2.13.0", YOUNG, ""),
+        ("2.13.0", Finding("x", "S1", "", since="1.9", until="1.9"), "S1 is not in torch 2.13.0: last seen in 1.9"),
+        ("2.6.0", Finding("x", "S1", ""), ""),
+    ],
+)
+def test_a_release_has_a_finding_or_the_sentence_says_why_not(version: str, finding: Finding, said: str) -> None:
+    assert releases.absence(version, finding) == said
+    assert releases.has(version, finding) is (not said)
+
+
+def test_every_finding_has_a_range_in_words() -> None:
+    said = {finding.number: releases.span(finding) for finding in registry.findings().values()}
+    chosen = {number: said[number] for number in ("R1", "R3", "R16", "A16", "S4", "S18", "G1")}
+    assert chosen == {
+        "R1": "since 2.5", "R3": "since 1.10", "R16": "2.5 to 2.12", "A16": "2.4 to 2.7", "S4": "since 2.8", "S18": "1.9",
+        "G1": "all",
+    }  # fmt: skip
+
+
+Installed = Callable[[str], None]
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Installed:
+    """Pretend that this torch is installed."""
+
+    def pretend(version: str) -> None:
+        def of(package: str) -> str:
+            return version if package == "torch" else metadata.version(package)
+
+        for module in ("replay", "doctor"):
+            monkeypatch.setattr(f"trystate.commands.{module}.version", of, raising=False)
+        monkeypatch.setattr(versions, "version", of)
+
+    return pretend
+
+
+def test_a_release_that_is_newer_than_the_model_is_compared_and_the_output_says_so(installed: Installed) -> None:
+    installed("2.99.0")
+    assert versions.torch_problem() is None
+    line = versions.findings_line([OLD, YOUNG, FINDING])
+    newer = f"torch 2.99.0 (taken for {releases.NEWEST.name}, the newest that the model knows)"
+    assert line == f"{newer} has 2 of the 3 findings: all but R1"
+
+
+def test_a_release_that_is_too_old_is_refused_with_the_remedy(installed: Installed) -> None:
+    installed("2.5.1")
+    assert versions.torch_problem() == (
+        "torch 2.5.1 is older than the releases that the model knows: pip install 'torch>=2.6'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reproduced", "code", "last"),
+    [(False, Exit.OK, "not reproduced, as this release should not"), (True, Exit.FAILED, "reproduced all the same")],
+)
+def test_replay_shows_that_a_release_has_a_finding_no_more(
+    command: Command, monkeypatch: pytest.MonkeyPatch, installed: Installed, reproduced: bool, code: Exit, last: str
+) -> None:
+    from trystate.property_tests.adapters.torch_rendezvous import scenarios
+
+    def run(say: Callable[[str], None]) -> Observation:
+        return Observation(reproduced, ("1 inside",), "verdict on two-inside")
+
+    installed("2.13.0")
+    monkeypatch.setattr(registry, "findings", lambda: {OLD.name: OLD})
+    monkeypatch.setattr(scenarios, "SCENARIOS", {OLD.name: Scenario(OLD.name, OLD.number, "", run)})
+    answer, out, _ = command("replay", "r1")
+    assert answer == code
+    assert "R1 is not in torch 2.13.0: fixed in 2.13.0" in out and "1 inside" in out
+    assert out.rstrip().endswith(last)
+
+
+def test_replay_runs_nothing_where_torch_lacks_what_a_finding_is_about(
+    command: Command, monkeypatch: pytest.MonkeyPatch, installed: Installed
+) -> None:
+    installed("2.12.1")
+    monkeypatch.setattr(registry, "findings", lambda: {YOUNG.name: YOUNG})
+    answer, out, _ = command("replay", "r1")
+    assert answer == Exit.OK and out.rstrip().endswith("R1 is not in torch 2.12.1: it came with 2.13")
