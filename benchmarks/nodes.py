@@ -188,7 +188,7 @@ def together(calls: list[Call], begin: Callable[[], float] = time.perf_counter) 
 class Job:
     """The nodes of one rendezvous that are in this process."""
 
-    def __init__(self, side: Side, low: int, high: int, **config: int) -> None:
+    def __init__(self, side: Side, low: int, high: int, **config: float) -> None:
         """`config` is --rdzv-conf."""
         self.asked = Asked()
         self.nodes: list[Any] = []
@@ -237,7 +237,7 @@ class Crew:
         self._say(None)
 
     @contextlib.contextmanager
-    def job(self, side: Side, size: int, low: int, high: int, **config: int) -> Iterator[Callable[[], Round]]:
+    def job(self, side: Side, size: int, low: int, high: int, **config: float) -> Iterator[Callable[[], Round]]:
         """The function to call for each round of a new job of `size` nodes."""
         used = self._lines[:size]
         for place, line in enumerate(used):

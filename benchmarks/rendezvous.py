@@ -49,12 +49,14 @@ from nodes import (
     rejoin,
     together,
 )
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous as torchs
 from trystate.impl.rendezvous.engine import Effect, Engine, Sync
 from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.property_tests.adapters.simulator.moments import Task, Time
 from trystate.property_tests.adapters.simulator.store import Line, Link, Store
 
 LAST_CALL_SECONDS = 1
+BACK_OFF_SECONDS = (0.0, 0.1, 0.3, 1.0)
 INTERVAL_SECONDS = 1
 
 
@@ -204,6 +206,32 @@ def deaths(sides: Sides, times: int, sizes: tuple[int, ...], attempts: int, alon
                  ["N", *(f"{name}, ms" for name in sides)], lines)  # fmt: skip
 
 
+# ---- torch's back-off
+
+
+def back_offs(sides: Sides, times: int, sizes: tuple[int, ...]) -> None:
+    """What `cas_backoff_max_seconds` of torch 2.15 does to a first round: writes lost, and how long it takes."""
+    if not hasattr(torchs.RendezvousSettings, "cas_backoff_max_seconds"):
+        print("\nback-off: needs torch 2.15")
+        return
+    lines = []
+    with Crew(max(sizes)) as crew:
+        for size in sizes:
+            for most in BACK_OFF_SECONDS:
+                found = [backed_off(crew, sides["torch"], size, most) for _ in range(times)]
+                lost = [float(one.asked[LOST]) for one in found]
+                there = [sum(node.place is not None for node in one.returned) for one in found]
+                took = [max(node.seconds for node in one.returned) for one in found]
+                lines.append([str(size), f"{most:g}", spread(lost), spread(took), f"{statistics.median(there):g}"])
+    title = f"Back-off after a lost write, a first round, min = max = N, torch gives up after {LIMIT_SECONDS} s"
+    show(title, ["N", "at most, s", "lost writes", "seconds", "nodes that got a rank"], lines)
+
+
+def backed_off(crew: Crew, side: Side, size: int, most: float) -> Round:
+    with crew.job(side, size, size, size, cas_backoff_max_seconds=most) as next_round:
+        return next_round()
+
+
 # ---- a thousand nodes
 
 
@@ -291,6 +319,7 @@ PARTS: dict[str, Callable[[bool, int], None]] = {
     "last-call": on_both(last_calls, ((2,),), ((2, 4, 8, 16, 32, 64),)),
     "newcomer": on_both(newcomers, ((2,), ()), ((2, 8, 32), (2,))),
     "death": on_both(deaths, ((2,), 3, ()), ((3, 8, 32), 3, (3,))),
+    "back-off": on_both(back_offs, ((2,),), ((16, 64),)),
     "simulated": lambda quick, times: simulated((2, 16) if quick else (16, 64, 250, 1_000)),
 }
 

@@ -29,6 +29,21 @@ Series = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class LostWrites:
+    """Writes that `nodes` nodes lose in a first round with a back-off of up to `max_seconds`: median, least and most.
+
+    `seconds` until all have a rank, the median; None: they do not get there.
+    """
+
+    nodes: int
+    max_seconds: float
+    lost: int
+    least: int
+    most: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """A minor release, the patch release that is tried, its editions, and what it began to do otherwise."""
 
