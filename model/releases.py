@@ -11,8 +11,9 @@ waits, decides on the state that the store sent it before the wait, and writes t
 read and the write after it, and its steps may be any time apart: each schedule with the delay is one without it, so
 that it removes no finding. `LOST_WRITES` has what it costs.
 
-Sources: the wheels of 2.4.0 to 2.13.0 compared by syntax tree, those of 2.13.0 and 2.15.0 line by line: torch/distributed
-(elastic, launcher, rpc, autograd) and the headers of c10d. `tools/releases.py` runs the findings on each release.
+Sources: the wheels of 2.4.0 to 2.13.0 compared by syntax tree, those of 2.13.0 and 2.15.0 line by line, in
+torch/distributed (elastic, launcher, rpc, autograd) and the headers of c10d. `tools/releases.py` runs the findings on
+each release.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ CLOSING, LEAVING = Agent.TORCH_2_7, Agent.TORCH
 RELEASES: tuple[Release, ...] = (
     Release("2.6", "2.6.0", OLD, CLOSING, (
         "rendezvous: rank 0 serves the master's store itself, on a free port of its own address",
-        "rendezvous: heartbeats are times with a zone: a node of 2.5 in the same job raises TypeError, and so does this",
+        "rendezvous: heartbeats are times with a zone: beside a node of 2.5 both raise TypeError",
         "rendezvous: handlers of others by the entry point `torchrun.handlers`",
         "agent: keys that workers wrote in an earlier attempt stay visible in the agent's store",
     )),

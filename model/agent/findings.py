@@ -40,7 +40,7 @@ _FINDINGS = (
             "Workers of an agent that is stopped, and expelled, run on beside those of the next round.",
             "let a process of its own kill them when the lease ends"),
     Finding("signal-closes", "A16",
-            "An agent that gets SIGTERM closes the rendezvous for all: neither it nor the others can begin a new round.",
+            "An agent that gets SIGTERM closes the rendezvous for all: the others can begin no new round.",
             "let an agent that a signal ends leave its round, and the others go on",
             since="2.4", until="2.7"),
 )  # fmt: skip

@@ -1,9 +1,10 @@
 """The elastic agent of torch 2.13 (TORCH) and up to 2.7 (TORCH_2_7), on a rendezvous that works.
 
-Theory of operation. LocalElasticAgent runs the workers, launch_agent runs it. Each agent decides for itself, and writes nothing of it anywhere: it counts its own restarts, waits
-in the exit barrier without looking at anything, and closes the rendezvous when it ends, unless a signal ended it. The
-defects are in `findings.py`: agents end with different verdicts (A2, A13), restart too often (A14), end because the
-store is away (A4), or leave workers behind (A12, A15).
+Theory of operation. LocalElasticAgent runs the workers, and launch_agent runs it. Each agent decides for itself, and
+writes nothing of it anywhere: it counts its own restarts, waits in the exit barrier without looking at anything, and
+closes the rendezvous when it ends: since 2.8 unless a signal ended it (A16). The defects are in `findings.py`: agents
+end with different verdicts (A2, A13), restart too often (A14), end because the store is away (A4), or leave workers
+behind (A12, A15).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tests of every scenario: the installed torch has the defect if its release has, and a benign schedule shows none."""
+"""The tests of every scenario: the installed torch has the defect if its release has; a benign schedule shows none."""
 
 from __future__ import annotations
 
