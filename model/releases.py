@@ -33,7 +33,7 @@ Series = tuple[int, int]
 class LostWrites:
     """Writes that `nodes` nodes lose in a first round with a back-off of up to `max_seconds`: median, least and most.
 
-    `seconds` until all have a rank, the median; None: they do not get there.
+    `seconds` until all have a rank, the median; None: after 60 s none has one.
     """
 
     nodes: int
@@ -106,6 +106,19 @@ RELEASES: tuple[Release, ...] = (
     )),
 )  # fmt: skip
 OLDEST, NEWEST = RELEASES[0], RELEASES[-1]
+
+# torch 2.15.0's handlers in the simulator, nine seeds each; the last row is three seeds, for 60 s.
+LOST_WRITES = (
+    LostWrites(16, 0.0, 19, 15, 22, 2.4),
+    LostWrites(16, 0.1, 21, 15, 33, 2.4),
+    LostWrites(16, 0.3, 20, 15, 35, 2.6),
+    LostWrites(16, 1.0, 20, 15, 40, 4.2),
+    LostWrites(16, 3.0, 56, 15, 820, 12.5),
+    LostWrites(64, 0.0, 185, 162, 232, 2.4),
+    LostWrites(64, 0.1, 308, 232, 362, 3.2),
+    LostWrites(64, 0.3, 273, 221, 332, 4.9),
+    LostWrites(64, 1.0, 3_648, 3_621, 3_651, None),
+)
 
 
 def release_of(version: str) -> Release | None:

@@ -442,7 +442,7 @@ def _back_off() -> str:
     text += row("nodes", "S", "lost writes, median", "from .. to", "seconds until all have a rank, median")
     text += row("--:", "--:", "--:", "---", "--:")
     for one in releases.LOST_WRITES:
-        seconds = f"{one.seconds:.1f}" if one.seconds is not None else "not all of them do"
+        seconds = f"{one.seconds:.1f}" if one.seconds is not None else "none has one after 60 s"
         text += row(str(one.nodes), f"{one.max_seconds:g}", str(one.lost), f"{one.least} .. {one.most}", seconds)
     return text
 
