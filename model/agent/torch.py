@@ -131,7 +131,8 @@ class Torch(Agents, edition=Edition.TORCH):
         """A signal that came while the agent waited is raised now."""
         s.loop[node] = ite(s.signalled[node], Loop.LEFT, Loop.LEAVING)
         s.ending[node] = ite(s.signalled[node], Ending.SIGNALLED, Ending.SUCCEEDED)
-        self.close(s, s.signalled[node] & self.signals_close())
+        if self.signals_close():
+            self.close(s, s.signalled[node])
 
     @transition(each="node", moves=OUT, cite="api.py:_exit_barrier")
     def pass_barrier(self, s: SymbolicState, node: Expr) -> None:
@@ -277,7 +278,8 @@ class Torch(Agents, edition=Edition.TORCH):
         blocked = s.loop[node] == Loop.BARRIER
         s.loop[node] = ite(blocked, Loop.BARRIER, Loop.LEFT)
         s.ending[node] = ite(blocked, s.ending[node], Ending.SIGNALLED)
-        self.close(s, ~blocked & self.signals_close())
+        if self.signals_close():
+            self.close(s, ~blocked)
         self.stop(s, node)
 
 
