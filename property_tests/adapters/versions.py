@@ -20,8 +20,7 @@ def torch_problem() -> str | None:
     except PackageNotFoundError:
         return f"torch is not installed: {REMEDY}"
     if releases.release_of(installed) is None:
-        oldest = releases.OLDEST.name
-        return f"torch {installed} is older than the releases that the model knows: pip install 'torch>={oldest}'"
+        return f"torch {installed} is too old: pip install 'torch>={releases.OLDEST.name}'"
     if find_spec("greenlet") is None:
         return f"greenlet is not installed: {REMEDY}"
     return None
