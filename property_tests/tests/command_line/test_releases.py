@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+import tempfile
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 import pytest
 from trystate.impl import torch_release
@@ -132,3 +137,68 @@ def test_replay_runs_nothing_where_torch_lacks_what_a_finding_is_about(
     monkeypatch.setattr(registry, "findings", lambda: {YOUNG.name: YOUNG})
     answer, out, _ = command("replay", "r1")
     assert answer == Exit.OK and out.rstrip().endswith("R1 is not in torch 2.12.1: it came with 2.13")
+
+
+# ---- the script that tries them
+
+
+TOOL = Path(__file__).resolve().parents[3] / "tools" / "releases.py"
+IS_CLONE = pytest.mark.skipif(not TOOL.is_file(), reason="needs a clone: a wheel holds packages only")
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
+    spec = importlib.util.spec_from_file_location("tools_releases", TOOL)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@IS_CLONE
+def test_the_page_is_what_the_results_and_the_table_say(tool: Any) -> None:
+    assert tool.PAGE.read_text(encoding="utf-8") == tool.page(tool.Kept(tool.RESULTS).all)
+
+
+@IS_CLONE
+def test_a_step_that_has_passed_is_not_taken_again(tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nor is a replay that gave what was declared; one that did not is, and so is what failed."""
+    taken: list[str] = []
+
+    def step(name: str, passed: bool) -> tuple[str, Any]:
+        return name, lambda place, tell: taken.append(name) or tool.Result(passed, "3 of 4: x")
+
+    monkeypatch.setattr(tool, "STEPS", {name: step(name, name != "doctor") for name in ("install", "doctor", "rpc")})
+    monkeypatch.setattr(registry, "findings", lambda: {"old": OLD})
+    monkeypatch.setattr(tool, "replayed", lambda place, finding: taken.append(finding.number) or {"saw": saws.pop(0),
+                        "attempts": 1, "seconds": 0.0})  # fmt: skip
+    saws = ["reproduced", "held"]
+    results = tmp_path / "results.json"
+    for _ in range(3):
+        with tool.environment(releases.NEWEST, tmp_path, False) as place:
+            tool.take(place, tool.Kept(results), ("doctor", "rpc", "replays"), False)
+    assert taken == ["install", "doctor", "rpc", "R1", "install", "doctor", "R1", "install", "doctor"]
+    found = tool.Kept(results).all
+    assert found[releases.NEWEST.tried]["replays"]["R1"]["saw"] == "held"
+    page = tool.page(found)
+    assert "| [R1](findings.md#r1-two-inside) `two-inside` | ○" in page and "✗ 3 of 4" in page
+    assert tmp_path.is_dir()
+
+
+@IS_CLONE
+def test_an_environment_is_removed_unless_it_is_kept_or_given(
+    tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    for keep in (False, True):
+        with tool.environment(releases.OLDEST, None, keep) as place:
+            place.folder.mkdir()
+        assert place.folder.exists() is keep
+
+
+@IS_CLONE
+def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(tool: Any, tmp_path: Path) -> None:
+    place = tool.Place(releases.OLDEST, tmp_path)
+    code, said = place.run("bash", "-c", "sleep 60 & sleep 60", seconds=0.3)
+    assert (code, said) == (124, "not done after 0.3 s")
