@@ -187,7 +187,7 @@ def test_a_step_that_has_passed_is_not_taken_again(tool: Any, monkeypatch: pytes
 
 
 @IS_CLONE
-def test_an_environment_is_removed_unless_it_is_kept_or_given(
+def test_an_environment_is_removed_unless_it_is_kept(
     tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
