@@ -1,12 +1,12 @@
-"""Each release of torch that the model knows: which findings it has, and what of ours works on it.
+"""Each release of torch that the model knows: which findings it has, and how this package does on it.
 
     python tools/releases.py [VERSION ...] [--step STEP ...] [--again] [--keep] [--environment FOLDER]
     python tools/releases.py --write
 
 One release after the other: a virtual environment with that torch and this checkout, the steps below in it, each within
-its time limit, and the environment is removed. What a step gave is in tools/releases.json as soon as it ends, so that a
-run that was interrupted goes on where it ended: a step that has passed is not taken again. docs/releases.md is written
-from that file and from model/releases.py after each release, and by --write alone.
+its time limit, and the environment is removed. The result of a step is in tools/releases.json as soon as it ends, so
+that a run that was interrupted goes on where it ended: a step that has passed is not taken again. docs/releases.md is
+written from that file and from model/releases.py after each release, and by --write alone.
 
 The CUDA builds of the package index run without a GPU. A release takes 5 to 7 GB of disk, and 10 to 30 minutes on two
 cores. A maintainer's tool: it needs this package, and the package index.
@@ -64,10 +64,10 @@ and where the replay can run the property held; ! the replay gave something else
 
 """
 WORKS = """
-## What works
+## This package on each release
 
-Tests are counted without those that were skipped. ✓ passed, ✗ did not; empty: not tried. What did not pass is below the
-table.
+Tests are counted without those that were skipped. ✓ passed, ✗ did not; empty: not tried. Steps that did not pass are
+below the table.
 
 """
 BACK_OFF = """
@@ -85,7 +85,7 @@ Measured with torch 2.15.0, a first round, min = max = N, all nodes starting wit
 
 @dataclass(frozen=True)
 class Result:
-    """What a step gave: whether it passed, and a line for the page."""
+    """The result of a step: whether it passed, and a line for the page."""
 
     passed: bool
     said: str
@@ -217,7 +217,7 @@ REPLAYS = "replays"
 
 
 def replayed(place: Place, finding: Finding) -> dict[str, Any]:
-    """What a finding's schedule gave, tried again where that is not what its releases say."""
+    """The result of a finding's schedule, tried again where its releases say otherwise."""
     wanted = "reproduced" if releases.has(place.release.tried, finding) else "held"
     attempts, saw, began = 0, "", time.monotonic()
     while attempts < ATTEMPTS:
@@ -388,7 +388,7 @@ def page(results: dict[str, dict[str, Any]]) -> str:
     for name, (title, _) in STEPS.items():
         text += row(title, *(_mark(results.get(release.tried, {}), name) for release in RELEASES))
     text += _failures(results)
-    text += "\n## What each release began to do\n\n"
+    text += "\n## News of each release\n\n"
     text += row("torch", "otherwise than the release before") + row("---", "---")
     for release in RELEASES:
         text += row(release.name, "; ".join(release.changes) or "nothing that is modelled")

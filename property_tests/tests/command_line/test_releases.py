@@ -165,15 +165,22 @@ def test_the_page_is_what_the_results_and_the_table_say(tool: Any) -> None:
 def test_a_step_that_has_passed_is_not_taken_again(tool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nor is a replay that gave what was declared; one that did not is, and so is what failed."""
     taken: list[str] = []
-
-    def step(name: str, passed: bool) -> tuple[str, Any]:
-        return name, lambda place, tell: taken.append(name) or tool.Result(passed, "3 of 4: x")
-
-    monkeypatch.setattr(tool, "STEPS", {name: step(name, name != "doctor") for name in ("install", "doctor", "rpc")})
-    monkeypatch.setattr(registry, "findings", lambda: {"old": OLD})
-    monkeypatch.setattr(tool, "replayed", lambda place, finding: taken.append(finding.number) or {"saw": saws.pop(0),
-                        "attempts": 1, "seconds": 0.0})  # fmt: skip
     saws = ["reproduced", "held"]
+
+    def step(name: str) -> tuple[str, Any]:
+        def take(place: object, tell: object) -> Any:
+            taken.append(name)
+            return tool.Result(name != "doctor", "3 of 4: x")
+
+        return name, take
+
+    def replay(place: object, finding: Finding) -> dict[str, Any]:
+        taken.append(finding.number)
+        return {"saw": saws.pop(0), "attempts": 1, "seconds": 0.0}
+
+    monkeypatch.setattr(tool, "STEPS", {name: step(name) for name in ("install", "doctor", "rpc")})
+    monkeypatch.setattr(registry, "findings", lambda: {"old": OLD})
+    monkeypatch.setattr(tool, "replayed", replay)
     results = tmp_path / "results.json"
     for _ in range(3):
         with tool.environment(releases.NEWEST, tmp_path, False) as place:
