@@ -311,7 +311,6 @@ class Kept:
 def take(place: Place, kept: Kept, wanted: Sequence[str], again: bool) -> None:
     """All steps and replays of a release that have not passed yet."""
     version, results = place.release.tried, kept.of(place.release.tried)
-    results["python"], results["commit"] = sys.version.split()[0], _commit()
     steps = [name for name in ("install", *STEPS) if name in wanted or name == "install"]
     for name in dict.fromkeys(steps):
         before = results["steps"].get(name, {})
@@ -347,11 +346,6 @@ def _take_replays(place: Place, kept: Kept, again: bool) -> None:
 
 def _teller(head: str) -> Told:
     return lambda text: print(f"{time.strftime('%H:%M:%S')} {head}: {text}", flush=True)
-
-
-def _commit() -> str:
-    given = subprocess.run(("git", "rev-parse", "--short", "HEAD"), cwd=ROOT, capture_output=True, text=True)
-    return given.stdout.strip()
 
 
 @contextlib.contextmanager
