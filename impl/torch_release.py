@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import re
 from importlib.metadata import version
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -123,6 +124,15 @@ def worker_options(config: LaunchConfig) -> dict[str, Any]:
 
     shared = WorkerSpec.__dataclass_fields__.keys() & type(config).__dataclass_fields__.keys()
     return {name: getattr(config, name) for name in shared}
+
+
+def is_agents(caller: FrameType) -> bool:
+    """Whether it is torch's agent that calls `shutdown` of its rendezvous handler, as it does up to torch 2.7.
+
+    It does so whenever it stops its workers for good, also for a signal or a failure. The launcher calls it after that
+    with the agent's error, unless a signal ended the agent: as later releases do, whose agent never calls it.
+    """
+    return caller.f_globals.get("__name__") == "torch.distributed.elastic.agent.server.local_elastic_agent"
 
 
 def shutdown_arguments(seconds: int) -> dict[str, Any]:

@@ -46,6 +46,7 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousIn
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 from trystate.model.rendezvous.vocabulary import Membership
 
+from .. import torch_release
 from . import bootstrap, endpoint
 from .backend import Backend
 from .command import UNKNOWN, Command
@@ -200,6 +201,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def shutdown(self) -> bool:
         """End this node's part: a member closes the rendezvous for all, anybody else leaves. False if it failed."""
+        if torch_release.is_agents(sys._getframe(1)):
+            return True  # nothing is known yet of how the job ends; the launcher calls again
         error = sys.exc_info()[1]  # torch calls this from a `finally`: an agent that raises nothing has succeeded
         if error is not None:
             return self.close(f"its agent has ended with {type(error).__name__}", "failed" if self.for_torchrun else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ if TESTED != CHECKOUT:
         f"these tests are of {CHECKOUT}, but `import trystate` finds {TESTED}: pip install -e '{CHECKOUT}[test]'"
     )
 # Of the checkout, as has just been made sure:
+from trystate.property_tests.adapters.torch_release import NotInRelease  # noqa: E402
 from trystate.property_tests.support.nightly import EXAMPLES, NUMBERS  # noqa: E402
 from trystate.property_tests.support.quick import QUICK  # noqa: E402
 
@@ -68,6 +70,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         slow = [item for item in items if _name(item) in QUICK[item.path.relative_to(TESTS).as_posix()]]
         items[:] = [item for item in items if item not in slow]
         config.hook.pytest_deselected(items=slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """A test of something that the installed torch does not have yet is skipped, with the release that has it."""
+    try:
+        yield
+    except NotInRelease as lacking:
+        pytest.skip(str(lacking))
 
 
 def _name(item: pytest.Item) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.distributed.elastic.rendezvous import RendezvousHandler
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from trystate.impl.rendezvous import bootstrap
 from trystate.impl.rendezvous.encoding import decode
@@ -318,3 +318,16 @@ def test_a_stalled_node_stops_before_the_others_begin_without_it() -> None:
         together([lambda: look(found[1], stopped), lambda: look(found[0], noticed)])
         assert stopped[0] < noticed[0]
         fault.thawed.set()
+
+
+def test_a_shutdown_by_torchs_agent_ends_nothing() -> None:
+    """Up to torch 2.7 it comes before the launcher's, for a failure too: the job would be taken for a success."""
+    agent: dict[str, Any] = {"__name__": "torch.distributed.elastic.agent.server.local_elastic_agent"}
+    exec("def stop(handler): return handler.shutdown()", agent)
+    params = RendezvousParameters("trystate", "agent", "job", 1, 1, "127.0.0.1", store_type="memory")
+    with DynamicRendezvousHandler.of(params) as handler:
+        handler.next_rendezvous()
+        assert agent["stop"](handler)
+        assert not handler.is_closed()
+        assert handler.shutdown()
+        assert handler.is_closed()

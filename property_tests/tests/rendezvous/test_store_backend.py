@@ -14,6 +14,7 @@ from trystate.impl.rendezvous.backend import Backend
 from trystate.impl.rendezvous.errors import RendezvousConnectionError
 from trystate.impl.rendezvous.store_backend import OPERATION_SECONDS, StoreBackend, connection
 from trystate.impl.store.errors import StoreClosed
+from trystate.property_tests.adapters.torch_release import require
 from trystate.property_tests.support.rendezvous import nodes
 
 from trystate.store import HashStore, TCPStore, TCPStoreServer
@@ -181,6 +182,7 @@ def test_a_connection_that_is_made_while_the_backend_is_closed_is_closed_as_well
 
 
 def test_a_prefix_of_torchs_does_not_keep_our_connection_open() -> None:
+    require("clone")
     with TCPStoreServer() as server, TCPStore("127.0.0.1", server.port) as store:
         backend = StoreBackend(nodes.TorchStores.PrefixStore("p", store), "job")
         before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0

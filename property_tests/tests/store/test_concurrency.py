@@ -23,6 +23,7 @@ from trystate.model.checker.linearizability import Broken, Call, judge
 from trystate.model.store import reference as ref
 from trystate.model.store.reference import Operation, Result
 from trystate.model.store.sequential import specification
+from trystate.property_tests.adapters.torch_release import require
 from trystate.property_tests.harness.stores.deviations import Deviation
 from trystate.property_tests.harness.stores.handles import AMPLE
 from trystate.property_tests.harness.stores.suite import all_at_once
@@ -162,6 +163,8 @@ def test_our_client_on_our_server_is_linearizable(ours: Side, name: str) -> None
 def test_torchs_client_on_our_server_is_linearizable_once_its_writes_are_acknowledged(
     torch_on_ours: Side, name: str
 ) -> None:
+    if name == "queues":
+        require("queue_push")
     for seed in SEEDS:
         check(recorded(torch_on_ours, {**MIXES, **HARD}[name], seed, f"mixed {name}"), f"{name}, seed {seed}")
 

@@ -21,6 +21,7 @@ from trystate.impl.store.hash import HashStore
 from trystate.impl.store.prefix import PrefixStore, escaped
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
+from trystate.property_tests.adapters.torch_release import require
 
 AMPLE = timedelta(seconds=20)
 HOST = "127.0.0.1"
@@ -90,6 +91,7 @@ def test_it_and_torchs_name_the_same_keys_where_the_prefix_has_no_slash(below: H
 
 @pytest.mark.parametrize("kind", ["HashStore", "PrefixStore"])
 def test_it_stands_on_torchs_stores(kind: str) -> None:
+    require("barrier")
     torchs = dist.HashStore() if kind == "HashStore" else dist.PrefixStore("p", dist.HashStore())
     with PrefixStore("a", torchs, timeout=timedelta(milliseconds=30)) as store:
         store.set("k", b"\x00\xff")
