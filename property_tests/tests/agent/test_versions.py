@@ -40,7 +40,7 @@ def with_later_requests(argv: list[str]) -> None:
     from trystate.impl.store.client import codec
     from trystate.impl.store.server import extended
 
-    wire.VERSION = extended.VERSION = 9
+    vars(extended)["VERSION"] = 9
     codec.HELLO = codec.HELLO.replace(wire.U32.pack(1), wire.U32.pack(9))
     run(argv)
 
