@@ -1,0 +1,43 @@
+"""TCPStore: a wait for a queue that has an element and for a missing key never returns."""
+
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import torch.distributed as dist
+
+server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def client(seconds: float = 5) -> dist.TCPStore:
+    limit = timedelta(seconds=seconds)
+    return dist.TCPStore("127.0.0.1", server.port, is_master=False, timeout=limit, wait_for_workers=False)
+
+
+a, b = client(seconds=3), client()
+b.queue_push("q", "1")
+b.queue_len("q")  # the push has arrived
+result = "returned"
+
+
+def wait_for_both() -> None:
+    global result
+    try:
+        a.wait(["q", "m"])
+    except dist.DistStoreError as error:
+        result = f"raised {error}".splitlines()[0]
+
+
+waiter = threading.Thread(target=wait_for_both)
+waiter.start()
+time.sleep(0.5)  # A waits for q, which is ready, and m, which is not
+b.set("m", "1")
+ready = b.check(["q", "m"])
+waiter.join()
+
+print(f"check(['q', 'm']): {ready}; A's wait for both with a timeout of 3 s {result}")
+if ready and "timeout" in result:
+    print("reproduced: wait(['q', 'm']) timed out while check(['q', 'm']) was True")
+    sys.exit(1)
+print("not reproduced: wait(['q', 'm']) returned")

@@ -1,0 +1,42 @@
+"""TCPStore: a multi_set is seen half done, and overwrites what was written after it."""
+
+import sys
+import threading
+from datetime import timedelta
+
+import torch.distributed as dist
+
+server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def client(seconds: float = 5) -> dist.TCPStore:
+    limit = timedelta(seconds=seconds)
+    return dist.TCPStore("127.0.0.1", server.port, is_master=False, timeout=limit, wait_for_workers=False)
+
+
+TRIES, BIG = 50, "." * (4 << 20)
+a, b = client(), client()
+half = undone = 0
+for number in range(TRIES):
+    first, last = f"first{number}", f"last{number}"
+    writer = threading.Thread(target=a.multi_set, args=([first, last], ["old", BIG]))
+    writer.start()
+    while not b.check([first]):
+        pass
+    if not b.check([last]):  # A's request has arrived in part, and that part was carried out
+        half += 1
+        b.set(first, "NEW")
+        b.check([first])
+    writer.join()
+    while not b.check([last]):
+        pass
+    undone += half and b.get(first) == b"old"
+    b.delete_key(last)
+    if half and undone:
+        break
+
+print(f"in {number + 1} tries: one key of two was visible alone: {half}; a later set of it was undone: {undone}")
+if half and undone:
+    print("reproduced: half of a multi_set was visible, and its rest undid a set that came after")
+    sys.exit(1)
+print("not reproduced: every multi_set was seen whole")

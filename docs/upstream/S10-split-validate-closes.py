@@ -1,0 +1,35 @@
+"""TCPStore: a VALIDATE that arrives in two packets is refused."""
+
+import socket
+import struct
+import sys
+import time
+
+import torch.distributed as dist
+
+server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
+PING = b"\x0d" + struct.pack("<I", 7)
+
+
+def served(*packets: bytes) -> bool:
+    """Whether a PING is answered after these packets, each a read of its own for the server."""
+    with socket.create_connection(("127.0.0.1", server.port)) as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.settimeout(2)
+        try:
+            for packet in (*packets, PING):
+                peer.sendall(packet)
+                time.sleep(0.2)
+            return peer.recv(4) == PING[1:]
+        except (BrokenPipeError, ConnectionResetError, TimeoutError):
+            return False
+
+
+whole, split = served(VALIDATE), served(VALIDATE[:3], VALIDATE[3:])
+
+print(f"served after VALIDATE in one packet: {whole}, in two: {split}")
+if whole and not split:
+    print("reproduced: a connection whose VALIDATE arrived in two packets was not served")
+    sys.exit(1)
+print("not reproduced: a VALIDATE may arrive in two packets")

@@ -1,0 +1,40 @@
+"""TCPStore: setting a key of a barrier's name releases the barrier."""
+
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import torch.distributed as dist
+
+server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def client(seconds: float = 5) -> dist.TCPStore:
+    limit = timedelta(seconds=seconds)
+    return dist.TCPStore("127.0.0.1", server.port, is_master=False, timeout=limit, wait_for_workers=False)
+
+
+a, b = client(), client()
+result = "released"
+
+
+def pass_barrier() -> None:
+    global result
+    try:
+        a.barrier("name", 2, timedelta(seconds=3))
+    except dist.DistStoreError:
+        result = "timed out"
+
+
+waiter = threading.Thread(target=pass_barrier)
+waiter.start()
+time.sleep(0.5)  # A waits at the barrier
+b.set("name", "any value")
+waiter.join()
+
+print(f"A, alone at a barrier of two, after a set of the key of that name: {result}")
+if result == "released":
+    print("reproduced: set('name') released barrier('name', 2) with one client in it")
+    sys.exit(1)
+print("not reproduced: a key has nothing to do with the barrier of its name")

@@ -1,0 +1,37 @@
+"""TCPStore: add() with a timeout of 1 s never returns while the server's process is stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import torch.distributed as dist
+
+SERVE = """
+import time, torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+time.sleep(120)
+"""
+process = subprocess.Popen([sys.executable, "-c", SERVE], stdout=subprocess.PIPE, text=True)
+assert process.stdout is not None
+port = int(process.stdout.readline())
+
+client = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=1), wait_for_workers=False)
+
+process.send_signal(signal.SIGSTOP)  # as a debugger, a suspended VM, a cgroup freezer
+time.sleep(0.5)
+operation = threading.Thread(target=client.add, args=("n", 1), daemon=True)
+operation.start()
+operation.join(10)
+hangs = operation.is_alive()
+process.kill()
+
+print(f"add('n', 1) with a timeout of 1 s, after 10 s: {'still waiting' if hangs else 'over'}")
+if hangs:
+    print("reproduced: add() with a timeout of 1 s had not returned after 10 s", flush=True)
+    os._exit(1)
+print("not reproduced: add() ended in time")

@@ -1,0 +1,39 @@
+"""TCPStore: the first set() after the server has died returns as if it had happened."""
+
+import subprocess
+import sys
+import time
+from datetime import timedelta
+
+import torch.distributed as dist
+
+SERVE = """
+import time, torch.distributed as dist
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+print(store.port, flush=True)
+time.sleep(120)
+"""
+process = subprocess.Popen([sys.executable, "-c", SERVE], stdout=subprocess.PIPE, text=True)
+assert process.stdout is not None
+port = int(process.stdout.readline())
+
+client = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=5), wait_for_workers=False)
+
+client.set("before", "1")
+assert client.check(["before"])
+process.kill()
+process.wait()
+time.sleep(0.5)
+results = []
+for key in ("first", "second"):
+    try:
+        client.set(key, "1")
+        results.append("returned")
+    except dist.DistNetworkError:
+        results.append("raised DistNetworkError")
+
+print(f"with no server any more: the first set {results[0]}, the second {results[1]}")
+if results[0] == "returned":
+    print("reproduced: a set() returned half a second after the server had died")
+    sys.exit(1)
+print("not reproduced: a set() without a server raised")

@@ -1,0 +1,39 @@
+"""TCPStore: the server keeps the part of a request that has arrived when its connection closes."""
+
+import os
+import socket
+import struct
+import sys
+import time
+
+import torch.distributed as dist
+
+server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
+UPLOADS, MIB = 200, 1 << 20
+
+
+def blob(data: bytes) -> bytes:
+    return struct.pack("<Q", len(data)) + data
+
+
+def resident_mib() -> int:
+    with open("/proc/self/statm") as statm:  # the server is in this process
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // MIB
+
+
+half = (b"\x01" + blob(b"/k") + blob(bytes(MIB)))[: MIB // 2]
+before = resident_mib()
+for _ in range(UPLOADS):
+    with socket.create_connection(("127.0.0.1", server.port)) as peer:
+        peer.sendall(VALIDATE)
+        time.sleep(0.005)
+        peer.sendall(half)
+time.sleep(1)
+grown = resident_mib() - before
+
+print(f"{UPLOADS} uploads of 1 MiB broke off half-way; the server's process has {grown} MiB more")
+if grown > UPLOADS // 4:
+    print("reproduced: the server keeps what closed connections had sent")
+    sys.exit(1)
+print("not reproduced: the server has dropped what closed connections had sent")
