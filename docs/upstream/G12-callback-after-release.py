@@ -15,7 +15,7 @@ import torch.multiprocessing as mp
 
 WORLD, RPC_TIMEOUT_S = 3, 60
 
-ATTEMPT_S = 12
+ATTEMPT_S = 20
 PARAMETER = torch.tensor([3.0], requires_grad=True)
 begun, fail = threading.Event(), threading.Event()  # on C
 entered, go_on = threading.Event(), threading.Event()  # on B
@@ -143,7 +143,7 @@ def run() -> str:
                 worker.kill()
 
 
-ATTEMPTS_S = 45
+ATTEMPTS_S = 35
 until = time.monotonic() + ATTEMPTS_S
 said = "ended well"
 while said == "ended well" and time.monotonic() < until:

@@ -15,6 +15,8 @@ from .verdicts import Coverage, Status, Verdict
 class Finding:
     """A known defect of an edition: `name` is what `trystate replay` takes, `number` its short label.
 
+    For people who run torch: the symptom (`seen`), the options, calls or conditions that bring it about (`exposed`),
+    and a way round it in torch itself (`workaround`).
     `since` and `until` are the first and the last release that is known to have it, as `2.12`; empty: no such end.
     """
 
@@ -22,6 +24,9 @@ class Finding:
     number: str
     title: str
     remedy: str = ""
+    seen: str = ""
+    exposed: str = ""
+    workaround: str = ""
     since: str = ""
     until: str = ""
 
