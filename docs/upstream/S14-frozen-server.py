@@ -1,28 +1,30 @@
 """TCPStore: add() with a timeout of 1 s never returns while the server's process is stopped."""
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
-SERVE = """
-import time, torch.distributed as dist
-store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-print(store.port, flush=True)
-time.sleep(120)
-"""
-process = subprocess.Popen([sys.executable, "-c", SERVE], stdout=subprocess.PIPE, text=True)
-assert process.stdout is not None
-port = int(process.stdout.readline())
+
+def serve(line: Any) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    line.send(store.port)
+    time.sleep(120)
+
+
+ours, theirs = multiprocessing.Pipe()
+process = multiprocessing.get_context("fork").Process(target=serve, args=(theirs,), daemon=True)
+process.start()
+port = ours.recv()
 
 client = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=1), wait_for_workers=False)
 
-process.send_signal(signal.SIGSTOP)  # as a debugger, a suspended VM, a cgroup freezer
+os.kill(process.pid, signal.SIGSTOP)  # as a debugger, a suspended VM, a cgroup freezer
 time.sleep(0.5)
 operation = threading.Thread(target=client.add, args=("n", 1), daemon=True)
 operation.start()

@@ -1,28 +1,31 @@
 """TCPStore: the first set() after the server has died returns as if it had happened."""
 
-import subprocess
+import multiprocessing
 import sys
 import time
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
-SERVE = """
-import time, torch.distributed as dist
-store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-print(store.port, flush=True)
-time.sleep(120)
-"""
-process = subprocess.Popen([sys.executable, "-c", SERVE], stdout=subprocess.PIPE, text=True)
-assert process.stdout is not None
-port = int(process.stdout.readline())
+
+def serve(line: Any) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    line.send(store.port)
+    time.sleep(120)
+
+
+ours, theirs = multiprocessing.Pipe()
+process = multiprocessing.get_context("fork").Process(target=serve, args=(theirs,), daemon=True)
+process.start()
+port = ours.recv()
 
 client = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=5), wait_for_workers=False)
 
 client.set("before", "1")
 assert client.check(["before"])
 process.kill()
-process.wait()
+process.join()
 time.sleep(0.5)
 results = []
 for key in ("first", "second"):

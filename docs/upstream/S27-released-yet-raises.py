@@ -1,23 +1,27 @@
 """TCPStore: barrier() raises for a client that the server had released together with all others."""
 
+import multiprocessing
+import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
-SERVE = """
-import time, torch.distributed as dist
-store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-print(store.port, flush=True)
-time.sleep(120)
-"""
-process = subprocess.Popen([sys.executable, "-c", SERVE], stdout=subprocess.PIPE, text=True)
-assert process.stdout is not None
-port = int(process.stdout.readline())
+
+def serve(line: Any) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    line.send(store.port)
+    time.sleep(120)
+
+
+ours, theirs = multiprocessing.Pipe()
+process = multiprocessing.get_context("fork").Process(target=serve, args=(theirs,), daemon=True)
+process.start()
+port = ours.recv()
 
 
 def client(seconds: float) -> dist.TCPStore:
@@ -40,12 +44,12 @@ def pass_barrier(name: str, store: dist.TCPStore, seconds: float) -> None:
 first = threading.Thread(target=pass_barrier, args=("A", a, 2))
 first.start()
 time.sleep(0.5)  # A is in the barrier
-process.send_signal(signal.SIGSTOP)  # the server is slow: B arrives in time, and A's time ends meanwhile
+os.kill(process.pid, signal.SIGSTOP)  # the server is slow: B arrives in time, and A's time ends meanwhile
 time.sleep(0.2)
 second = threading.Thread(target=pass_barrier, args=("B", b, 30))
 second.start()
 time.sleep(3)
-process.send_signal(signal.SIGCONT)
+os.kill(process.pid, signal.SIGCONT)
 first.join()
 second.join()
 process.kill()
