@@ -171,10 +171,22 @@ def _searches(mine: list[Checked]) -> str:
     return text
 
 
+# Numbers that no finding has: defects of torch 2.13 without a model, which tests show.
+UNMODELLED: dict[str, str] = {
+    "A1": "a member that dies in the last call stays in the round, whose other members wait for it until read_timeout",
+    "A3": "an agent that waits at the store cannot beat, and is dropped as dead",
+    "A5": "heartbeats end for ever at an error that is not a RendezvousError",
+    "A6": "the shared state is unpickled: the port of the store runs code in every agent",
+    "A8": "unknown keys of --rdzv-conf are accepted, and `timeout` is ignored",
+    "A9": "after a restart workers read keys of the attempt before",
+    "A10": "`file://` joins what a crashed run has left; `tcp://` inside a worker has no server",
+}
+
+
 def findings(plan: list[Checked]) -> str:
-    text = NOTE + "# Findings of the checker\n\n"
+    text = NOTE + "# Findings of the checker\n\n" + overview()
     text += (
-        "Each finding is a property that an edition violates, with the shortest run that shows it. "
+        "\nEach finding is a property that an edition violates, with the shortest run that shows it. "
         "`trystate replay NAME` prints the run, and lets the installed torch do it again on its own classes, "
         "with a real `TCPStore` on 127.0.0.1. Each names the first and the last release of torch that is known to have "
         "it; [releases.md](releases.md) has them side by side.\n\n" + HOLES
@@ -182,6 +194,35 @@ def findings(plan: list[Checked]) -> str:
     for finding in registry.findings().values():
         text += "\n" + _finding(finding, plan)
     return text
+
+
+def overview() -> str:
+    """The findings for an operator: what one sees, whether it can hit a job, what helps.
+
+    Raises:
+        SystemExit: a number is missing without a word, or a word without a missing number.
+    """
+    known = registry.findings().values()
+    text = (
+        "For each finding: its symptom in a job that runs on torch, the options or conditions that expose a job to it, "
+        "a workaround in torch itself, and the remedy that our edition has. The findings of today's torch have "
+        "[reports](upstream/README.md) for its maintainers, each with a script that needs torch alone.\n\n"
+    )
+    text += row("number", "name", "what one sees", "when it can hit a job", "workaround in torch", "ours")
+    text += row(*["---"] * 6)
+    for each in known:
+        cells = (each.name, each.seen, each.exposed, each.workaround, each.remedy)
+        text += row(_linked(each.name).replace("findings.md", ""), *(cell.replace("|", "\\|") for cell in cells))
+    numbers = {each.number for each in known}
+    highest = {letter: max(int(n[1:]) for n in numbers if n[0] == letter) for letter in {n[0] for n in numbers}}
+    missing = {f"{letter}{k}" for letter, last in highest.items() for k in range(1, last)} - numbers
+    if missing != {*UNMODELLED}:
+        raise SystemExit(f"say in UNMODELLED why no finding has these numbers: {sorted(missing ^ {*UNMODELLED})}")
+    words = "; ".join(f"{number}: {UNMODELLED[number]}" for number in sorted(missing, key=natural))
+    return text + (
+        "\nThe numbers that are missing are those of defects of torch 2.13 that have no model, and thus no replay "
+        f"([tests](../property_tests/tests/agent/test_defects.py) show each): {words}.\n"
+    )
 
 
 def _finding(finding: Finding, plan: list[Checked]) -> str:
