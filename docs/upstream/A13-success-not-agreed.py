@@ -1,0 +1,72 @@
+"""The exit barrier ends as if all had come: one agent ends with success, and another fails later."""
+
+import logging
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from torch.distributed import TCPStore
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.launcher import api
+
+logging.disable()  # the log of the agents
+fork = multiprocessing.get_context("fork")
+WORKER = """
+# A's worker is done at once, B's fails when the script says so.
+if [ $NAME = A ]; then exit 0; fi
+until [ -e $1/fail ]; do sleep 0.1; done
+exit 1
+"""
+
+
+def serve(port) -> None:
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    port.put(server.port)
+    time.sleep(120)
+
+
+def agent(name: str, folder: str, port: int, ended) -> None:
+    """Do as torchrun does, with an exit barrier of 2 s in the place of 300 s."""
+    os.environ.update(NAME=name, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    api.LocalElasticAgent = partial(LocalElasticAgent, exit_barrier_timeout=2)
+    config = api.LaunchConfig(
+        min_nodes=2,
+        max_nodes=2,
+        nproc_per_node=1,
+        max_restarts=0,
+        run_id="job",
+        rdzv_backend="c10d",
+        rdzv_endpoint=f"127.0.0.1:{port}",
+        rdzv_configs={"is_host": False, "last_call_timeout": 2},
+        local_addr="127.0.0.1",
+        logs_specs=DefaultLogsSpecs(log_dir=folder),
+    )
+    try:
+        api.launch_agent(config, "sh", ["-c", WORKER, "worker", folder])
+        ended.put((name, "success"))
+    except BaseException as error:
+        ended.put((name, type(error).__name__))
+
+
+port, ended = fork.SimpleQueue(), fork.SimpleQueue()
+server = fork.Process(target=serve, args=(port,), daemon=True)
+server.start()
+with tempfile.TemporaryDirectory() as folder:
+    args = (folder, port.get(), ended)
+    agents = [fork.Process(target=agent, args=(name, *args)) for name in "AB"]
+    for process in agents:
+        process.start()
+    agents[0].join(40)
+    print(f"A's worker succeeded; A has ended: {not agents[0].is_alive()}; now B's worker fails")
+    Path(folder, "fail").touch()
+    ends = [ended.get() for _ in agents]
+for name, end in ends:
+    print(f"{name} ends with {end}")
+shown = ends == [("A", "success"), ("B", "ChildFailedError")]
+print("reproduced: a part of a job that fails says success" if shown else "not reproduced: there is one verdict")
+sys.exit(int(shown))
