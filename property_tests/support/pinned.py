@@ -1,7 +1,7 @@
 """Pinned facts of a model: the size of its graph, the violations of each edition, that everything in it happens.
 
-Rule: the counts stand in the tests; here is only how a run of a model is described, and what is asked of it. Beside
-`trystate verify --all`, which decides the planned runs, a test decides the others.
+Rule: each test holds the counts of its model; this module describes a run of a model, and asks the checker about it.
+`trystate verify --all` decides the planned runs, and these tests decide all others.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from .nightly import by_night
 from .runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
 
 PLAN = (*rendezvous.PLAN, *agent.PLAN, *store.PLAN, *autograd.PLAN)  # the runs of `trystate verify --all`
-STATES = json.loads(
-    (Path(__file__).parents[2] / "trystate" / "states.json").read_text(encoding="utf-8")
-)  # of each of them
+STATES_FILE = Path(__file__).parents[2] / "trystate" / "states.json"
+STATES = json.loads(STATES_FILE.read_text(encoding="utf-8"))  # label of a planned run -> how many states it has
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]
 
 

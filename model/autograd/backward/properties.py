@@ -1,8 +1,6 @@
 """The properties of a backward pass, the same for each edition.
 
-`always` is asked of each state, `step` of each step, `leads_to` of each fair run; the `witness` of a property, a
-`sometimes`, shows that what it speaks of happens. Their violations, by edition, are listed in `../findings.py` and in
-docs/findings.md.
+docs/language.md says how a property is read; `../findings.py` lists the violations by edition.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Torch(Backward, edition=Edition.TORCH):
         cite="dist_engine.cpp:DistEngine::execute",
     )
     def begin(self, s: S, attempt: Expr) -> None:
-        """backward() is called; it raises when the context is in the engine's set."""
+        """backward() is called, and raises if the context is in the engine's set."""
         self.begins_now(s, attempt)
         home, root = self.shape.home, self.shape.root
         free = not_(s.phase[home].isin(TASK))
