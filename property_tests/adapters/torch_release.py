@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Schedule)
 
-LIBUV_LISTENS_ON_DESCRIPTORS = "2.9"  # no signature tells it: before, torch's libuv server refuses `master_listen_fd`
+LIBUV_LISTENS_ON_DESCRIPTORS = "2.8"  # no signature tells it: before, torch's libuv server refuses `master_listen_fd`
 
 
 class NotInRelease(ScheduleError, UnavailableError):
