@@ -25,7 +25,7 @@ OLDEST, NEWEST = "2.6", "2.15"  # the runtime's tests pass on both, and on relea
 TESTED = f"{OLDEST} to {NEWEST}"
 
 METHODS = {
-    "queue_push": "2.8", "queue_pop": "2.8", "queue_len": "2.8", "clone": "2.8", "list_keys": "2.10", "barrier": "2.13",
+    "queue_push": "2.8", "queue_pop": "2.8", "queue_len": "2.8", "clone": "2.8", "list_keys": "2.10", "barrier": "2.12",
 }  # fmt: skip
 """Methods of torch's stores that came after OLDEST, and the first release that has them."""
 

@@ -88,7 +88,7 @@ RELEASES: tuple[Release, ...] = (
     Release("2.11", "2.11.0", OLD, LEAVING),
     Release("2.12", "2.12.1", OLD, LEAVING, (
         "agent: --shutdown-timeout; a hook for a check of health before the first round",
-        "store: `barrier`, if not before: 2.9 has none",
+        "store: `barrier`",
     )),
     Release("2.13", "2.13.0", NEW, LEAVING, (
         "rendezvous: a member that becomes rank 0 starts a store, and publishes it (R16)",
