@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import inspect
 import socket
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from trystate.impl.torch_release import is_before, lacks
+from trystate.impl.torch_release import METHODS, is_before, lacks
 from trystate.model.errors import UnavailableError
 
 from .replays import Observation, Say, Schedule, ScheduleError
@@ -29,6 +30,20 @@ LIBUV_LISTENS_ON_DESCRIPTORS = "2.8"  # no signature tells it: before, torch's l
 
 class NotInRelease(ScheduleError, UnavailableError):
     """The installed torch lacks what the scenario is about; the text names the release that brought it."""
+
+
+def missing_method(error: AttributeError) -> str:
+    """The sentence for a method of torch's stores that a test called, and this release lacks; "" for other errors.
+
+    The runtime has to ask before it calls: an error that it raises is none of these.
+    """
+    if error.name not in METHODS:
+        return ""
+    import torch.distributed as dist
+
+    is_torchs = isinstance(error.obj, dist.Store)  # type: ignore[attr-defined]
+    is_a_tests = "/property_tests/" in traceback.extract_tb(error.__traceback__)[-1].filename
+    return lacks(error.obj, error.name) if is_torchs and is_a_tests else ""
 
 
 def require(method: str) -> None:

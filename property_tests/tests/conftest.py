@@ -19,7 +19,7 @@ if TESTED != CHECKOUT:
         f"these tests are of {CHECKOUT}, but `import trystate` finds {TESTED}: pip install -e '{CHECKOUT}[test]'"
     )
 # Of the checkout, as has just been made sure:
-from trystate.property_tests.adapters.torch_release import NotInRelease  # noqa: E402
+from trystate.property_tests.adapters.torch_release import NotInRelease, missing_method  # noqa: E402
 from trystate.property_tests.support.nightly import EXAMPLES, NUMBERS  # noqa: E402
 from trystate.property_tests.support.quick import QUICK  # noqa: E402
 
@@ -79,6 +79,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
         yield
     except NotInRelease as lacking:
         pytest.skip(str(lacking))
+    except AttributeError as error:
+        if absent := missing_method(error):
+            pytest.skip(absent)
+        raise
 
 
 def _name(item: pytest.Item) -> str:

@@ -1,10 +1,13 @@
-"""torch's client for a suite, and a store that is as if new though many tests share its server."""
+"""torch's stores for a suite, on every release: a client, a clone, what a release lacks, and a store as if new."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any
 
+from trystate.impl.torch_release import lacks
+
+from ...harness.stores.deviations import Deviation
 from ...harness.stores.handles import AMPLE, Store, c10d
 from ...harness.stores.operations import KEYS
 
@@ -12,6 +15,31 @@ from ...harness.stores.operations import KEYS
 def torch_client(port: int, *, libuv: bool = True) -> Store:
     """torch's client; `libuv`: the server is the one that has queues."""
     return c10d.TCPStore("127.0.0.1", port, wait_for_workers=False, timeout=AMPLE, use_libuv=libuv)
+
+
+def missing() -> frozenset[Deviation]:
+    """The deviations of stores of the installed torch that lack operations of later releases."""
+    since = {
+        "queue_push": Deviation.LACKS_QUEUES, "list_keys": Deviation.LACKS_LIST_KEYS,
+        "barrier": Deviation.LACKS_BARRIER,
+    }  # fmt: skip
+    found = frozenset(deviation for method, deviation in since.items() if lacks(c10d.TCPStore, method))
+    return found | {Deviation.UNKNOWN_REQUESTS_CLOSE} if found else found
+
+
+def cloned(store: Any) -> Any:
+    """`store.clone()`; before torch 2.8, which has no such method, what comes nearest to it."""
+    if not lacks(store, "clone"):
+        return store.clone()
+    if isinstance(store, c10d.PrefixStore):
+        return c10d.PrefixStore("P", cloned(store.underlying_store))
+    if isinstance(store, c10d.FileStore):
+        return c10d.FileStore(store.path, 1)
+    if isinstance(store, c10d.TCPStore):
+        other = torch_client(store.port, libuv=store.libuvBackend)
+        other.set_timeout(store.timeout)
+        return other
+    return store
 
 
 def emptied(store: Any, prefix: str = "") -> Any:

@@ -104,6 +104,8 @@ class Deviation(enum.Enum):
     LACKS_TAKE = Difference("take is refused", lacks=("take",))
     LACKS_WATCH_KEY = Difference("watch_key is refused", lacks=("watch_key",))
     LACKS_LIST_KEYS = Difference("list_keys is not implemented", lacks=("list_keys",))
+    LACKS_BARRIER = Difference("there is no barrier", lacks=("barrier",))
+    UNKNOWN_REQUESTS_CLOSE = Difference("a server that lacks an operation may close the connection that asks for it")
 
     # Time.
     ZERO_WAITS_FOR_EVER = Difference("a timeout of 0 means none")

@@ -148,7 +148,7 @@ def refusal(operation: Operation, error: Exception) -> Refusal | str:
     """An exception in the reference's words; as text, if it has none."""
     if isinstance(error, QueueEmptyError):
         return Refusal.EMPTY
-    if isinstance(error, NotImplementedError):
+    if isinstance(error, NotImplementedError) or is_no_method(error):
         return Refusal.UNSUPPORTED
     if isinstance(error, c10d.DistNetworkError | ConnectionError):
         return Refusal.CLOSED
@@ -168,6 +168,11 @@ _OF_ADD: tuple[tuple[type[Exception], Refusal], ...] = (
     (IndexError, Refusal.OUT_OF_RANGE),
     (ValueError, Refusal.NOT_A_NUMBER),
 )
+
+
+def is_no_method(error: Exception) -> bool:
+    """Whether a store has no method of the name that it was asked for, as torch's before some release."""
+    return isinstance(error, AttributeError) and isinstance(error.obj, c10d.Store)
 
 
 def is_timeout(error: BaseException | None) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -48,20 +47,31 @@ def made_by(library: str, kind: str) -> Any:
 class Servers:
     """The servers of a module, each started when it is first asked for."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
+    def __init__(self) -> None:
         self._running: dict[type[Server], Server] = {}
 
     def __call__(self, serve: type[Server]) -> Server:
         if serve not in self._running:
-            self._running[serve] = self._stack.enter_context(serve())
+            self._running[serve] = serve()
         return self._running[serve]
+
+    def afresh(self, serve: type[Server]) -> Server:
+        """One that nobody has used; the one before it is ended."""
+        self.close(serve)
+        return self(serve)
+
+    def close(self, *kinds: type[Server]) -> None:
+        """End the servers of these kinds, or all."""
+        for kind in kinds or tuple(self._running):
+            if kind in self._running:
+                self._running.pop(kind).close()
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
-    with ExitStack() as stack:
-        yield Servers(stack)
+    found = Servers()
+    yield found
+    found.close()
 
 
 class Timed:

@@ -6,13 +6,15 @@ Rule: a class here says only how its store is made and how it is known to differ
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
-from trystate.property_tests.adapters.stores.servers import emptied, torch_client
+from trystate.impl.torch_release import lacks
+from trystate.property_tests.adapters.stores.servers import cloned, emptied, missing, torch_client
 from trystate.property_tests.harness.stores.handles import c10d
 from trystate.property_tests.support.stores.defects import (
     OurServer,
@@ -41,42 +43,58 @@ def fewer_runs() -> Iterator[None]:
 of_torch = pytest.mark.usefixtures("fewer_runs")
 
 
-class _OnServer(testing.StoreConformance):
-    """A client on one of the servers; the connections of one test serve the next."""
+class _Suite(testing.StoreConformance):
+    """With clones on every release of torch."""
+
+    def clone(self, store: Any) -> Any:
+        return cloned(store)
+
+
+class _OnServer(_Suite):
+    """A client on one of the servers, which serves one test after the other, and is emptied between them.
+
+    torch's stores list their keys since 2.10; before, each store has a server of its own.
+    """
 
     serve: type[Server] = TorchServer
 
     @pytest.fixture(autouse=True)
     def _use_servers(self, servers: Servers) -> None:
-        self.port = servers(self.serve).port
+        self._servers = servers
+
+    def new(self, connect: Callable[[int], Any], prefix: str = "") -> Any:
+        """A store that is empty; `connect` takes the port of its server."""
+        if lacks(c10d.TCPStore, "list_keys"):
+            return connect(self._servers.afresh(self.serve).port)
+        return emptied(connect(self._servers(self.serve).port), prefix)
 
 
 @of_torch
 class TestTorchsClientOnLibuv(_OnServer):
-    deviations = testing.TORCH_LIBUV
+    deviations = testing.TORCH_LIBUV | missing()
 
     def make_store(self) -> Any:
-        return emptied(torch_client(self.port, libuv=self.serve is not TorchLegacyServer))
+        return self.new(partial(torch_client, libuv=self.serve is not TorchLegacyServer))
 
 
 class TestTorchsClientOnLegacy(TestTorchsClientOnLibuv):
-    deviations = testing.TORCH_LEGACY
+    deviations = testing.TORCH_LEGACY | missing()
     serve = TorchLegacyServer
 
 
 class TestTorchsClientOnOurServer(_OnServer):
-    deviations = testing.TORCHS_ON_OURS
+    deviations = testing.TORCHS_ON_OURS | missing()
     serve = OurServer
 
     def make_store(self) -> Any:
-        return emptied(torch_client(self.port))
+        return self.new(torch_client)
 
 
 class TestTorchsPrefixOverLibuv(TestTorchsClientOnLibuv):
-    deviations = testing.torch_prefix(testing.TORCH_LIBUV)
+    deviations = testing.torch_prefix(testing.TORCH_LIBUV) | missing()
 
     def make_store(self) -> Any:
-        under = emptied(torch_client(self.port), "P/")
+        under = self.new(torch_client, "P/")
         return c10d.PrefixStore("P", with_neighbour(under))
 
 
@@ -88,22 +106,22 @@ def with_neighbour(under: Any) -> Any:
 
 
 @of_torch
-class TestTorchsHashStore(testing.StoreConformance):
-    deviations = testing.TORCH_HASH
+class TestTorchsHashStore(_Suite):
+    deviations = testing.TORCH_HASH | missing()
 
     def make_store(self) -> Any:
         return c10d.HashStore()
 
 
 @of_torch
-class TestTorchsPrefixOverHashStore(testing.StoreConformance):
-    deviations = testing.torch_prefix(testing.TORCH_HASH)
+class TestTorchsPrefixOverHashStore(_Suite):
+    deviations = testing.torch_prefix(testing.TORCH_HASH) | missing()
 
     def make_store(self) -> Any:
         return c10d.PrefixStore("P", with_neighbour(c10d.HashStore()))
 
 
-class _InFile(testing.StoreConformance):
+class _InFile(_Suite):
     """A store in a new file each time."""
 
     @pytest.fixture(autouse=True)
@@ -116,7 +134,7 @@ class _InFile(testing.StoreConformance):
 
 @of_torch
 class TestTorchsFileStore(_InFile):
-    deviations = testing.TORCH_FILE
+    deviations = testing.TORCH_FILE | missing()
 
     def make_store(self) -> Any:
         return c10d.FileStore(self.new_path(), 1)
@@ -124,7 +142,7 @@ class TestTorchsFileStore(_InFile):
 
 @of_torch
 class TestTorchsPrefixOverFileStore(_InFile):
-    deviations = testing.torch_prefix(testing.TORCH_FILE)
+    deviations = testing.torch_prefix(testing.TORCH_FILE) | missing()
 
     def make_store(self) -> Any:
         return c10d.PrefixStore("P", with_neighbour(c10d.FileStore(self.new_path(), 1)))
@@ -134,16 +152,16 @@ class TestOurClientOnOurServer(_OnServer):
     serve: type[Server] = OurServer
 
     def make_store(self) -> Any:
-        return emptied(ours.TCPStore("127.0.0.1", self.port))
+        return self.new(partial(ours.TCPStore, "127.0.0.1"))
 
 
 class TestOurClientOnLibuv(TestOurClientOnOurServer):
-    deviations = testing.OURS_ON_LIBUV
+    deviations = testing.OURS_ON_LIBUV | missing()
     serve = TorchServer
 
 
 class TestOurClientOnLegacy(TestOurClientOnOurServer):
-    deviations = testing.OURS_ON_LEGACY
+    deviations = testing.OURS_ON_LEGACY | missing()
     serve = TorchLegacyServer
 
 
@@ -161,7 +179,7 @@ class TestOurPrefixOverOurServer(_OnServer):
     serve = OurServer
 
     def make_store(self) -> Any:
-        under = emptied(ours.TCPStore("127.0.0.1", self.port), "P/")
+        under = self.new(partial(ours.TCPStore, "127.0.0.1"), "P/")
         return ours.PrefixStore("P", with_neighbour(under))
 
 

@@ -19,6 +19,7 @@ from trystate.model.store.operations import OPERATIONS
 from trystate.model.store.reference import Contents, Operation
 from trystate.model.store.vocabulary import Edition
 from trystate.property_tests.adapters.stores.servers import emptied, torch_client
+from trystate.property_tests.adapters.torch_release import require
 from trystate.property_tests.adapters.torch_store.server import TorchServer
 from trystate.property_tests.harness.stores.deviations import rows_above
 from trystate.property_tests.harness.stores.handles import c10d
@@ -201,6 +202,7 @@ def test_the_planted_bug_of_the_example_is_found() -> None:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    require("list_keys")  # which the example leaves to torch's store
     text, steps = shortest_failure(module.TestCountingStore())
     needed = [step for step in steps if step != "num_keys(client=0)"]  # it changes nothing: shrinking may leave it
     assert needed[0] == "add(amount=1, client=0, key='a')" and len(needed) == 2
