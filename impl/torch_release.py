@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from importlib.metadata import version
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.distributed.launcher.api import LaunchConfig
 
 OLDEST, NEWEST = "2.6", "2.15"  # the runtime's tests pass on both, and on releases between
@@ -145,3 +147,56 @@ def shutdown_arguments(seconds: int) -> dict[str, Any]:
     known = inspect.signature(LocalElasticAgent._shutdown).parameters
     wanted = {"timeout": seconds, "is_restart": True}
     return {name: value for name, value in wanted.items() if name in known}
+
+
+# ---- autograd
+
+
+class _OwningEdge(tuple[Any, int]):
+    """An edge that keeps its node alive."""
+
+    owner: Any
+
+
+def owning(edge: tuple[Any, int], follow: Callable[..., Tensor], *arguments: Tensor) -> tuple[Any, int]:
+    """The edge of a tensor, which keeps the graph behind it alive: `follow` makes a tensor whose node comes before.
+
+    Before 2.13 the Python object of a user's `Function` does not own its node in C++, and without a node that leads to
+    it the graph ends there.
+    """
+    import torch
+
+    if not is_before("2.13") or not isinstance(edge[0], torch.autograd.function.BackwardCFunction):
+        return edge
+    with torch.enable_grad():
+        found = _OwningEdge(edge)
+        found.owner = follow(*arguments).grad_fn
+    return found
+
+
+def zeros_for(node: Any) -> Tensor:
+    """Zeros that torch's engine takes for the first input of a node.
+
+    Before 2.13 the node of a user's `Function` does not say what it takes, and up to 2.7 ends the process when asked.
+    The engine says it when it refuses a gradient of another shape, before anything runs: here one without memory, which
+    would be summed up for a shape of at most one element, and is refused then for its device.
+    """
+    import torch
+
+    if not is_before("2.13") or not isinstance(node, torch.autograd.function.BackwardCFunction):
+        meta = node._input_metadata[0]
+        return torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device)
+    engine: Any = torch.autograd.Variable._execution_engine
+    unfit = torch.empty(_UNUSUAL_LENGTH, device="meta")
+    try:
+        engine.run_backward(
+            (torch.autograd.graph.GradientEdge(node, 0),), (unfit,), True, False, (), allow_unreachable=True,
+            accumulate_grad=False,
+        )  # fmt: skip
+    except RuntimeError as error:
+        found = re.search(r"expected shape compatible with \[([\d, ]*)\]", str(error))
+        return torch.zeros([int(length) for length in re.findall(r"\d+", found[1])] if found else 1)
+    raise AssertionError(f"{node} took a gradient of {_UNUSUAL_LENGTH} elements")
+
+
+_UNUSUAL_LENGTH = 982_451_653

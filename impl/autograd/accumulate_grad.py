@@ -162,8 +162,9 @@ def _memory(parts: tuple[Tensor, Tensor]) -> set[int]:
 
 def _holders(tensor: Tensor) -> int:
     """How many tensors have this one's memory."""
-    count: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
-    return count - 1  # the Python object of the storage
+    storage = tensor.untyped_storage()  # its Python object counts too; before torch 2.12 for as long as it lives
+    count: int = torch._C._storage_Use_Count(storage._cdata)
+    return count - 1
 
 
 def _contract(tensor: Tensor) -> tuple[int, ...] | None:

@@ -36,7 +36,7 @@ class LocalGraph(Protocol):
         """Where the gradients go that a node makes; nowhere for a leaf."""
 
     def inputs_of(self, node: Node) -> int:
-        """How many gradients a node takes."""
+        """How many gradients a leaf takes. Of other nodes a graph may not know it, and say fewer."""
 
     def is_leaf(self, node: Node) -> bool:
         """Whether the node only takes gradients: AccumulateGrad, or a recv."""
@@ -89,6 +89,8 @@ class DependencyCounts:
         buffer = self._buffers.get(node)
         if buffer is None:
             buffer = self._buffers[node] = [None] * self.graph.inputs_of(node)
+        if at >= len(buffer):
+            buffer += [None] * (at + 1 - len(buffer))
         there = buffer[at]
         if there is None or there is UNDEFINED:
             buffer[at] = gradient

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from .. import torch_release
 from .accumulate_grad import Accumulator, Hooks, add, hooks_of
 from .contexts import Recv
 from .dependencies import UNDEFINED, Edge, Node
@@ -31,7 +32,7 @@ class RecvRpc(Function):
 
     @staticmethod
     def forward(ctx: Any, origin: tuple[int, int], link: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.origin = origin
+        ctx.origin, ctx.count = origin, len(tensors)
         ctx.mark_dirty(*tensors)  # the very same tensors, no views of them: they can be changed in place
         return tensors
 
@@ -71,12 +72,12 @@ def attach_recv(context: int, peer: int, tensors: Sequence[Tensor]) -> Node:
 
 def edge_of(tensor: Tensor) -> Edge:
     """Where a gradient of the tensor goes."""
-    if tensor.is_sparse:  # torch's function takes a view, and there is none of a sparse tensor
-        with torch.enable_grad():
-            node, output_nr = tensor.clone().grad_fn.next_functions[0]  # type: ignore[union-attr]
-        return node, output_nr
-    edge = get_gradient_edge(tensor)
-    return edge.node, edge.output_nr
+    if not tensor.is_sparse:
+        edge = get_gradient_edge(tensor)
+        return torch_release.owning((edge.node, edge.output_nr), tensor.view_as, tensor)
+    with torch.enable_grad():  # torch's function takes a view, and there is none of a sparse tensor
+        node, output_nr = tensor.clone().grad_fn.next_functions[0]  # type: ignore[union-attr]
+    return torch_release.owning((node, output_nr), tensor.clone)
 
 
 class TorchGraph:
@@ -91,7 +92,10 @@ class TorchGraph:
         return edges
 
     def inputs_of(self, node: Node) -> int:
-        return len(node._input_metadata)
+        kind = type(node)
+        if kind is _Recv:
+            return int(node.count)
+        return 1 if kind is _Accumulate else 0
 
     def is_leaf(self, node: Node) -> bool:
         kind = type(node)
@@ -148,7 +152,7 @@ class TorchGraph:
                 if type(node) is _Accumulate:
                     for hook in (node.variable._backward_hooks or {}).values():
                         hook(None)  # as the engine calls it
-        wanted = [[GradientEdge(node, at) for at in range(len(node._input_metadata))] for node in leaves]
+        wanted = [[GradientEdge(node, at) for at in range(self.inputs_of(node))] for node in leaves]
         results: Iterator[Any] = itertools.repeat(None)
         if starts and leaves:
             edges = tuple(edge for one in wanted for edge in one)
@@ -212,8 +216,7 @@ class _Roots:
         edges, defined = [], []
         for node, gradients in self._starts.items():
             if not any(map(_is_defined, gradients)):
-                meta = node._input_metadata[0]
-                gradients = [torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device)]
+                gradients = [torch_release.zeros_for(node)]
                 self._handles.append(node.register_prehook(_Undefine()))
             for at, gradient in enumerate(gradients):
                 if _is_defined(gradient):

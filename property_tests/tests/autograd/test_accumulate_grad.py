@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.functional import embedding
+from trystate.impl.torch_release import is_before
 from trystate.property_tests.support.autograd.operations import KEPT, LAYOUTS, gives, hold, turned
 
 from trystate import autograd, rpc
@@ -291,8 +292,10 @@ def test_hooks_run_when_the_gradient_is_not_defined() -> None:
     nodes = hooked(x, seen), hooked(y, expected)
     in_plain(root, y)
     assert in_context(root, x) == [None]
-    assert seen == expected
     assert seen == [("tensor", None), ("before", None), ("second", None), ("summed", None), ("after", ((), None))]
+    if is_before("2.8"):  # plain autograd then leaves out the hooks for what was accumulated
+        seen.remove(("summed", None))
+    assert seen == expected
     del nodes
 
 
