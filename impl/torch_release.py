@@ -187,12 +187,10 @@ def zeros_for(node: Any) -> Tensor:
         meta = node._input_metadata[0]
         return torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device)
     engine: Any = torch.autograd.Variable._execution_engine
+    edge = torch.autograd.graph.GradientEdge(node, 0)  # type: ignore[arg-type]
     unfit = torch.empty(_UNUSUAL_LENGTH, device="meta")
     try:
-        engine.run_backward(
-            (torch.autograd.graph.GradientEdge(node, 0),), (unfit,), True, False, (), allow_unreachable=True,
-            accumulate_grad=False,
-        )  # fmt: skip
+        engine.run_backward((edge,), (unfit,), True, False, (), allow_unreachable=True, accumulate_grad=False)
     except RuntimeError as error:
         found = re.search(r"expected shape compatible with \[([\d, ]*)\]", str(error))
         return torch.zeros([int(length) for length in re.findall(r"\d+", found[1])] if found else 1)

@@ -154,7 +154,8 @@ def refusal(operation: Operation, error: Exception) -> Refusal | str:
         return Refusal.CLOSED
     if is_timeout(error):
         return Refusal.TIMED_OUT
-    if isinstance(operation, ref.MultiSet) and isinstance(error, ValueError | c10d.DistStoreError):
+    is_refused = isinstance(error, ValueError | c10d.DistStoreError) or "must be of same size" in str(error)
+    if isinstance(operation, ref.MultiSet) and is_refused:
         return Refusal.ARGUMENT
     if isinstance(operation, ref.AddTo):
         for kind, meaning in _OF_ADD:
