@@ -9,11 +9,11 @@ heartbeat waits for the store client, which is in use.
 import time
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 
 from ...replays import Observation, Say, judge
+from ...stores.servers import cloned
 from .nodes import Cluster, Node, Peek, Settings, is_oblivious, require, wait_for, wait_until_aged
 
 ALWAYS_TOLD = "a removed member is told before another group starts"
@@ -22,38 +22,39 @@ NEVER_EXPELLED = "a live node is never expelled"
 
 
 def never_told(say: Say, *, benign: bool = False) -> Observation:
-    """R6. A is silent for longer than its window; it is replaced, and nothing ever tells it.
+    """R6. B is silent for longer than its window; it is replaced, and nothing ever tells it.
 
-    A's calls are held at its backend, as in a process that was stopped for some seconds. Benign: A is held
-    for less than the window.
+    B's calls are held at its backend, as in a process that was stopped for some seconds. A replaces B, and is first in
+    the second group: up to torch 2.12 C, led by B before, could not be (R16). Benign: B is held for less than the
+    window.
     """
     settings = Settings(min_nodes=2, max_nodes=2, beats_missed_max=3)
     with Cluster(say) as cluster:
-        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
-        first = cluster.join_together(a, b)
-        pause = a.backend.hold("get", "set")
+        b, c = cluster.node("B", 1, settings), cluster.node("C", 2, settings)
+        first = cluster.join_together(b, c)
+        pause = b.backend.hold("get", "set")
         pause.wait_reached()
-        say("A is stopped")
+        say("B is stopped")
         if benign:
             pause.open()
         else:
-            cluster.until(lambda peek: "A" not in peek.participants, "B has removed A")
-        c = cluster.node("C", 3, settings)
-        c_call = c.join()
-        groups = [f"A and B formed a group in round {first[0].round}"]
+            cluster.until(lambda peek: "B" not in peek.participants, "C has removed B")
+        a = cluster.node("A", 3, settings)
+        a_call = a.join()
+        groups = [f"B and C formed a group in round {first[0].round}"]
         if benign:
-            cluster.until(lambda peek: "C" in peek.redundant, "C is a spare: the round is full")
+            cluster.until(lambda peek: "A" in peek.redundant, "A is a spare: the round is full")
         else:
-            wait_for(lambda: b.nodes_waiting() > 0, "B sees C waiting")
-            second = [b.join(), c_call]
+            wait_for(lambda: c.nodes_waiting() > 0, "C sees A waiting")
+            second = [c.join(), a_call]
             groups += [str(call.value()) for call in second]
             say("; ".join(groups[1:]))
         pause.open()
-        facts, oblivious = is_oblivious(a)
+        facts, oblivious = is_oblivious(b)
         for fact in facts:
             say(fact)
         peek = cluster.peek()
-        replaced = peek.complete and "A" not in peek.participants and peek.round > first[0].round
+        replaced = peek.complete and "B" not in peek.participants and peek.round > first[0].round
 
     return judge(replaced and oblivious, ALWAYS_TOLD, groups + facts)
 
@@ -156,16 +157,16 @@ def connecting_node_expelled(say: Say, *, benign: bool = False) -> Observation:
     It waits for the reason of R1. `_create_c10d_handler` (registry.py) gives the handler and its backend one TCPStore
     client, and `TCPStore::get` holds that client's lock until the key is there: the keep-alive thread waits for it.
     When B has the address, it returns as a member of a round that does not list it. Benign: its backend has a client
-    of its own (`clone`).
+    of its own.
     """
     settings = Settings(min_nodes=1, max_nodes=2, beats_missed_max=3, store_s=8)
     with Cluster(say) as cluster:
         a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
         cluster.join_together(a)
-        store: Any = b.handler._store  # torch's stub knows no clone()
+        store = b.handler._store
         require(b.backend._store is store, "the handler and the backend have one client")
         if benign:
-            b.backend._store = store.clone()
+            b.backend._store = cloned(store)
         b_call = b.join()
         cluster.until(lambda peek: "B" in peek.waiting, "B waits for the next round")
         seat_a = a.join().value()
@@ -176,7 +177,7 @@ def connecting_node_expelled(say: Say, *, benign: bool = False) -> Observation:
             time.sleep(settings.window_s + 1)
         else:
             cluster.until(lambda peek: "B" not in peek.participants, "A has removed B from the shared state")
-        own, clone = (b.call(partial(client.check, ["any"])) for client in (store, store.clone()))
+        own, clone = (b.call(partial(client.check, ["any"])) for client in (store, cloned(store)))
         clone.value()
         peek, beats = cluster.peek(), b.backend.writes_won - writes
         facts = [
