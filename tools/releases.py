@@ -216,17 +216,15 @@ STEPS: dict[str, tuple[str, Callable[[Place, Told], Result]]] = {
 REPLAYS = "replays"
 
 
-def replayed(place: Place, finding: Finding) -> dict[str, Any]:
-    """The result of a finding's schedule, tried again where its releases say otherwise."""
-    wanted = "reproduced" if releases.has(place.release.tried, finding) else "held"
-    attempts, saw, began = 0, "", time.monotonic()
-    while attempts < ATTEMPTS:
-        attempts, began = attempts + 1, time.monotonic()
+def replayed(place: Place, finding: Finding) -> str:
+    """What a finding's schedule gave, tried again where its releases say otherwise."""
+    wanted, saw = "reproduced" if releases.has(place.release.tried, finding) else "held", ""
+    for _ in range(ATTEMPTS):
         code, found = place.inside("replay", finding.name, seconds=REPLAY_SECONDS)
         saw = str(found) if isinstance(found, str) else f"error: exit code {code}"
         if saw == wanted or saw.startswith(("lacking", "no replay")):
             break
-    return {"saw": saw, "attempts": attempts, "seconds": round(time.monotonic() - began, 1)}
+    return saw
 
 
 def as_declared(version: str, finding: Finding, saw: str) -> bool:
@@ -321,7 +319,7 @@ def take(place: Place, kept: Kept, wanted: Sequence[str], again: bool) -> None:
         tell("...")
         gave = STEPS[name][1](place, tell)
         seconds = round(time.monotonic() - began, 1)
-        results["steps"][name] = {"passed": gave.passed, "said": gave.said, "seconds": seconds}
+        results["steps"][name] = {"passed": gave.passed, "said": gave.said}
         kept.save()
         tell(f"{'passed' if gave.passed else 'FAILED'}, {gave.said} ({seconds:g} s)")
         if name == "install" and not gave.passed:
@@ -335,13 +333,14 @@ def _take_replays(place: Place, kept: Kept, again: bool) -> None:
     findings = list(registry.findings().values())
     for count, finding in enumerate(findings, 1):
         before = results[REPLAYS].get(finding.number)
-        if before and not again and as_declared(version, finding, before["saw"]):
+        if before and not again and as_declared(version, finding, before):
             continue
-        results[REPLAYS][finding.number] = gave = replayed(place, finding)
+        began = time.monotonic()
+        results[REPLAYS][finding.number] = saw = replayed(place, finding)
         kept.save()
-        unexpected = "" if as_declared(version, finding, gave["saw"]) else ", NOT AS DECLARED"
+        unexpected = "" if as_declared(version, finding, saw) else ", NOT AS DECLARED"
         tell = _teller(f"torch {version}: {count} of {len(findings)}")
-        tell(f"{finding.number} {gave['saw']}{unexpected} ({gave['seconds']:g} s)")
+        tell(f"{finding.number} {saw}{unexpected} ({time.monotonic() - began:.1f} s)")
 
 
 def _teller(head: str) -> Told:
@@ -390,21 +389,21 @@ def page(results: dict[str, dict[str, Any]]) -> str:
 
 
 def _cell(release: Release, finding: Finding, found: dict[str, Any]) -> str:
-    gave = found.get(REPLAYS, {}).get(finding.number)
-    if gave is not None and not as_declared(release.tried, finding, gave["saw"]):
+    saw = found.get(REPLAYS, {}).get(finding.number)
+    if saw is not None and not as_declared(release.tried, finding, saw):
         return "!"
     if not releases.has(release.tried, finding):
         return "–"
-    return "●" if gave is not None and gave["saw"] == "reproduced" else "○"
+    return "●" if saw == "reproduced" else "○"
 
 
 def _surprises(results: dict[str, dict[str, Any]]) -> str:
     lines = [
-        f"- {finding.number} on torch {release.tried}: {gave['saw']}\n"
+        f"- {finding.number} on torch {release.tried}: {saw}\n"
         for release in RELEASES
         for finding in registry.findings().values()
-        if (gave := results.get(release.tried, {}).get(REPLAYS, {}).get(finding.number)) is not None
-        and not as_declared(release.tried, finding, gave["saw"])
+        if (saw := results.get(release.tried, {}).get(REPLAYS, {}).get(finding.number)) is not None
+        and not as_declared(release.tried, finding, saw)
     ]
     return "\nNot as declared:\n\n" + "".join(lines) if lines else ""
 
@@ -413,7 +412,7 @@ def _mark(found: dict[str, Any], name: str) -> str:
     gave = found.get("steps", {}).get(name)
     if gave is None:
         return ""
-    counts = re.match(r"[\d,]+ of [\d,]+", gave["said"])
+    counts = re.match(r"[\d,]*\d of [\d,]*\d", gave["said"])
     return ("✓" if gave["passed"] else "✗") + (f" {counts[0]}" if counts else "")
 
 

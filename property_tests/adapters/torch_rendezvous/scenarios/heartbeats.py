@@ -30,7 +30,7 @@ def never_told(say: Say, *, benign: bool = False) -> Observation:
     """
     settings = Settings(min_nodes=2, max_nodes=2, beats_missed_max=3)
     with Cluster(say) as cluster:
-        b, c = cluster.node("B", 1, settings), cluster.node("C", 2, settings)
+        b, c = cluster.node("B", 2, settings), cluster.node("C", 3, settings)
         first = cluster.join_together(b, c)
         pause = b.backend.hold("get", "set")
         pause.wait_reached()
@@ -39,7 +39,7 @@ def never_told(say: Say, *, benign: bool = False) -> Observation:
             pause.open()
         else:
             cluster.until(lambda peek: "B" not in peek.participants, "C has removed B")
-        a = cluster.node("A", 3, settings)
+        a = cluster.node("A", 1, settings)
         a_call = a.join()
         groups = [f"B and C formed a group in round {first[0].round}"]
         if benign:
