@@ -217,7 +217,7 @@ REPLAYS = "replays"
 
 
 def replayed(place: Place, finding: Finding) -> str:
-    """What a finding's schedule gave, tried again where its releases say otherwise."""
+    """The result of a finding's schedule, which is tried again where its releases say otherwise."""
     wanted, saw = "reproduced" if releases.has(place.release.tried, finding) else "held", ""
     for _ in range(ATTEMPTS):
         code, found = place.inside("replay", finding.name, seconds=REPLAY_SECONDS)

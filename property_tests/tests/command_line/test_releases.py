@@ -174,7 +174,7 @@ def test_a_step_that_has_passed_is_not_taken_again(tool: Any, monkeypatch: pytes
 
         return name, take
 
-    def replay(place: object, finding: Finding) -> dict[str, Any]:
+    def replay(place: object, finding: Finding) -> str:
         taken.append(finding.number)
         return saws.pop(0)
 
