@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import runpy
 import subprocess
 import sys
 import time
@@ -20,34 +19,11 @@ import pytest
 
 pytest.importorskip("torch", reason="the agent is torch's")
 
-from trystate.impl.rendezvous import encoding
-from trystate.impl.store import wire
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import CONF, WORKER, Server, eventually, noted
+from trystate.property_tests.support.versions import LATER, run, with_later_requests, with_later_state
 
 ANOTHER = "TRYSTATE_PYTHON_OF_ANOTHER_TORCH"
-LATER = "trystate-rendezvous-9"
-
-
-def with_later_state(argv: list[str]) -> None:
-    """In the child: a trystate whose shared state has another shape."""
-    encoding.FORMAT = LATER
-    run(argv)
-
-
-def with_later_requests(argv: list[str]) -> None:
-    """In the child: a trystate whose stores have other requests of their own, as client and as server."""
-    from trystate.impl.store.client import codec
-    from trystate.impl.store.server import extended
-
-    vars(extended)["VERSION"] = 9
-    codec.HELLO = codec.HELLO.replace(wire.U32.pack(1), wire.U32.pack(9))
-    run(argv)
-
-
-def run(argv: list[str]) -> None:
-    sys.argv = ["trystate", *argv]
-    runpy.run_module("trystate", run_name="__main__")
 
 
 class Nodes:
