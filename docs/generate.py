@@ -226,11 +226,11 @@ def overview() -> str:
 
 
 def _finding(finding: Finding, plan: list[Checked]) -> str:
+    known = f"Releases of torch: {releases.span(finding)}. Remedy: {finding.remedy}.\n"
     places = [(c, name) for c in plan for name, names in c.run.findings.items() if finding.name in names]
     if not places:
         return (
-            f"## {finding.number} {finding.name}\n\n{finding.title}\n\n"
-            f"Seen on torch only: no model shows it. {_torch(finding)} Remedy: {finding.remedy}.\n"
+            f"## {finding.number} {finding.name}\n\n{finding.title}\n\nSeen on torch only: no model shows it. {known}"
         )
     alone = [(c, name) for c, name in places if c.run.findings[name] == (finding.name,)]
     shown, prop = (alone or places)[0]
@@ -238,16 +238,10 @@ def _finding(finding: Finding, plan: list[Checked]) -> str:
     editions = ", ".join(dict.fromkeys(c.run.edition.name for c, _ in places))
     return (
         f"## {finding.number} {finding.name}\n\n{finding.title}\n\n"
-        f"Violates {properties}; editions {editions}. {_torch(finding)} Remedy: {finding.remedy}.\n\n"
+        f"Violates {properties}; editions {editions}. {known}\n"
         f"`{prop}`: {shown.claims[prop]['doc']} ([picture](../diagrams/generated/{finding.name}.svg))\n\n"
         f"```text\n{shown.story(prop).rstrip()}\n```\n"
     )
-
-
-def _torch(finding: Finding) -> str:
-    """The releases that have it, in a sentence."""
-    span = releases.span(finding)
-    return "In every release that was looked at." if span == "all" else f"In torch {span}."
 
 
 def editions(_: list[Checked]) -> str:

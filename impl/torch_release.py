@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import version
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,7 @@ def _numbers(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", release)[:2])
 
 
+@cache
 def is_before(since: str) -> bool:
     """Whether the installed torch is older than this; only for what neither a name nor a signature tells."""
     return _numbers(installed()) < _numbers(since)
@@ -158,7 +160,7 @@ class _OwningEdge(tuple[Any, int]):
     owner: Any
 
 
-def owning(edge: tuple[Any, int], follow: Callable[..., Tensor], *arguments: Tensor) -> tuple[Any, int]:
+def owning(edge: tuple[Any, int], follow: Callable[[], Tensor]) -> tuple[Any, int]:
     """The edge of a tensor, which keeps the graph behind it alive: `follow` makes a tensor whose node comes before.
 
     Before 2.13 the Python object of a user's `Function` does not own its node in C++, and without a node that leads to
@@ -166,12 +168,20 @@ def owning(edge: tuple[Any, int], follow: Callable[..., Tensor], *arguments: Ten
     """
     import torch
 
-    if not is_before("2.13") or not isinstance(edge[0], torch.autograd.function.BackwardCFunction):
+    if _owns_itself(edge[0]):
         return edge
     with torch.enable_grad():
         found = _OwningEdge(edge)
-        found.owner = follow(*arguments).grad_fn
+        found.owner = follow().grad_fn
     return found
+
+
+def _owns_itself(node: Any) -> bool:
+    """Whether the Python object of a node is the node, and answers for it."""
+    import torch
+
+    # In this order: each tensor of a call comes here, and the release is read from a file.
+    return not isinstance(node, torch.autograd.function.BackwardCFunction) or not is_before("2.13")
 
 
 def zeros_for(node: Any) -> Tensor:
@@ -183,11 +193,11 @@ def zeros_for(node: Any) -> Tensor:
     """
     import torch
 
-    if not is_before("2.13") or not isinstance(node, torch.autograd.function.BackwardCFunction):
+    if _owns_itself(node):
         meta = node._input_metadata[0]
         return torch.zeros(meta.shape, dtype=meta.dtype, device=meta.device)
     engine: Any = torch.autograd.Variable._execution_engine
-    edge = torch.autograd.graph.GradientEdge(node, 0)  # type: ignore[arg-type]
+    edge = torch.autograd.graph.GradientEdge(node, 0)
     unfit = torch.empty(_UNUSUAL_LENGTH, device="meta")
     try:
         engine.run_backward((edge,), (unfit,), True, False, (), allow_unreachable=True, accumulate_grad=False)

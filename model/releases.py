@@ -1,4 +1,4 @@
-"""The releases of torch that the model knows: what each does otherwise than the one before, and which finding it has.
+"""The releases of torch that the model knows: how each differs from the one before, and which finding it has.
 
 Theory of operation. A row is a minor release; its patch releases differ in nothing that is modelled. Two columns say
 which edition describes its rendezvous and its agent. Operators, shared state, state holder and executor are those of
@@ -46,7 +46,7 @@ class LostWrites:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A minor release, the patch release that is tried, its editions, and what it began to do otherwise."""
+    """A minor release: the patch release that is tried, its editions, and its differences from the release before."""
 
     name: str
     tried: str

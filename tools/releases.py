@@ -138,11 +138,13 @@ def installed(place: Place, tell: Told) -> Result:
         for command in (
             (sys.executable, "-m", "venv", str(place.folder)),
             (place.python, "-m", "pip", "install", "-q", "--no-cache-dir", f"torch=={wanted}", *EXTRAS.split()),
-            (place.python, "-m", "pip", "install", "-q", "-e", "."),
         ):
             code, said = place.run(*command, seconds=3_600)
             if code:
                 return Result(False, said.strip().rpartition("\n")[2][:200])
+    code, said = place.run(place.python, "-m", "pip", "install", "-q", "-e", ".[torch]", seconds=3_600)
+    if code:
+        return Result(False, said.strip().rpartition("\n")[2][:200])
     code, found = place.inside("version", seconds=120)
     return Result(code == 0 and str(found).partition("+")[0] == wanted, f"torch {found}")
 

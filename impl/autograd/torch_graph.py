@@ -74,7 +74,7 @@ def edge_of(tensor: Tensor) -> Edge:
     """Where a gradient of the tensor goes."""
     if not tensor.is_sparse:
         edge = get_gradient_edge(tensor)
-        return torch_release.owning((edge.node, edge.output_nr), tensor.view_as, tensor)
+        return torch_release.owning((edge.node, edge.output_nr), lambda: tensor.view_as(tensor))
     with torch.enable_grad():  # torch's function takes a view, and there is none of a sparse tensor
         node, output_nr = tensor.clone().grad_fn.next_functions[0]  # type: ignore[union-attr]
     return torch_release.owning((node, output_nr), tensor.clone)

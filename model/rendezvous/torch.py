@@ -511,8 +511,12 @@ class Torch213(Torch, edition=Edition.TORCH):
         """A node that knows a master from an earlier round returns with that one."""
         # R2. A newcomer that sorts first has become rank 0, and serves another store for the same round.
         self.enters(s, node, AgentPhase.RETURNING)
-        s.when(named("has a cached master", self.has_cached_master(s, node) & ~self.serves(s, node)))
+        s.when(named("has a cached master", self.has_cached_master(s, node) & ~self.cannot_use_it(s, node)))
         self.goes_on(s, node, AgentPhase.RUNNING)
+
+    def cannot_use_it(self, s: SymbolicState, node: Expr) -> Condition:
+        """The node has a cached master, and is to serve one of its own."""
+        return self.serves(s, node)
 
 
 class Torch212(Torch213, edition=Edition.TORCH_2_12):
@@ -521,16 +525,9 @@ class Torch212(Torch213, edition=Edition.TORCH_2_12):
     def serves(self, s: SymbolicState, node: Expr) -> Condition:
         return super().serves(s, node) & ~self.has_cached_master(s, node)
 
-    def lacks_its_store(self, s: SymbolicState, node: Expr) -> Condition:
+    def cannot_use_it(self, s: SymbolicState, node: Expr) -> Condition:
         """The node is rank 0, and has cached another's master."""
         return self.has_cached_master(s, node) & (s.saw_rank[node] == 0) & (s.master[node] != ord_(node) + 1)
-
-    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[RUNS])
-    def return_with_cached_master(self, s: SymbolicState, node: Expr) -> None:
-        """A node that knows a master from an earlier round returns with that one, unless it is the new rank 0."""
-        self.enters(s, node, AgentPhase.RETURNING)
-        s.when(named("has a cached master", self.has_cached_master(s, node) & ~self.lacks_its_store(s, node)))
-        self.goes_on(s, node, AgentPhase.RUNNING)
 
     @transition(
         each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[arc(AgentPhase.RETURNING, AgentPhase.FAILED)]
@@ -539,5 +536,5 @@ class Torch212(Torch213, edition=Edition.TORCH_2_12):
         """Rank 0 has another's master and no store: next_rendezvous raises AssertionError."""
         # R16. The agent ends, and closes the rendezvous; the members that wait for its address never get one.
         self.enters(s, node, AgentPhase.RETURNING)
-        s.when(named("has no store to serve", self.lacks_its_store(s, node)))
+        s.when(named("has no store to serve", self.cannot_use_it(s, node)))
         self.goes_on(s, node, AgentPhase.FAILED)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
+from trystate.impl import torch_release
 from trystate.model import releases
 from trystate.model.checker.expectations import Finding
 
@@ -19,8 +20,8 @@ def torch_problem() -> str | None:
         installed = version("torch")
     except PackageNotFoundError:
         return f"torch is not installed: {REMEDY}"
-    if releases.release_of(installed) is None:
-        return f"torch {installed} is too old: pip install 'torch>={releases.OLDEST.name}'"
+    if torch_release.is_too_old(installed):
+        return torch_release.outside_range(installed)
     if find_spec("greenlet") is None:
         return f"greenlet is not installed: {REMEDY}"
     return None

@@ -114,9 +114,7 @@ def _add_if_absent(found: argparse.ArgumentParser, option: str, *, default: Any 
     """Add an option that the installed torch lacks, with torch's variable for it."""
     name = option.replace("-", "_")
     with contextlib.suppress(argparse.ArgumentError):  # the installed torch has it
-        found.add_argument(
-            f"--{option}", f"--{name}", default=os.environ.get(f"PET_{name.upper()}", default), **kind
-        )  # fmt: skip
+        found.add_argument(f"--{option}", f"--{name}", default=os.environ.get(f"PET_{name.upper()}", default), **kind)
 
 
 def _refuse_option(option: str, since: str, _: str) -> NoReturn:

@@ -31,7 +31,7 @@ def cloned(store: Any) -> Any:
     """`store.clone()`; before torch 2.8, which has no such method, what comes nearest to it."""
     if not lacks(store, "clone"):
         return store.clone()
-    if isinstance(store, c10d.PrefixStore):
+    if isinstance(store, c10d.PrefixStore):  # torch does not tell the prefix: it is P in each suite
         return c10d.PrefixStore("P", cloned(store.underlying_store))
     if isinstance(store, c10d.FileStore):
         return c10d.FileStore(store.path, 1)

@@ -154,7 +154,7 @@ def refusal(operation: Operation, error: Exception) -> Refusal | str:
         return Refusal.CLOSED
     if is_timeout(error):
         return Refusal.TIMED_OUT
-    is_refused = isinstance(error, ValueError | c10d.DistStoreError) or "must be of same size" in str(error)
+    is_refused = isinstance(error, ValueError | c10d.DistStoreError) or "must be of same size" in str(error)  # to 2.7
     if isinstance(operation, ref.MultiSet) and is_refused:
         return Refusal.ARGUMENT
     if isinstance(operation, ref.AddTo):
