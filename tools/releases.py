@@ -28,6 +28,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as xml
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ EXTRAS = "greenlet pytest pytest-xdist expecttest uvloop"
 ELSEWHERE = re.compile(
     r"test_(model\w*|ablations|\w*mutants|torch_scenarios|torch_conformance|conformance|backward|contexts|pictures)\.py"
 )
+TESTS_AT_ONCE = REPLAYS_AT_ONCE = 4  # on two cores: most of the time they wait
 REPLAY_SECONDS = 180
 ATTEMPTS = 3  # of a replay: real time is in it, and a busy machine can spoil a schedule
 Told = Callable[[str], None]
@@ -173,7 +175,7 @@ def tested(*folders: str, seconds: float) -> Callable[[Place, Told], Result]:
     def step(place: Place, tell: Told) -> Result:
         with tempfile.TemporaryDirectory(prefix="trystate-junit-") as folder:
             out = Path(folder) / "tests.xml"
-            pytest = (place.python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", f"--junit-xml={out}")
+            pytest = (place.python, "-m", "pytest", "-q", "-n", str(TESTS_AT_ONCE), "--dist", "loadfile", f"--junit-xml={out}")
             code, said = place.run(*pytest, *_files(folders), seconds=seconds)
             if not out.exists():
                 return Result(False, said.strip().rpartition("\n")[2][:200])
@@ -332,17 +334,23 @@ def take(place: Place, kept: Kept, wanted: Sequence[str], again: bool) -> None:
 
 def _take_replays(place: Place, kept: Kept, again: bool) -> None:
     version, results = place.release.tried, kept.of(place.release.tried)
-    findings = list(registry.findings().values())
-    for count, finding in enumerate(findings, 1):
-        before = results[REPLAYS].get(finding.number)
-        if before and not again and as_declared(version, finding, before):
-            continue
-        began = time.monotonic()
-        results[REPLAYS][finding.number] = saw = replayed(place, finding)
-        kept.save()
-        unexpected = "" if as_declared(version, finding, saw) else ", NOT AS DECLARED"
-        tell = _teller(f"torch {version}: {count} of {len(findings)}")
-        tell(f"{finding.number} {saw}{unexpected} ({time.monotonic() - began:.1f} s)")
+    findings = registry.findings()
+    todo = [
+        finding
+        for finding in findings.values()
+        if again or not as_declared(version, finding, results[REPLAYS].get(finding.number, ""))
+    ]
+    with ThreadPoolExecutor(REPLAYS_AT_ONCE) as pool:
+        running = {pool.submit(replayed, place, finding): finding for finding in todo}
+        for count, done in enumerate(as_completed(running), 1):
+            finding = running[done]
+            results[REPLAYS][finding.number] = saw = done.result()
+            results[REPLAYS] = {
+                one.number: results[REPLAYS][one.number] for one in findings.values() if one.number in results[REPLAYS]
+            }
+            kept.save()
+            unexpected = "" if as_declared(version, finding, saw) else ", NOT AS DECLARED"
+            _teller(f"torch {version}: {count} of {len(todo)}")(f"{finding.number} {saw}{unexpected}")
 
 
 def _teller(head: str) -> Told:
