@@ -61,7 +61,7 @@ class Diagrams:
         self._memory_bytes = memory_bytes
         self._cudd = hasattr(module, "and_exists")
         self._module = module
-        self.bdd = self._manager(min(memory_bytes, MANAGER_BYTES)) if self._cudd else module.BDD()
+        self.bdd = self._manager(min(memory_bytes, MANAGER_BYTES)) if self._cudd else _autoref_manager(module)
         self.bits = tuple(bits)
         self.bdd.declare(*(name for bit in bits for name in (bit, next_(bit))))
         self.bdd.configure(reordering=False)  # CUDD's own moments for it cost more than they save, see `sift`
@@ -176,16 +176,30 @@ class Diagrams:
         """Say what CUDD's refusal means: it returns no node at its limit, and where malloc has nothing left.
 
         Raises:
-            LimitReached: of memory, which CUDD keeps to.
+            LimitReached: of memory, which CUDD keeps to; of Python's frames, one for each level in dd.autoref.
             MemoryError: the process has no more, far below the limit.
             Exception: `error` itself, if it is another one.
         """
+        if isinstance(error, RecursionError):
+            levels, remedy = 2 * len(self.bits), "a Python for which dd has CUDD, or --engine explicit"
+            raise LimitReached(f"diagrams of {levels} levels are too deep for dd.autoref (take {remedy})") from None
         if not any(word in str(error).lower() for word in ("null", "failed", "memory")):
             raise error
         if 2 * self.memory_bytes < self._memory_bytes:
             raise MemoryError(str(error)) from None
         limit = self._memory_bytes >> 20
         raise LimitReached(f"stopped at {limit:,} MiB of diagrams (raise the limit with --max-memory)") from None
+
+
+def _autoref_manager(autoref: ModuleType) -> Any:
+    """A manager of dd.autoref that garbage collection may end before the diagrams over it.
+
+    Its destructor raises if a diagram is still counted. The collector ends the objects of a cycle in any order.
+    """
+    manager = autoref.BDD()
+    checked = type(manager._bdd)
+    manager._bdd.__class__ = type(checked.__name__, (checked,), {"__del__": lambda _: None})
+    return manager
 
 
 def _stay_alive_without_memory(cudd: ModuleType) -> None:

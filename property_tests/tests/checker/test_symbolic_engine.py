@@ -28,6 +28,7 @@ from trystate.model.language.systems import System
 from trystate.property_tests.support.runs import assert_is_a_fair_lasso, assert_is_a_run
 from trystate.property_tests.support.systems.symbolic_samples import Flags, Market, Overflow, Ring, Rooks
 from trystate.property_tests.support.systems.two_phase_commit import TwoPhaseCommit
+from trystate.property_tests.support.systems.wide_systems import Totals
 
 pytest.importorskip("dd.cudd")
 
@@ -277,7 +278,18 @@ def test_without_dd_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) 
         SymbolicEngine(Kernel(Ring()), Limits())
 
 
-def test_an_engine_in_a_reference_cycle_is_collected_without_complaint() -> None:
+def test_diagrams_too_deep_for_autoref_leave_the_rest_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch, "dd.cudd")
+    report = check(Totals(), engine="symbolic")
+    assert "too deep for dd.autoref (take a Python for which dd has CUDD" in report.exploration.stopped
+    assert report.undecided
+
+
+@pytest.mark.parametrize("hidden", [(), ("dd.cudd",)], ids=["cudd", "autoref"])
+def test_an_engine_in_a_reference_cycle_is_collected_without_complaint(
+    monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...]
+) -> None:
+    hide(monkeypatch, *hidden)
     engine: Any = SymbolicEngine(Kernel(Ring()), Limits())
     engine.explore([])
     engine.itself = engine
