@@ -175,8 +175,8 @@ def tested(*folders: str, seconds: float) -> Callable[[Place, Told], Result]:
     def step(place: Place, tell: Told) -> Result:
         with tempfile.TemporaryDirectory(prefix="trystate-junit-") as folder:
             out = Path(folder) / "tests.xml"
-            pytest = (place.python, "-m", "pytest", "-q", "-n", str(TESTS_AT_ONCE), "--dist", "loadfile", f"--junit-xml={out}")
-            code, said = place.run(*pytest, *_files(folders), seconds=seconds)
+            options = f"-q -n {TESTS_AT_ONCE} --dist loadfile --junit-xml={out}".split()
+            code, said = place.run(place.python, "-m", "pytest", *options, *_files(folders), seconds=seconds)
             if not out.exists():
                 return Result(False, said.strip().rpartition("\n")[2][:200])
             return _counted(out, code)
