@@ -6,7 +6,6 @@ Rule: an outcome without disagreements means that every row was hit by some case
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -66,10 +65,14 @@ def compare(
     that are `lacking`, as in an older release of torch, are left out, and so are queues where none can be filled.
     """
     started = time.perf_counter()
-    tables, hits, wrong, compared = OPERATIONS[edition], Counter[tuple[str, int]](), list[str](), 0
+    tables, wrong, compared = OPERATIONS[edition], list[str](), 0
+    hit, left_out = set[tuple[str, int]](), set[tuple[str, int]]()
     handle = Handle(open_store(), SETTLES)
     for before, operation in product(contents(), operations(edition)):
-        if operation.table in lacking or (before.queues and "queue_push" in lacking):
+        name = operation.table
+        row = name, tables[name].winner(operation.look(before)) if name in tables else 0
+        if name in lacking or (before.queues and "queue_push" in lacking):
+            left_out.add(row)
             continue
         _arrange(handle, before, lacking)
         after, expected = ref.apply(before, operation, edition)
@@ -80,14 +83,13 @@ def compare(
         found = _look(handle, lacking)
         if said != expected.result or found != after:
             wrong.append(f"{operation} on {before}: expected {expected.result!r} and {after}, got {said!r} and {found}")
-        if operation.table in tables:
-            hits[operation.table, tables[operation.table].winner(operation.look(before))] += 1
+        hit.add(row)
         compared += 1
         if len(wrong) >= stop_after:
             return Outcome(compared, "cases", tuple(wrong), time.perf_counter() - started)
     for name, table in tables.items():
-        rows = () if name in lacking else range(1, len(table.rows) + 1)
-        wrong += [f"{name}: row {k} was never compared" for k in rows if not hits[name, k - 1]]
+        missing = [k for k in range(len(table.rows)) if (name, k) not in hit | left_out]
+        wrong += [f"{name}: row {k + 1} was never compared" for k in missing]
     return Outcome(compared, "cases", tuple(wrong), time.perf_counter() - started)
 
 
