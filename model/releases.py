@@ -11,7 +11,7 @@ waits, decides on the state that the store sent it before the wait, and writes t
 read and the write after it, and its steps may be any time apart: each schedule with the delay is one without it, so
 that it removes no finding. `LOST_WRITES` has what it costs.
 
-Sources: the wheels of 2.4.0 to 2.13.0 compared by syntax tree, those of 2.13.0 and 2.15.0 line by line, in
+Sources: the wheels of 2.4.0 to 2.13.0 compared by syntax tree, those of 2.13.0, 2.14.1 and 2.15.0 line by line, in
 torch/distributed (elastic, launcher, rpc, autograd) and the headers of c10d. `tools/releases.py` runs the findings on
 each release.
 """
@@ -95,14 +95,14 @@ RELEASES: tuple[Release, ...] = (
         "agent: workers in uninterruptible sleep are reported; their ends are waited for within limits",
     )),
     Release("2.14", "2.14.1", NEW, LEAVING, (
-        "agent: --log-line-prefix-template",
+        "agent: a URL of another address or port than the agent's own no longer uses the agent's store",
+        "agent: --log-line-prefix-template, --print-completion",
     )),
     Release("2.15", "2.15.0", NEW, LEAVING, (
         "rendezvous: `cas_backoff_max_seconds` in --rdzv-conf: a random delay after a lost write, off by default",
-        "rendezvous: free ports, and the store of `env://`, are bound on every interface",
+        "rendezvous: free ports are looked for on every interface",
         "agent: what the handler's shutdown() raises when an agent ends is logged, and not raised",
-        "agent: `env://` uses the agent's store only at the agent's own address and port",
-        "agent: `HIP_VISIBLE_DEVICES` is split like `CUDA_VISIBLE_DEVICES`; --print-completion",
+        "agent: `HIP_VISIBLE_DEVICES` is split like `CUDA_VISIBLE_DEVICES`",
     )),
 )  # fmt: skip
 OLDEST, NEWEST = RELEASES[0], RELEASES[-1]
