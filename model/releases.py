@@ -9,7 +9,7 @@ for the last row.
 The back-off of 2.15 (`--rdzv-conf cas_backoff_max_seconds`, off by default) is a delay: a node that has lost a write
 waits, decides on the state that the store sent it before the wait, and writes that. The model has no clock between a
 read and the write after it, and its steps may be any time apart: each schedule with the delay is one without it, so
-that it removes no finding. `LOST_WRITES` has what it costs.
+that it removes no finding. It is one itself (R17): `LOST_WRITES` has what it costs.
 
 Sources: the wheels of 2.4.0 to 2.13.0 compared by syntax tree, those of 2.13.0, 2.14.1 and 2.15.0 line by line, in
 torch/distributed (elastic, launcher, rpc, autograd) and the headers of c10d. `tools/releases.py` runs the findings on

@@ -77,8 +77,9 @@ BACK_OFF = """
 
 `--rdzv-conf cas_backoff_max_seconds=S` lets a node that has lost a write wait for up to S seconds. It is a delay, and
 removes no finding. The node waits after the store has sent it the state, then decides on that state, and writes over
-it: by then another node has often written. So more writes are lost and not fewer, and a round takes longer. Each node
-has to beat within 15 s by such writes as well: from some number of nodes on, they expire faster than they can join.
+it: by then another node has often written ([R17](findings.md#r17-back-off-retries-stale)). So more writes are lost and
+not fewer, and a round takes longer. Each node has to beat within 15 s by such writes as well: from some number of nodes
+on, they expire faster than they can join.
 Measured with torch 2.15.0, a first round, min = max = N, all nodes starting within 0.3 s, in the simulator with up to
 4 ms to the store and back; `python benchmarks/rendezvous.py --only back-off` measures it on a real store.
 

@@ -1,7 +1,8 @@
 """Known defects of the editions, and the runs that show them. Data only: `trystate verify` checks it.
 
 R1 to R15 are defects of torch 2.13 that the checker finds in the edition TORCH and that happen again on torch's
-own classes (`trystate replay NAME`). Most are as old as torch 1.10, so that the edition SEED has them too.
+own classes (`trystate replay NAME`). Most are as old as torch 1.10, so that the edition SEED has them too. R16 is of
+older releases. R17, of torch 2.15, is a pause, which a model without time cannot tell: it has a replay alone.
 """
 
 from __future__ import annotations
@@ -136,6 +137,14 @@ _FINDINGS = (
             "before becomes rank 0.",
             "Upgrade to 2.13, or set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.",
             since="2.5", until="2.12"),
+    Finding("back-off-retries-stale", "R17",
+            "A node that backs off decides on the state from before its pause: its next write is lost as well.",
+            "read the state after the pause, not before",
+            "The more nodes, the longer a round takes to form; with 64 nodes and a pause of up to 1 s none has a rank "
+            "after a minute, and nodes expire because their heartbeats are such writes too.",
+            "cas_backoff_max_seconds is set in --rdzv-conf (by default it is 0).",
+            "Leave cas_backoff_max_seconds at 0.",
+            since="2.15"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 

@@ -18,7 +18,7 @@ from .heartbeats import (
 from .master import master_not_republished, new_master_asserts, stale_master
 from .membership import late_node_closes, restless_spare, settings_not_agreed
 from .worlds import clock_skew, death_in_window, fast_exit
-from .writes import lost_write_reported_won
+from .writes import back_off_retries_stale, lost_write_reported_won
 
 __all__ = ["CONTROLS", "SCENARIOS"]
 
@@ -57,6 +57,8 @@ _CATALOGUE = Catalogue.of((
      "A live node is never expelled: one that waits for the master's address has no client to beat with."),
     ("R16", "new-master-asserts", new_master_asserts,
      "Members of a round agree on the master: a member that was led by another asserts when it is rank 0."),
+    ("R17", "back-off-retries-stale", back_off_retries_stale,
+     "A retry is lost only to a later write: one that paused decides on the state from before the pause."),
 ))
 # fmt: on
 

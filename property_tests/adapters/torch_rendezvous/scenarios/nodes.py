@@ -25,7 +25,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousConnectionError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 
 from ...replays import Say, ScheduleError
-from ...torch_release import serve_on, with_heartbeats
+from ...torch_release import back_off, serve_on, with_heartbeats
 from .observation import Seat
 
 T = TypeVar("T")
@@ -47,6 +47,7 @@ class Settings:
     beat_s: int = 1
     beats_missed_max: int = 10  # so that nobody expires unless the scenario is about expiry
     store_s: int = 4
+    back_off_s: float = 0.0  # `cas_backoff_max_seconds`, since torch 2.15
 
     @property
     def window_s(self) -> int:
@@ -204,6 +205,7 @@ class Node:
                 close=timedelta(seconds=self.settings.store_s),
                 heartbeat=timedelta(seconds=self.settings.store_s),
             ),
+            **back_off(self.settings.back_off_s),
         )
 
     def _descriptor(self) -> Any:

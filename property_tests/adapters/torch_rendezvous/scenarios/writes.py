@@ -1,19 +1,26 @@
-"""R11: a write that was lost is reported as won.
+"""R11 and R17: a write that was lost is reported as won; a node that backs off loses its next write as well.
 
 Rule: the truth about a write is what the store held right before it, never what the backend reports.
 `C10dRendezvousBackend.set_state` infers success from the store holding the wanted bytes afterwards, which is
 also so when another node has written the same bytes. Closing hides it; a counter would not.
+
+In R17 the executor pauses between the reply of a lost write, which brings the state, and its decision on that state.
 """
 
+import pickle
+from datetime import UTC, datetime
 from functools import partial
 
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import _RendezvousCloseOp, _RendezvousExitOp
 
 from ...replays import Observation, Say, judge
-from .nodes import Cluster, Node, Settings, require
+from .nodes import Cluster, Node, Settings, replaced, require
 
 LOST_IS_LOST = "a compare-and-set that was lost is reported as lost"
+FRESH_RETRY = "a write is lost only to a write that came after the pause before it"
 BEAT_S = 60  # no heartbeat may change the state between the two writes
+BACK_OFF_S = 0.5
+PAUSES = 5
 
 
 def lost_write_reported_won(say: Say, *, benign: bool = False) -> Observation:
@@ -81,3 +88,49 @@ def _execute(node: Node, operator: _RendezvousCloseOp | _RendezvousExitOp) -> No
 
 def _word(reported_won: bool) -> str:
     return "won" if reported_won else "lost"
+
+
+def back_off_retries_stale(say: Say, *, benign: bool = False) -> Observation:
+    """R17. B closes, and pauses after each lost write. A beats once in each pause, and B loses its next write too.
+
+    A never writes between the end of a pause and B's write. Benign: A beats before B's first write, and in no pause.
+    """
+    settings = Settings(min_nodes=2, max_nodes=2, beat_s=BEAT_S, back_off_s=BACK_OFF_S)
+    with Cluster(say) as cluster:
+        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
+        cluster.join_together(a, b)
+        paused = 0
+
+        def pause(seconds: tuple[float, float]) -> None:
+            nonlocal paused
+            paused += 1
+            if paused <= PAUSES and not benign:
+                _beat(cluster, a)
+
+        before = len(b.backend.writes)
+        with replaced("_delay", pause):
+            gate = b.backend.hold("set")
+            call = b.call(partial(_execute, b, _RendezvousCloseOp()))
+            gate.wait_reached()
+            _beat(cluster, a)
+            say("B has decided to close; A beats first")
+            gate.open()
+            call.value()
+        won = [write.reported_won for write in b.backend.writes[before:]]
+        require(not won[0] and won[-1], "B's first write is lost, and its last is won")
+
+    stale = won.count(False) - 1
+    facts = [
+        f"B paused {paused} times, and A beat in {0 if benign else PAUSES} of the pauses",
+        f"B then lost {stale} writes, before which nobody had written since the pause",
+    ]
+    return judge(stale > 0, FRESH_RETRY, facts)
+
+
+def _beat(cluster: Cluster, node: Node) -> None:
+    """The write of a heartbeat of this node, from beside."""
+    found = cluster.observer.get_state()
+    state = pickle.loads(found[0] if found else b"")
+    state.last_heartbeats[node.descriptor] = datetime.now(UTC)
+    reply = cluster.observer.set_state(pickle.dumps(state), found[1] if found else None)
+    require(reply is not None and reply[2], "the heartbeat is written")
