@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 from trystate.model import releases
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.walks import Walk, walked
+from trystate.model.store.examples import WALKS
 from trystate.model.store.findings import FINDINGS
 from trystate.model.store.startup import Seed as SeedStartUp
 from trystate.model.store.startup import StartUps
@@ -28,6 +31,7 @@ from trystate.property_tests.adapters.seed_store.scenarios import CONTROLS, SCEN
 from trystate.property_tests.adapters.seed_store.store import Store
 from trystate.property_tests.adapters.seed_store.wire import Query
 from trystate.property_tests.harness.paths import replay_every_edge
+from trystate.property_tests.harness.side_by_side import SideBySide
 from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import planted, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY
@@ -176,6 +180,27 @@ def test_a_delete_that_cannot_be_announced_tells_some_and_leaves_the_key() -> No
         assert a.check(["k"])
         assert until(lambda: told)
     assert told == [None]
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+def test_the_steps_of_the_articles_pictures_are_those_of_the_daemon(walk: Walk) -> None:
+    interpreter, path = Interpreter(walk.run.build()), walked(walk).path
+    with MasterProcess() as server, OverTcp19(server.port) as lines:
+        both = SideBySide(interpreter, SeedWatches(interpreter.system, lines))
+        both.reset()
+        both.compare(path.states[0])
+        for number, state in zip(path.steps, path.states[1:], strict=True):
+            both.take(interpreter.kernel.instances[number])
+            both.compare(state)
+
+
+def test_the_callback_of_a_worker_runs_when_it_sets_the_key_itself() -> None:
+    told: list[tuple[bytes | None, bytes | None]] = []
+    with MasterProcess() as server, Store(server.port) as store:
+        store.watch_key("k", lambda old, new: told.append((old, new)))
+        store.set("k", b"1")
+        assert until(lambda: told)
+    assert told == [(None, b"1")]
 
 
 def test_the_numbers_are_those_of_torch_1_9() -> None:
