@@ -2,7 +2,7 @@
 
 S1 to S17, S27 and S28 are defects of torch 2.13's TCPStore that the checker finds in the edition TORCH and that happen
 again on the real one (`trystate replay NAME`). The others are of the edition SEED; S21 and S23 live on in torch's
-legacy server, and are replayed there.
+legacy server, and are replayed there, the rest on a program of torch 1.9 (`adapters/seed_store`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Steps of the model `Holders` (edition SEED), performed on the executors and state holders of `engine`."""
+"""Steps of the model `Holders` (edition SEED), performed on the executors and state holders of `engine`.
+
+A limit of the model shows here: it counts writes, and the program's token is the bytes. Two writes that restore the
+bytes make an old token good again, or a write that lost look won; the model knows the latter of one write alone (R11).
+"""
 
 from __future__ import annotations
 

@@ -11,21 +11,24 @@ from typing import Any
 
 import pytest
 from trystate.model.checker.explicit.graph import Explored
+from trystate.model.checker.interpret import Interpreter
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.vocabulary import Raised
 from trystate.property_tests.adapters.seed_rendezvous import engine
-from trystate.property_tests.adapters.seed_rendezvous.conformance import CHECKS, CLASSES, SEED_OPERATORS, TABLES
+from trystate.property_tests.adapters.seed_rendezvous.conformance import CHECKS, CLASSES, FEW, SEED_OPERATORS, TABLES
 from trystate.property_tests.adapters.seed_rendezvous.executors import SeedHolders, Versions
 from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
 from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed, compare, observe
 from trystate.property_tests.harness.paths import explore_graph, replay_every_edge
+from trystate.property_tests.harness.side_by_side import SideBySide
+from trystate.property_tests.harness.subjects import Disagreement
 from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import planted, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.tables import unnoticed
 
 COMPARED = {
-    "torch 1.10's operators": (414_720, "contexts"),
+    "torch 1.10's operators": (414_720 if NIGHTLY else 103_680, "contexts"),
     "torch 1.10's state holders and executors": (14_364 if NIGHTLY else 500, "edges"),
 }
 
@@ -38,23 +41,60 @@ def test_the_program_does_what_the_edition_says(check: Any) -> None:
     assert (outcome.compared, outcome.unit) == COMPARED[check.name]
 
 
-# With one participant as quorum rounds are completed by a last call, and left again.
-EDGES = [(1, "worker_failure", 20_000)]
+# The first edges of those with one participant as quorum: see MISSED for what comes later.
+EDGES: list[tuple[int, str, int | None]] = [(2, "worker_failure", 3_000)]
 if NIGHTLY:
-    EDGES += [(1, "join_timeout", 20_000), (2, "job_end", 20_000), (2, "crash", 20_000), (2, "worker_failure", 20_000)]
-EDGES_MAX = None if NIGHTLY else 3_000
+    EDGES += [(2, "worker_failure", None), (2, "crash", None), (2, "job_end", None)]
+    EDGES += [(1, fault, 20_000) for fault in ("worker_failure", "join_timeout", "crash")]
 
 
 def holders(low: int, *faults: str) -> Holders:
     return Holders(node=2, min_nodes=low, max_nodes=2, rounds=2, edition="seed", faults=faults)
 
 
-@pytest.mark.parametrize(("low", "fault", "least"), EDGES)
-def test_the_program_takes_every_edge_under_a_fault(low: int, fault: str, least: int) -> None:
+@pytest.mark.parametrize(("low", "fault", "edges_max"), EDGES)
+def test_the_program_takes_every_edge_under_a_fault(low: int, fault: str, edges_max: int | None) -> None:
     system = holders(low, fault)
-    seen = replay_every_edge(system, SeedHolders(system), repeats=False, edges_max=EDGES_MAX)
+    seen = replay_every_edge(system, SeedHolders(system), repeats=False, edges_max=edges_max)
     assert not seen.disagreements
-    assert seen.edges >= (least if EDGES_MAX is None else EDGES_MAX)
+    assert seen.edges >= (20_000 if edges_max is None else edges_max)
+
+
+# The model counts writes, and the article's backend compares bytes: two writes that restore the bytes are not noticed.
+MISSED: dict[str, tuple[str, str, str]] = {
+    "a write that lost is told as won": ("worker_failure", r"^told_won\[0\]: model no, subject yes", """
+        begin(0) read(0) decide(0) conclude(0) begin_from_cache(0) decide(0) act_add_to_participants(0) write_wins(0)
+        decide(0) last_call_passes() read(0) decide(0) act_mark_complete(0)
+        begin(1) read(1) decide(1) conclude(1) begin_from_cache(1) decide(1) act_add_to_participants(1) write_wins(1)
+        decide(1) conclude(1) worker_fails(1) begin(1) read(1) decide(1) act_remove_from_participants(1) write_wins(1)
+        decide(1) write_loses(0)"""),
+    "an old token is good again": ("join_timeout", r"^token\[0\]: model OLD, subject GOOD", """
+        begin(0) read(0) decide(0) conclude(0) begin_from_cache(0) decide(0) act_add_to_participants(0) write_wins(0)
+        decide(0) last_call_passes() read(0) decide(0) act_mark_complete(0) write_wins(0) decide(0) conclude(0)
+        begin(1) read(1) decide(1) conclude(1) begin(1) read(1) decide(1) act_add_to_wait_list(1) begin(0) read(0)
+        write_wins(1) decide(1) join_deadline_passes(1)
+        read(1) decide(1) act_remove_from_wait_list(1) write_wins(1)"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISSED)
+def test_where_the_model_is_coarser_than_the_program_is_known(name: str) -> None:
+    fault, said, steps = MISSED[name]
+    system = holders(1, fault)
+    interpreter = Interpreter(system)
+    instances = {instance.label: instance for instance in interpreter.kernel.instances}
+    both = SideBySide(interpreter, SeedHolders(system))
+    both.reset()
+    state = system.initial_states[0]
+    *before, last = (step.removesuffix("()") for step in steps.split())
+    for label in before:
+        state = interpreter.step(instances[label], state) or pytest.fail(f"no step {label}")
+        both.take(instances[label])
+        both.compare(state)
+    state = interpreter.step(instances[last], state) or pytest.fail(f"no step {last}")
+    both.take(instances[last])
+    with pytest.raises(Disagreement, match=said):
+        both.compare(state)
 
 
 # ---- mutants of the operators, by the contexts
@@ -89,7 +129,7 @@ def answers() -> dict[str, Observed]:
 
 def seen_by_few(names: Iterable[str]) -> dict[str, Observed]:
     operators = {name: SEED_OPERATORS[name] for name in names}
-    return observe(TABLES, operators, settings=((1, 1), (2, 3), (3, 1)), nodes=3, classes=CLASSES)
+    return observe(TABLES, operators, classes=CLASSES, **FEW)
 
 
 @pytest.mark.parametrize("name", OPERATOR_MUTANTS)
@@ -150,7 +190,7 @@ def test_a_mutant_of_the_program_is_caught_by_the_edges(name: str) -> None:
     system, graph = explored(*where)
     with planted(rewritten(function, right, wrong)):
         seen = replay_every_edge(
-            system, SeedHolders(system), refusals=True, repeats=False, stop_after=1, explored=graph
+            system, SeedHolders(system), refusals=True, repeats=False, stop_after=1, edges_max=20_000, explored=graph
         )
     assert seen.disagreements
 

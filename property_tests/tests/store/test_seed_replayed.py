@@ -203,6 +203,24 @@ def test_the_callback_of_a_worker_runs_when_it_sets_the_key_itself() -> None:
     assert told == [(None, b"1")]
 
 
+def test_a_daemon_ends_when_its_control_pipe_is_closed_and_not_before() -> None:
+    with MasterProcess() as server:
+        store = Store(server.port)
+        worker = store.worker
+        assert worker is not None
+        server.kill()
+        assert until(lambda: worker.empty_rounds)
+        assert worker.is_alive
+    store.close()
+    assert not worker.is_alive
+    master = Store(is_server=True)
+    daemon = master.master
+    assert daemon is not None
+    assert daemon.is_alive
+    master.close()
+    assert not daemon.is_alive
+
+
 def test_the_numbers_are_those_of_torch_1_9() -> None:
     """TCPStore.cpp of 1.9, QueryType: WATCH_KEY comes before DELETE_KEY, and SET is the first."""
     assert [query.name for query in sorted(Query)] == [
