@@ -26,6 +26,7 @@ from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.store.barriers import Barriers
+from trystate.model.store.examples import WALKS as STORE_WALKS
 from trystate.model.store.frames import Frames
 from trystate.model.store.operations import OPERATIONS
 from trystate.model.store.queues import Queues
@@ -42,6 +43,7 @@ SYSTEMS: Mapping[str, type[System]] = {
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {**{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}), **OPERATIONS[e]} for e in OPERATIONS
 }
+WALKS = STORE_WALKS  # the runs that are drawn, beside those of the findings: the examples of the articles
 GRAPHS = (note(), unused_call())  # the graphs that are drawn: the examples of the design note
 DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 

@@ -2,7 +2,7 @@
 
 S1 to S17, S27 and S28 are defects of torch 2.13's TCPStore that the checker finds in the edition TORCH and that happen
 again on the real one (`trystate replay NAME`). The others are of the edition SEED; S21 and S23 live on in torch's
-legacy server, and are replayed there.
+legacy server, and are replayed there, the rest on a program of torch 1.9 (`adapters/seed_store`).
 """
 
 from __future__ import annotations
@@ -359,13 +359,14 @@ _WATCHES = (
     _run(Watches, SEED, sizes=TWO_KEYS, idle=NO_CUT),
     _run(Watches, SEED, "leave", "newcomer", sizes=WATCH,
         once_and_in_order="S20", callbacks_skip_nothing="S20", no_event_for_a_stranger="S20",
-        nothing_is_left_behind="S20", nobody_is_closed_for_another="S20"),
+        nothing_is_left_behind="S20", nobody_is_closed_for_another="S20", every_change_is_on_its_way="S20"),
     _run(Watches, SEED, "leave", "newcomer", sizes=TWO_KEYS,
         once_and_in_order="S20", callbacks_skip_nothing="S20", no_event_for_a_stranger="S20",
-        nothing_is_left_behind="S20", nobody_is_closed_for_another="S20", only_what_is_watched="S20"),
+        nothing_is_left_behind="S20", nobody_is_closed_for_another="S20", only_what_is_watched="S20",
+        every_change_is_on_its_way="S20"),
     _run(Watches, SEED, "drop", sizes=WATCH,
         nothing_is_left_behind="S20", nobody_is_closed_for_another="S20", watch_key_returns="S24",
-        the_lost_are_told="S24", deadlock_freedom="S24"),
+        the_lost_are_told="S24", deadlock_freedom="S24", every_change_is_on_its_way="S20", once_and_in_order="S20"),
     _run(Watches, SEED, "wait", sizes=WATCH, idle=NO_CUT, waiters_are_woken="S21"),
     _run(Watches, SEED, "slow", sizes=WATCH, idle=NO_CUT, watch_key_returns="S22", changes_are_answered="S22"),
     _run(Watches, SEED, "again", sizes=WATCH, idle=NO_CUT, once_and_in_order="S25", callbacks_skip_nothing="S25"),

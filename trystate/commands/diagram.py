@@ -9,6 +9,7 @@ from pathlib import Path
 from trystate import diagrams
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status, Verdict
+from trystate.model.checker.walks import Walk, walked
 from trystate.model.errors import UsageError
 from trystate.model.language import DecisionTable, System
 
@@ -19,7 +20,7 @@ from ..progress import Reporter
 
 COMMITTED = Path("diagrams/generated")
 ELSEWHERE = Path("trystate-diagrams")
-Named = tuple[Iterable[type[System]], Mapping[str, DecisionTable], Iterable[Finding]]
+Named = tuple[Iterable[type[System]], Mapping[str, DecisionTable], Iterable[Finding], Iterable[Walk]]
 
 
 def diagram(args: argparse.Namespace) -> int:
@@ -28,8 +29,8 @@ def diagram(args: argparse.Namespace) -> int:
         raise UsageError("--check compares all committed pictures: leave it out, or the names")
     out = args.out or (COMMITTED if COMMITTED.is_dir() and not args.names else ELSEWHERE)
     reporter = Reporter()
-    classes, tables, findings = _named(args.names) if args.names else _all()
-    runs = list(_runs(findings, reporter))
+    classes, tables, findings, walks = _named(args.names) if args.names else _all()
+    runs = [*_walks(walks), *_runs(findings, reporter)]
     with reporter.doing("drawing"):
         systems, graphs = list(_systems(classes)), () if args.names else registry.GRAPHS
         if args.check:
@@ -49,24 +50,28 @@ def diagram(args: argparse.Namespace) -> int:
 
 
 def _all() -> Named:
-    return registry.SYSTEMS.values(), registry.titled_tables(), registry.findings().values()
+    return registry.SYSTEMS.values(), registry.titled_tables(), registry.findings().values(), registry.WALKS
 
 
 def _named(names: Sequence[str]) -> Named:
-    """The declarations of these names: a table, a finding, a system, one of its machines, or module:Class."""
+    """The declarations of these names: a table, a finding, a walk, a system, one of its machines, or module:Class."""
     classes: list[type[System]] = []
+    walks: list[Walk] = []
     tables: dict[str, DecisionTable] = {}
     findings: list[Finding] = []
     known = {label: f for f in registry.findings().values() for label in (f.name, f.number)}
+    examples = {walk.name: walk for walk in registry.WALKS}
     for name in names:
         mine = {title: t for title, t in registry.titled_tables().items() if title.partition(",")[0] == name}
         if mine:
             tables |= mine
         elif name in known:
             findings.append(known[name])
+        elif name in examples:
+            walks.append(examples[name])
         else:
-            classes.append(registry.system_named(name, "picture", [*registry.table_names(), *known]))
-    return dict.fromkeys(classes), tables, findings
+            classes.append(registry.system_named(name, "picture", [*registry.table_names(), *known, *examples]))
+    return dict.fromkeys(classes), tables, findings, walks
 
 
 def _systems(classes: Iterable[type[System]]) -> Iterator[System]:
@@ -74,6 +79,12 @@ def _systems(classes: Iterable[type[System]]) -> Iterator[System]:
     for cls in classes:
         for edition in registry.edition_names(cls) or (None,):
             yield cls(edition=edition, faults=registry.fault_bounds(cls))
+
+
+def _walks(walks: Iterable[Walk]) -> Iterator[diagrams.Run]:
+    """The runs that are given step by step."""
+    for walk in walks:
+        yield diagrams.Run(walk.name, walk.title, walk.run.build(), walked(walk))
 
 
 def _runs(findings: Iterable[Finding], reporter: Reporter) -> Iterator[diagrams.Run]:

@@ -76,16 +76,20 @@ def _replay_on_torch(finding: Finding) -> int:
             return Exit.OK  # this torch lacks what the finding is about, so that there is nothing to run
     prepare_for_torch()
     from trystate.property_tests.adapters.replays import ScheduleError
+    from trystate.property_tests.adapters.seed_store.scenarios import SCENARIOS as SEED
     from trystate.property_tests.adapters.torch_agent.scenarios import SCENARIOS as AGENT
     from trystate.property_tests.adapters.torch_autograd.scenarios import SCENARIOS as AUTOGRAD
     from trystate.property_tests.adapters.torch_rendezvous.scenarios import SCENARIOS as RENDEZVOUS
     from trystate.property_tests.adapters.torch_store.scenarios import SCENARIOS as STORE
 
     scenario = {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD}.get(finding.name)
+    where = compared_as()
+    if scenario is None and finding.name in SEED:
+        scenario, where, absence = SEED[finding.name], "the program of torch 1.9, written from its description", ""
     if scenario is None:
         print(f"not replayed: there is no replay of {finding.number} on torch {installed}", file=sys.stderr)
         return Exit.INCOMPLETE
-    print(f"On {compared_as()}:\n", flush=True)
+    print(f"On {where}:\n", flush=True)
     try:
         seen = scenario.run(lambda step: print(f"  {step}", flush=True))
     except ScheduleError as error:

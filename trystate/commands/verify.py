@@ -278,12 +278,16 @@ def conformance_checks() -> tuple[Check, ...]:
     from trystate.property_tests.adapters.our_autograd import conformance as autograd
     from trystate.property_tests.adapters.our_rendezvous import operators as operators
     from trystate.property_tests.adapters.our_store import conformance as store_models
+    from trystate.property_tests.adapters.seed_rendezvous import conformance as seed_rendezvous
+    from trystate.property_tests.adapters.seed_store import conformance as seed_store
     from trystate.property_tests.adapters.simulator import conformance as engine
     from trystate.property_tests.adapters.stores import cases
     from trystate.property_tests.adapters.torch_rendezvous import conformance as rendezvous
 
     return (
         *rendezvous.CHECKS,
+        *seed_rendezvous.CHECKS,
+        *seed_store.CHECKS,
         *cases.CHECKS,
         *store_models.CHECKS,
         *operators.CHECKS,

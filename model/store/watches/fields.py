@@ -7,7 +7,7 @@ next newcomer gets it. torch 2.13 has no watch: pytorch/pytorch#105014 removed i
 Abstractions. The changes of a key are numbered, deletions too: an event carries the number of its change, which is on
 no wire, and the value that a change gives to its key is that number; so no event can be lost, doubled or misplaced
 without a gap. A change is served in one step. In the seed a send to a closed socket raises after the other watchers
-were told; the order of the table, which torch leaves to chance, is not kept.
+were told, also those that stand behind it in the table, whose order is not kept; a deletion then leaves the key.
 """
 
 from __future__ import annotations

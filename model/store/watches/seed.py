@@ -27,6 +27,10 @@ class Seed(Watches, edition=Edition.SEED):
             s.messages[j].push(when=told, **event)
             s.messages[j].push(when=told & (before.listed[j, key] > 1), **event)
 
+    def left_of(self, s: S, client: Expr, key: Expr) -> Condition:
+        """The daemon announces first, and erases then: where a send fails, the key stays (deleteHandler)."""
+        return ite(s.shut[client], s.value[key], 0)
+
     def unlists(self, s: S, client: Expr) -> None:
         """The entry stays, for the next connection with this number."""
 

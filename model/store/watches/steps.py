@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...language import Expr, arc, ite, ord_, transition
 from ..vocabulary import Key, Watcher
-from .fields import Fields, Link, Message, Request, S
+from .fields import Condition, Fields, Link, Message, Request, S
 
 
 class Steps(Fields):
@@ -26,8 +26,12 @@ class Steps(Fields):
         self.takes(s, client, key)
         old = s.value[key]
         self.counts(s, key)
-        s.value[key] = 0
+        s.value[key] = self.left_of(s, client, key)
         self.announce(s, key, Message.DELETED, old, 0)
+
+    def left_of(self, s: S, client: Expr, key: Expr) -> Condition:
+        """The value of a key that is deleted for this client: none."""
+        return 0
 
     @transition(each=("client", "key"), cite="TCPStore.cpp:compareSetHandler (1.9)")
     def change_nothing(self, s: S, client: Expr, key: Expr) -> None:

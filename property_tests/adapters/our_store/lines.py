@@ -39,6 +39,11 @@ class Line(Protocol):
 class Server(Protocol):
     """Something that speaks TCPStore's protocol."""
 
+    greeting: bytes  # the first request on a connection
+
+    def encode(self, request: bytes) -> bytes:
+        """A request of torch 2.13, or of ours, as this server knows it."""
+
     def connect(self) -> Line:
         """A new connection, on which nothing has been sent."""
 
@@ -82,6 +87,8 @@ class _InProcessLine:
 class InProcess:
     """Our sans-I/O service, driven without a socket; `now` is its clock."""
 
+    greeting = VALIDATE
+
     def __init__(self, limits: Limits | None = None) -> None:
         self.log: list[str] = []
         self.now = 0.0
@@ -92,6 +99,9 @@ class InProcess:
         line = _InProcessLine(self, f"line {len(self._lines)}")
         self._lines[line.session] = line
         return line
+
+    def encode(self, request: bytes) -> bytes:
+        return request
 
     def deliver(self) -> None:
         for session in self.service.take_pending():
@@ -168,13 +178,21 @@ class _TcpLine:
 
 
 class OverTcp(AbstractContextManager["OverTcp"]):
-    """Any server on a port of 127.0.0.1 that serves its connections in the order in which they have something."""
+    """Any server on a port of 127.0.0.1 that serves its connections in the order in which they have something.
+
+    `question` is answered at once, with `answer`.
+    """
+
+    greeting, question, answer = VALIDATE, PING, NONCE
 
     def __init__(self, port: int) -> None:
         self.port = port
         self._lines: list[_TcpLine] = []
         self._control = _TcpLine(port)
-        self._control.send(VALIDATE)
+        self._control.send(self.greeting)
+
+    def encode(self, request: bytes) -> bytes:
+        return request
 
     def connect(self) -> Line:
         line = _TcpLine(self.port)
@@ -188,8 +206,11 @@ class OverTcp(AbstractContextManager["OverTcp"]):
         # The first PING may be read in the same round of the server's loop as what was sent before it, but not
         # the second, which is sent when the first was answered.
         for _ in range(2):
-            if self._control.ask(PING, len(NONCE)) != NONCE:
-                raise ConnectionError(f"the server on port {self.port} does not answer a PING")
+            if not self.is_answer(self._control.ask(self.question, len(self.answer))):
+                raise ConnectionError(f"the server on port {self.port} does not answer")
+
+    def is_answer(self, data: bytes) -> bool:
+        return data == self.answer
 
     def close(self) -> None:
         for line in self._lines:

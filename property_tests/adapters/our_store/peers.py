@@ -15,7 +15,6 @@ from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Disagreement
 from .lines import Line, Server
-from .wire import VALIDATE
 
 Message = Mapping[str, "enum.Enum | int"]  # the components of a record on its way to a client
 Reader = Callable[[bytes], "tuple[Message, int] | None"]  # the first message and its size; None: it is not whole
@@ -44,7 +43,8 @@ class Peer:
 
     def __init__(self, server: Server, reader: Reader) -> None:
         self.line: Line = server.connect()
-        self.line.send(VALIDATE)
+        self._encode = server.encode
+        self.line.send(server.greeting)
         self.unsent: deque[tuple[bytes, Reader]] = deque()
         self.unread: list[Message] = []
         self.is_lost = False  # the client's end is gone, and the server has not been told
@@ -53,7 +53,7 @@ class Peer:
 
     def ask(self, request: bytes, reader: Reader | None = None) -> None:
         """Keep a request until it is served; `reader`: its answer is not the usual byte, and comes in its turn."""
-        self.unsent.append((request, reader or self._byte_reader))
+        self.unsent.append((self._encode(request), reader or self._byte_reader))
 
     def send(self) -> None:
         """The next request goes to the server, every other one in two pieces; on a lost connection it goes nowhere."""
@@ -104,11 +104,11 @@ class Others:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._line: Line = server.connect()
-        self._line.send(VALIDATE)
+        self._line.send(server.greeting)
 
     def tell(self, request: bytes) -> None:
         """Send a request; its answer, if it has one, is dropped."""
-        self._line.send(request)
+        self._line.send(self._server.encode(request))
         self._server.settle()
         self._line.read()
 
@@ -119,7 +119,7 @@ class Others:
 
     def ask(self, request: bytes) -> bytes:
         """The answer to a request that is answered at once."""
-        self._line.send(request)
+        self._line.send(self._server.encode(request))
         self._server.settle()
         answer = self._line.read()
         if not answer:
@@ -128,7 +128,7 @@ class Others:
 
     def begin(self, request: bytes) -> None:
         """Send a request that is answered later."""
-        self._line.send(request)
+        self._line.send(self._server.encode(request))
 
     def is_answered(self) -> bool:
         """Has the answer come to what was begun?"""

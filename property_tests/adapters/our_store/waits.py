@@ -133,10 +133,13 @@ class WaitsSubject(Clients):
 
     def _tell(self, *ways: bytes) -> None:
         """One of several ways to the same change, each in its turn."""
-        ours = self.system.edition is Edition.TRYSTATE
-        usable = [way for way in ways if ours or way[0] < Extension.HELLO]
+        usable = [way for way in ways if self._is_known(way)]
         self._others.tell(usable[self._writes % len(usable)])
         self._writes += 1
+
+    def _is_known(self, request: bytes) -> bool:
+        """Has the server this request?"""
+        return self.system.edition is Edition.TRYSTATE or request[0] < Extension.HELLO
 
     def _held(self, key: int) -> int:
         return self._stored()[f"holds[{key}]"]

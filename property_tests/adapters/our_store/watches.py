@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import ClassVar
 
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.wire import I64, U64, blob
@@ -54,22 +55,22 @@ def event(keys: list[bytes], data: bytes) -> tuple[Record, int] | None:
     return {"kind": kind, "key": key, "old": change(old), "new": change(new)}, at
 
 
-class _Watcher:
+class Watcher:
     """The connection of a client's watch."""
 
     def __init__(self, server: Server, keys: list[bytes]) -> None:
-        self.peer = Peer(server, partial(self._message, keys))
+        self.peer, self._encode = Peer(server, partial(self.message, keys)), server.encode
         self.link = Link.UP
         self._answers: list[Message] = []  # that are due: an answer is a byte, and does not say to what
 
-    def _message(self, keys: list[bytes], data: bytes) -> tuple[Record, int] | None:
+    def message(self, keys: list[bytes], data: bytes) -> tuple[Record, int] | None:
         if data[:1] != OK or not self._answers:
             return event(keys, data)
         return {"kind": self._answers.pop(0), "key": 0, "old": 0, "new": 0}, 1
 
     def send(self, data: bytes, answer: Message) -> None:
         self._answers.append(answer)
-        self.peer.line.send(data)
+        self.peer.line.send(self._encode(data))
 
     def look(self) -> None:
         """Read the bytes that have come, until the connection is cut."""
@@ -83,6 +84,8 @@ class _Watcher:
 
 class WatchesSubject:
     """A server behind the model's steps: shows the messages not read yet, the keys, the links, and who waits."""
+
+    watcher: ClassVar[type[Watcher]] = Watcher
 
     def __init__(self, system: Watches, server: Server) -> None:
         self.system, self._server = system, server
@@ -106,9 +109,9 @@ class WatchesSubject:
         self._turn = 0
         self._waits = dict.fromkeys(clients, 0)
         self._keys = [fresh_name("watched") for _ in range(self.system.sizes["key"])]
+        self._watchers = [self.watcher(self._server, self._keys) for _ in clients]
         self._others = Others(self._server)
         self._lines = [Others(self._server) for _ in clients]
-        self._watchers = [_Watcher(self._server, self._keys) for _ in clients]
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         self._steps[step](*indices)
@@ -152,7 +155,12 @@ class WatchesSubject:
         self._turn += 1
         name = self._keys[key]
         requests = ways(name, self._versions[key], self._value(name))
-        self._lines[client].tell(requests[self._turn % len(requests)])
+        usable = [each for each in requests if self._is_known(each)]
+        self._lines[client].tell(usable[self._turn % len(usable)])
+
+    def _is_known(self, request: bytes) -> bool:
+        """Has the server this request?"""
+        return True
 
     def _set(self, client: int, key: int) -> None:
         def ways(name: bytes, number: int, old: bytes) -> list[bytes]:
@@ -228,4 +236,4 @@ class WatchesSubject:
         watcher.peer.end()
 
     def _connect(self, client: int) -> None:
-        self._watchers[client] = _Watcher(self._server, self._keys)
+        self._watchers[client] = self.watcher(self._server, self._keys)

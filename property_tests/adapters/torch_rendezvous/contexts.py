@@ -48,8 +48,22 @@ OVERTIMES = {
 # With four nodes these leave rounds short, full and overfull. min > max is refused when a handler is made, but
 # nodes with different settings can meet in one round, and an operator does not know.
 SETTINGS = ((1, 1), (2, 3), (3, 4), (3, 1))
-NODES = tuple(dr._NodeDesc(f"node{k}", 1, 0) for k in range(4))
-OWN = NODES[1]
+NODES_MAX = 4
+OWN = 1  # the number of the node whose operator is asked
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The classes that a context is made of: torch's, or those of another program that names their fields alike."""
+
+    node: Callable[[str, int, int], Any]
+    state: Callable[[], Any]
+    context: Callable[[Any, Any, Any], Any]
+    settings: Callable[[int, int], Any]
+    lists: tuple[Membership, ...]
+
+
+TORCH = Classes(dr._NodeDesc, dr._RendezvousState, dr._RendezvousContext, sim.settings, LISTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +102,20 @@ def stopped_time() -> Iterator[None]:
         yield
 
 
-def make_state(lists: tuple[Membership, ...], beat: str, complete: bool, closed: bool, last_call: str) -> Any:
-    """The state of torch that a context speaks of; the other nodes have just beaten."""
-    state = dr._RendezvousState()
+def make_nodes(classes: Classes) -> list[Any]:
+    return [classes.node(f"node{k}", 1, 0) for k in range(NODES_MAX)]
+
+
+def make_state(
+    classes: Classes, lists: tuple[Membership, ...], beat: str, complete: bool, closed: bool, last_call: str
+) -> Any:
+    """The state that a context speaks of; the other nodes have just beaten."""
+    state = classes.state()
+    nodes = make_nodes(classes)
     state.complete, state.closed = complete, closed
     until = LAST_CALLS[last_call]
     state.deadline = None if until is None else sim.NOW + until
-    for node, membership in zip(NODES, lists, strict=False):
+    for node, membership in zip(nodes, lists, strict=False):
         if membership is Membership.PARTICIPANT:
             state.participants[node] = len(state.participants) if complete else 0
         elif membership is Membership.WAITING:
@@ -104,20 +125,20 @@ def make_state(lists: tuple[Membership, ...], beat: str, complete: bool, closed:
         if membership is not Membership.OUTSIDE:
             state.last_heartbeats[node] = sim.NOW
     age = BEATS[beat]
-    state.last_heartbeats.pop(OWN, None)
+    state.last_heartbeats.pop(nodes[OWN], None)
     if age is not None:
-        state.last_heartbeats[OWN] = sim.NOW - age
+        state.last_heartbeats[nodes[OWN]] = sim.NOW - age
     return state
 
 
 def atoms_of(context: Any, deadline_seconds: float) -> dict[str, bool]:
-    """Which atoms hold in a context of torch, by the definitions of model/rendezvous/operators.py."""
+    """Which atoms hold in a context, by the definitions of model/rendezvous/operators.py."""
     state, settings, node = context.state, context.settings, context.node
     size = len(state.participants)
     stamp = state.last_heartbeats.get(node)
     return {
         "closed": state.closed,
-        "redundant": node in state.redundancy_list,
+        "redundant": node in getattr(state, "redundancy_list", ()),  # torch 1.10 has none
         "complete": state.complete,
         "participant": node in state.participants,
         "late": NOW_SECONDS - deadline_seconds > 0,
@@ -133,16 +154,17 @@ def atoms_of(context: Any, deadline_seconds: float) -> dict[str, bool]:
 
 
 def contexts(
-    settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = len(NODES)
+    settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = NODES_MAX, classes: Classes = TORCH
 ) -> Iterator[tuple[Context, Any, float]]:
-    """Every context in words, as torch's object, and with the deadline of the operation in seconds."""
-    made = [sim.settings(*span) for span in settings]
+    """Every context in words, as the program's object, and with the deadline of the operation in seconds."""
+    made = [classes.settings(*span) for span in settings]
+    asked = make_nodes(classes)[OWN]
     flags = (False, True)
-    for shape in product(product(LISTS, repeat=nodes), BEATS, flags, flags, LAST_CALLS):
-        state = make_state(*shape)
+    for shape in product(product(classes.lists, repeat=nodes), BEATS, flags, flags, LAST_CALLS):
+        state = make_state(classes, *shape)
         before = {name: _copied(value) for name, value in vars(state).items()}
         for span, own in zip(settings, made, strict=True):
-            context = dr._RendezvousContext(OWN, state, own)
+            context = classes.context(asked, state, own)
             for overtime, seconds in OVERTIMES.items():
                 yield Context(*shape, overtime, span), context, NOW_SECONDS - seconds
         assert vars(state) == before, f"an operator changed the state of {shape}: it may only look at it"
@@ -158,6 +180,8 @@ def answer(operator: Operator, context: Any, deadline_seconds: float) -> enum.En
         return Action[operator(context, deadline_seconds).name]
     except RendezvousGracefulExitError:
         return Raised.GRACEFUL_EXIT
+    except TypeError:
+        return Raised.TYPE_ERROR
     except Exception as error:
         return f"raises {type(error).__name__}"
 
@@ -177,14 +201,14 @@ class Observed:
 
 def observe(
     tables: Mapping[str, DecisionTable], operators: Mapping[str, Operator] | None = None,
-    settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = len(NODES),
+    settings: tuple[tuple[int, int], ...] = SETTINGS, nodes: int = NODES_MAX, classes: Classes = TORCH,
 ) -> dict[str, Observed]:  # fmt: skip
     """Ask each operator in every context; the tables say only which atoms the answers are sorted by."""
     operators = TORCH_OPERATORS if operators is None else operators
     out = {name: Observed(tuple(a.name for a in tables[name].atoms)) for name in operators}
     asked = [(operators[name], seen, itemgetter(*seen.atoms)) for name, seen in out.items()]
     with stopped_time():
-        for words, context, deadline in contexts(settings, nodes):
+        for words, context, deadline in contexts(settings, nodes, classes):
             atoms = atoms_of(context, deadline)
             for operator, seen, pick in asked:
                 seen.contexts += 1

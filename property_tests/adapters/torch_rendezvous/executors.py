@@ -2,137 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
-from trystate.model.language.sorts import ordinal
-from trystate.model.rendezvous.holder import Holders, Token
-from trystate.model.rendezvous.vocabulary import (
-    Action,
-    AgentPhase,
-    Deadline,
-    Heartbeat,
-    JoinDeadline,
-    Membership,
-    Operation,
-)
+from trystate.model.rendezvous.holder import Holders
+from trystate.model.rendezvous.vocabulary import JoinDeadline
 
-from ...harness.subjects import Refused
+from ..holders import HoldersSubject, Process
 from . import simulation as sim
 
-ACTS = {f"act_{a.name.lower()}": a.name for a in Action} | {
-    "act_mark_complete": Action.MARK_RENDEZVOUS_COMPLETE.name,
-    "act_mark_closed": Action.MARK_RENDEZVOUS_CLOSED.name,
+OPERATORS: dict[str, type[Any]] = {
+    "exit": dr._RendezvousExitOp,
+    "join": dr._RendezvousJoinOp,
+    "keep-alive": dr._RendezvousKeepAliveOp,
+    "close": dr._RendezvousCloseOp,
 }
-OPERATORS: dict[AgentPhase, type[Any]] = {
-    AgentPhase.EXITING: dr._RendezvousExitOp,
-    AgentPhase.JOINING: dr._RendezvousJoinOp,
-    AgentPhase.RUNNING: dr._RendezvousKeepAliveOp,
-    AgentPhase.DONE: dr._RendezvousCloseOp,
-    AgentPhase.FAILED: dr._RendezvousCloseOp,
-}
-LATE = {JoinDeadline.IN_TIME: -sim.JOIN_SECONDS, JoinDeadline.ROLLBACK: 1.0, JoinDeadline.OVER: 60.0}
 
 
-class Node:
-    """One process: torch's node descriptor, state holder and executor, and what its agent is doing."""
+class Node(Process):
+    """torch's node descriptor, state holder and executor."""
 
-    def __init__(self, number: int, subject: TorchHolders) -> None:
-        self.subject = subject
+    def __init__(self, number: int, model: Holders, backend: sim.Backend, clock: sim.Clock) -> None:
+        super().__init__(clock)
         self.desc = dr._NodeDesc(f"node{number}", 1, 0)
-        settings = sim.settings(subject.model.min_nodes, subject.model.max_nodes)
-        self.holder = dr._BackendRendezvousStateHolder(subject.backend, settings)
+        settings = sim.settings(model.min_nodes, model.max_nodes)
+        self.holder = dr._BackendRendezvousStateHolder(backend, settings)
         self.executor = dr._DistributedRendezvousOpExecutor(self.desc, self.holder, settings)
-        self.phase = AgentPhase.EXITING
-        self.join_deadline = JoinDeadline.IN_TIME
-        self.operation: sim.Operation | None = None
-        self.action = ""
-        self.synced = self.crashed = self.told_won = self.about_to_act = False
         self._sync = self.holder.sync
         self.holder.sync = self._watched_sync  # type: ignore[method-assign]
 
-    def _watched_sync(self) -> Any:
-        """torch's sync, with its answer noted: won, lost, or read (None also stands for a cached copy).
+    @property
+    def dirty(self) -> bool:
+        return bool(self.holder._dirty)
 
-        A write stops here and not in the backend: sync pickles the copy first, and bytes do not age.
-        """
+    @property
+    def version(self) -> int:
+        return int(self.holder._token or 0)
+
+    @property
+    def synced_at(self) -> float:
+        return float(self.holder._last_sync_time)
+
+    def expect_cached(self) -> None:
+        self.holder._last_sync_time = self.clock.seconds
+
+    def _watched_sync(self) -> Any:
+        """torch's sync; a write stops here and not in the backend, since sync pickles first, and bytes do not age."""
         if self.holder._dirty:
             sim.stop("set")
-        before = self.holder._last_sync_time
-        has_set = self._sync()
-        if has_set is not None or self.holder._last_sync_time != before:
-            self.told_won = bool(has_set)
-        self.synced = True
-        return has_set
+        return self.watch(self._sync)
 
-    def start(self, *, cached: bool) -> None:
-        """Run the operation of the node's place up to its first stop."""
-        if not cached:
-            self.subject.clock.seconds += sim.CACHE_SECONDS + 1
-        else:
-            self.holder._last_sync_time = self.subject.clock.seconds
-        operator = OPERATORS[self.phase]()
+    def run(self, operator: str) -> None:
+        asked = OPERATORS[operator]()
 
         def decide(context: Any, deadline: float) -> Any:
             sim.stop("decide")
-            late = LATE[self.join_deadline] if self.phase is AgentPhase.JOINING else -sim.JOIN_SECONDS
-            action = operator(context, self.subject.clock.seconds - late)
-            self.action = action.name
-            self.about_to_act = action.name in ACTS.values()
-            return action
+            return self.decide(asked, context)
 
         def update_deadline(timeout: timedelta) -> float:
             self.join_deadline = JoinDeadline.IN_TIME
-            return self.subject.clock.seconds + timeout.total_seconds()
+            return self.clock.seconds + timeout.total_seconds()
 
-        self.operation = sim.Operation(lambda: self.executor.run(decide, 0.0, update_deadline))
-        self.operation.resume()
-
-    @property
-    def stage(self) -> Operation:
-        if self.operation is None:
-            return Operation.IDLE
-        if self.operation.over:
-            return Operation.FAILED if self.operation.error else Operation.FINISHED
-        return {"get": Operation.SYNCING, "set": Operation.SYNCING, "decide": Operation.DECIDING}.get(
-            self.operation.at, Operation.ACTING
-        )
+        self.executor.run(decide, 0.0, update_deadline)
 
 
-class TorchHolders:
+class TorchHolders(HoldersSubject):
     """Subject for the model `Holders` (edition TORCH): torch's classes on a backend in memory.
 
     Use it as a context manager: it replaces torch's sources of time while it is open.
     """
 
     def __init__(self, model: Holders) -> None:
-        self.model = model
-        self.clock = sim.Clock()
         self._stack = ExitStack()
-        self.nodes: list[Node] = []
-        self.reset()
+        super().__init__(model, sim.Clock())
 
     def __enter__(self) -> TorchHolders:
         self._stack.enter_context(sim.simulated(self.clock, self._recorded))
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._abandon()
+        self.abandon()
         self._stack.close()
 
-    def _abandon(self) -> None:
-        for node in self.nodes:
-            if node.operation is not None:
-                node.operation.abandon()
-
-    def reset(self) -> None:
-        self._abandon()
-        self.backend = sim.Backend(sim.stop)
-        self.nodes = [Node(k, self) for k in range(self.model.sizes["node"])]
-        self.left = dict(self.model.faults)
+    def fresh(self) -> tuple[sim.Backend, list[Node]]:
+        backend = sim.Backend(sim.stop)
+        return backend, [Node(k, self.model, backend, self.clock) for k in range(self.model.sizes["node"])]
 
     def _recorded(self, **event: Any) -> None:
         """torch logs an action as the first thing that it does about it: here the model's step ends."""
@@ -140,212 +96,3 @@ class TorchHolders:
             if node.about_to_act and node.operation is not None and node.operation.running:
                 node.about_to_act = False
                 sim.stop("act")
-
-    def can_refuse(self, step: str) -> bool:
-        return step in ("begin", "begin_from_cache", "read", "write_wins", "write_loses", "decide", "conclude", *ACTS)
-
-    def perform(self, step: str, indices: tuple[int, ...]) -> None:
-        node = self.nodes[indices[0]] if indices else None
-        if node is not None and node.crashed and step not in ("heartbeat_ages", "heartbeat_expires"):
-            raise Refused(f"node {indices[0]} is dead")
-        if step in ACTS:
-            assert node is not None
-            self._act(node, step)
-        else:
-            getattr(self, f"_{step}")(*([] if node is None else [node]))
-
-    # ---- steps of a node
-
-    def _begin(self, node: Node) -> None:
-        self._expect(node, Operation.IDLE)
-        if node.phase not in OPERATORS:
-            raise Refused(f"the node is {node.phase.name}")
-        node.start(cached=False)
-
-    def _begin_from_cache(self, node: Node) -> None:
-        self._expect(node, Operation.IDLE)
-        if node.phase not in (AgentPhase.JOINING, AgentPhase.RUNNING) or not node.synced:
-            raise Refused("there is no copy to use")
-        if node.phase is AgentPhase.JOINING and self._listed_and_complete(node):
-            raise Refused("left out of the model: the join would return from the cache")
-        if any(sim.age_of(stamp) == "EXPIRED" for stamp in node.holder.state.last_heartbeats.values()):
-            raise Refused("left out of the model: a heartbeat has expired within the second that the cache serves")
-        node.start(cached=True)
-
-    def _listed_and_complete(self, node: Node) -> bool:
-        state = node.holder.state
-        return bool(state.complete and not state.closed and node.desc in state.participants)
-
-    def _read(self, node: Node) -> None:
-        self._at(node, "get")
-        self._resume(node)
-
-    def _write_wins(self, node: Node) -> None:
-        self._at(node, "set")
-        if (node.holder._token or 0) != self.backend.version:
-            raise Refused("the token is stale")
-        self._resume(node)
-
-    def _write_loses(self, node: Node) -> None:
-        self._at(node, "set")
-        if (node.holder._token or 0) == self.backend.version:
-            raise Refused("the token is good")
-        self._resume(node)
-
-    def _decide(self, node: Node) -> None:
-        self._at(node, "decide")
-        self._resume(node)
-
-    def _act(self, node: Node, step: str) -> None:
-        self._at(node, "act")
-        if node.action != ACTS[step]:
-            raise Refused(f"torch decided {node.action}")
-        self._resume(node)
-
-    def _conclude(self, node: Node) -> None:
-        if node.operation is None or not node.operation.over:
-            raise Refused("no operation has ended")
-        failed = node.operation.error is not None
-        node.phase = {
-            AgentPhase.EXITING: AgentPhase.JOINING,
-            AgentPhase.JOINING: AgentPhase.FAILED if failed else AgentPhase.RUNNING,
-            AgentPhase.RUNNING: AgentPhase.RUNNING,
-        }.get(node.phase, AgentPhase.LEFT)
-        node.operation = None
-
-    def _restart_workers(self, node: Node) -> None:
-        self._expect(node, Operation.IDLE)
-        self.clock.seconds += sim.CACHE_SECONDS + 1
-        node.holder.sync()  # as num_nodes_waiting does
-        if not node.holder.state.wait_list:
-            raise Refused("nobody waits")
-        self._worker_fails(node)
-
-    # ---- a node's environment
-
-    def _worker_fails(self, node: Node) -> None:
-        node.phase = AgentPhase.EXITING
-        node.join_deadline = JoinDeadline.IN_TIME
-
-    def _job_ends(self, node: Node) -> None:
-        node.phase = AgentPhase.DONE
-
-    def _crash(self, node: Node) -> None:
-        node.crashed = True
-
-    def _join_deadline_passes(self, node: Node) -> None:
-        node.join_deadline = JoinDeadline.ROLLBACK
-
-    def _rollback_window_passes(self, node: Node) -> None:
-        node.join_deadline = JoinDeadline.OVER
-
-    def _heartbeat_ages(self, node: Node) -> None:
-        self._age(node, "FRESH", "DUE")
-
-    def _heartbeat_expires(self, node: Node) -> None:
-        self._age(node, "DUE", "EXPIRED")
-
-    def _age(self, node: Node, before: str, after: str) -> None:
-        def change(state: Any) -> None:
-            stamp = state.last_heartbeats.get(node.desc)
-            if stamp is not None and sim.age_of(stamp) == before:
-                state.last_heartbeats[node.desc] = stamp + sim.AGES[before] - sim.AGES[after]
-
-        written = self.backend.state().last_heartbeats.get(node.desc)
-        unwritten = node.holder._dirty and node.holder._state.last_heartbeats.get(node.desc) not in (None, written)
-        self._everywhere(change, skip=node if unwritten else None)
-
-    def _last_call_passes(self) -> None:
-        def change(state: Any) -> None:
-            if state.deadline is not None:
-                state.deadline = sim.NOW - timedelta(seconds=1)
-
-        self._everywhere(change)
-
-    def _everywhere(self, change: Any, skip: Node | None = None) -> None:
-        self.backend.rewrite(change)
-        for node in self.nodes:
-            if node is not skip:
-                change(node.holder._state)
-
-    # ---- helpers
-
-    def _expect(self, node: Node, stage: Operation) -> None:
-        if node.stage is not stage:
-            raise Refused(f"the executor is {node.stage.name}")
-
-    def _at(self, node: Node, where: str) -> None:
-        if node.operation is None or node.operation.at != where:
-            raise Refused(f"the executor is not before {where}")
-
-    def _resume(self, node: Node) -> None:
-        assert node.operation is not None
-        node.operation.resume()
-
-    # ---- what can be seen
-
-    def observe(self) -> Mapping[str, int]:
-        out: dict[str, int] = {}
-        self._observe_state(out, "", "", self.backend.state())
-        for i, node in enumerate(self.nodes):
-            self._observe_state(out, "copy_", f"[{i}]", node.holder.state)
-            stage = node.stage
-            out[f"operation[{i}]"] = ordinal(stage)
-            out[f"phase[{i}]"] = ordinal(node.phase)
-            out[f"join_deadline[{i}]"] = ordinal(node.join_deadline)
-            out[f"dirty[{i}]"] = int(node.holder._dirty)
-            out[f"token[{i}]"] = ordinal(self._token(node))
-            out[f"synced[{i}]"] = int(node.synced)
-            out[f"told_won[{i}]"] = int(node.told_won)
-            out[f"crashed[{i}]"] = int(node.crashed)
-            if stage is Operation.ACTING:
-                out[f"action[{i}]"] = ordinal(Action[node.action])
-            if stage is Operation.FINISHED and node.phase is AgentPhase.JOINING:
-                self._observe_return(out, i, node)
-        return out
-
-    def _observe_return(self, out: dict[str, int], i: int, node: Node) -> None:
-        """Rank and world size, as DynamicRendezvousHandler._get_world reads them."""
-        members = node.holder.state.participants
-        out[f"saw_rank[{i}]"] = members[node.desc]
-        if node.holder.state.round == self.backend.state().round:  # of a replaced round the model keeps no members
-            for j, other in enumerate(self.nodes):
-                out[f"saw[{i}][{j}]"] = int(other.desc in members)
-
-    def _token(self, node: Node) -> Token:
-        behind = self.backend.version - (node.holder._token or 0)
-        if not node.synced or behind > 1:
-            return Token.OLD
-        return Token.PREVIOUS if behind else Token.GOOD
-
-    def _observe_state(self, out: dict[str, int], prefix: str, index: str, state: Any) -> None:
-        out[f"{prefix}complete{index}"] = int(state.complete)
-        out[f"{prefix}closed{index}"] = int(state.closed)
-        out[f"{prefix}round{index}"] = state.round % self.model.rounds
-        deadline = Deadline.UNSET
-        if state.deadline is not None:
-            deadline = Deadline.PASSED if state.deadline < sim.NOW else Deadline.RUNNING
-        out[f"{prefix}deadline{index}"] = ordinal(deadline)
-        for j, node in enumerate(self.nodes):
-            at = f"{index}[{j}]"
-            out[f"{prefix}member{at}"] = ordinal(_membership(state, node.desc))
-            out[f"{prefix}rank{at}"] = state.participants.get(node.desc, 0)
-            stamp = state.last_heartbeats.get(node.desc)
-            out[f"{prefix}heartbeat_age{at}"] = ordinal(
-                Heartbeat.NONE if stamp is None else Heartbeat[sim.age_of(stamp)]
-            )
-
-
-def _membership(state: Any, desc: Any) -> Membership:
-    """Where a node is listed; the lists of a state must not overlap."""
-    lists = [
-        kind
-        for kind, members in (
-            (Membership.PARTICIPANT, state.participants),
-            (Membership.WAITING, state.wait_list),
-            (Membership.REDUNDANT, state.redundancy_list),
-        )
-        if desc in members
-    ]
-    assert len(lists) <= 1, f"{desc} is listed as {' and '.join(k.name for k in lists)}"
-    return lists[0] if lists else Membership.OUTSIDE

@@ -6,14 +6,10 @@ import threading
 
 import pytest
 from trystate.model.store.findings import FINDINGS
+from trystate.property_tests.adapters.seed_store.scenarios import SCENARIOS as ON_ITS_PROGRAM
 from trystate.property_tests.adapters.torch_store.scenarios import CONTROLS, SCENARIOS, SCHEDULES
 from trystate.property_tests.adapters.torch_store.server import OurServer, OurServerAndClients, Server
 from trystate.property_tests.support.torch_scenarios import scenario_tests
-
-ONLY_IN_TORCH_1 = {
-    "late-answer", "loss-untold", "registration-unheard", "silent-start", "slow-watcher-blocks", "watched-twice",
-    "watcher-left-behind",
-}  # fmt: skip
 
 OF_THE_CLIENT = {"frozen-server", "init-overwritten", "released-yet-raises", "write-lost-silently"}
 OF_BOTH = {"barrier-counts-retries", "barrier-stays-open"}  # our clients ask with requests of their own
@@ -34,7 +30,7 @@ test_the_installed_torch_has_the_findings_of_its_release, test_a_benign_schedule
 
 
 def test_every_finding_is_replayed_but_those_of_torch_1() -> None:
-    assert {*SCENARIOS} == {*FINDINGS} - ONLY_IN_TORCH_1
+    assert {*SCENARIOS} == {*FINDINGS} - {*ON_ITS_PROGRAM}
     assert all(FINDINGS[name].number == scenario.finding for name, scenario in SCENARIOS.items())
 
 

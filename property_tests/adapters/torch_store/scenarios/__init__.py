@@ -3,7 +3,7 @@
 Rule: torch's server runs unmodified in a process of its own; a scenario decides only which bytes are sent when, and
 computes from the answers whether the property was violated. `CONTROLS` runs the same code on a schedule that does no
 harm, `SCHEDULES` on any server. S18, S19, S20, S22, S24, S25 and S26 are of torch 1.9, whose server cannot be
-installed beside 2.13.
+installed beside 2.13: `adapters/seed_store` shows them on a program of it.
 """
 
 from typing import Protocol

@@ -1,0 +1,363 @@
+"""Steps of the model `Holders`, performed on executors and state holders: those of torch, or of another program.
+
+Rule: a process runs its operations itself, and stops before it reads, writes, decides and acts (`Process.operation`);
+what is compared is read off its copy and off the backend, whose versions say how far a token is behind.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from trystate.model.language.sorts import ordinal
+from trystate.model.rendezvous.holder import Holders, Token
+from trystate.model.rendezvous.vocabulary import (
+    Action,
+    AgentPhase,
+    Deadline,
+    Heartbeat,
+    JoinDeadline,
+    Membership,
+    Operation,
+)
+
+from ..harness.subjects import Refused
+from .torch_rendezvous import simulation as sim
+
+ACTS = {f"act_{a.name.lower()}": a.name for a in Action} | {
+    "act_mark_complete": Action.MARK_RENDEZVOUS_COMPLETE.name,
+    "act_mark_closed": Action.MARK_RENDEZVOUS_CLOSED.name,
+}
+OPERATORS = {
+    AgentPhase.EXITING: "exit",
+    AgentPhase.JOINING: "join",
+    AgentPhase.RUNNING: "keep-alive",
+    AgentPhase.DONE: "close",
+    AgentPhase.FAILED: "close",
+}
+LATE = {JoinDeadline.IN_TIME: -sim.JOIN_SECONDS, JoinDeadline.ROLLBACK: 1.0, JoinDeadline.OVER: 60.0}
+
+
+class Backend(Protocol):
+    """The shared state, for a look and for the passing of time."""
+
+    version: int
+
+    def state(self) -> Any:
+        """The stored state, to be looked at only."""
+
+    def rewrite(self, change: Callable[[Any], None]) -> None:
+        """Change the stored state as time does: it counts as no write."""
+
+
+class Process(ABC):
+    """One process: a node's descriptor, state holder and executor, and what its agent is doing."""
+
+    desc: Any
+    holder: Any  # has `sync` and `state`
+
+    def __init__(self, clock: sim.Clock) -> None:
+        self.clock = clock
+        self.phase = AgentPhase.EXITING
+        self.join_deadline = JoinDeadline.IN_TIME
+        self.operation: sim.Operation | None = None
+        self.action = ""
+        self.synced = self.crashed = self.told_won = self.about_to_act = False
+
+    @property
+    @abstractmethod
+    def dirty(self) -> bool:
+        """Is the copy changed and not written?"""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """The version of the backend that the copy's token stands for; 0: none."""
+
+    @property
+    @abstractmethod
+    def synced_at(self) -> float:
+        """When the copy was last read or written, by `clock`."""
+
+    @abstractmethod
+    def expect_cached(self) -> None:
+        """Make the copy one that was read just now."""
+
+    @abstractmethod
+    def run(self, operator: str) -> None:
+        """Run an operation to its end."""
+
+    def watch(self, sync: Callable[[], Any]) -> Any:
+        """Sync, with its answer noted: won, lost, or read (None also stands for a cached copy)."""
+        before = self.synced_at
+        has_set = sync()
+        if has_set is not None or self.synced_at != before:
+            self.told_won = bool(has_set)
+        self.synced = True
+        return has_set
+
+    def decide(self, operator: Callable[[Any, float], Any], context: Any) -> Any:
+        """Ask an operator, at the time at which its deadline is as far ahead or behind as the model says."""
+        late = LATE[self.join_deadline] if self.phase is AgentPhase.JOINING else -sim.JOIN_SECONDS
+        action = operator(context, self.clock.seconds - late)
+        self.action = action.name
+        self.about_to_act = action.name in ACTS.values()
+        return action
+
+    def start(self, *, cached: bool) -> None:
+        """Run the operation of the node's place up to its first stop."""
+        if not cached:
+            self.clock.seconds += sim.CACHE_SECONDS + 1
+        else:
+            self.expect_cached()
+        operator = OPERATORS[self.phase]
+        self.operation = sim.Operation(lambda: self.run(operator))
+        self.operation.resume()
+
+    @property
+    def stage(self) -> Operation:
+        if self.operation is None:
+            return Operation.IDLE
+        if self.operation.over:
+            return Operation.FAILED if self.operation.error else Operation.FINISHED
+        return {"get": Operation.SYNCING, "set": Operation.SYNCING, "decide": Operation.DECIDING}.get(
+            self.operation.at, Operation.ACTING
+        )
+
+
+class HoldersSubject(ABC):
+    """Subject for the model `Holders`: processes on a backend in memory."""
+
+    backend: Backend
+    nodes: Sequence[Any]
+
+    def __init__(self, model: Holders, clock: sim.Clock) -> None:
+        self.model = model
+        self.clock = clock
+        self.nodes = []
+        self.reset()
+
+    @abstractmethod
+    def fresh(self) -> tuple[Backend, Sequence[Process]]:
+        """A new backend, and a new process for each node."""
+
+    def abandon(self) -> None:
+        """End all operations."""
+        for node in self.nodes:
+            if node.operation is not None:
+                node.operation.abandon()
+
+    def reset(self) -> None:
+        self.abandon()
+        self.backend, self.nodes = self.fresh()
+
+    def can_refuse(self, step: str) -> bool:
+        return step in ("begin", "begin_from_cache", "read", "write_wins", "write_loses", "decide", "conclude", *ACTS)
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        node = self.nodes[indices[0]] if indices else None
+        if node is not None and node.crashed and step not in ("heartbeat_ages", "heartbeat_expires"):
+            raise Refused(f"node {indices[0]} is dead")
+        if step in ACTS:
+            assert node is not None
+            self._act(node, step)
+        else:
+            getattr(self, f"_{step}")(*([] if node is None else [node]))
+
+    # ---- steps of a node
+
+    def _begin(self, node: Process) -> None:
+        self._expect(node, Operation.IDLE)
+        if node.phase not in OPERATORS:
+            raise Refused(f"the node is {node.phase.name}")
+        node.start(cached=False)
+
+    def _begin_from_cache(self, node: Process) -> None:
+        self._expect(node, Operation.IDLE)
+        if node.phase not in (AgentPhase.JOINING, AgentPhase.RUNNING) or not node.synced:
+            raise Refused("there is no copy to use")
+        if node.phase is AgentPhase.JOINING and self._listed_and_complete(node):
+            raise Refused("left out of the model: the join would return from the cache")
+        if any(sim.age_of(stamp) == "EXPIRED" for stamp in node.holder.state.last_heartbeats.values()):
+            raise Refused("left out of the model: a heartbeat has expired within the second that the cache serves")
+        node.start(cached=True)
+
+    def _listed_and_complete(self, node: Process) -> bool:
+        state = node.holder.state
+        return bool(state.complete and not state.closed and node.desc in state.participants)
+
+    def _read(self, node: Process) -> None:
+        self._at(node, "get")
+        self._resume(node)
+
+    def _write_wins(self, node: Process) -> None:
+        self._at(node, "set")
+        if node.version != self.backend.version:
+            raise Refused("the token is stale")
+        self._resume(node)
+
+    def _write_loses(self, node: Process) -> None:
+        self._at(node, "set")
+        if node.version == self.backend.version:
+            raise Refused("the token is good")
+        self._resume(node)
+
+    def _decide(self, node: Process) -> None:
+        self._at(node, "decide")
+        self._resume(node)
+
+    def _act(self, node: Process, step: str) -> None:
+        self._at(node, "act")
+        if node.action != ACTS[step]:
+            raise Refused(f"the operator decided {node.action}")
+        self._resume(node)
+
+    def _conclude(self, node: Process) -> None:
+        if node.operation is None or not node.operation.over:
+            raise Refused("no operation has ended")
+        failed = node.operation.error is not None
+        node.phase = {
+            AgentPhase.EXITING: AgentPhase.JOINING,
+            AgentPhase.JOINING: AgentPhase.FAILED if failed else AgentPhase.RUNNING,
+            AgentPhase.RUNNING: AgentPhase.RUNNING,
+        }.get(node.phase, AgentPhase.LEFT)
+        node.operation = None
+
+    def _restart_workers(self, node: Process) -> None:
+        self._expect(node, Operation.IDLE)
+        self.clock.seconds += sim.CACHE_SECONDS + 1
+        node.holder.sync()  # as num_nodes_waiting does
+        if not node.holder.state.wait_list:
+            raise Refused("nobody waits")
+        self._worker_fails(node)
+
+    # ---- a node's environment
+
+    def _worker_fails(self, node: Process) -> None:
+        node.phase = AgentPhase.EXITING
+        node.join_deadline = JoinDeadline.IN_TIME
+
+    def _job_ends(self, node: Process) -> None:
+        node.phase = AgentPhase.DONE
+
+    def _crash(self, node: Process) -> None:
+        node.crashed = True
+
+    def _join_deadline_passes(self, node: Process) -> None:
+        node.join_deadline = JoinDeadline.ROLLBACK
+
+    def _rollback_window_passes(self, node: Process) -> None:
+        node.join_deadline = JoinDeadline.OVER
+
+    def _heartbeat_ages(self, node: Process) -> None:
+        self._age(node, "FRESH", "DUE")
+
+    def _heartbeat_expires(self, node: Process) -> None:
+        self._age(node, "DUE", "EXPIRED")
+
+    def _age(self, node: Process, before: str, after: str) -> None:
+        def change(state: Any) -> None:
+            stamp = state.last_heartbeats.get(node.desc)
+            if stamp is not None and sim.age_of(stamp) == before:
+                state.last_heartbeats[node.desc] = stamp + sim.AGES[before] - sim.AGES[after]
+
+        written = self.backend.state().last_heartbeats.get(node.desc)
+        unwritten = node.dirty and node.holder.state.last_heartbeats.get(node.desc) not in (None, written)
+        self._everywhere(change, skip=node if unwritten else None)
+
+    def _last_call_passes(self) -> None:
+        def change(state: Any) -> None:
+            if state.deadline is not None:
+                state.deadline = sim.NOW - timedelta(seconds=1)
+
+        self._everywhere(change)
+
+    def _everywhere(self, change: Any, skip: Process | None = None) -> None:
+        self.backend.rewrite(change)
+        for node in self.nodes:
+            if node is not skip:
+                change(node.holder.state)
+
+    # ---- helpers
+
+    def _expect(self, node: Process, stage: Operation) -> None:
+        if node.stage is not stage:
+            raise Refused(f"the executor is {node.stage.name}")
+
+    def _at(self, node: Process, where: str) -> None:
+        if node.operation is None or node.operation.at != where:
+            raise Refused(f"the executor is not before {where}")
+
+    def _resume(self, node: Process) -> None:
+        assert node.operation is not None
+        node.operation.resume()
+
+    # ---- what can be seen
+
+    def observe(self) -> Mapping[str, int]:
+        out: dict[str, int] = {}
+        self._observe_state(out, "", "", self.backend.state())
+        for i, node in enumerate(self.nodes):
+            self._observe_state(out, "copy_", f"[{i}]", node.holder.state)
+            stage = node.stage
+            out[f"operation[{i}]"] = ordinal(stage)
+            out[f"phase[{i}]"] = ordinal(node.phase)
+            out[f"join_deadline[{i}]"] = ordinal(node.join_deadline)
+            out[f"dirty[{i}]"] = int(node.dirty)
+            out[f"token[{i}]"] = ordinal(self._token(node))
+            out[f"synced[{i}]"] = int(node.synced)
+            out[f"told_won[{i}]"] = int(node.told_won)
+            out[f"crashed[{i}]"] = int(node.crashed)
+            if stage is Operation.ACTING:
+                out[f"action[{i}]"] = ordinal(Action[node.action])
+            if stage is Operation.FINISHED and node.phase is AgentPhase.JOINING:
+                self._observe_return(out, i, node)
+        return out
+
+    def _observe_return(self, out: dict[str, int], i: int, node: Process) -> None:
+        """Rank and world size, as DynamicRendezvousHandler._get_world reads them."""
+        members = node.holder.state.participants
+        out[f"saw_rank[{i}]"] = members[node.desc]
+        if node.holder.state.round == self.backend.state().round:  # of a replaced round the model keeps no members
+            for j, other in enumerate(self.nodes):
+                out[f"saw[{i}][{j}]"] = int(other.desc in members)
+
+    def _token(self, node: Process) -> Token:
+        behind = self.backend.version - node.version
+        if not node.synced or behind > 1:
+            return Token.OLD
+        return Token.PREVIOUS if behind else Token.GOOD
+
+    def _observe_state(self, out: dict[str, int], prefix: str, index: str, state: Any) -> None:
+        out[f"{prefix}complete{index}"] = int(state.complete)
+        out[f"{prefix}closed{index}"] = int(state.closed)
+        out[f"{prefix}round{index}"] = state.round % self.model.rounds
+        deadline = Deadline.UNSET
+        if state.deadline is not None:
+            deadline = Deadline.PASSED if state.deadline < sim.NOW else Deadline.RUNNING
+        out[f"{prefix}deadline{index}"] = ordinal(deadline)
+        for j, node in enumerate(self.nodes):
+            at = f"{index}[{j}]"
+            out[f"{prefix}member{at}"] = ordinal(_membership(state, node.desc))
+            out[f"{prefix}rank{at}"] = state.participants.get(node.desc, 0)
+            stamp = state.last_heartbeats.get(node.desc)
+            out[f"{prefix}heartbeat_age{at}"] = ordinal(
+                Heartbeat.NONE if stamp is None else Heartbeat[sim.age_of(stamp)]
+            )
+
+
+def _membership(state: Any, desc: Any) -> Membership:
+    """Where a node is listed; the lists of a state must not overlap."""
+    lists = [
+        kind
+        for kind, members in (
+            (Membership.PARTICIPANT, state.participants),
+            (Membership.WAITING, state.wait_list),
+            (Membership.REDUNDANT, getattr(state, "redundancy_list", ())),  # torch 1.10 has none
+        )
+        if desc in members
+    ]
+    assert len(lists) <= 1, f"{desc} is listed as {' and '.join(k.name for k in lists)}"
+    return lists[0] if lists else Membership.OUTSIDE

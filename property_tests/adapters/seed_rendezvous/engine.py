@@ -1,0 +1,360 @@
+"""The rendezvous of torch 1.10: a program written from what rendezvous-engine says, of which no line is copied.
+
+Theory of operation. The shared state is one value of a store, pickled; a node changes a copy of it, and writes the copy
+by compare-and-set on the bytes that it read (`Backend`, `StateHolder`). An operator looks at a copy and decides an
+action; the `Executor` syncs, asks the operator, changes the copy as decided, and begins again, until the operator says
+FINISH or an error. A sync drops from the copy each node whose heartbeat is too old, by this node's wall clock.
+
+    Node, State, Settings, Context      2.1, 2.2.1
+    Executor.run                        2.2.3.1; its changes of the copy: 4.1 to 4.6
+    StateHolder, Backend                2.2.3.2
+    KeepAlive, Close, Exit, Join        3.2.1 to 3.2.4
+
+Rule: time, the store and all pauses are given from outside. `pause` is told "get", "set", "decide" or "act" before the
+executor does that, so that others can be let in between.
+"""
+
+from __future__ import annotations
+
+import pickle
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from trystate.model.rendezvous.vocabulary import Action
+
+ROLLBACK_SECONDS = 5.0
+POLL_SECONDS = 1.0
+CACHE_SECONDS = 1.0
+KEY = "torch.rendezvous.seed"
+NOTHING = "nothing"  # the value of the key before the first state: compare_set must have something to compare with
+
+
+class Clock(Protocol):
+    """A node's sources of time."""
+
+    def now(self) -> datetime:
+        """The wall clock, by which heartbeats and the last call are judged."""
+
+    def monotonic(self) -> float:
+        """Seconds, by which operations and the cache are judged."""
+
+
+class Store(Protocol):
+    """The part of a store that a rendezvous uses."""
+
+    def get(self, key: str) -> bytes:
+        """The value of a key."""
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        """Set a key if it holds `expected`, or if it is missing and `expected` is empty; gives what it then holds."""
+
+
+class ClosedError(Exception):
+    """The rendezvous is closed."""
+
+
+class LateError(Exception):
+    """The operation's deadline has passed."""
+
+
+@dataclass(frozen=True, order=True)
+class Node:
+    """A process that takes part; ranks follow the order of nodes."""
+
+    name: str
+    pid: int
+    local_id: int
+
+
+@dataclass
+class State:
+    """The shared state."""
+
+    round: int = 0
+    complete: bool = False
+    deadline: datetime | None = None  # of the last call
+    closed: bool = False
+    participants: dict[Node, int] = field(default_factory=dict)  # with their ranks, 0 until the round is complete
+    wait_list: set[Node] = field(default_factory=set)
+    last_heartbeats: dict[Node, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a node; nothing makes those of two nodes agree."""
+
+    min_nodes: int
+    max_nodes: int
+    last_call: timedelta
+    keep_alive_interval: timedelta
+    keep_alive_max_attempt: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """The view of an operator."""
+
+    node: Node
+    state: State
+    settings: Settings
+
+
+# ---- the operators
+
+
+Operator = Callable[[Context, float], Action]
+
+
+class _Operator:
+    """An operator, with the clock that it reads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def _is_late(self, deadline: float) -> bool:
+        return self._clock.monotonic() > deadline
+
+    def _is_beat_due(self, at: Context) -> bool:
+        """A node without a heartbeat has none to renew."""
+        stamp = at.state.last_heartbeats.get(at.node)
+        return stamp is not None and stamp <= self._clock.now() - at.settings.keep_alive_interval
+
+
+class KeepAlive(_Operator):
+    """Renews the heartbeat when that is due (3.2.1.1)."""
+
+    def __call__(self, at: Context, deadline: float) -> Action:
+        if not self._is_beat_due(at):
+            return Action.FINISH
+        return Action.ERROR_TIMEOUT if self._is_late(deadline) else Action.KEEP_ALIVE
+
+
+class Close(_Operator):
+    """Closes the rendezvous, once (3.2.2)."""
+
+    def __call__(self, at: Context, deadline: float) -> Action:
+        if at.state.closed:
+            return Action.FINISH
+        return Action.ERROR_TIMEOUT if self._is_late(deadline) else Action.MARK_RENDEZVOUS_CLOSED
+
+
+class Exit(_Operator):
+    """Leaves the participants (3.2.3)."""
+
+    def __call__(self, at: Context, deadline: float) -> Action:
+        if at.node not in at.state.participants:
+            return Action.FINISH
+        return Action.ERROR_TIMEOUT if self._is_late(deadline) else Action.REMOVE_FROM_PARTICIPANTS
+
+
+class Join(_Operator):
+    """Joins a round, or waits for the next (3.2.4)."""
+
+    def __call__(self, at: Context, deadline: float) -> Action:
+        state = at.state
+        member = at.node in state.participants
+        if state.closed:
+            return Action.ERROR_CLOSED
+        if member and state.complete:
+            return Action.FINISH
+        if self._is_late(deadline):
+            return self._too_late(at, deadline)
+        if not state.complete and not member:
+            return Action.ADD_TO_PARTICIPANTS
+        if state.complete and len(state.participants) < at.settings.max_nodes and at.node not in state.wait_list:
+            return Action.ADD_TO_WAIT_LIST
+        if member and len(state.participants) >= at.settings.min_nodes and self._is_last_call_over(state):
+            return Action.MARK_RENDEZVOUS_COMPLETE
+        return Action.KEEP_ALIVE if self._is_beat_due(at) else Action.SYNC
+
+    def _is_last_call_over(self, state: State) -> bool:
+        """As printed, the deadline is compared without a look at whether there is one: None raises TypeError."""
+        return state.deadline < self._clock.now()  # type: ignore[operator]
+
+    def _too_late(self, at: Context, deadline: float) -> Action:
+        """The join is taken back, if there is time for that."""
+        if self._clock.monotonic() <= deadline + ROLLBACK_SECONDS:
+            if at.node in at.state.participants:
+                return Action.REMOVE_FROM_PARTICIPANTS
+            if at.node in at.state.wait_list:
+                return Action.REMOVE_FROM_WAIT_LIST
+        return Action.ERROR_TIMEOUT
+
+
+# ---- the holder of a copy
+
+
+def after_a_removal(state: State, settings: Settings) -> None:
+    """An emptied round is replaced; one that fell below min before it was complete loses its last call (4.2)."""
+    if not state.complete:
+        if len(state.participants) < settings.min_nodes:
+            state.deadline = None
+    elif not state.participants:
+        state.complete = False
+        state.round += 1
+
+
+class Backend:
+    """The shared state in a store; the token of a state is its text there (2.2.3.2: back-end)."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        store.compare_set(KEY, "", NOTHING)
+
+    def get_state(self) -> tuple[bytes, bytes] | None:
+        """The state and its token, or None before the first."""
+        return self._decoded(self._store.get(KEY))
+
+    def set_state(self, bits: bytes, token: bytes | None) -> tuple[bytes, bytes, bool] | None:
+        """Write the state, if the store still holds `token`: the state there now, its token, and whether it is `bits`.
+
+        Bytes are compared to learn who won: an equal state of another node passes for one's own.
+        """
+        text = b64encode(bits).decode()
+        expected = token.decode() if token else NOTHING
+        found = self._decoded(self._store.compare_set(KEY, expected, text))
+        return None if found is None else (*found, found[0] == bits)
+
+    def _decoded(self, text: bytes) -> tuple[bytes, bytes] | None:
+        return None if text == NOTHING.encode() else (b64decode(text), text)
+
+
+class StateHolder:
+    """A node's copy of the shared state (2.2.3.2)."""
+
+    def __init__(self, backend: Backend, settings: Settings, clock: Clock, pause: Callable[[str], None]) -> None:
+        self._backend, self._settings, self._clock, self._pause = backend, settings, clock, pause
+        self.state = State()
+        self.token: bytes | None = None
+        self.dirty = False
+        self.synced_at = -1.0  # monotonic; below 0: never
+
+    def sync(self) -> bool | None:
+        """Write a dirty copy, or read the state: whether the write won, or None where nothing was written."""
+        won: bool | None = None
+        found: tuple[bytes, bytes] | None
+        if self.dirty:
+            self._pause("set")
+            answer = self._backend.set_state(pickle.dumps(self.state), self.token)
+            won = answer is not None and answer[2]
+            found = answer[:2] if answer else None
+        else:
+            if self.synced_at >= max(self._clock.monotonic() - CACHE_SECONDS, 0):
+                return None
+            self._pause("get")
+            found = self._backend.get_state()
+        self.state = pickle.loads(found[0]) if found else State()
+        self.token = found[1] if found else None
+        self.dirty = False
+        self.synced_at = self._clock.monotonic()
+        self._drop_the_dead()
+        return won
+
+    def _drop_the_dead(self) -> None:
+        state, settings = self.state, self._settings
+        oldest = self._clock.now() - settings.keep_alive_interval * settings.keep_alive_max_attempt
+        dead = {node for node, stamp in state.last_heartbeats.items() if stamp < oldest}
+        lost_one = not dead.isdisjoint(state.participants)
+        for node in dead:
+            del state.last_heartbeats[node]
+            state.participants.pop(node, None)
+        state.wait_list -= dead
+        if lost_one:
+            after_a_removal(state, settings)
+
+
+# ---- the executor
+
+
+class Executor:
+    """Runs one operation after the other for a node (2.2.1)."""
+
+    def __init__(
+        self, node: Node, holder: StateHolder, settings: Settings, clock: Clock,
+        delay: Callable[[float], None], pause: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._node, self._holder, self._settings, self._clock = node, holder, settings, clock
+        self._delay, self._pause = delay, pause
+        self._changes: dict[Action, Callable[[State], None]] = {
+            Action.KEEP_ALIVE: self._keep_alive,
+            Action.ADD_TO_PARTICIPANTS: self._add_to_participants,
+            Action.ADD_TO_WAIT_LIST: self._add_to_wait_list,
+            Action.REMOVE_FROM_PARTICIPANTS: self._remove_from_participants,
+            Action.REMOVE_FROM_WAIT_LIST: self._remove_from_wait_list,
+            Action.MARK_RENDEZVOUS_COMPLETE: self._mark_complete,
+            Action.MARK_RENDEZVOUS_CLOSED: self._mark_closed,
+        }
+
+    def run(self, operator: Operator, deadline: float) -> None:
+        """Run an operation to its end; `deadline` is monotonic.
+
+        Raises:
+            ClosedError: the operator says so.
+            LateError: the operator says so.
+        """
+        while True:
+            self._holder.sync()
+            state = self._holder.state
+            self._pause("decide")
+            action = operator(Context(self._node, state, self._settings), deadline)
+            if action is Action.FINISH:
+                return
+            if action is Action.ERROR_CLOSED:
+                raise ClosedError
+            if action is Action.ERROR_TIMEOUT:
+                raise LateError
+            if action is Action.SYNC:
+                self._delay(POLL_SECONDS)
+            else:
+                self._pause("act")
+                self._changes[action](state)
+                self._holder.dirty = True
+
+    def _keep_alive(self, state: State) -> None:
+        """4.6."""
+        state.last_heartbeats[self._node] = self._clock.now()
+
+    def _add_to_participants(self, state: State) -> None:
+        """4.1."""
+        state.wait_list.discard(self._node)
+        state.participants[self._node] = 0
+        self._keep_alive(state)
+        if len(state.participants) == self._settings.min_nodes:
+            state.deadline = self._clock.now() + self._settings.last_call
+        if len(state.participants) == self._settings.max_nodes:
+            self._mark_complete(state)
+
+    def _remove_from_participants(self, state: State) -> None:
+        """4.2."""
+        del state.participants[self._node]
+        del state.last_heartbeats[self._node]
+        after_a_removal(state, self._settings)
+
+    def _add_to_wait_list(self, state: State) -> None:
+        """4.3."""
+        state.wait_list.add(self._node)
+        self._keep_alive(state)
+
+    def _remove_from_wait_list(self, state: State) -> None:
+        """4.4."""
+        state.wait_list.remove(self._node)
+        del state.last_heartbeats[self._node]
+
+    def _mark_complete(self, state: State) -> None:
+        """4.5."""
+        state.complete, state.deadline = True, None
+        state.participants.update((node, rank) for rank, node in enumerate(sorted(state.participants)))
+
+    def _mark_closed(self, state: State) -> None:
+        """4.5."""
+        state.closed = True
+
+
+def no_pause(where: str) -> None:
+    """Nobody is let in between."""
+
+
+OPERATORS: dict[str, Callable[[Clock], Any]] = {"join": Join, "exit": Exit, "close": Close, "keep-alive": KeepAlive}
