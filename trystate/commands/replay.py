@@ -78,10 +78,11 @@ def _replay_on_torch(finding: Finding) -> int:
     from trystate.property_tests.adapters.replays import ScheduleError
     from trystate.property_tests.adapters.torch_agent.scenarios import SCENARIOS as AGENT
     from trystate.property_tests.adapters.torch_autograd.scenarios import SCENARIOS as AUTOGRAD
+    from trystate.property_tests.adapters.torch_groups.scenarios import SCENARIOS as GROUPS
     from trystate.property_tests.adapters.torch_rendezvous.scenarios import SCENARIOS as RENDEZVOUS
     from trystate.property_tests.adapters.torch_store.scenarios import SCENARIOS as STORE
 
-    scenario = {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD}.get(finding.name)
+    scenario = {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD, **GROUPS}.get(finding.name)
     if scenario is None:
         print(f"not replayed: there is no replay of {finding.number} on torch {installed}", file=sys.stderr)
         return Exit.INCOMPLETE

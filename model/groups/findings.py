@@ -1,0 +1,87 @@
+"""Known defects of the creation of groups, and the runs that show them. Data: `trystate verify` checks it.
+
+All happen on torch 2.13's gloo groups (`trystate replay NAME`). Ours makes torch's groups over a store of its own, so
+that P3 is gone, and P1 and P2 stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..checker.expectations import Finding, Run, explained
+from .creation import Groups
+from .vocabulary import Edition
+
+_FINDINGS = (
+    Finding("outsider-skips", "P1",
+            "A process that is no member of a group, and does not call new_group for it, names its next group like "
+            "another one: that is never made.",
+            "derive the name from the ranks and from how often this process has made a group of them",
+            "new_group ends with a timeout on all members of a group, all of which have called it.",
+            "A process skips a new_group whose ranks it is not in, as in `if rank in ranks: new_group(ranks)`, and a "
+            "member of a later group is among those who skipped.",
+            "Call new_group on every process for every group, in one order.", since="2.13"),
+    Finding("groups-mixed", "P2",
+            "Two threads of a process that make two groups in another order than another process exchange them: both "
+            "are made, and their collectives mix.",
+            "write the group's ranks and description below the name, and compare those of all members",
+            "Collectives of two groups return wrong numbers, and nothing is raised.",
+            "Two threads call new_group for groups of the same ranks, and nothing orders the calls.",
+            "Make all groups in one thread.", since="2.13"),
+    Finding("names-reused", "P3",
+            "The counter of names begins again at zero while the keys of the groups before are in the store: a new "
+            "group reads their addresses.",
+            "put the keys of each life below a prefix that its members have agreed on",
+            "init_process_group raises 'Connection refused' or 'Connect timeout', although all processes run.",
+            "destroy_process_group, or a restart of a process, and then init_process_group with the same store.",
+            "Give each new group a new store, or PrefixStore(a name that all of them know, store).", since="2.13"),
+    Finding("local-names-differ", "P4",
+            "With use_local_synchronization=True the name counts the groups of this process: members that are in "
+            "different numbers of groups name a group differently, and it is never made.",
+            "count only the groups of the same ranks",
+            "new_group(..., use_local_synchronization=True) ends with a timeout on all members, all of which have "
+            "called it in one order.",
+            "use_local_synchronization=True, and members of the group of whom some are in more groups than others.",
+            "Leave use_local_synchronization out.", since="2.13"),
+)  # fmt: skip
+FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
+
+
+def _run(
+    edition: Edition, *faults: str, p: int = 3, g: int = 2, o: int = 1, idle: tuple[str, ...] = (),
+    **found: str | tuple[str, ...],
+) -> Run:  # fmt: skip
+    """Processes, groups, outsiders."""
+    return Run(Groups, {"process": p, "group": g, "outsiders": o}, edition, faults, explained(found, FINDINGS), idle)
+
+
+SEED, TORCH, LOCAL, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.LOCAL, Edition.TRYSTATE
+HANGS = {"creation_ends": "P1", "called_means_created": "P1", "deadlock_freedom": "P1"}
+MIXED = {"a_communicator_is_of_one_group": "P2"}
+TANGLED = {**MIXED, "creation_ends": "P2", "called_means_created": "P2", "deadlock_freedom": "P2"}
+DIFFER = {"creation_ends": "P4", "called_means_created": "P4", "deadlock_freedom": "P4"}
+
+# fmt: off
+PLAN: tuple[Run, ...] = (
+    _run(SEED),
+    _run(SEED, "skip", **HANGS),
+    _run(SEED, "threads", p=2, o=0, **MIXED),
+    _run(SEED, "threads", **TANGLED),
+    _run(TORCH),
+    _run(TORCH, "skip", **HANGS),
+    _run(TORCH, "threads", p=2, o=0, **MIXED),
+    _run(TORCH, "threads", **TANGLED),
+    _run(TORCH, "again", names_are_fresh="P3", called_means_created="P3"),
+    _run(TORCH, "restart", names_are_fresh="P3"),
+    _run(TORCH, "again", "restart", names_are_fresh="P3", called_means_created="P3"),
+    _run(LOCAL, o=0),
+    _run(LOCAL, idle=("all_are_created",), **DIFFER),
+    _run(LOCAL, "skip", idle=("all_are_created",), **DIFFER),
+    _run(TRYSTATE),
+    _run(TRYSTATE, "skip", **HANGS),
+    _run(TRYSTATE, "threads", p=2, o=0, **MIXED),
+    _run(TRYSTATE, "again"),
+    _run(TRYSTATE, "again", "restart"),
+    _run(TRYSTATE, "again", "restart", p=2, g=3, o=0),
+)
+# fmt: on
