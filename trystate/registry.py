@@ -20,6 +20,7 @@ from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.errors import UsageError
 from trystate.model.groups.creation import Groups
+from trystate.model.groups.initialisation import INITIALISATION
 from trystate.model.language import DecisionTable, System
 from trystate.model.language.fields import Constant, Index
 from trystate.model.language.machines import View
@@ -42,7 +43,12 @@ SYSTEMS: Mapping[str, type[System]] = {
     "groups": Groups,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
-    e.name: {**{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}), **OPERATIONS[e]} for e in OPERATIONS
+    e.name: {
+        **{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}),
+        **{k.name: INITIALISATION[k] for k in INITIALISATION}.get(e.name, {}),
+        **OPERATIONS[e],
+    }
+    for e in OPERATIONS
 }
 GRAPHS = (note(), unused_call())  # the graphs that are drawn: the examples of the design note
 DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
