@@ -20,6 +20,7 @@ from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.errors import UsageError
 from trystate.model.groups.creation import Groups
+from trystate.model.groups.files import Files
 from trystate.model.groups.initialisation import INITIALISATION
 from trystate.model.language import DecisionTable, System
 from trystate.model.language.fields import Constant, Index
@@ -40,7 +41,7 @@ SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "agents": Agents, "barriers": Barriers, "frames": Frames,
     "queues": Queues, "registers": Registers, "start-ups": StartUps, "waits": Waits, "watches": Watches,
     "backward": Backward, "contexts": Contexts, "ids": Ids, "tombstones": Tombstones,
-    "groups": Groups,
+    "groups": Groups, "files": Files,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

@@ -1,7 +1,7 @@
-"""Known defects of the creation of groups, and the runs that show them. Data: `trystate verify` checks it.
+"""Known defects of process groups and of file://, and the runs that show them. Data: `trystate verify` checks it.
 
-All happen on torch 2.13's gloo groups (`trystate replay NAME`). Ours makes torch's groups over a store of its own, so
-that P3 is gone, and P1 and P2 stay.
+All happen on torch 2.13 (`trystate replay NAME`): P1 to P4 with gloo groups, P5 to P7 with FileStore. Ours makes
+torch's groups over a store of its own, so that P3 is gone, and P1 and P2 stay; our FileStore has none of the others.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from ..checker.expectations import Finding, Run, explained
 from .creation import Groups
+from .files import Files
 from .vocabulary import Edition
 
 _FINDINGS = (
@@ -43,6 +44,26 @@ _FINDINGS = (
             "called it in one order.",
             "use_local_synchronization=True, and members of the group of whom some are in more groups than others.",
             "Leave use_local_synchronization out.", since="2.13"),
+    Finding("left-over-file", "P5",
+            "FileStore takes a file that a crashed job has left for its own: its keys are read, and it is never "
+            "deleted, since the crashed users stay counted.",
+            "note who has opened the file, and begin anew when none of them lives",
+            "init_process_group(file://...) connects to addresses of an earlier job, and fails in some of the later jobs.",
+            "A job that was killed, and another one with the same path.",
+            "Give each job a path of its own, or delete the file before any process of the job starts.", since="2.13"),
+    Finding("torn-record", "P6",
+            "A record that was cut off makes every reader of a FileStore loop for ever, within the lock, and in the "
+            "constructor with the interpreter lock.",
+            "give records a length and a checksum, read whole ones, and cut the rest away under the lock",
+            "Every process that opens the file hangs with a busy CPU, and does not react to Ctrl-C.",
+            "A full disk or quota in the middle of a set, or a writer that is killed there.",
+            "Delete the file, and start all processes again.", since="2.13"),
+    Finding("lock-kept", "P7",
+            "FileStore waits for the lock of its file without a limit, whatever its timeout.",
+            "ask for the lock again and again until the timeout is over",
+            "set, get and the end of a process hang while another process is stopped.",
+            "A process that is stopped (SIGSTOP, a debugger, a suspended VM) while it reads or writes the file.",
+            "End the stopped process: the kernel then frees the lock.", since="2.13"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
@@ -55,11 +76,19 @@ def _run(
     return Run(Groups, {"process": p, "group": g, "outsiders": o}, edition, faults, explained(found, FINDINGS), idle)
 
 
+def _files(
+    edition: Edition, *faults: str, p: int = 2, idle: tuple[str, ...] = (), **found: str | tuple[str, ...]
+) -> Run:
+    return Run(Files, {"process": p}, edition, faults, explained(found, FINDINGS), idle)
+
+
 SEED, TORCH, LOCAL, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.LOCAL, Edition.TRYSTATE
 HANGS = {"creation_ends": "P1", "called_means_created": "P1", "deadlock_freedom": "P1"}
 MIXED = {"a_communicator_is_of_one_group": "P2"}
 TANGLED = {**MIXED, "creation_ends": "P2", "called_means_created": "P2", "deadlock_freedom": "P2"}
 DIFFER = {"creation_ends": "P4", "called_means_created": "P4", "deadlock_freedom": "P4"}
+TORN = {"half_a_record_stops_nobody": "P6", "operations_end": "P6", "deadlock_freedom": "P6"}
+ALL = ("another_job", "die", "full", "stop")
 
 # fmt: off
 PLAN: tuple[Run, ...] = (
@@ -83,5 +112,20 @@ PLAN: tuple[Run, ...] = (
     _run(TRYSTATE, "again"),
     _run(TRYSTATE, "again", "restart"),
     _run(TRYSTATE, "again", "restart", p=2, g=3, o=0),
+    _files(TORCH),
+    _files(TORCH, "another_job"),
+    _files(TORCH, "full", **TORN),
+    _files(TORCH, "die", **TORN),
+    _files(TORCH, "stop", operations_end="P7", deadlock_freedom="P7"),
+    _files(TORCH, "another_job", "die", addresses_are_of_this_job="P5", the_last_one_deletes="P5", **TORN),
+    _files(TORCH, *ALL, p=3, **{**TORN, "addresses_are_of_this_job": "P5", "the_last_one_deletes": "P5",
+        "operations_end": ("P6", "P7"), "deadlock_freedom": ("P6", "P7")}),
+    _files(TRYSTATE),
+    _files(TRYSTATE, "another_job"),
+    _files(TRYSTATE, "die"),
+    _files(TRYSTATE, "full"),
+    _files(TRYSTATE, "stop"),
+    _files(TRYSTATE, *ALL),
+    _files(TRYSTATE, *ALL, p=3),
 )
 # fmt: on

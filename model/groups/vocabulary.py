@@ -27,3 +27,17 @@ class Creation(enum.Enum):
     OUTSIDE = "returned: the process is no member"
     SKIPPED = "never called: the process is no member"
     FAILED = "raised"
+
+
+class User(enum.Enum):
+    """A process of a job that meets in a file."""
+
+    AWAY = "has not opened the file"
+    OPEN = "has opened the file, and is counted"
+    WRITING = "has the lock; its record is half written"
+    WROTE = "its record is in the file"
+    READ = "has read the records of all others"
+    LEFT = "has closed the file"
+    FAILED = "an operation has raised, and the process has ended"
+    STUCK = "reads half a record, and does not end"
+    DEAD = "has died"

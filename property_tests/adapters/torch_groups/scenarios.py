@@ -1,4 +1,4 @@
-"""P1 to P4: real gloo groups of the installed torch, in a process for each rank, over torch's own TCPStore.
+"""P1 to P7: real gloo groups of the installed torch, in a process for each rank, over its TCPStore; its FileStore.
 
 Rule: a scenario decides only which process calls new_group when, and computes from what the calls return or raise, and
 from sums that the groups compute, whether the property was violated. `CONTROLS` runs the same code on a schedule that
@@ -18,6 +18,7 @@ from typing import Any
 from ..replays import Catalogue, Observation, Say, ScheduleError, judge
 from ..torch_store.isolated import Child, silence
 from ..torch_store.server import HOST, TorchServer
+from .files import left_over_file, lock_kept, torn_record
 
 __all__ = ["CONTROLS", "SCENARIOS"]
 
@@ -69,6 +70,9 @@ _CATALOGUE = Catalogue.of((
     ("P2", "groups-mixed", groups_mixed, "Two threads make two groups in another order: sums of both are mixed."),
     ("P3", "names-reused", names_reused, "A group over the store of an earlier one reads that one's addresses."),
     ("P4", "local-names-differ", local_names_differ, "use_local_synchronization: members name a group differently."),
+    ("P5", "left-over-file", left_over_file, "A FileStore reads the keys of a job that crashed."),
+    ("P6", "torn-record", torn_record, "A FileStore never opens a file that ends with part of a record."),
+    ("P7", "lock-kept", lock_kept, "A set with a timeout hangs while another process has the lock of the file."),
 ))
 # fmt: on
 SCENARIOS, CONTROLS = _CATALOGUE.scenarios, _CATALOGUE.controls
