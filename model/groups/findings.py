@@ -48,7 +48,7 @@ _FINDINGS = (
             "FileStore takes a file that a crashed job has left for its own: its keys are read, and it is never "
             "deleted, since the crashed users stay counted.",
             "note who has opened the file, and begin anew when none of them lives",
-            "init_process_group(file://...) connects to addresses of an earlier job, and fails in some of the later jobs.",
+            "init_process_group(file://...) reads addresses of an earlier job, and fails in some of the later jobs.",
             "A job that was killed, and another one with the same path.",
             "Give each job a path of its own, or delete the file before any process of the job starts.", since="2.13"),
     Finding("torn-record", "P6",
