@@ -51,6 +51,7 @@ ENDED = (C.CREATED, C.OUTSIDE, C.SKIPPED, C.FAILED)
 RUNNING = (C.NAMED, C.PUBLISHED, C.MESHED, C.BARRIER)
 IN_STORE = (C.PUBLISHED, C.MESHED, C.BARRIER, C.CREATED)  # a member whose address is there
 WITH_LIVES = (Edition.TORCH, Edition.TRYSTATE)
+WITH_COUNTERS = (Edition.SEED, *WITH_LIVES)
 
 
 class Groups(System):
@@ -197,7 +198,7 @@ class Groups(System):
         s.place[process, group] = C.SKIPPED
 
     @environment(
-        each=("process", "group"), switch="threads",
+        each=("process", "group"), switch="threads", editions=WITH_COUNTERS,
         cite="distributed_c10d.py: _process_group_name reads and adds to a global counter",
     )  # fmt: skip
     def call_ahead(self, s: S, process: Expr, group: Expr) -> None:
@@ -381,8 +382,6 @@ class Local(Groups, edition=Edition.LOCAL):
 
     Only members have to call. The name is a hash of the ranks and of how many groups the process is a member of.
     """
-
-    call_ahead = None  # type: ignore[assignment]
 
     def next_number(self, s: S, process: Expr, group: Expr) -> Any:
         return ite(self.is_member(process, group), s.named[process] + 1, 0)
