@@ -51,7 +51,6 @@ ENDED = (C.CREATED, C.OUTSIDE, C.SKIPPED, C.FAILED)
 RUNNING = (C.NAMED, C.PUBLISHED, C.MESHED, C.BARRIER)
 IN_STORE = (C.PUBLISHED, C.MESHED, C.BARRIER, C.CREATED)  # a member whose address is there
 WITH_LIVES = (Edition.TORCH, Edition.TRYSTATE)
-WITH_COUNTERS = (Edition.SEED, *WITH_LIVES)
 
 
 class Groups(System):
@@ -198,7 +197,7 @@ class Groups(System):
         s.place[process, group] = C.SKIPPED
 
     @environment(
-        each=("process", "group"), switch="threads", editions=WITH_COUNTERS,
+        each=("process", "group"), switch="threads", editions=WITH_LIVES,
         cite="distributed_c10d.py: _process_group_name reads and adds to a global counter",
     )  # fmt: skip
     def call_ahead(self, s: S, process: Expr, group: Expr) -> None:
@@ -305,7 +304,7 @@ class Groups(System):
 
 
 class Seed(Groups, edition=Edition.SEED):
-    """torch 1.9: every call ends with a barrier of the whole world, so that a process that does not call is missed."""
+    """torch 1.9: every call ends with a barrier of the whole world, which misses a process that does not call (P8)."""
 
     sequence = integer(0, "group", per=("process", "group"), doc="the sequence number; 0: none yet")
 
@@ -351,7 +350,7 @@ class Seed(Groups, edition=Edition.SEED):
 
     @transition(
         each=("process", "group"), moves=[arc(C.BARRIER, C.CREATED), may(C.BARRIER, C.OUTSIDE)],
-        cite="torch 1.9, distributed_c10d.py:new_group: _store_based_barrier",
+        cite="distributed_c10d.py:new_group: _store_based_barrier; in 2.13 with TORCH_DIST_INIT_BARRIER=1",
     )  # fmt: skip
     def leave_barrier(self, s: S, process: Expr, group: Expr) -> None:
         """As many have come to the barrier of this number as the world has."""

@@ -15,6 +15,7 @@ from unittest import mock
 from urllib.parse import urlparse
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 from torch.distributed import distributed_c10d
 from torch.testing._internal.distributed import fake_pg
 from trystate.impl.store import urls
@@ -50,7 +51,7 @@ def observe(atoms: tuple[str, ...], rows: Iterator[tuple[Words, Mapping[str, boo
     seen = Observed(atoms)
     for words, held in rows:
         seen.contexts += 1
-        seen.answers.setdefault(tuple(held[a] for a in atoms), {}).setdefault(ask(words), words)  # type: ignore[arg-type]
+        seen.answers.setdefault(tuple(held[a] for a in atoms), {}).setdefault(ask(words), words)
     return seen
 
 
@@ -78,7 +79,7 @@ def init() -> Observed:
 
 
 def _ask_init(words: Words) -> Answer:
-    given, met, fake, asked = dist.HashStore(), dist.HashStore(), dist.HashStore(), list[str]()
+    given, met, fake, asked = HashStore(), HashStore(), HashStore(), list[str]()
 
     def meet(url: str, rank: int, size: int, **_: Any) -> Iterator[tuple[Any, int, int]]:
         asked.append(url)
@@ -93,7 +94,7 @@ def _ask_init(words: Words) -> Answer:
         mock.patch.object(distributed_c10d, "rendezvous", meet),
         mock.patch.object(distributed_c10d, "_new_process_group_helper", make),
         mock.patch.object(distributed_c10d, "_world", distributed_c10d._World()),
-        mock.patch.object(distributed_c10d.warnings, "warn"),
+        mock.patch("warnings.warn"),
         mock.patch.object(fake_pg, "FakeStore", lambda: fake),
         mock.patch.object(
             dist, "is_initialized", lambda: False
@@ -159,7 +160,7 @@ def _ask_merge(words: Words) -> Answer:
             rendezvous.rendezvous(url, words["rank"], words["size"])
         except ERRORS as error:
             known = {"node-specific": Merge.CLASH, "No rendezvous handler": Merge.UNKNOWN}
-            return _named(error, known)  # type: ignore[arg-type]
+            return _named(error, known)
     before, after = (urlparse(each).query.split("&") for each in (url, got[0]))
     added = set(after) - set(before)
     rank, size = f"rank={words['rank']}", f"world_size={words['size']}"

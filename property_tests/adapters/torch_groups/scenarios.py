@@ -170,13 +170,14 @@ def _with_two_threads(line: Connection, port: int, rank: int, size: int, benign:
 
 def _with_two_lives(line: Connection, port: int, rank: int, size: int, benign: bool) -> None:
     import torch.distributed as dist
+    from torch._C._distributed_c10d import PrefixStore
 
     store = _join(port, rank, size)
     dist.barrier()
     dist.destroy_process_group()
     line.send("destroyed")
     line.recv()
-    below = dist.PrefixStore("second", store) if benign else store
+    below = PrefixStore("second", store) if benign else store
     how: dict[str, Any] = {"store": below, "rank": rank, "world_size": size, "timeout": TIMEOUT}
     line.send(_made(lambda: dist.init_process_group("gloo", **how)))
     _stay(line)

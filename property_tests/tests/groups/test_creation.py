@@ -22,8 +22,6 @@ LIVES = ("again", "restart")
 ASKED = (
     Asked(Groups, SEED, TRIO, 116),
     Asked(Groups, SEED, TRIO, 161, HANGS, ("skip",)),
-    Asked(Groups, SEED, PAIR, 189, MIXED, ("threads",)),
-    Asked(Groups, SEED, TRIO, 521, f"{MIXED} {HANGS}", ("threads",)),
     Asked(Groups, TORCH, TRIO, 103),
     Asked(Groups, TORCH, TRIO, 175, HANGS, ("skip",)),
     Asked(Groups, TORCH, PAIR, 117, MIXED, ("threads",)),

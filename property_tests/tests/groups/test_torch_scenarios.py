@@ -15,7 +15,7 @@ test_the_installed_torch_has_the_findings_of_its_release, test_a_benign_schedule
 )
 
 
-def test_every_finding_of_the_groups_is_replayed() -> None:
+def test_every_finding_of_the_groups_is_replayed_but_that_of_torch_1() -> None:
     assert {name: scenario.finding for name, scenario in SCENARIOS.items()} == {
-        finding.name: finding.number for finding in FINDINGS.values()
+        finding.name: finding.number for finding in FINDINGS.values() if finding.name != "world-waits"
     }
