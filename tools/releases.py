@@ -275,11 +275,12 @@ def _replay(name: str) -> str:
     from trystate.property_tests.adapters.replays import ScheduleError
     from trystate.property_tests.adapters.torch_agent.scenarios import SCENARIOS as AGENT
     from trystate.property_tests.adapters.torch_autograd.scenarios import SCENARIOS as AUTOGRAD
+    from trystate.property_tests.adapters.torch_groups.scenarios import SCENARIOS as GROUPS
     from trystate.property_tests.adapters.torch_release import NotInRelease
     from trystate.property_tests.adapters.torch_rendezvous.scenarios import SCENARIOS as RENDEZVOUS
     from trystate.property_tests.adapters.torch_store.scenarios import SCENARIOS as STORE
 
-    scenario = {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD}.get(name)
+    scenario = {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD, **GROUPS}.get(name)
     if scenario is None:
         return "no replay"
     try:

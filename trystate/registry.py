@@ -19,6 +19,9 @@ from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.errors import UsageError
+from trystate.model.groups.creation import Groups
+from trystate.model.groups.files import Files
+from trystate.model.groups.initialisation import INITIALISATION
 from trystate.model.language import DecisionTable, System
 from trystate.model.language.fields import Constant, Index
 from trystate.model.language.machines import View
@@ -39,9 +42,15 @@ SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "agents": Agents, "barriers": Barriers, "frames": Frames,
     "queues": Queues, "registers": Registers, "start-ups": StartUps, "waits": Waits, "watches": Watches,
     "backward": Backward, "contexts": Contexts, "ids": Ids, "tombstones": Tombstones,
+    "groups": Groups, "files": Files,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
-    e.name: {**{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}), **OPERATIONS[e]} for e in OPERATIONS
+    e.name: {
+        **{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}),
+        **{k.name: INITIALISATION[k] for k in INITIALISATION}.get(e.name, {}),
+        **OPERATIONS[e],
+    }
+    for e in OPERATIONS
 }
 WALKS = STORE_WALKS  # the runs that are drawn, beside those of the findings: the examples of the articles
 GRAPHS = (note(), unused_call())  # the graphs that are drawn: the examples of the design note
@@ -52,20 +61,22 @@ def plan() -> tuple[Run, ...]:
     """The runs that `trystate verify` checks."""
     from trystate.model.agent import findings as agent
     from trystate.model.autograd import findings as autograd
+    from trystate.model.groups import findings as groups
     from trystate.model.rendezvous import findings as rendezvous
     from trystate.model.store import findings as store
 
-    return rendezvous.PLAN + agent.PLAN + store.PLAN + autograd.PLAN
+    return rendezvous.PLAN + agent.PLAN + store.PLAN + autograd.PLAN + groups.PLAN
 
 
 def findings() -> Mapping[str, Finding]:
     """Every known defect, by its name."""
     from trystate.model.agent import findings as agent
     from trystate.model.autograd import findings as autograd
+    from trystate.model.groups import findings as groups
     from trystate.model.rendezvous import findings as rendezvous
     from trystate.model.store import findings as store
 
-    return {**rendezvous.FINDINGS, **agent.FINDINGS, **store.FINDINGS, **autograd.FINDINGS}
+    return {**rendezvous.FINDINGS, **agent.FINDINGS, **store.FINDINGS, **autograd.FINDINGS, **groups.FINDINGS}
 
 
 def finding_named(name: str) -> Finding:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from trystate.model.autograd.contexts import Contexts
     from trystate.model.autograd.ids import Ids
     from trystate.model.autograd.tombstones import Tombstones
+    from trystate.model.groups.creation import Groups
+    from trystate.model.groups.files import Files
     from trystate.model.rendezvous.holder import Holders
     from trystate.model.rendezvous.properties import Rendezvous
     from trystate.model.store.barriers import Barriers
@@ -32,6 +34,6 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Agents", "Backward", "Barriers", "Contexts", "Frames", "Holders", "Ids", "Queues", "Registers", "Rendezvous",
-    "StartUps", "Tombstones", "Waits", "Watches",
+    "Agents", "Backward", "Barriers", "Contexts", "Files", "Frames", "Groups", "Holders", "Ids", "Queues", "Registers",
+    "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from trystate.model.autograd import findings as autograd
 from trystate.model.checker.check import ENGINES, check
 from trystate.model.checker.expectations import Run, gaps
 from trystate.model.checker.verdicts import Report, Status
+from trystate.model.groups import findings as groups
 from trystate.model.language import Form, System
 from trystate.model.language.machines import View
 from trystate.model.language.transitions import Rule
@@ -31,7 +32,7 @@ from .marks import VERIFIED
 from .nightly import by_night
 from .runs import assert_is_a_fair_lasso, assert_is_a_run, refutes
 
-PLAN = (*rendezvous.PLAN, *agent.PLAN, *store.PLAN, *autograd.PLAN)  # the runs of `trystate verify --all`
+PLAN = (*rendezvous.PLAN, *agent.PLAN, *store.PLAN, *autograd.PLAN, *groups.PLAN)  # the runs of `trystate verify --all`
 STATES_FILE = Path(__file__).parents[2] / "trystate" / "states.json"
 STATES = json.loads(STATES_FILE.read_text(encoding="utf-8"))  # label of a planned run -> how many states it has
 AVAILABLE = [e for e in ENGINES if e != "symbolic" or importlib.util.find_spec("dd") is not None]

@@ -79,10 +79,11 @@ def _replay_on_torch(finding: Finding) -> int:
     from trystate.property_tests.adapters.seed_store.scenarios import SCENARIOS as SEED
     from trystate.property_tests.adapters.torch_agent.scenarios import SCENARIOS as AGENT
     from trystate.property_tests.adapters.torch_autograd.scenarios import SCENARIOS as AUTOGRAD
+    from trystate.property_tests.adapters.torch_groups.scenarios import SCENARIOS as GROUPS
     from trystate.property_tests.adapters.torch_rendezvous.scenarios import SCENARIOS as RENDEZVOUS
     from trystate.property_tests.adapters.torch_store.scenarios import SCENARIOS as STORE
 
-    scenario = {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD}.get(finding.name)
+    scenario = {**RENDEZVOUS, **AGENT, **STORE, **AUTOGRAD, **GROUPS}.get(finding.name)
     where = compared_as()
     if scenario is None and finding.name in SEED:
         scenario, where, absence = SEED[finding.name], "the program of torch 1.9, written from its description", ""

@@ -1,0 +1,65 @@
+"""new_group: two threads make two groups, in another order on each rank; the sums of both groups are mixed."""
+
+import multiprocessing
+import os
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+TIMEOUT = timedelta(seconds=2)  # the default of gloo is 30 minutes
+
+
+def join(rank: int, size: int, port: int) -> Any:
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    store.set_timeout(TIMEOUT)
+    return store
+
+
+def member(rank: int, port: int, line: Any) -> None:
+    join(rank, 2, port)
+    groups = {}
+
+    def make(name: str) -> None:
+        groups[name] = dist.new_group([0, 1], timeout=TIMEOUT)
+
+    threads = []
+    for name in ("a", "b") if rank == 0 else ("b", "a"):
+        before = dist.distributed_c10d._world.group_count
+        threads.append(threading.Thread(target=make, args=(name,)))
+        threads[-1].start()
+        while dist.distributed_c10d._world.group_count == before:  # so that the order is always the same
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    sums = {"a": torch.tensor([1.0]), "b": torch.tensor([100.0])}
+    works = [dist.all_reduce(sums[name], group=groups[name], async_op=True) for name in sums]
+    for work in works:
+        work.wait()
+    line.send((sums["a"].item(), sums["b"].item()))
+    line.recv()
+
+
+server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+context = multiprocessing.get_context("fork")
+lines = [context.Pipe() for _ in range(2)]
+processes = [
+    context.Process(target=member, args=(rank, server.port, theirs), daemon=True)
+    for rank, (_, theirs) in enumerate(lines)
+]
+for process in processes:
+    process.start()
+said = [ours.recv() for ours, _ in lines]
+for process in processes:
+    process.kill()
+
+for rank, (a, b) in enumerate(said):
+    print(f"rank {rank}: the sum over group a is {a:g} (right: 2), over group b {b:g} (right: 200)")
+if said != [(2.0, 200.0)] * 2:
+    print("reproduced: the sums of two groups are mixed, and nothing is raised", flush=True)
+    os._exit(1)
+print("not reproduced: each group has its own sum")

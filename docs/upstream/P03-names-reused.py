@@ -1,0 +1,62 @@
+"""init_process_group: a second group over the same store connects to the addresses of the first."""
+
+import multiprocessing
+import os
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+TIMEOUT = timedelta(seconds=2)  # the default of gloo is 30 minutes
+
+
+def join(rank: int, size: int, port: int) -> Any:
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    store.set_timeout(TIMEOUT)
+    return store
+
+
+def created(make: Any) -> str:
+    try:
+        make()
+    except RuntimeError as error:
+        return type(error).__name__
+    return "created"
+
+
+def member(rank: int, port: int, line: Any) -> None:
+    store = join(rank, 2, port)
+    dist.barrier()
+    dist.destroy_process_group()
+    line.send("destroyed")
+    line.recv()
+    options: dict[str, Any] = {"store": store, "rank": rank, "world_size": 2, "timeout": TIMEOUT}
+    line.send(created(lambda: dist.init_process_group("gloo", **options)))
+    line.recv()
+
+
+server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+context = multiprocessing.get_context("fork")
+lines = [context.Pipe() for _ in range(2)]
+processes = [
+    context.Process(target=member, args=(rank, server.port, theirs), daemon=True)
+    for rank, (_, theirs) in enumerate(lines)
+]
+for process in processes:
+    process.start()
+for ours, _ in lines:
+    ours.recv()
+said = []
+for ours, _ in lines:  # rank 1 is slower than rank 0
+    ours.send("begin again")
+    said.append(ours.recv())
+for process in processes:
+    process.kill()
+
+for rank, outcome in enumerate(said):
+    print(f"rank {rank}: the second init_process_group: {outcome}")
+if said != ["created"] * 2:
+    print("reproduced: a second group over the same store is not made", flush=True)
+    os._exit(1)
+print("not reproduced: the second group is made")

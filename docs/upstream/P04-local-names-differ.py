@@ -1,0 +1,54 @@
+"""new_group: with use_local_synchronization, {0, 1} and then {0, 1, 2} is never made."""
+
+import multiprocessing
+import os
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+TIMEOUT = timedelta(seconds=2)  # the default of gloo is 30 minutes
+
+
+def join(rank: int, size: int, port: int) -> Any:
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    store.set_timeout(TIMEOUT)
+    return store
+
+
+def created(make: Any) -> str:
+    try:
+        make()
+    except RuntimeError as error:
+        return type(error).__name__
+    return "created"
+
+
+def member(rank: int, port: int, line: Any) -> None:
+    join(rank, 3, port)
+    if rank < 2:  # with use_local_synchronization only members call
+        dist.new_group([0, 1], timeout=TIMEOUT, use_local_synchronization=True)
+    line.send(created(lambda: dist.new_group([0, 1, 2], timeout=TIMEOUT, use_local_synchronization=True)))
+    line.recv()
+
+
+server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+context = multiprocessing.get_context("fork")
+lines = [context.Pipe() for _ in range(3)]
+processes = [
+    context.Process(target=member, args=(rank, server.port, theirs), daemon=True)
+    for rank, (_, theirs) in enumerate(lines)
+]
+for process in processes:
+    process.start()
+said = [ours.recv() for ours, _ in lines]
+for process in processes:
+    process.kill()
+
+for rank, outcome in enumerate(said):
+    print(f"rank {rank}: new_group([0, 1, 2]), which all three call: {outcome}")
+if said != ["created"] * 3:
+    print("reproduced: a group that all of its members call for, in one order, is not made", flush=True)
+    os._exit(1)
+print("not reproduced: the group is made")

@@ -1,0 +1,143 @@
+"""Known defects of process groups and of file://, and the runs that show them. Data: `trystate verify` checks it.
+
+P1 to P7 happen on torch 2.13 (`trystate replay NAME`): P1 to P4 with gloo groups, P5 to P7 with FileStore. P8 is of the
+edition SEED, whose barrier torch 2.13 has only with TORCH_DIST_INIT_BARRIER=1. Ours makes
+torch's groups over a store of its own, so that P3 is gone, and P1 and P2 stay; our FileStore has none of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..checker.expectations import Finding, Run, explained
+from .creation import Groups
+from .files import Files
+from .vocabulary import Edition
+
+_FINDINGS = (
+    Finding("outsider-skips", "P1",
+            "A process that is no member of a group, and does not call new_group for it, names its next group like "
+            "another one: that is never made.",
+            "derive the name from the ranks and from how often this process has made a group of them",
+            "new_group ends with a timeout on all members of a group, all of which have called it.",
+            "A process skips a new_group whose ranks it is not in, as in `if rank in ranks: new_group(ranks)`, and a "
+            "member of a later group is among those who skipped.",
+            "Call new_group on every process for every group, in one order.", since="2.13"),
+    Finding("groups-mixed", "P2",
+            "Two threads of a process that make two groups in another order than another process exchange them: both "
+            "are made, and their collectives mix.",
+            "write the group's ranks and description below the name, and compare those of all members",
+            "Collectives of two groups return wrong numbers, and nothing is raised.",
+            "Two threads call new_group for groups of the same ranks, and nothing orders the calls.",
+            "Make all groups in one thread.", since="2.13"),
+    Finding("names-reused", "P3",
+            "The counter of names begins again at zero while the keys of the groups before are in the store: a new "
+            "group reads their addresses.",
+            "put the keys of each life below a prefix that its members have agreed on",
+            "init_process_group raises 'Connection refused' or 'Connect timeout', although all processes run.",
+            "destroy_process_group, or a restart of a process, and then init_process_group with the same store.",
+            "Give each new group a new store, or PrefixStore(a name that all of them know, store).", since="2.13"),
+    Finding("local-names-differ", "P4",
+            "With use_local_synchronization=True the name counts the groups of this process: members that are in "
+            "different numbers of groups name a group differently, and it is never made.",
+            "count only the groups of the same ranks",
+            "new_group(..., use_local_synchronization=True) ends with a timeout on all members, all of which have "
+            "called it in one order.",
+            "use_local_synchronization=True, and members of the group of whom some are in more groups than others.",
+            "Leave use_local_synchronization out.", since="2.13"),
+    Finding("left-over-file", "P5",
+            "FileStore takes a file that a crashed job has left for its own: its keys are read, and it is never "
+            "deleted, since the crashed users stay counted.",
+            "note who has opened the file, and begin anew when none of them lives",
+            "init_process_group(file://...) reads addresses of an earlier job, and fails in some of the later jobs.",
+            "A job that was killed, and another one with the same path.",
+            "Give each job a path of its own, or delete the file before any process of the job starts.", since="2.13"),
+    Finding("torn-record", "P6",
+            "A record that was cut off makes every reader of a FileStore loop for ever, within the lock, and in the "
+            "constructor with the interpreter lock.",
+            "give records a length and a checksum, read whole ones, and cut the rest away under the lock",
+            "Every process that opens the file hangs with a busy CPU, and does not react to Ctrl-C.",
+            "A full disk or quota in the middle of a set, or a writer that is killed there.",
+            "Delete the file, and start all processes again.", since="2.13"),
+    Finding("lock-kept", "P7",
+            "FileStore waits for the lock of its file without a limit, whatever its timeout.",
+            "ask for the lock again and again until the timeout is over",
+            "set, get and the end of a process hang while another process is stopped.",
+            "A process that is stopped (SIGSTOP, a debugger, a suspended VM) while it reads or writes the file.",
+            "End the stopped process: the kernel then frees the lock.", since="2.13"),
+    Finding("world-waits", "P8",
+            "new_group ends with a barrier of the whole world: a process that does not call stops all others, also "
+            "where it is no member.",
+            "let outsiders return at once, and derive the name so that it needs no call of theirs",
+            since="1.9", until="1.9"),
+)  # fmt: skip
+FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
+Found = Mapping[str, str | tuple[str, ...]]
+
+
+def _run(
+    edition: Edition, *faults: str, p: int = 3, g: int = 2, o: int = 1, idle: tuple[str, ...] = (),
+    found: Found = MappingProxyType({}),
+) -> Run:  # fmt: skip
+    """Processes, groups, outsiders; property = the findings that explain its violation."""
+    sizes = {"process": p, "group": g, "outsiders": o}
+    return Run(Groups, sizes, edition, faults, explained({**found}, FINDINGS), idle)
+
+
+def _files(edition: Edition, *faults: str, p: int = 2, found: Found = MappingProxyType({})) -> Run:
+    return Run(Files, {"process": p}, edition, faults, explained({**found}, FINDINGS))
+
+
+SEED, TORCH, LOCAL, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.LOCAL, Edition.TRYSTATE
+
+
+def _hangs(number: str) -> Found:
+    return dict.fromkeys(("creation_ends", "called_means_created", "deadlock_freedom"), number)
+
+
+MIXED: Found = {"a_communicator_is_of_one_group": "P2"}
+REUSED: Found = {"names_are_fresh": "P3", "called_means_created": "P3"}
+UNMET = ("all_are_created",)
+LEFT: Found = {"addresses_are_of_this_job": "P5", "the_last_one_deletes": "P5"}
+TORN: Found = dict.fromkeys(("half_a_record_stops_nobody", "operations_end", "deadlock_freedom"), "P6")
+KEPT: Found = dict.fromkeys(("operations_end", "deadlock_freedom"), "P7")
+BOTH: Found = dict.fromkeys(("operations_end", "deadlock_freedom"), ("P6", "P7"))
+ALL = ("another_job", "die", "full", "stop")
+
+# fmt: off
+PLAN: tuple[Run, ...] = (
+    _run(SEED),
+    _run(SEED, "skip", found=_hangs("P8")),
+    _run(TORCH),
+    _run(TORCH, "skip", found=_hangs("P1")),
+    _run(TORCH, "threads", p=2, o=0, found=MIXED),
+    _run(TORCH, "threads", found={**MIXED, **_hangs("P2")}),
+    _run(TORCH, "again", found=REUSED),
+    _run(TORCH, "restart", found={"names_are_fresh": "P3"}),
+    _run(TORCH, "again", "restart", found=REUSED),
+    _run(LOCAL, o=0),
+    _run(LOCAL, idle=UNMET, found=_hangs("P4")),
+    _run(LOCAL, "skip", idle=UNMET, found=_hangs("P4")),
+    _run(TRYSTATE),
+    _run(TRYSTATE, "skip", found=_hangs("P1")),
+    _run(TRYSTATE, "threads", p=2, o=0, found=MIXED),
+    _run(TRYSTATE, "again"),
+    _run(TRYSTATE, "again", "restart"),
+    _run(TRYSTATE, "again", "restart", p=2, g=3, o=0),
+    _files(TORCH),
+    _files(TORCH, "another_job"),
+    _files(TORCH, "full", found=TORN),
+    _files(TORCH, "die", found=TORN),
+    _files(TORCH, "stop", found=KEPT),
+    _files(TORCH, "another_job", "die", found={**LEFT, **TORN}),
+    _files(TORCH, *ALL, p=3, found={**LEFT, **TORN, **BOTH}),
+    _files(TRYSTATE),
+    _files(TRYSTATE, "another_job"),
+    _files(TRYSTATE, "die"),
+    _files(TRYSTATE, "full"),
+    _files(TRYSTATE, "stop"),
+    _files(TRYSTATE, *ALL),
+    _files(TRYSTATE, *ALL, p=3),
+)
+# fmt: on

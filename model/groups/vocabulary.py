@@ -1,0 +1,43 @@
+"""The names of process groups: editions, states. The runtime may import these, and nothing else of the model.
+
+The value of a state is the sentence that a chart shows under its name.
+"""
+
+import enum
+
+
+class Edition(enum.Enum):
+    """The creation of groups in variants; the same properties are asked of each."""
+
+    SEED = "torch 1.9: names from a counter, a sequence number through the store, a barrier of all processes"
+    TORCH = "torch 2.13: names from a counter; an outsider returns at once"
+    LOCAL = "torch 2.13 with use_local_synchronization=True: names from the ranks and a count of groups"
+    TRYSTATE = "torch 2.13's groups at a trystate URL: each meeting of the processes has keys of its own"
+
+
+class Creation(enum.Enum):
+    """A process's call of new_group for one group."""
+
+    IDLE = "not called yet"
+    NAMED = "the group has its name; the process's address is not in the store"
+    PUBLISHED = "the address is in the store; the addresses of the others are waited for"
+    MESHED = "connected to all members; the sequence number is missing"
+    BARRIER = "waits until every process of the world has called"
+    CREATED = "returned the group"
+    OUTSIDE = "returned: the process is no member"
+    SKIPPED = "never called: the process is no member"
+    FAILED = "raised"
+
+
+class User(enum.Enum):
+    """A process of a job that meets in a file."""
+
+    AWAY = "has not opened the file"
+    OPEN = "has opened the file, and is counted"
+    WRITING = "has the lock; its record is half written"
+    WROTE = "its record is in the file"
+    READ = "has read the records of all others"
+    LEFT = "has closed the file"
+    FAILED = "an operation has raised, and the process has ended"
+    STUCK = "reads half a record, and does not end"
+    DEAD = "has died"

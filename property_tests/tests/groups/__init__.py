@@ -1,0 +1,1 @@
+"""The groups of processes: their model, and what torch does."""

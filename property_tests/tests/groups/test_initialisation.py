@@ -1,0 +1,102 @@
+"""The tables of init_process_group and of rendezvous URLs agree with torch's functions and ours in every context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+pytest.importorskip("torch", reason="the functions are torch's")
+
+import torch.distributed as dist
+from trystate.impl.store import urls
+from trystate.model.groups.initialisation import INITIALISATION
+from trystate.model.groups.vocabulary import Edition
+from trystate.model.language import DecisionTable
+from trystate.property_tests.adapters.torch_groups import initialisation
+from trystate.property_tests.adapters.torch_rendezvous.conformance import gaps
+from trystate.property_tests.adapters.torch_rendezvous.contexts import Observed, compare
+from trystate.property_tests.support.mutants import planted, rewritten
+from trystate.property_tests.support.rendezvous.tables import unnoticed
+
+from trystate import registry
+
+torch_module = initialisation.rendezvous
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+# table, contexts
+COMPARED = {
+    (TORCH, "init_process_group"): 432, (TORCH, "rendezvous_url"): 60,
+    (TORCH, "env_url"): 864, (TORCH, "tcp_url"): 72, (TORCH, "file_url"): 12,
+    (TRYSTATE, "env_url"): 1728, (TRYSTATE, "tcp_url"): 432, (TRYSTATE, "file_url"): 12,
+}  # fmt: skip
+compared = pytest.mark.parametrize(("edition", "name"), COMPARED, ids=str)
+
+
+@cache
+def observed(edition: Edition) -> dict[str, Observed]:
+    found = initialisation.handlers(edition)
+    if edition is TORCH:
+        found |= {"init_process_group": initialisation.init(), "rendezvous_url": initialisation.merge()}
+    return found
+
+
+def differences(table: DecisionTable, seen: Observed) -> list[str]:
+    """A context that is decided otherwise, a row or valuation that no context reaches."""
+    found = compare(table, seen)
+    return [*found.disagreements, *gaps(table.name, found)]
+
+
+@compared
+def test_a_table_says_what_the_functions_do_in_every_context(edition: Edition, name: str) -> None:
+    seen = observed(edition)[name]
+    assert differences(INITIALISATION[edition][name], seen) == []
+    assert seen.contexts == COMPARED[edition, name]
+
+
+@compared
+def test_every_wrong_row_is_noticed(edition: Edition, name: str) -> None:
+    assert unnoticed(INITIALISATION[edition][name], observed(edition)[name]) == []
+
+
+def test_everything_that_is_not_of_the_seed_is_compared() -> None:
+    ours = {(TRYSTATE, name) for name, table in INITIALISATION[TRYSTATE].items()
+            if table is not INITIALISATION[TORCH].get(name)}  # fmt: skip
+    assert {*COMPARED} == ours | {(TORCH, name) for name in INITIALISATION[TORCH]}
+
+
+ENV, MADE = torch_module._env_rendezvous_handler, torch_module._create_c10d_store
+MUTANTS = {
+    "another variable": (ENV, '_get_env_or_raise("RANK")', '_get_env_or_raise("WORLD_SIZE")'),
+    "the variable first": (ENV, 'if "rank" in query_dict:', 'if "RANK" not in os.environ:'),
+    "a daemon elsewhere": (MADE, "rank == 0", "rank == 1"),
+    "no agent": (MADE, "if _torchelastic_use_agent_store()", "if False"),
+    "no rank is needed": (torch_module._file_rendezvous_handler, 'if "rank" not in query_dict', "if False"),
+    "both are merged": (torch_module._rendezvous_helper, 'if "rank" in query_dict or', "if False and"),
+    "a store and a URL": (dist.init_process_group, "(store is None) or (init_method is None)", "True"),
+    "no rank with a store": (dist.init_process_group, "rank >= 0", "rank >= -1"),
+}
+OBSERVERS: dict[object, Callable[[], dict[str, Observed]]] = {
+    dist.init_process_group: lambda: {"init_process_group": initialisation.init()},
+    torch_module._rendezvous_helper: lambda: {"rendezvous_url": initialisation.merge()},
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mistake_in_torch_is_noticed(name: str) -> None:
+    function, right, wrong = MUTANTS[name]
+    with planted(rewritten(function, right, wrong)):
+        observe = OBSERVERS.get(function)
+        seen = initialisation.handlers(TORCH) if observe is None else observe()
+        assert any(differences(INITIALISATION[TORCH][table], seen[table]) for table in seen)
+
+
+def test_a_handler_of_ours_that_always_serves_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(urls, "_agents", lambda port: False)
+    seen = initialisation.handlers(TRYSTATE)
+    assert all(differences(INITIALISATION[TRYSTATE][name], seen[name]) for name in ("env_url", "tcp_url"))
+
+
+def test_the_command_line_has_the_tables() -> None:
+    for edition, tables in INITIALISATION.items():
+        assert all(registry.TABLES[edition.name][name] is table for name, table in tables.items())
