@@ -1,0 +1,1 @@
+"""Our agent's decisions beside the model `Agents`."""
