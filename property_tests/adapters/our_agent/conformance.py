@@ -63,6 +63,7 @@ FEW = (
 )
 THREE = (
     *(Slice(size) for size in ("3 2:2", "3 2:3", "3 1:3")),
+    Slice("3 1:4", ends=0),
     *(Slice("3 2:2", (fault,)) for fault in ("worker_failure", "crash", "outage", "signal")),
 )
 LONG = (
