@@ -17,7 +17,7 @@ from ..our_autograd.conformance import replay
 from .edges import AgentSteps
 
 Report = Callable[[str], None]
-FAULTS = ("worker_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal")
+FAULTS = ("worker_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal", "deaf")
 STANDS_STILL = {"crash", "stall", "freeze"}
 SAMPLE_EDGES, SAMPLE_STRIDE = 200, 10
 
@@ -59,6 +59,8 @@ TWO = (
 FEW = (
     *(Slice("2 2:2", faults) for faults in (("worker_failure", "outage"), ("crash", "newcomer"), ("outage", "signal"))),
     Slice("2 1:1", ("worker_failure", "freeze")),
+    *(Slice("2 2:2", (fault, "deaf")) for fault in ("worker_failure", "signal")),
+    Slice("2 1:1", ("freeze", "deaf")),
     Slice("2 2:2", ("stall", "signal")),
 )
 THREE = (

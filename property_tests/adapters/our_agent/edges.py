@@ -36,7 +36,7 @@ from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Standing, Wr
 from trystate.impl.rendezvous.operators import View as NodeView
 from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
 from trystate.model.agent import Agents
-from trystate.model.agent.vocabulary import Ending, Loop, Pace, Verdict, WorkerState
+from trystate.model.agent.vocabulary import Ending, Loop, Pace, Stopping, Verdict, WorkerState
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Action, Membership
 
@@ -47,8 +47,9 @@ JOINS = (Action.ADD_TO_PARTICIPANTS, Action.ADD_TO_WAIT_LIST, Action.ADD_TO_REDU
 AGENTS_OWN = (  # steps that an agent decides on; all others happen to it
     "join", "mark_complete", "return_with_a_round", "start_workers", "expel", "mark_done", "find_failure",
     "replace_round", "restart_workers", "exit_round", "error_closed", "withdraw", "leave_without_store",
+    "kill_workers",
 )  # fmt: skip
-WITHOUT_STORE = ("start_workers", "find_failure", "leave_without_store")
+WITHOUT_STORE = ("start_workers", "find_failure", "leave_without_store", "kill_workers")
 PROCESSES = (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
 MONITORS = (Loop.MONITORING, Loop.BARRIER)  # the agent has a round: `decide` is asked
 UP = (Loop.JOINING, Loop.STARTING, *MONITORS, Loop.RESTARTING)
@@ -80,6 +81,7 @@ class Seat:
     killed: bool = False  # by the watchdog
     failed: bool = False  # the last order was RESTART
     orphans: bool = False
+    stopping: Stopping = Stopping.PROMPT
     read: State | None = None  # the state that this node read last
 
     @property
@@ -88,21 +90,34 @@ class Seat:
 
     @property
     def runs(self) -> bool:
-        return self.workers in PROCESSES and self.pace is not Pace.NODE_STOPPED
+        return (self.workers in PROCESSES or self.waits) and self.pace is not Pace.NODE_STOPPED
+
+    @property
+    def waits(self) -> bool:
+        """Its `_stop` has not returned: a worker does not end."""
+        return self.stopping is Stopping.ASKED
 
     @property
     def dead(self) -> bool:
         """No heartbeat comes from it any more, and the window is over."""
         watched = self.pace is Pace.AGENT_STOPPED and self.runs
-        return (self.loop is Loop.LEFT or self.pace is not Pace.GOES_ON) and not watched
+        return ((self.loop is Loop.LEFT and not self.waits) or self.pace is not Pace.GOES_ON) and not watched
 
-    def stop_workers(self) -> None:
+    def stop_workers(self, standing: Standing) -> None:
+        """As `_stop` and `_close`: SIGTERM and a wait, or SIGKILL."""
+        if self.workers in PROCESSES:
+            if self.stopping is Stopping.DEAF and core.may_finish(standing):
+                self.stopping = Stopping.ASKED
+            self.workers = WorkerState.STOPPED
+
+    def kill_workers(self) -> None:
+        if self.waits:
+            self.stopping = Stopping.PROMPT
         if self.workers in PROCESSES:
             self.workers = WorkerState.STOPPED
 
     def end(self, ending: Ending) -> None:
         self.loop, self.ending = Loop.LEFT, ending
-        self.stop_workers()
 
 
 def engine(number: int, life: int, settings: Settings) -> Engine:
@@ -147,6 +162,10 @@ class AgentSteps:
     def _in(self, seat: Seat, *loops: Loop) -> None:
         if seat.loop not in loops:
             raise Refused(f"the agent is {seat.loop.name}")
+
+    def _has_stopped(self, seat: Seat) -> None:
+        if seat.waits:
+            raise Refused("the agent waits for its workers")
 
     def _run(self, steps: Generator[Effect, engines.Seen, Any]) -> Any:
         """An operation of the engine, alone on the store; what it returns."""
@@ -223,6 +242,7 @@ class AgentSteps:
 
     def _exit_round(self, seat: Seat) -> None:
         self._in(seat, Loop.RESTARTING)
+        self._has_stopped(seat)
         view = self.view(seat)
         if self.state is not None and self.state.closed is not None:
             raise Refused("the rendezvous is closed")
@@ -272,6 +292,7 @@ class AgentSteps:
         if LOOKS.get(seat.workers) is not Seen.FAILED:
             raise Refused("the workers have not failed")
         self._ordered(seat, seat.read, *OVER)  # it need not have read anything since
+        seat.stop_workers(self.standing(seat, seat.read))
         seat.workers, seat.loop = WorkerState.FAILED, Loop.RESTARTING
 
     def _replace_round(self, seat: Seat) -> None:
@@ -285,10 +306,18 @@ class AgentSteps:
 
     def _restart_workers(self, seat: Seat) -> None:
         self._ordered(seat, self.state, Order.REJOIN)
-        self._stopped(seat)
+        self._stopped(seat, self.standing(seat, self.state))
 
-    def _stopped(self, seat: Seat) -> None:
-        seat.workers, seat.loop = WorkerState.STOPPED, Loop.RESTARTING
+    def _stopped(self, seat: Seat, standing: Standing) -> None:
+        seat.stop_workers(standing)
+        if seat.workers is not WorkerState.INIT:
+            seat.workers = WorkerState.STOPPED
+        seat.loop = Loop.RESTARTING
+
+    def _kill_workers(self, seat: Seat) -> None:
+        if not seat.waits:
+            raise Refused("no worker got SIGTERM and runs on")
+        seat.kill_workers()
 
     # ---- ends
 
@@ -298,8 +327,10 @@ class AgentSteps:
 
     def _error_closed(self, seat: Seat) -> None:
         self._in(seat, Loop.JOINING, *MONITORS, Loop.RESTARTING)
+        self._has_stopped(seat)
         if seat.loop in MONITORS:
             self._ordered(seat, self.state, Order.END)
+            seat.stop_workers(self.standing(seat, self.state))
         else:
             leaving = operators.exit_(self.view(seat)) is Action.REPLACE_ROUND
             if seat.engine._decide(self.view(seat), leaving) is not Action.ERROR_CLOSED:
@@ -312,6 +343,7 @@ class AgentSteps:
 
     def _withdraw(self, seat: Seat) -> None:
         self._in(seat, Loop.LEAVING)
+        self._has_stopped(seat)
         if self._closed is None:
             if seat.joined is not None:
                 self._run(seat.engine.give_notice(seat.joined))
@@ -331,6 +363,7 @@ class AgentSteps:
 
     def _leave_without_store(self, seat: Seat) -> None:
         self._in(seat, Loop.LEAVING)
+        self._has_stopped(seat)
         if not self.down:
             raise Refused("the store answers: the agent withdraws")
         seat.end(Ending.SIGNALLED)
@@ -350,17 +383,28 @@ class AgentSteps:
         seat.signalled = True
         if seat.loop in MONITORS:
             self._ordered(seat, seat.read, Order.LEAVE)
+            seat.stop_workers(Standing.CURRENT)  # only a second signal kills them
         seat.loop = Loop.LEAVING
-        seat.stop_workers()
 
     def _lose_lease(self, seat: Seat) -> None:
         seat.engine.lease.give_up()
         if seat.loop in MONITORS:
             self._ordered(seat, seat.read, Order.REJOIN, Order.END)
-        self._stopped(seat)
+            self._stopped(seat, self.standing(seat, seat.read))
+        if not core.may_finish(Standing.LAPSED):  # `_must_end`, while it waits
+            seat.kill_workers()
+        if seat.workers is WorkerState.FAILED:
+            seat.workers = WorkerState.STOPPED
 
     def _watchdog_kills(self, seat: Seat) -> None:
-        seat.workers, seat.killed = WorkerState.STOPPED, True
+        seat.kill_workers()
+        seat.killed = True
+
+    def _ignore_sigterm(self, seat: Seat) -> None:
+        seat.stopping = Stopping.DEAF
+
+    def _end_in_time(self, seat: Seat) -> None:
+        seat.stopping = Stopping.PROMPT
 
     def _stall(self, seat: Seat) -> None:
         seat.pace = Pace.AGENT_STOPPED
@@ -376,17 +420,18 @@ class AgentSteps:
         else:
             over = seat.loop is Loop.MONITORING and self.order(seat, self.before_closing) is Order.REJOIN
         if over:
-            seat.loop = Loop.RESTARTING
-            if seat.workers is not WorkerState.INIT:
-                seat.workers = WorkerState.STOPPED
+            self._stopped(seat, self.standing(seat, self.before_closing))
 
     def _crash(self, seat: Seat) -> None:
         seat.pace = Pace.GOES_ON
-        seat.end(Ending.KILLED)  # the workers get a signal when their parent dies
+        seat.end(Ending.KILLED)
+        seat.kill_workers()  # SIGKILL, when their parent dies
 
     def _start_newcomer(self, seat: Seat) -> None:
         self.lives += 1
         new = Seat(seat.number, engine(seat.number, self.lives, self.settings), Loop.JOINING, orphans=seat.runs)
+        if seat.stopping is Stopping.DEAF:
+            new.stopping = Stopping.DEAF  # it is the program that ignores the signal
         self.seats[seat.number] = new
 
     def _store_stops(self) -> None:
@@ -426,3 +471,5 @@ class AgentSteps:
         out[f"pace[{k}]"] = ordinal(seat.pace)
         out[f"signalled[{k}]"] = int(seat.signalled)
         out[f"orphans[{k}]"] = int(seat.orphans)
+        if f"stopping[{k}]" in self.model.positions:
+            out[f"stopping[{k}]"] = ordinal(seat.stopping)

@@ -26,13 +26,15 @@ from trystate.property_tests.support.nightly import NIGHTLY, examples
 
 from trystate.testing import state_machine
 
+FEWEST = CHECKS[1]  # of two faults; by day a sample of the others
+
 
 @by_verify
-@pytest.mark.parametrize("check", CHECKS if NIGHTLY else CHECKS[:2], ids=lambda check: check.name)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_the_agent_does_what_the_model_says(check: Check) -> None:
-    outcome = check.run(lambda _: None)
+    outcome = check.run(lambda _: None, sample=not NIGHTLY and check is not FEWEST)
     assert not outcome.disagreements
-    assert outcome.compared > 5_000
+    assert outcome.compared > (5_000 if NIGHTLY or check is FEWEST else 150)
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="a million edges: under HYPOTHESIS_PROFILE=nightly")
@@ -59,8 +61,8 @@ TestSteps.settings = settings(max_examples=examples(15), stateful_step_count=30)
 # ---- what would be noticed
 
 LOOKED_AT = (
-    Slice("2 1:2", ("worker_failure",)), Slice("2 2:2", ("outage",)), Slice("2 2:2", ("signal",)),
-    Slice("2 2:2", ("stall",)),
+    Slice("2 1:2", ("worker_failure",)), Slice("2 2:2", ("outage", "deaf")), Slice("2 2:2", ("signal",)),
+    Slice("2 2:2", ("stall",)), Slice("2 1:1", ("freeze", "deaf")),
 )  # fmt: skip
 
 
@@ -91,6 +93,7 @@ DECISIONS = {
         for name, mutant in generated(f, ("Order.GO_ON", "Order.END")).items()
     },
     **generated(core.ending, ("WorkerState.FAILED", "WorkerState.SUCCEEDED")),
+    **generated(core.may_finish, ("Standing.CURRENT", "Standing.LAPSED")),
 }
 LAPSED = "view.standing is Standing.LAPSED"
 # Not the model's: the limit of time in the exit barrier, and workers that cannot be stopped.
