@@ -281,6 +281,7 @@ def conformance_checks() -> tuple[Check, ...]:
     from trystate.property_tests.adapters.our_store import conformance as store_models
     from trystate.property_tests.adapters.simulator import conformance as engine
     from trystate.property_tests.adapters.stores import cases
+    from trystate.property_tests.adapters.torch_agent import conformance as torch_agent
     from trystate.property_tests.adapters.torch_rendezvous import conformance as rendezvous
 
     return (
@@ -290,5 +291,6 @@ def conformance_checks() -> tuple[Check, ...]:
         *operators.CHECKS,
         *engine.CHECKS,
         *agent.CHECKS,
+        *torch_agent.CHECKS,
         *autograd.CHECKS,
     )

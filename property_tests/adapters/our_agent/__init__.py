@@ -1,1 +1,1 @@
-"""Our agent's decisions beside the model `Agents`."""
+"""Our agent's decisions take the steps of the model `Agents`."""

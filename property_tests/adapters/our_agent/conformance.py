@@ -34,12 +34,12 @@ class Slice:
     def __str__(self) -> str:
         return f"{self.size} ends={self.ends} max_restarts={self.max_restarts} {' '.join(self.faults)}".strip()
 
-    def build(self) -> Agents:
+    def build(self, edition: Edition = Edition.TRYSTATE) -> Agents:
         nodes, span = self.size.split()
         low, high = map(int, span.split(":"))
         return Agents(
             node=int(nodes), min_nodes=low, max_nodes=high, ends=self.ends, max_restarts=self.max_restarts,
-            edition=Edition.TRYSTATE, faults=self.faults,
+            edition=edition, faults=self.faults,
         )  # fmt: skip
 
 
