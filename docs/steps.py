@@ -76,6 +76,7 @@ RUNTIME: dict[type[System], dict[str, str]] = {
         "error_timeout": "rendezvous/engine.Engine._ends",
         "lose_lease": "agent/core.decide",
         "watchdog_kills": "agent/watchdog.Program._sweep",
+        "kill_workers": "agent/local.ElasticAgent._close agent/processes.killed_when",
         "resume": "agent/watchdog_client.Watchdog.check agent/core.decide",
         "receive_signal": "agent/core.decide",
     },

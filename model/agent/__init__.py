@@ -3,6 +3,18 @@
 from .ours import Ours
 from .properties import Agents
 from .torch import Torch, Torch27
-from .vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
+from .vocabulary import Edition, Ending, Loop, Pace, Stopping, Verdict, WorkerState
 
-__all__ = ["Agents", "Edition", "Ending", "Loop", "Ours", "Pace", "Torch", "Torch27", "Verdict", "WorkerState"]
+__all__ = [
+    "Agents",
+    "Edition",
+    "Ending",
+    "Loop",
+    "Ours",
+    "Pace",
+    "Stopping",
+    "Torch",
+    "Torch27",
+    "Verdict",
+    "WorkerState",
+]

@@ -8,10 +8,10 @@ agent goes on is the edition's own step (`resume`).
 
 from __future__ import annotations
 
-from ..language import Expr, SymbolicState, arc, environment, fault, may, transition
+from ..language import Expr, SymbolicState, arc, environment, fault, ite, may, transition
 from ..rendezvous.vocabulary import Membership
-from .fields import PROCESSES, UP, Fields
-from .vocabulary import Ending, Loop, Pace, WorkerState
+from .fields import KILLS, PROCESSES, UP, Fields
+from .vocabulary import Ending, Loop, Pace, Stopping, WorkerState
 
 
 class Environment(Fields):
@@ -73,7 +73,27 @@ class Environment(Fields):
         )
         s.workers[node] = WorkerState.UNHEALTHY
 
+    # ---- workers that do not end: SIGTERM was sent by a step of the edition
+
+    @environment(each="node", moves=[arc(Stopping.ASKED, Stopping.PROMPT)], cite="elastic-node-change 2.3.3.3")
+    def end_in_time(self, s: SymbolicState, node: Expr) -> None:
+        """A worker that got SIGTERM ends after all, before the time-out."""
+        s.when(s.pace[node] != Pace.NODE_STOPPED, s.stopping[node] == Stopping.ASKED)
+        s.stopping[node] = Stopping.PROMPT
+
+    @transition(each="node", moves=[arc(Stopping.ASKED, Stopping.PROMPT)], cite="multiprocessing/api.py:_close")
+    def kill_workers(self, s: SymbolicState, node: Expr) -> None:
+        """The time-out of the wait (30 s) is over: SIGKILL."""
+        s.when(s.pace[node] == Pace.GOES_ON, s.ending[node] != Ending.KILLED, s.stopping[node] == Stopping.ASKED)
+        s.stopping[node] = Stopping.PROMPT
+
     # ---- faults
+
+    @fault("deaf", each="node", moves=[arc(Stopping.PROMPT, Stopping.DEAF)])
+    def ignore_sigterm(self, s: SymbolicState, node: Expr) -> None:
+        """A worker ignores SIGTERM, or takes its time to end."""
+        s.when(s.stopping[node] == Stopping.PROMPT, s.workers[node] == WorkerState.HEALTHY)
+        s.stopping[node] = Stopping.DEAF
 
     @fault(
         "crash",
@@ -82,6 +102,7 @@ class Environment(Fields):
             arc((Loop.JOINING, Loop.STARTING, Loop.MONITORING, Loop.BARRIER, Loop.RESTARTING), Loop.LEFT),
             may(Loop.LEAVING, Loop.LEFT),
             *may(PROCESSES, WorkerState.STOPPED),
+            *KILLS,
         ],
     )
     def crash(self, s: SymbolicState, node: Expr) -> None:
@@ -91,18 +112,19 @@ class Environment(Fields):
         s.ending[node] = Ending.KILLED
         s.pace[node] = Pace.GOES_ON
         if self.workers_die_with_their_agent():
-            self.stop(s, node)
+            self.kill(s, node)
 
     @fault(
         "newcomer",
         each="node",
-        moves=[arc(Loop.LEFT, Loop.JOINING), *may(tuple(WorkerState)[1:], WorkerState.INIT)],
+        moves=[arc(Loop.LEFT, Loop.JOINING), *may(tuple(WorkerState)[1:], WorkerState.INIT), *KILLS],
         cite="elastic-node-change 2.1",
     )
     def start_newcomer(self, s: SymbolicState, node: Expr) -> None:
         """A new agent starts where another has ended, once that one is off the lists."""
-        s.when(s.loop[node] == Loop.LEFT, s.member[node] == Membership.OUTSIDE)
+        s.when(s.loop[node] == Loop.LEFT, self.is_dead(s, node), s.member[node] == Membership.OUTSIDE)
         s.orphans[node] = self.runs(s, node)
+        s.stopping[node] = ite(s.stopping[node] == Stopping.ASKED, Stopping.PROMPT, s.stopping[node])
         s.loop[node] = Loop.JOINING
         s.workers[node] = WorkerState.INIT
         s.ending[node] = Ending.NONE

@@ -19,21 +19,23 @@ R15) are found there; here the rendezvous is taken to work, so that each violati
 Abstractions. Time: a heartbeat is left out; an agent that has left or does not go on may be expelled by any other agent
 that reaches the store. Rounds are not counted: `current` says whether a node has its world from the present one. An
 agent that is stopped alone has workers that run, succeed and fail on; a node that stands still has none that do. A node
-that goes on after its lease, and the end of its workers, are one step: their few milliseconds are not in the model. The
-join deadline passes when too few agents are up for a quorum. Workers may succeed or fail whatever those of other nodes
-do.
+that goes on after its lease, and the end of its workers, are one step: their few milliseconds are not in the model.
+Workers that are stopped end at once, unless the fault `deaf` is on: then SIGTERM, the wait for them, and SIGKILL after
+a time-out are three steps. The join deadline passes when too few agents are up for a quorum. Workers may succeed or
+fail whatever those of other nodes do.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..language import Expr, SymbolicState, System, choice, constant, count, flag, index, integer, ite, machine
+from ..language import Expr, SymbolicState, System, choice, constant, count, flag, index, integer, ite, machine, may
 from ..rendezvous.vocabulary import Membership
-from .vocabulary import Ending, Loop, Pace, Verdict, WorkerState
+from .vocabulary import Ending, Loop, Pace, Stopping, Verdict, WorkerState
 
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 PROCESSES = (WorkerState.HEALTHY, WorkerState.UNHEALTHY)  # worker processes exist
+ASKS, KILLS = may(Stopping.DEAF, Stopping.ASKED), may(Stopping.ASKED, Stopping.PROMPT)
 UP = (Loop.JOINING, Loop.STARTING, Loop.MONITORING, Loop.BARRIER, Loop.RESTARTING)
 
 
@@ -60,6 +62,7 @@ class Fields(System):
     ending = choice(Ending, per="node")
     pace = choice(Pace, per="node")
     signalled = flag(per="node", doc="got SIGTERM or Ctrl-C")
+    stopping = choice(Stopping, per="node")
     orphans = flag(per="node", doc="workers of an agent that died run beside those of its successor")
 
     @machine(WorkerState, each="node")
@@ -71,6 +74,11 @@ class Fields(System):
     def agent_loop(self, s: SymbolicState, node: Expr) -> Any:
         """The loop of a node's agent."""
         return s.loop[node]
+
+    @machine(Stopping, each="node")
+    def end_of_workers(self, s: SymbolicState, node: Expr) -> Any:
+        """The end of the workers of a node."""
+        return s.stopping[node]
 
     @machine(Verdict)
     def job_verdict(self, s: SymbolicState) -> Any:
@@ -95,12 +103,18 @@ class Fields(System):
         return s.member.count(Membership.PARTICIPANT)
 
     def is_dead(self, s: SymbolicState, node: Expr) -> Condition:
-        """Its heartbeat stands still."""
-        return (s.loop[node] == Loop.LEFT) | (s.pace[node] != Pace.GOES_ON)
+        """Its heartbeat stands still: not while the agent, before it ends, waits for a worker that does not end."""
+        waits = (s.stopping[node] == Stopping.ASKED) & (s.ending[node] != Ending.KILLED)
+        return ((s.loop[node] == Loop.LEFT) & ~waits) | (s.pace[node] != Pace.GOES_ON)
 
     def runs(self, s: SymbolicState, node: Expr) -> Condition:
         """Worker processes of this agent, dead, stopped or alive, run."""
-        return s.workers[node].isin(PROCESSES) & (s.pace[node] != Pace.NODE_STOPPED)
+        processes = s.workers[node].isin(PROCESSES) | (s.stopping[node] == Stopping.ASKED)
+        return processes & (s.pace[node] != Pace.NODE_STOPPED)
+
+    def has_stopped(self, s: SymbolicState, node: Expr) -> None:
+        """The agent does not wait for a worker that it stops."""
+        s.when(s.stopping[node] != Stopping.ASKED)
 
     def is_seated(self, s: SymbolicState, node: Expr) -> Condition:
         """The node is a member of a complete round."""
@@ -135,4 +149,15 @@ class Fields(System):
 
     def stop(self, s: SymbolicState, node: Expr) -> None:
         """The agent stops the workers that run."""
+        self.terminate(s, node)
+        s.workers[node] = ite(s.workers[node].isin(PROCESSES), WorkerState.STOPPED, s.workers[node])
+
+    def terminate(self, s: SymbolicState, node: Expr) -> None:
+        """SIGTERM to the workers that run: one that does not end runs on, and the agent waits for it."""
+        runs_on = s.workers[node].isin(PROCESSES) & (s.stopping[node] == Stopping.DEAF)
+        s.stopping[node] = ite(runs_on, Stopping.ASKED, s.stopping[node])
+
+    def kill(self, s: SymbolicState, node: Expr) -> None:
+        """SIGKILL to the workers that run."""
+        s.stopping[node] = ite(s.stopping[node] == Stopping.ASKED, Stopping.PROMPT, s.stopping[node])
         s.workers[node] = ite(s.workers[node].isin(PROCESSES), WorkerState.STOPPED, s.workers[node])

@@ -83,12 +83,15 @@ def run(
     faults: tuple[str, ...],
     *,
     ends: int = 1,
+    max_restarts: int = 1,
     max_faults: int | None = None,
     idle: tuple[str, ...] = (),
     **found: str | tuple[str, ...],
 ) -> Run:
     """One search: its edition, size and faults, and property = the findings that explain its violation."""
     sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes, "ends": ends}
+    if max_restarts != 1:
+        sizes["max_restarts"] = max_restarts
     return Run(Agents, sizes, edition, faults, explained(found, FINDINGS, RENDEZVOUS), idle, max_faults)
 
 
@@ -147,9 +150,20 @@ PLAN: tuple[Run, ...] = (
     run(TORCH, 3, 2, 3, ("outage",),
         restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", outages_are_survived="A4",
         success_is_everybodys="A13"),
+    run(TORCH, 2, 2, 2, ("worker_failure",),
+        max_restarts=0, idle=("a_round_is_replaced",), restarts_left_are_used="A2", closing_says_why="A2",
+        one_verdict=("A2", "A13"), success_is_everybodys="A13"),
+    run(TORCH, 2, 1, 2, ("deaf",),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", success_is_everybodys="A13"),
+    run(TORCH, 2, 2, 2, ("worker_failure", "deaf"),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict=("A2", "A13"), success_is_everybodys="A13",
+        restarts_are_limited="A14"),
+    run(TORCH, 3, 1, 4, (), ends=0, idle=("all_succeed", "one_waits_for_another", "it_is_closed")),
     run(TORCH_2_7, 2, 2, 2, ("signal",),
         idle=("a_round_is_replaced",), restarts_left_are_used="A16", closing_says_why="A2", signals_are_obeyed="A11",
         success_is_everybodys="A13"),
+    run(TORCH_2_7, 2, 1, 2, ("deaf",),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", success_is_everybodys="A13"),
     run(TORCH_2_7, 2, 2, 2, ("worker_failure", "crash"),
         restarts_left_are_used="A2", closing_says_why="A2", one_verdict=("A2", "A13"), success_is_everybodys="A13",
         restarts_are_limited="A14"),
@@ -162,6 +176,11 @@ PLAN: tuple[Run, ...] = (
     run(TRYSTATE, 2, 1, 2, EVERY_FAULT),
     run(TRYSTATE, 2, 1, 2, EVERY_FAULT,
         ends=0, idle=("all_succeed", "one_waits_for_another", "one_gets_a_signal_when_done")),
+    run(TRYSTATE, 2, 2, 2, ("worker_failure", "crash", "newcomer"), max_restarts=0, idle=("a_round_is_replaced",)),
+    run(TRYSTATE, 2, 1, 2, ("worker_failure", "crash", "newcomer", "stall", "deaf")),
+    run(TRYSTATE, 2, 2, 2, ("stall", "outage", "signal", "deaf")),
+    run(TRYSTATE, 3, 2, 3, ("worker_failure", "deaf")),
+    run(TRYSTATE, 3, 1, 4, (), ends=0, idle=("all_succeed", "one_waits_for_another", "it_is_closed")),
     run(TRYSTATE, 3, 2, 2, ("worker_failure", "crash", "newcomer")),
     run(TRYSTATE, 3, 2, 2, ("outage", "signal")),
     run(TRYSTATE, 3, 2, 3, ("worker_failure", "crash", "newcomer")),

@@ -42,9 +42,9 @@ from ..language import (
     transition,
 )
 from ..rendezvous.vocabulary import Membership
-from .fields import PROCESSES, UP, Condition
+from .fields import ASKS, KILLS, PROCESSES, UP, Condition
 from .properties import Agents
-from .vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
+from .vocabulary import Edition, Ending, Loop, Pace, Stopping, Verdict, WorkerState
 
 SEATED = (Membership.PARTICIPANT, Membership.EXPECTED)  # has a seat, or one is kept for it
 QUEUED = (Membership.WAITING, Membership.REDUNDANT)
@@ -159,13 +159,14 @@ class Ours(Agents, edition=Edition.TRYSTATE):
 
     @transition(
         each="node",
-        moves=[arc(WorkerState.UNHEALTHY, WorkerState.FAILED), arc(Loop.MONITORING, Loop.RESTARTING)],
+        moves=[arc(WorkerState.UNHEALTHY, WorkerState.FAILED), arc(Loop.MONITORING, Loop.RESTARTING), *ASKS],
         cite="elastic-node-change 3.3",
     )
     def find_failure(self, s: SymbolicState, node: Expr) -> None:
         """A worker has failed: the agent stops the others."""
         self.goes(s, node, Loop.MONITORING)
         s.when(s.workers[node] == WorkerState.UNHEALTHY)
+        self.terminate(s, node)
         s.workers[node] = WorkerState.FAILED
         s.loop[node] = Loop.RESTARTING
 
@@ -186,6 +187,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
             arc((Loop.MONITORING, Loop.BARRIER), Loop.RESTARTING),
             arc(PROCESSES, WorkerState.STOPPED),
             arc(WorkerState.SUCCEEDED, WorkerState.STOPPED),
+            *ASKS,
         ],
         cite="elastic-node-change 2.3.1",
     )
@@ -193,6 +195,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         """The round is replaced, maybe while the agent waits for the others: it stops its workers."""
         self.acts(s, node, Loop.MONITORING, Loop.BARRIER)
         s.when(self.is_open(s), ~s.current[node])
+        self.terminate(s, node)
         s.workers[node] = WorkerState.STOPPED
         s.loop[node] = Loop.RESTARTING
 
@@ -209,6 +212,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
     def exit_round(self, s: SymbolicState, node: Expr) -> None:
         """A member replaces its round, unless that has happened; its failure spends a restart, or fails the job."""
         self.acts(s, node, Loop.RESTARTING)
+        self.has_stopped(s, node)
         s.when(self.is_open(s))
         # Another member may have replaced the round first, for the same failure: this one then spends nothing.
         stands = self.is_seated(s, node)
@@ -227,11 +231,13 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         moves=[
             arc((Loop.JOINING, Loop.MONITORING, Loop.BARRIER, Loop.RESTARTING), Loop.LEFT),
             arc(PROCESSES, WorkerState.STOPPED),
+            *ASKS,
         ],
     )
     def error_closed(self, s: SymbolicState, node: Expr) -> None:
         """The rendezvous is closed: the agent stops its workers, and ends with the verdict of the job."""
         self.acts(s, node, Loop.JOINING, Loop.MONITORING, Loop.BARRIER, Loop.RESTARTING)
+        self.has_stopped(s, node)
         s.when(~self.is_open(s))
         self.end(s, node, ite(s.verdict == Verdict.SUCCEEDED, Ending.SUCCEEDED, Ending.FAILED))
 
@@ -243,20 +249,23 @@ class Ours(Agents, edition=Edition.TRYSTATE):
             arc(Loop.MONITORING, Loop.RESTARTING),
             arc(WorkerState.HEALTHY, WorkerState.STOPPED),
             arc(WorkerState.FAILED, WorkerState.STOPPED),
+            *KILLS,
         ],
     )
     def lose_lease(self, s: SymbolicState, node: Expr) -> None:
-        """A lease ends while the store is away: workers are stopped; if they failed, it may be for those of others."""
+        """A lease ends while the store is away: workers are killed; if they failed, it may be for those of others."""
         self.goes(s, node, Loop.MONITORING, Loop.RESTARTING)
-        s.when(s.store_down, s.workers[node].isin((WorkerState.HEALTHY, WorkerState.FAILED)))
+        asked = s.stopping[node] == Stopping.ASKED
+        s.when(s.store_down, s.workers[node].isin((WorkerState.HEALTHY, WorkerState.FAILED)) | asked)
+        self.kill(s, node)
         s.workers[node] = WorkerState.STOPPED
         s.loop[node] = Loop.RESTARTING
 
-    @environment(each="node", moves=[arc(PROCESSES, WorkerState.STOPPED)])
+    @environment(each="node", moves=[arc(PROCESSES, WorkerState.STOPPED), *KILLS])
     def watchdog_kills(self, s: SymbolicState, node: Expr) -> None:
         """The lease of a stopped agent ends: its watchdog kills the workers."""
         s.when(self.is_leased(s, node))
-        s.workers[node] = WorkerState.STOPPED
+        self.kill(s, node)
 
     @environment(
         each="node",
@@ -264,6 +273,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         moves=[
             *may((Loop.STARTING, Loop.MONITORING), Loop.RESTARTING),
             *may((*PROCESSES, WorkerState.SUCCEEDED), WorkerState.STOPPED),
+            *ASKS,
         ],
     )
     def resume(self, s: SymbolicState, node: Expr) -> None:
@@ -273,12 +283,17 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         # The watchdog killed the workers, or the others expelled the node, while it stood still.
         killed = (s.loop[node] == Loop.MONITORING) & (s.workers[node] == WorkerState.STOPPED)
         over = killed | (~s.current[node] & s.loop[node].isin((Loop.STARTING, Loop.MONITORING)))
+        waits = s.fork()
+        self.terminate(waits, node)
+        # Other nodes may run already where it is on no list: there SIGKILL comes at once.
+        listed = s.member[node] != Membership.OUTSIDE
+        s.stopping[node] = ite(over & listed, waits.stopping[node], s.stopping[node])
         s.workers[node] = ite(over & (s.workers[node] != WorkerState.INIT), WorkerState.STOPPED, s.workers[node])
         s.loop[node] = ite(over, Loop.RESTARTING, s.loop[node])
 
     # ---- signals
 
-    @fault("signal", each="node", moves=[arc(UP, Loop.LEAVING), *may(PROCESSES, WorkerState.STOPPED)])
+    @fault("signal", each="node", moves=[arc(UP, Loop.LEAVING), *may(PROCESSES, WorkerState.STOPPED), *ASKS])
     def receive_signal(self, s: SymbolicState, node: Expr) -> None:
         """SIGTERM or Ctrl-C: the agent stops its workers, and leaves."""
         self.goes(s, node, *UP)
@@ -290,6 +305,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
     def withdraw(self, s: SymbolicState, node: Expr) -> None:
         """An agent that leaves says so; a round that loses it before it has succeeded is replaced, or fails."""
         self.acts(s, node, Loop.LEAVING)
+        self.has_stopped(s, node)
         stays = s.succeeded[node] | ~self.is_open(s)
         replaced = self.spend(s, self.is_seated(s, node) & ~stays)
         self.begin_new_round(s, replaced)
@@ -301,6 +317,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
     def leave_without_store(self, s: SymbolicState, node: Expr) -> None:
         """An agent that leaves does not wait for a store that it cannot reach: it is expelled afterwards."""
         self.goes(s, node, Loop.LEAVING)
+        self.has_stopped(s, node)
         s.when(s.store_down)
         self.end(s, node, Ending.SIGNALLED)
 

@@ -27,8 +27,8 @@ from ..language import (
 )
 from ..rendezvous.vocabulary import Membership
 from .environment import Environment
-from .fields import Condition
-from .vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
+from .fields import PROCESSES, Condition
+from .vocabulary import Edition, Ending, Loop, Pace, Stopping, Verdict, WorkerState
 
 
 class Agents(Environment):
@@ -105,6 +105,11 @@ class Agents(Environment):
         """An agent is stopped, and its workers run."""
         return any_((s.pace[j] == Pace.AGENT_STOPPED) & self.runs(s, j) for j in s.node)
 
+    @sometimes(needs="deaf")
+    def a_worker_does_not_end(self, s: SymbolicState) -> Condition:
+        """An agent waits for a worker that got SIGTERM."""
+        return any_(x == Stopping.ASKED for x in s.stopping)
+
     @sometimes()
     def it_is_closed(self, s: SymbolicState) -> Condition:
         """The rendezvous is closed."""
@@ -115,13 +120,17 @@ class Agents(Environment):
     @always(witness="two_run")
     def one_group_on_a_node(self, s: SymbolicState) -> Condition:
         """Workers of two rounds never run at once on one node."""
-        return ~any_(s.orphans[j] & self.runs(s, j) for j in s.node)
+        return ~any_((s.orphans[j] & self.runs(s, j)) | self.runs_two(s, j) for j in s.node)
+
+    def runs_two(self, s: SymbolicState, node: Expr) -> Condition:
+        """The agent has started workers while it waits for one of before."""
+        return (s.stopping[node] == Stopping.ASKED) & s.workers[node].isin(PROCESSES)
 
     @always(witness="two_run")
     def one_group_in_the_job(self, s: SymbolicState) -> Condition:
         """No worker of an earlier round runs on any node while one of the present round runs."""
         present = any_(self.runs(s, j) & s.current[j] for j in s.node)
-        earlier = any_((self.runs(s, j) & ~s.current[j]) | s.orphans[j] for j in s.node)
+        earlier = any_((self.runs(s, j) & ~s.current[j]) | s.orphans[j] | self.runs_two(s, j) for j in s.node)
         return ~(present & earlier)
 
     @step(on=("return_with_a_round",), each="node", witness="a_round_is_replaced")
@@ -225,6 +234,12 @@ class Agents(Environment):
         gone = (s.ending[node] == Ending.KILLED) & member & ~s.succeeded[node]
         alone = gone & any_(self.runs(s, j) & self.is_up(s, j) & s.current[j] for j in s.node)
         return alone, ~alone
+
+    @leads_to(each="node", needs="deaf", cite="elastic-node-change 2.3.3.3")
+    def stopped_workers_end(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
+        """An agent does not wait for ever for a worker that it stops."""
+        waits = (s.stopping[node] == Stopping.ASKED) & (s.ending[node] != Ending.KILLED)
+        return waits, ~waits
 
     @leads_to(each="node")
     def the_verdict_reaches_everybody(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:

@@ -27,7 +27,7 @@ from ..language import (
     transition,
 )
 from ..rendezvous.vocabulary import Membership
-from .fields import PROCESSES, UP, Condition
+from .fields import ASKS, PROCESSES, UP, Condition
 from .properties import Agents
 from .vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
 
@@ -166,6 +166,7 @@ class Torch(Agents, edition=Edition.TORCH):
             arc(WorkerState.UNHEALTHY, WorkerState.FAILED),
             arc(Loop.MONITORING, Loop.RESTARTING),
             arc(Loop.MONITORING, Loop.LEAVING),
+            *ASKS,
         ],
         cite="elastic-node-change 3.3",
     )
@@ -175,6 +176,7 @@ class Torch(Agents, edition=Edition.TORCH):
         s.when(s.workers[node] == WorkerState.UNHEALTHY)
         again = s.own[node] < self.max_restarts
         first = again & ~s.broken & (s.spent < self.counted)
+        self.terminate(s, node)
         s.workers[node] = WorkerState.FAILED
         # A14. Another agent whose worker fails in a later round has its own count: the job restarts once more.
         s.own[node] = ite(again, s.own[node] + 1, s.own[node])
@@ -185,7 +187,7 @@ class Torch(Agents, edition=Edition.TORCH):
 
     @transition(
         each="node",
-        moves=[arc(Loop.MONITORING, Loop.RESTARTING), arc(WorkerState.HEALTHY, WorkerState.STOPPED)],
+        moves=[arc(Loop.MONITORING, Loop.RESTARTING), arc(WorkerState.HEALTHY, WorkerState.STOPPED), *ASKS],
         cite="elastic-node-change 2.3.1",
     )
     def restart_workers(self, s: SymbolicState, node: Expr) -> None:
@@ -195,6 +197,7 @@ class Torch(Agents, edition=Edition.TORCH):
             s.workers[node] == WorkerState.HEALTHY,
             named("num_nodes_waiting > 0", s.member.count(Membership.WAITING) > 0),
         )
+        self.terminate(s, node)
         s.workers[node] = WorkerState.STOPPED
         s.loop[node] = Loop.RESTARTING
 
@@ -206,6 +209,7 @@ class Torch(Agents, edition=Edition.TORCH):
     def exit_round(self, s: SymbolicState, node: Expr) -> None:
         """A restarting node takes itself off the round that it was in."""
         self.acts(s, node, Loop.RESTARTING)
+        self.has_stopped(s, node)
         self.leave_members(s, node)
         s.workers[node] = WorkerState.STOPPED
         s.loop[node] = Loop.JOINING
@@ -220,12 +224,13 @@ class Torch(Agents, edition=Edition.TORCH):
 
     @transition(
         each="node",
-        moves=[arc(CALLS, Loop.LEAVING), *may(PROCESSES, WorkerState.STOPPED)],
+        moves=[arc(CALLS, Loop.LEAVING), *may(PROCESSES, WorkerState.STOPPED), *ASKS],
         cite="dynamic_rendezvous.py:num_nodes_waiting",
     )
     def error_connection(self, s: SymbolicState, node: Expr) -> None:
         """The store cannot be reached: the exception of the rendezvous ends the agent."""
         self.goes(s, node, *CALLS)
+        self.has_stopped(s, node)
         s.when(
             s.store_down,
             s.workers[node].isin((WorkerState.INIT, WorkerState.HEALTHY, WorkerState.STOPPED, WorkerState.FAILED)),
@@ -256,6 +261,7 @@ class Torch(Agents, edition=Edition.TORCH):
         """An agent that ends closes the rendezvous for all, if the store can be reached, and gives no reason."""
         # A2. Another agent may be on its way into the next round: next_rendezvous raises RendezvousClosedError there.
         self.goes(s, node, Loop.LEAVING)
+        self.has_stopped(s, node)
         self.close(s, True)
         s.loop[node] = Loop.LEFT
 
@@ -269,6 +275,7 @@ class Torch(Agents, edition=Edition.TORCH):
         moves=[
             arc((Loop.JOINING, Loop.STARTING, Loop.MONITORING, Loop.RESTARTING), Loop.LEFT),
             *may(PROCESSES, WorkerState.STOPPED),
+            *ASKS,
         ],
     )
     def receive_signal(self, s: SymbolicState, node: Expr) -> None:

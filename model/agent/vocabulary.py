@@ -46,6 +46,14 @@ class Pace(enum.Enum):
     NODE_STOPPED = "none: the node stands still"
 
 
+class Stopping(enum.Enum):
+    """How the workers of a node end when the agent stops them: SIGTERM, a wait, SIGKILL."""
+
+    PROMPT = "they end at SIGTERM"
+    DEAF = "a worker does not end at SIGTERM"
+    ASKED = "SIGTERM is sent, a worker runs on, and the agent waits for it"
+
+
 class Verdict(enum.Enum):
     """How the job ended, as the shared state has it: the rendezvous is closed exactly when there is one."""
 

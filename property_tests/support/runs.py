@@ -10,7 +10,7 @@ from itertools import pairwise, product
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Lasso, Path
 from trystate.model.checker.verdicts import Counterexample
-from trystate.model.language import Property, System
+from trystate.model.language import Property, State, System
 
 
 def assert_is_a_run(system: System, path: Path) -> None:
@@ -20,6 +20,27 @@ def assert_is_a_run(system: System, path: Path) -> None:
     assert len(path.states) == len(path.steps) + 1
     for (before, after), number in zip(pairwise(path.states), path.steps, strict=True):
         assert interpreter.step(interpreter.kernel.instances[number], before) == after
+
+
+def after(system: System, steps: str) -> State:
+    """The state after these steps of the initial state, such as `join(0) crash(1)`.
+
+    Raises:
+        AssertionError: the system does not take one of them there.
+    """
+    interpreter = Interpreter(system)
+    known = {instance.label: instance for instance in interpreter.kernel.instances}
+    state = system.initial_states[0]
+    for label in steps.split():
+        reached = interpreter.step(known[label], state)
+        assert reached is not None, f"{label} is no step after {interpreter.kernel.decode(state)}"
+        state = reached
+    return state
+
+
+def allowed(system: System, state: State) -> set[str]:
+    """The labels of the steps that a state has."""
+    return {instance.label for instance, _ in Interpreter(system).successors(state)}
 
 
 def assert_is_a_fair_lasso(system: System, run: Counterexample | Lasso) -> None:

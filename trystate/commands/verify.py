@@ -273,8 +273,9 @@ def refinement_checks() -> tuple[Check, ...]:
 
 
 def conformance_checks() -> tuple[Check, ...]:
-    """The comparisons with torch, of our own stores, and of our engine. Loads torch."""
+    """The comparisons with torch, of our own stores, our engine and our agent. Loads torch."""
     prepare_for_torch()
+    from trystate.property_tests.adapters.our_agent import conformance as agent
     from trystate.property_tests.adapters.our_autograd import conformance as autograd
     from trystate.property_tests.adapters.our_rendezvous import operators as operators
     from trystate.property_tests.adapters.our_store import conformance as store_models
@@ -282,6 +283,7 @@ def conformance_checks() -> tuple[Check, ...]:
     from trystate.property_tests.adapters.seed_store import conformance as seed_store
     from trystate.property_tests.adapters.simulator import conformance as engine
     from trystate.property_tests.adapters.stores import cases
+    from trystate.property_tests.adapters.torch_agent import conformance as torch_agent
     from trystate.property_tests.adapters.torch_rendezvous import conformance as rendezvous
 
     return (
@@ -292,5 +294,7 @@ def conformance_checks() -> tuple[Check, ...]:
         *store_models.CHECKS,
         *operators.CHECKS,
         *engine.CHECKS,
+        *agent.CHECKS,
+        *torch_agent.CHECKS,
         *autograd.CHECKS,
     )

@@ -142,6 +142,11 @@ class Operation:
         stopped = self._greenlet.switch()
         self.at = "" if self._greenlet.dead else stopped
 
+    def interrupt(self, error: Exception) -> None:
+        """Raise it at the stop; then run to the next stop, or to the end."""
+        stopped = self._greenlet.throw(error)
+        self.at = "" if self._greenlet.dead else stopped
+
     @property
     def over(self) -> bool:
         return bool(self._greenlet.dead)

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.model.agent import Agents, Edition, Ending, Loop, Ours, Torch, Verdict, WorkerState
+from trystate.model.agent import Agents, Edition, Ending, Loop, Ours, Stopping, Torch, Verdict, WorkerState
 from trystate.model.agent.findings import FINDINGS, PLAN
 from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.verdicts import Status
 from trystate.model.language import Expr, SymbolicState, System, environment, ite, transition
+from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Membership
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import (
@@ -30,6 +31,7 @@ from trystate.property_tests.support.pinned import (
     report,
     violated,
 )
+from trystate.property_tests.support.runs import after, allowed
 from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
 
 from trystate.deciding import showcase
@@ -95,8 +97,18 @@ ASKED = (
     run(TORCH, 3, 2, 3, ("outage",), 46529,
         violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
                   "outages_are_survived")),
+    run(TORCH, 2, 2, 2, ("worker_failure",), 144, max_restarts=0,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys")),
+    run(TORCH, 2, 1, 2, ("deaf",), 370,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys")),
+    run(TORCH, 2, 2, 2, ("worker_failure", "deaf"), 1680,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "restarts_are_limited")),
+    run(TORCH, 3, 1, 4, (), 654, ends=0),
     run(TORCH_2_7, 2, 2, 2, ("signal",), 257,
         violated=("restarts_left_are_used", "closing_says_why", "success_is_everybodys", "signals_are_obeyed")),
+    run(TORCH_2_7, 2, 1, 2, ("deaf",), 370,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys")),
     run(TORCH_2_7, 2, 2, 2, ("worker_failure", "crash"), 1826,
         violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
                   "restarts_are_limited")),
@@ -109,6 +121,11 @@ ASKED = (
     run(TRYSTATE, 2, 2, 2, EVERY_FAULT_BUT_FREEZE, 91173, max_restarts=0),
     run(TRYSTATE, 2, 1, 2, EVERY_FAULT_BUT_FREEZE, 374272, max_restarts=2, counted=3),
     run(TRYSTATE, 2, 1, 2, EVERY_FAULT_BUT_FREEZE, 189944, ends=0),
+    run(TRYSTATE, 2, 2, 2, ("worker_failure", "crash", "newcomer"), 608, max_restarts=0),
+    run(TRYSTATE, 2, 1, 2, ("worker_failure", "crash", "newcomer", "stall", "deaf"), 73757),
+    run(TRYSTATE, 2, 2, 2, ("stall", "outage", "signal", "deaf"), 16803),
+    run(TRYSTATE, 3, 2, 3, ("worker_failure", "deaf"), 23743),
+    run(TRYSTATE, 3, 1, 4, (), 594, ends=0),
     run(TRYSTATE, 3, 2, 2, ("worker_failure", "crash", "newcomer"), 20184),
     run(TRYSTATE, 3, 2, 3, ("worker_failure", "stall"), 105135),
     run(TRYSTATE, 3, 2, 3, ("worker_failure", "signal"), 41728),
@@ -126,7 +143,11 @@ def test_every_step_is_taken_and_every_claimed_move_is_made(edition: Edition) ->
     assert_all_happens(a for a in ASKED if a.edition is edition)
 
 
-SMALL = tuple(a for a in ASKED if a.states < (1000 if NIGHTLY else 700))
+SMALL = tuple(
+    a
+    for a in ASKED
+    if a.states < 1000 and (NIGHTLY or (a.states < 700 and a.numbers["node"] == 2 and "deaf" not in a.faults))
+)
 
 
 @pytest.mark.parametrize("engine", [e for e in AVAILABLE if e != "explicit"])
@@ -159,6 +180,51 @@ def test_a_signal_closes_up_to_2_7_what_it_leaves_open_later() -> None:
     asked = (run(edition, 2, 2, 2, ("signal",)) for edition in (TORCH, TORCH_2_7))
     later, before = (report(one).verdict("restarts_left_are_used").status for one in asked)
     assert (later, before) == (Status.HOLDS, Status.VIOLATED)
+
+
+# ---- the runs of the seed
+
+
+TWO_RUN = """
+    start_agent(0) start_agent(1) join(0) join(1) mark_complete(0) return_with_a_round(0) return_with_a_round(1)
+    start_workers(0) start_workers(1)"""
+A_THIRD_COMES = {
+    TORCH: """start_agent(2) join(2) restart_workers(0) restart_workers(1) exit_round(0) exit_round(1) join(0) join(1)
+        join(2) mark_complete(0)""",
+    TRYSTATE: """start_agent(2) join(2) replace_round(0) restart_workers(0) restart_workers(1) exit_round(0)
+        exit_round(1) join(0) join(1) mark_complete(0)""",
+}
+
+
+def cells(system: System, state: tuple[int, ...], name: str) -> list[int]:
+    return [state[place] for cell, place in system.positions.items() if cell.partition("[")[0] == name]
+
+
+@pytest.mark.parametrize("edition", A_THIRD_COMES)
+def test_a_third_node_comes_to_two_of_four_that_run_and_three_run_in_one_round_which_spends_nothing(
+    edition: Edition,
+) -> None:
+    """The example of elastic-node-change 2.1: --nnodes=1:4."""
+    system = run(edition, 3, 1, 4, (), ends=0).build()
+    two = after(system, TWO_RUN)
+    assert cells(system, two, "current") == [1, 1, 0]
+    came = f"{TWO_RUN} {A_THIRD_COMES[edition]}"
+    begun = " ".join(f"return_with_a_round({k}) start_workers({k})" for k in range(3))
+    three = after(system, f"{came} {begun}")
+    assert cells(system, three, "current") == [1, 1, 1]
+    assert cells(system, three, "workers") == [ordinal(WorkerState.HEALTHY)] * 3
+    assert cells(system, three, "spent") == [0]
+    assert not allowed(system, three), "all of them run on"
+
+
+@pytest.mark.parametrize("edition", [TORCH, TRYSTATE])
+def test_without_restarts_the_first_failure_ends_the_agent_and_nothing_is_restarted(edition: Edition) -> None:
+    """The scheduler may start the job again (elastic-node-change 1.1)."""
+    found = report(run(edition, 2, 2, 2, ("worker_failure",), max_restarts=0))
+    assert found.verdict("a_round_is_replaced").status is not Status.HOLDS
+    assert found.verdict("restarts_are_limited").status is Status.HOLDS
+    some = report(run(edition, 2, 2, 2, ("worker_failure",)))
+    assert some.verdict("a_round_is_replaced").status is Status.HOLDS
 
 
 # ---- ablations: our repairs, undone one by one
@@ -377,8 +443,36 @@ class SucceedsAfterTheEnd(Ours):
         )
 
 
+class LeavesWhileTheyRun(Ours):
+    """An agent waits for no worker that it stops."""
+
+    def has_stopped(self, s: S, node: Expr) -> None:
+        pass
+
+
+class WithdrawsWhileTheyRun(Ours):
+    """An agent that got a signal withdraws before its workers have ended."""
+
+    @transition(each="node")
+    def withdraw(self, s: S, node: Expr) -> None:
+        """Says so at once."""
+        waits = s.stopping[node]
+        s.stopping[node] = Stopping.PROMPT
+        Ours.withdraw.body(self, s, node)
+        s.stopping[node] = waits
+
+
+class NeverKills(Ours):
+    """The wait for a worker has no time-out."""
+
+    kill_workers = None  # type: ignore[assignment]
+
+
 # fmt: off
 ABLATIONS = (
+    (LeavesWhileTheyRun, run(TRYSTATE, 2, 1, 2, ("deaf",)), ("one_group_in_the_job", "one_group_on_a_node")),
+    (WithdrawsWhileTheyRun, run(TRYSTATE, 2, 1, 2, ("signal", "deaf")), ("one_group_in_the_job",)),
+    (NeverKills, run(TRYSTATE, 2, 1, 2, ("deaf",)), ("everybody_ends", "joins_end", "stopped_workers_end")),
     (LeavingCloses, run(TRYSTATE, 2, 1, 2, ("signal",)), ("closing_says_why", "restarts_left_are_used")),
     (WaitsInTheBarrier, run(TRYSTATE, 2, 2, 2, ("worker_failure",)),
      ("deadlock_freedom", "everybody_ends", "joins_end")),
@@ -420,7 +514,7 @@ def test_an_ablation_breaks_what_the_repair_is_there_for(
 
 
 def test_every_property_is_broken_by_an_ablation() -> None:
-    asked = claims(Agents(edition=TRYSTATE, faults=EVERY_FAULT))
+    asked = claims(Agents(edition=TRYSTATE, faults=(*EVERY_FAULT, "deaf")))
     assert asked == {name for *_, broken in ABLATIONS for name in broken}
 
 
@@ -443,3 +537,33 @@ def test_the_page_shows_the_shortest_run_of_each_finding(finding: Finding) -> No
     words = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert f"`{name}`" in words
     assert steps in words
+
+
+# ---- torch's three steps: SIGTERM, the wait, SIGKILL
+
+
+class TorchLeavesWhileTheyRun(Torch):
+    """An agent waits for no worker that it stops."""
+
+    def has_stopped(self, s: S, node: Expr) -> None:
+        pass
+
+
+class TorchNeverKills(Torch):
+    """The wait for a worker has no time-out."""
+
+    kill_workers = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("cls", "broken"),
+    [
+        (TorchLeavesWhileTheyRun, {"one_group_in_the_job", "one_group_on_a_node"}),
+        (TorchNeverKills, {"everybody_ends", "joins_end", "stopped_workers_end", "the_waiting_are_answered"}),
+    ],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_of_three_steps_torch_needs_each(cls: type[System], broken: set[str]) -> None:
+    """elastic-node-change 2.3.3.3; what is known of torch's edition is violated all the same."""
+    asked = run(TORCH, 2, 1, 2, ("deaf",))
+    assert violated(report(replace(asked, system=bare(cls)))) - violated(report(asked)) == broken

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,13 @@ import pytest
 pytest.importorskip("torch", reason="the agent is torch's")
 
 import torch.distributed as dist
-from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
 from trystate.impl.agent import parent_death, watchdog
 from trystate.impl.agent.exchange import Exchange, RoundOver
 from trystate.impl.agent.local import leashed
-from trystate.impl.agent.processes import end_what_is_left
+from trystate.impl.agent.processes import end_what_is_left, killed_when
 from trystate.impl.agent.signals import ECHO_SECONDS, Signals
-from trystate.impl.agent.watchdog import Process, left_behind
+from trystate.impl.agent.watchdog import Process, left_behind, look
 from trystate.impl.store.hash import HashStore
 from trystate.property_tests.adapters.jobs import alive, eventually
 from trystate.property_tests.support.agents import started
@@ -285,3 +286,58 @@ def test_an_exchange_tries_again_while_the_store_is_away() -> None:
 
     Exchange(SimpleNamespace(set=fail_first), lambda: None).set("a", "1")
     assert done == ["a1"]
+
+
+# ---- SIGTERM, the wait, SIGKILL: the steps of the model (fault `deaf`) on torch's workers
+
+DEAF = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1] + ".got", "w").close())
+open(sys.argv[1], "w").close()
+while not os.path.exists(sys.argv[1] + ".end"):
+    time.sleep(0.01)
+os._exit(0)  # a function that returns waits for the others
+"""
+
+
+def runs_deaf(started: str) -> None:
+    """A worker that is a function."""
+    sys.argv = ["-c", started]
+    exec(DEAF, {})
+
+
+@pytest.mark.parametrize("kind", ["a command", "a function"])
+@pytest.mark.parametrize("ends", ["in time", "never", "at the end of the lease"])
+def test_a_worker_that_does_not_end_is_waited_for_and_killed_after_the_time_out(
+    kind: str, ends: str, tmp_path: Path
+) -> None:
+    """Close alone is torch's agent; with `killed_when` around it, ours."""
+    here, limit = str(tmp_path / "worker"), 1 if ends == "never" else 60
+    command = sys.executable if kind == "a command" else runs_deaf
+    args = {0: ("-c", DEAF, here) if kind == "a command" else (here,)}
+    context = start_processes("deaf", command, args, {0: {}}, DefaultLogsSpecs(), start_method="spawn")
+    (pid,) = context.pids().values()
+    lapsed = threading.Event()
+
+    def close() -> None:
+        with killed_when(lapsed.is_set, lambda: [process for process in [look(pid)] if process is not None]):
+            context.close(signal.SIGTERM, limit)
+
+    try:
+        eventually("it runs", lambda: Path(here).exists())
+        began = time.monotonic()
+        stopping = threading.Thread(target=close)
+        stopping.start()
+        eventually("it got SIGTERM", lambda: Path(here + ".got").exists())
+        assert alive(pid) and stopping.is_alive(), "the agent waits for it: ASKED"
+        if ends == "in time":
+            Path(here + ".end").touch()
+        elif ends == "at the end of the lease":
+            lapsed.set()
+        stopping.join(30)
+        took = time.monotonic() - began
+        assert not stopping.is_alive() and not alive(pid)
+        assert took >= limit if ends == "never" else took < limit
+    finally:
+        Path(here + ".end").touch()
+        context.close(signal.SIGKILL)

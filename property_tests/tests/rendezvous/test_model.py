@@ -17,6 +17,7 @@ from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.vocabulary import Action, Raised
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, assert_all_happens, assert_as_pinned
+from trystate.property_tests.support.runs import after, allowed
 
 
 def run(
@@ -34,6 +35,7 @@ PLANNED = (
     run(2, 1, 2, ("worker_failure", "crash", "restart", "stall", "join_timeout", "job_end"), 184_674),
     run(3, 2, 3, (), 1_096),
     run(3, 2, 3, ("clock_skew", "clock_step"), 10_600),
+    run(3, 2, 2, ("crash", "join_timeout"), 9_168),
     run(3, 1, 2, ("worker_failure",), 3_856),
     run(3, 1, 2, ("crash", "restart", "join_timeout"), 82_896),
     run(3, 2, 4, ("other_min", "other_expiry", "join_timeout"), 13_928),
@@ -119,3 +121,30 @@ def test_a_step_has_the_name_of_the_action_that_it_decides(edition: Edition) -> 
 def test_the_finer_system_has_only_the_editions_that_it_takes_apart() -> None:
     with pytest.raises(UsageError, match="Holders has no edition 'TRYSTATE': it has SEED, TORCH"):
         Holders(edition="TRYSTATE")
+
+
+# ---- a full round, and a node more
+
+THREE = {e: Rendezvous(node=3, min_nodes=2, max_nodes=2, rounds=1, edition=e, faults=("crash", "join_timeout"))
+         for e in (Edition.SEED, Edition.TORCH, Edition.TRYSTATE)}  # fmt: skip
+FULL = "exit_finish(2) add_to_participants(2) exit_finish(1) add_to_participants(1) exit_finish(0)"
+ONE_IS_GONE = "crash(1) heartbeat_ages(1) heartbeat_expires(1)"
+
+
+def test_a_node_waits_unlisted_until_its_deadline_and_is_listed_when_a_member_is_gone_in_time() -> None:
+    """elastic-node-change 1.2; 600 s in torch."""
+    seed = THREE[Edition.SEED]
+    assert not {"add_to_wait_list(0)", "error_timeout(0)"} & allowed(seed, after(seed, FULL))
+    after(seed, f"{FULL} join_deadline_passes(0) error_timeout(0)")
+    listed = after(seed, f"{FULL} {ONE_IS_GONE} add_to_wait_list(0)")
+    assert "join_deadline_passes(0)" in allowed(seed, listed)
+
+
+def test_a_spare_is_listed_at_once_and_moves_up_when_a_member_is_gone() -> None:
+    """torch 2.13 and ours have a list for such nodes; ours knows no deadline of theirs."""
+    torch, ours = THREE[Edition.TORCH], THREE[Edition.TRYSTATE]
+    spare = f"{FULL} add_to_redundancy_list(0)"
+    assert "join_deadline_passes(0)" in allowed(torch, after(torch, spare))
+    after(torch, f"{spare} {ONE_IS_GONE} remove_from_redundancy_list(0) add_to_wait_list(0)")
+    assert "join_deadline_passes(0)" not in allowed(ours, after(ours, spare)), "it stands by for as long as it takes"
+    after(ours, f"{spare} {ONE_IS_GONE} expel(2)")

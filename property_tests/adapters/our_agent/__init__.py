@@ -1,0 +1,1 @@
+"""Our agent's decisions take the steps of the model `Agents`."""

@@ -1,0 +1,475 @@
+"""Steps of the model `Agents`, performed by the agent's decisions and the engine: what an agent orders, and writes.
+
+Theory of operation. The subject has one state of the rendezvous, which is the runtime's own value, and a seat for each
+node: its engine, the round that it joined, its worker processes, and its place in the loop of `impl/agent/local.py`.
+Three parts of the runtime decide:
+
+    core.decide         what an agent with a round does: report, rejoin, restart, leave, end
+    operators, changes  what a node that joins or leaves a round writes
+    engine              done, give_notice, leave, and the upkeep of a round: run as generators, to their end
+
+Rule: a step is refused if the order is another one, or if the node is not where its loop would ask. Nothing is taken
+from the model's state: the standing of a round comes from the engine, and the last state that a node read is kept, for
+what it decides without the store.
+
+A step of the model is all that there is of time: a last call is over, a silent node has been watched for the window, a
+lease ends. A heartbeat that is due is written before the step that needs a lease. The window of a stopped agent is over
+after its workers are killed, as the lease is shorter. A node on no list has watched no other.
+
+Two things are coarser in the model. The lists of a closed rendezvous are read by no node: they are compared while it is
+open. A spare that finds a seat, which a node has left, takes it in its next turn: here in the same step, if it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.distributed.elastic.agent.server.api import WorkerState as Seen
+from trystate.impl.agent import core
+from trystate.impl.agent.core import Order, View
+from trystate.impl.agent.local import BEGUN
+from trystate.impl.rendezvous import changes, operators
+from trystate.impl.rendezvous import engine as engines
+from trystate.impl.rendezvous.engine import Effect, Engine, Joined, Standing, Write
+from trystate.impl.rendezvous.operators import View as NodeView
+from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
+from trystate.model.agent import Agents
+from trystate.model.agent.vocabulary import Ending, Loop, Pace, Stopping, Verdict, WorkerState
+from trystate.model.language.sorts import ordinal
+from trystate.model.rendezvous.vocabulary import Action, Membership
+
+from ...harness.subjects import Refused
+
+NOW = 0.0  # of every clock: no time passes within a step
+JOINS = (Action.ADD_TO_PARTICIPANTS, Action.ADD_TO_WAIT_LIST, Action.ADD_TO_REDUNDANCY_LIST)
+AGENTS_OWN = (  # steps that an agent decides on; all others happen to it
+    "join", "mark_complete", "return_with_a_round", "start_workers", "expel", "mark_done", "find_failure",
+    "replace_round", "restart_workers", "exit_round", "error_closed", "withdraw", "leave_without_store",
+    "kill_workers",
+)  # fmt: skip
+WITHOUT_STORE = ("start_workers", "find_failure", "leave_without_store", "kill_workers")
+PROCESSES = (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
+MONITORS = (Loop.MONITORING, Loop.BARRIER)  # the agent has a round: `decide` is asked
+UP = (Loop.JOINING, Loop.STARTING, *MONITORS, Loop.RESTARTING)
+# The workers as torch's monitor sees them: one that was killed has failed.
+LOOKS = {
+    WorkerState.HEALTHY: Seen.HEALTHY,
+    WorkerState.UNHEALTHY: Seen.FAILED,
+    WorkerState.STOPPED: Seen.FAILED,
+    WorkerState.SUCCEEDED: Seen.SUCCEEDED,
+}
+OVER = (Order.REJOIN, Order.RESTART, Order.END)  # orders that stop the workers
+ENDINGS = {Seen.SUCCEEDED: Ending.SUCCEEDED, Seen.FAILED: Ending.FAILED}
+VERDICTS = {"succeeded": Verdict.SUCCEEDED, "failed": Verdict.FAILED, "": Verdict.UNSAID}
+
+
+@dataclass(slots=True)
+class Seat:
+    """One node: its agent, and its workers."""
+
+    number: int
+    engine: Engine
+    loop: Loop = Loop.AWAY
+    workers: WorkerState = WorkerState.INIT
+    pace: Pace = Pace.GOES_ON
+    ending: Ending = Ending.NONE
+    signalled: bool = False
+    joined: Joined | None = None
+    reported: bool = False  # as the agent's own `_reported`
+    killed: bool = False  # by the watchdog
+    failed: bool = False  # the last order was RESTART
+    orphans: bool = False
+    stopping: Stopping = Stopping.PROMPT
+    read: State | None = None  # the state that this node read last
+
+    @property
+    def token(self) -> str:
+        return self.engine.token
+
+    @property
+    def runs(self) -> bool:
+        return (self.workers in PROCESSES or self.waits) and self.pace is not Pace.NODE_STOPPED
+
+    @property
+    def waits(self) -> bool:
+        """Its `_stop` has not returned: a worker does not end."""
+        return self.stopping is Stopping.ASKED
+
+    @property
+    def dead(self) -> bool:
+        """No heartbeat comes from it any more, and the window is over."""
+        watched = self.pace is Pace.AGENT_STOPPED and self.runs
+        return ((self.loop is Loop.LEFT and not self.waits) or self.pace is not Pace.GOES_ON) and not watched
+
+    def stop_workers(self, standing: Standing) -> None:
+        """As `_stop` and `_close`: SIGTERM and a wait, or SIGKILL."""
+        if self.workers in PROCESSES:
+            if self.stopping is Stopping.DEAF and core.may_finish(standing):
+                self.stopping = Stopping.ASKED
+            self.workers = WorkerState.STOPPED
+
+    def kill_workers(self) -> None:
+        if self.waits:
+            self.stopping = Stopping.PROMPT
+        if self.workers in PROCESSES:
+            self.workers = WorkerState.STOPPED
+
+    def end(self, ending: Ending) -> None:
+        self.loop, self.ending = Loop.LEFT, ending
+
+
+def engine(number: int, life: int, settings: Settings) -> Engine:
+    node = Node(f"node{number}", life, 0, f"{number}.{life}")
+    return Engine(Participant(node, f"host{number}", 29_500), settings, draw=lambda: 0.5, life="life")
+
+
+class AgentSteps:
+    """Subject for the model `Agents` (edition TRYSTATE)."""
+
+    def __init__(self, model: Agents) -> None:
+        self.model = model
+        self.settings = Settings(int(model.min_nodes), int(model.max_nodes), max_restarts=int(model.max_restarts))
+        self.reset()
+
+    def reset(self) -> None:
+        self.state: State | None = None
+        self.before_closing: State | None = None
+        self.down = False
+        self.lives = 0
+        self.seats = [Seat(k, engine(k, 0, self.settings)) for k in range(self.model.sizes["node"])]
+
+    def can_refuse(self, step: str) -> bool:
+        return step in AGENTS_OWN
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        seats = [self.seats[k] for k in indices]
+        if step in AGENTS_OWN:
+            (seat,) = seats
+            if seat.pace is not Pace.GOES_ON or (self.down and step not in WITHOUT_STORE):
+                raise Refused("the agent does not act")
+        getattr(self, f"_{step}")(*seats)
+        if step in AGENTS_OWN and step not in WITHOUT_STORE:
+            seats[0].read = self.state
+
+    # ---- what a node sees and writes
+
+    def view(self, seat: Seat, **facts: Any) -> NodeView:
+        """The node's view of the store; `facts` are those of its clock."""
+        return NodeView(self.state, seat.token, self.settings, lease=seat.engine.lease.holds(NOW), **facts)
+
+    def _in(self, seat: Seat, *loops: Loop) -> None:
+        if seat.loop not in loops:
+            raise Refused(f"the agent is {seat.loop.name}")
+
+    def _has_stopped(self, seat: Seat) -> None:
+        if seat.waits:
+            raise Refused("the agent waits for its workers")
+
+    def _run(self, steps: Generator[Effect, engines.Seen, Any]) -> Any:
+        """An operation of the engine, alone on the store; what it returns."""
+        effect = next(steps)
+        while True:
+            won = isinstance(effect, Write)
+            if isinstance(effect, Write):
+                self.state = effect.state
+                if self.state.closed is None:
+                    self.before_closing = self.state
+            try:
+                effect = steps.send(engines.Seen(self.state, NOW, won))
+            except StopIteration as end:
+                return end.value
+
+    def _write(self, seat: Seat, action: Action, changed: State, view: NodeView) -> None:
+        self._run(seat.engine._attempt(action, changed, view, engines.Seen(self.state, NOW), 0))
+
+    def _joins(self, seat: Seat, *wanted: Action, **facts: Any) -> NodeView:
+        """The view in which a node that joins does this; a heartbeat that gives its lease back is written before."""
+        self._in(seat, Loop.JOINING)
+        view = self.view(seat, **facts)
+        action = seat.engine._decide(view, leaving=False)
+        beats = action is Action.KEEP_ALIVE
+        if beats:
+            action = seat.engine._decide(replace(view, lease=True), leaving=False)
+        if action not in wanted:
+            raise Refused(f"the engine decides {action.name}")
+        if beats:
+            self._write(seat, Action.KEEP_ALIVE, seat.engine._changed(Action.KEEP_ALIVE, view), view)
+        return self.view(seat, **facts)
+
+    def standing(self, seat: Seat, state: State | None) -> Standing:
+        assert seat.joined is not None
+        return seat.engine.standing(seat.joined, state, NOW)
+
+    def order(self, seat: Seat, state: State | None) -> Order:
+        """The agent's decision when it looks at its workers and at this state."""
+        self._in(seat, *MONITORS)
+        return core.decide(
+            View(LOOKS[seat.workers], self.standing(seat, state), signalled=seat.signalled, reported=seat.reported,
+                 killed=seat.killed)
+        )  # fmt: skip
+
+    def _ordered(self, seat: Seat, state: State | None, *wanted: Order) -> None:
+        order = self.order(seat, state)
+        if order not in wanted:
+            raise Refused(f"the agent decides {order.name}")
+        seat.failed = order is Order.RESTART
+
+    # ---- joining
+
+    def _join(self, seat: Seat) -> None:
+        view = self._joins(seat, *JOINS)
+        action = seat.engine._decide(view, leaving=False)
+        self._write(seat, action, seat.engine._changed(action, view), view)
+
+    def _mark_complete(self, seat: Seat) -> None:
+        view = self._joins(seat, Action.MARK_RENDEZVOUS_COMPLETE, call_over=True)
+        action = Action.MARK_RENDEZVOUS_COMPLETE
+        self._write(seat, action, seat.engine._changed(action, view), view)
+
+    def _return_with_a_round(self, seat: Seat) -> None:
+        view = self._joins(seat, Action.FINISH)
+        seat.joined = seat.engine._ends(Action.FINISH, view, NOW)
+        seat.reported = False
+        seat.loop = Loop.STARTING
+
+    def _start_workers(self, seat: Seat) -> None:
+        self._in(seat, Loop.STARTING)
+        seat.workers, seat.loop = WorkerState.HEALTHY, Loop.MONITORING
+        seat.killed = False  # Watchdog.guard
+        self._ordered(seat, seat.read, Order.GO_ON, *OVER)
+
+    def _exit_round(self, seat: Seat) -> None:
+        self._in(seat, Loop.RESTARTING)
+        self._has_stopped(seat)
+        view = self.view(seat)
+        if self.state is not None and self.state.closed is not None:
+            raise Refused("the rendezvous is closed")
+        if operators.exit_(view) is Action.REPLACE_ROUND:
+            changed = seat.engine._rejoined(view, seat.failed, seat.killed)
+            self._write(seat, Action.REPLACE_ROUND, changed, view)
+        if self._closed is not None:
+            self._end_closed(seat)
+            return
+        if seat.workers is WorkerState.FAILED:
+            seat.workers = WorkerState.STOPPED
+        seat.failed, seat.loop = False, Loop.JOINING
+
+    def _error_timeout(self, seat: Seat) -> None:
+        view = self._joins(seat, Action.ERROR_TIMEOUT, Action.WITHDRAW, late=True)
+        if view.membership is not Membership.OUTSIDE:
+            self._write(seat, Action.WITHDRAW, changes.withdraw(view.state, seat.engine.me), view)
+        seat.end(Ending.TIMED_OUT)
+
+    # ---- with a round
+
+    def _expel(self, seat: Seat) -> None:
+        self._in(seat, *UP)
+        listed = self.view(seat).membership is not Membership.OUTSIDE
+        done = self.state.done if self.state is not None else ()
+        silent = {s.token for s in self.seats if s.dead} | self._gone() if listed else set()
+        view = self.view(seat, silent=frozenset(silent).difference(done).intersection(self._listed()))
+        if operators.expel(view) is not Action.EXPEL:
+            raise Refused("the engine expels no node")
+        self._write(seat, Action.EXPEL, seat.engine._changed(Action.EXPEL, view), view)
+
+    def _gone(self) -> set[str]:
+        """Tokens of processes that have a successor."""
+        return self._listed() - {seat.token for seat in self.seats}
+
+    def _listed(self) -> set[str]:
+        return {p.node.token for p in self.state.listed()} if self.state is not None else set()
+
+    def _mark_done(self, seat: Seat) -> None:
+        self._ordered(seat, self.state, Order.REPORT)
+        assert seat.joined is not None
+        if not self._run(seat.engine.done(seat.joined)):
+            raise Refused("the engine reports nothing")
+        seat.reported, seat.loop = True, Loop.BARRIER
+
+    def _find_failure(self, seat: Seat) -> None:
+        if LOOKS.get(seat.workers) is not Seen.FAILED:
+            raise Refused("the workers have not failed")
+        self._ordered(seat, seat.read, *OVER)  # it need not have read anything since
+        seat.stop_workers(self.standing(seat, seat.read))
+        seat.workers, seat.loop = WorkerState.FAILED, Loop.RESTARTING
+
+    def _replace_round(self, seat: Seat) -> None:
+        self._ordered(seat, self.state, Order.GO_ON)
+        seat.engine.makes_room = seat.workers is WorkerState.HEALTHY
+        view = self.view(seat)
+        if seat.engine._upkeep(view) is not Action.REPLACE_ROUND or self.state is None:
+            raise Refused("the engine makes no room")
+        changed = changes.give_notice(self.state, seat.engine.me, leaving=False)
+        self._write(seat, Action.REPLACE_ROUND, changed, view)
+
+    def _restart_workers(self, seat: Seat) -> None:
+        self._ordered(seat, self.state, Order.REJOIN)
+        self._stopped(seat, self.standing(seat, self.state))
+
+    def _stopped(self, seat: Seat, standing: Standing) -> None:
+        seat.stop_workers(standing)
+        if seat.workers is not WorkerState.INIT:
+            seat.workers = WorkerState.STOPPED
+        seat.loop = Loop.RESTARTING
+
+    def _kill_workers(self, seat: Seat) -> None:
+        if not seat.waits:
+            raise Refused("no worker got SIGTERM and runs on")
+        seat.kill_workers()
+
+    # ---- ends
+
+    @property
+    def _closed(self) -> Closed | None:
+        return self.state.closed if self.state is not None else None
+
+    def _error_closed(self, seat: Seat) -> None:
+        self._in(seat, Loop.JOINING, *MONITORS, Loop.RESTARTING)
+        self._has_stopped(seat)
+        if seat.loop in MONITORS:
+            self._ordered(seat, self.state, Order.END)
+            seat.stop_workers(self.standing(seat, self.state))
+        else:
+            leaving = operators.exit_(self.view(seat)) is Action.REPLACE_ROUND
+            if seat.engine._decide(self.view(seat), leaving) is not Action.ERROR_CLOSED:
+                raise Refused("the rendezvous is open")
+        self._end_closed(seat)
+
+    def _end_closed(self, seat: Seat) -> None:
+        """An agent takes itself off the lists then, which no node reads any more: that is left out here."""
+        seat.end(ENDINGS[core.ending(self._closed)])
+
+    def _withdraw(self, seat: Seat) -> None:
+        self._in(seat, Loop.LEAVING)
+        self._has_stopped(seat)
+        if self._closed is None:
+            if seat.joined is not None:
+                self._run(seat.engine.give_notice(seat.joined))
+            if self._closed is None:
+                self._run(seat.engine.leave())
+                self._take_seats()
+        seat.end(Ending.SIGNALLED)
+
+    def _take_seats(self) -> None:
+        """Spares take a seat that is left in an open round, each in its next turn; in the model at once."""
+        for seat in self.seats:
+            view = self.view(seat)
+            spare = view.membership is Membership.REDUNDANT and seat.loop is Loop.JOINING and not seat.dead
+            if spare and operators.join(view) is Action.ADD_TO_PARTICIPANTS:
+                changed = seat.engine._changed(Action.ADD_TO_PARTICIPANTS, view)
+                self._write(seat, Action.ADD_TO_PARTICIPANTS, changed, view)
+
+    def _leave_without_store(self, seat: Seat) -> None:
+        self._in(seat, Loop.LEAVING)
+        self._has_stopped(seat)
+        if not self.down:
+            raise Refused("the store answers: the agent withdraws")
+        seat.end(Ending.SIGNALLED)
+
+    # ---- what happens to it
+
+    def _start_agent(self, seat: Seat) -> None:
+        seat.loop = Loop.JOINING
+
+    def _workers_succeed(self, seat: Seat) -> None:
+        seat.workers = WorkerState.SUCCEEDED
+
+    def _worker_fails(self, seat: Seat) -> None:
+        seat.workers = WorkerState.UNHEALTHY
+
+    def _receive_signal(self, seat: Seat) -> None:
+        seat.signalled = True
+        if seat.loop in MONITORS:
+            self._ordered(seat, seat.read, Order.LEAVE)
+            seat.stop_workers(Standing.CURRENT)  # only a second signal kills them
+        seat.loop = Loop.LEAVING
+
+    def _lose_lease(self, seat: Seat) -> None:
+        seat.engine.lease.give_up()
+        if seat.loop in MONITORS:
+            self._ordered(seat, seat.read, Order.REJOIN, Order.END)
+            self._stopped(seat, self.standing(seat, seat.read))
+        if not core.may_finish(Standing.LAPSED):  # `_must_end`, while it waits
+            seat.kill_workers()
+        if seat.workers is WorkerState.FAILED:
+            seat.workers = WorkerState.STOPPED
+
+    def _watchdog_kills(self, seat: Seat) -> None:
+        seat.kill_workers()
+        seat.killed = True
+
+    def _ignore_sigterm(self, seat: Seat) -> None:
+        seat.stopping = Stopping.DEAF
+
+    def _end_in_time(self, seat: Seat) -> None:
+        seat.stopping = Stopping.PROMPT
+
+    def _stall(self, seat: Seat) -> None:
+        seat.pace = Pace.AGENT_STOPPED
+
+    def _freeze(self, seat: Seat) -> None:
+        seat.pace = Pace.NODE_STOPPED
+
+    def _resume(self, seat: Seat) -> None:
+        """The agent looks at its round; that the rendezvous is closed is a step of its own."""
+        seat.pace = Pace.GOES_ON
+        if seat.loop is Loop.STARTING:
+            over = self.standing(seat, self.before_closing) not in BEGUN
+        else:
+            over = seat.loop is Loop.MONITORING and self.order(seat, self.before_closing) is Order.REJOIN
+        if over:
+            self._stopped(seat, self.standing(seat, self.before_closing))
+
+    def _crash(self, seat: Seat) -> None:
+        seat.pace = Pace.GOES_ON
+        seat.end(Ending.KILLED)
+        seat.kill_workers()  # SIGKILL, when their parent dies
+
+    def _start_newcomer(self, seat: Seat) -> None:
+        self.lives += 1
+        new = Seat(seat.number, engine(seat.number, self.lives, self.settings), Loop.JOINING, orphans=seat.runs)
+        if seat.stopping is Stopping.DEAF:
+            new.stopping = Stopping.DEAF  # it is the program that ignores the signal
+        self.seats[seat.number] = new
+
+    def _store_stops(self) -> None:
+        self.down = True
+
+    def _store_returns(self) -> None:
+        self.down = False
+
+    # ---- what can be seen
+
+    def observe(self) -> Mapping[str, int]:
+        state = self.state
+        out = {
+            "verdict": ordinal(VERDICTS[self._closed.verdict] if self._closed is not None else Verdict.NONE),
+            "spent": state.spent if state is not None else 0,
+            "store_down": int(self.down),
+        }
+        if self._closed is None:
+            out["complete"] = int(state is not None and state.complete)
+            for seat in self.seats:
+                self._observe_lists(out, seat, state)
+        for seat in self.seats:
+            self._observe_seat(out, seat)
+        return out
+
+    def _observe_lists(self, out: dict[str, int], seat: Seat, state: State | None) -> None:
+        k, joined = seat.number, seat.joined
+        out[f"member[{k}]"] = ordinal(state.membership(seat.token) if state is not None else Membership.OUTSIDE)
+        out[f"succeeded[{k}]"] = int(state is not None and seat.token in state.done)
+        out[f"current[{k}]"] = int(joined is not None and state is not None and joined.state.round == state.round)
+
+    def _observe_seat(self, out: dict[str, int], seat: Seat) -> None:
+        k = seat.number
+        out[f"loop[{k}]"] = ordinal(seat.loop)
+        out[f"workers[{k}]"] = ordinal(seat.workers)
+        out[f"ending[{k}]"] = ordinal(seat.ending)
+        out[f"pace[{k}]"] = ordinal(seat.pace)
+        out[f"signalled[{k}]"] = int(seat.signalled)
+        out[f"orphans[{k}]"] = int(seat.orphans)
+        if f"stopping[{k}]" in self.model.positions:
+            out[f"stopping[{k}]"] = ordinal(seat.stopping)

@@ -1,0 +1,51 @@
+"""torch's agent loop compared with the model `Agents` (edition TORCH), edge by edge, as `trystate verify` runs it.
+
+Rule: what the model forbids is tried in each state. A sample has some edges of some systems. A signal is left out where
+torch's own agent closes the rendezvous at it (up to 2.7): that is in the part that is replaced here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from trystate.impl.torch_release import is_before
+from trystate.model.agent import Edition
+
+from ...harness.checks import Check, Outcome
+from ...harness.paths import replay_every_edge
+from ..our_agent.conformance import Slice
+from .loop import TorchLoop
+
+Report = Callable[[str], None]
+FAULTS = ("worker_failure", "outage", *(() if is_before("2.8") else ("signal",)))
+SLICES = (
+    *(Slice("2 2:2", (fault,)) for fault in FAULTS),
+    *(Slice("2 1:1", (fault,)) for fault in FAULTS),
+    Slice("2 1:2"), Slice("2 1:2", ("worker_failure",)), Slice("2 2:2", ("worker_failure",), max_restarts=0),
+    Slice("3 2:2"),
+)  # fmt: skip
+SAMPLE_EDGES, SAMPLE_STRIDE = 100, 3
+
+
+def compare(slices: Iterable[Slice], report: Report, edges_max: int | None = None) -> Outcome:
+    """Take every edge of each slice on torch's loop, or about `edges_max`, and try what the model forbids."""
+    began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
+    for one in slices:
+        model = one.build(Edition.TORCH)
+        report(f"replaying {model.label}")
+        with TorchLoop(model) as subject:
+            found = replay_every_edge(model, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
+        edges, of = edges + found.edges, of + found.edges_of_all
+        disagreements += [f"{model.label}: {text}" for text in found.disagreements]
+    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "torch's agent loop",
+        partial(compare, SLICES),
+        partial(compare, SLICES[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES),
+    ),
+)

@@ -1,0 +1,165 @@
+"""The agent's decisions take every step of the model `Agents`, and refuse the others; wrong ones are noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+import pytest
+
+pytest.importorskip("torch", reason="the agent is torch's")
+
+from hypothesis import settings
+from trystate.impl.agent import core
+from trystate.impl.rendezvous import changes
+from trystate.impl.rendezvous.engine import Engine, Standing
+from trystate.model.agent import Agents, Edition
+from trystate.model.checker.explicit.graph import Explored
+from trystate.model.checker.interpret import Interpreter
+from trystate.property_tests.adapters.our_agent.conformance import CHECKS, FAULTS, FEW, LONG, Slice, compare
+from trystate.property_tests.adapters.our_agent.edges import AGENTS_OWN, AgentSteps
+from trystate.property_tests.harness.checks import Check
+from trystate.property_tests.harness.paths import explore_graph, replay_every_edge
+from trystate.property_tests.support.marks import by_verify
+from trystate.property_tests.support.mutants import Mutant, generated, rewritten, survives
+from trystate.property_tests.support.nightly import NIGHTLY, examples
+
+from trystate.testing import state_machine
+
+FEWEST = CHECKS[1]  # of two faults; by day a sample of the others
+
+
+@by_verify
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_the_agent_does_what_the_model_says(check: Check) -> None:
+    outcome = check.run(lambda _: None, sample=not NIGHTLY and check is not FEWEST)
+    assert not outcome.disagreements
+    assert outcome.compared > (5_000 if NIGHTLY or check is FEWEST else 150)
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="a million edges: under HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.parametrize("one", LONG, ids=str)
+def test_so_it_does_in_larger_ones(one: Slice) -> None:
+    assert not compare((one,), lambda _: None).disagreements
+
+
+def test_every_step_is_taken_and_all_that_an_agent_decides_is_refused_as_well() -> None:
+    taken: set[str] = set()
+    for one in (*LOOKED_AT, *FEW):
+        instances = Interpreter(one.build()).kernel.instances
+        taken |= {instances[number].transition.name for number in set(graph(one).graph.number.tolist())}
+    steps = {t.name for t in Agents(edition=Edition.TRYSTATE, faults=FAULTS).transitions}
+    assert taken == steps
+    assert set(AGENTS_OWN) < steps
+
+
+ALL = Slice("2 1:2", FAULTS)
+TestSteps = state_machine(ALL.build(), lambda: AgentSteps(ALL.build())).TestCase
+TestSteps.settings = settings(max_examples=examples(15), stateful_step_count=30)
+
+
+# ---- what would be noticed
+
+LOOKED_AT = (
+    Slice("2 1:2", ("worker_failure",)), Slice("2 2:2", ("outage", "deaf")), Slice("2 2:2", ("signal",)),
+    Slice("2 2:2", ("stall",)), Slice("2 1:1", ("freeze", "deaf")),
+)  # fmt: skip
+
+
+@cache
+def graph(one: Slice) -> Explored:
+    return explore_graph(one.build())
+
+
+def agrees(slices: Iterable[Slice] = LOOKED_AT) -> None:
+    """Raises at the first disagreement, or what the subject raises."""
+    for one in slices:
+        model = one.build()
+        subject = AgentSteps(model)
+        found = replay_every_edge(
+            model, subject, refusals=True, repeats=False, stop_after=1, explored=graph(one)
+        ).disagreements
+        assert not found
+
+
+def surviving(mutants: Mapping[str, Mutant]) -> set[str]:
+    return {name for name, mutant in mutants.items() if survives(mutant, agrees)}
+
+
+DECISIONS = {
+    **{
+        name: mutant
+        for f in (core.decide, core._after_success, core.ending)
+        for name, mutant in generated(f, ("Order.GO_ON", "Order.END")).items()
+    },
+    **generated(core.ending, ("WorkerState.FAILED", "WorkerState.SUCCEEDED")),
+    **generated(core.may_finish, ("Standing.CURRENT", "Standing.LAPSED")),
+}
+LAPSED = "view.standing is Standing.LAPSED"
+# Not the model's: the limit of time in the exit barrier, and workers that cannot be stopped.
+OUTSIDE = {
+    f"_after_success: if {LAPSED} and view.cut_off -> False",
+    f"_after_success: {LAPSED} and view.cut_off -> True and view.cut_off",
+    f"_after_success: {LAPSED} and view.cut_off -> {LAPSED} and True",
+    "_after_success: view.standing is Standing.LAPSED -> view.standing is not Standing.LAPSED",
+    "_after_success: Order.GIVE_UP -> Order.GO_ON",
+    "decide: Order.LEAVE -> Order.GO_ON",
+    "decide: if view.workers is WorkerState.HEALTHY -> True",
+    f"decide: view.workers in (WorkerState.FAILED, WorkerState.HEALTHY) and {LAPSED} -> True and {LAPSED}",
+}
+# The engine keeps the rule as well: a second report, and a failure without a lease, change nothing in the state.
+KEPT_TWICE = {
+    "_after_success: if view.reported -> False",
+    "decide: (WorkerState.FAILED, WorkerState.HEALTHY) -> (WorkerState.HEALTHY,)",
+}
+# No agent asks before the rendezvous is closed.
+NEVER_ASKED = {"ending: closed is not None and closed.verdict == 'succeeded' -> True and closed.verdict == 'succeeded'"}
+UNSEEN = OUTSIDE | KEPT_TWICE | NEVER_ASKED
+
+
+def test_every_wrong_decision_is_a_disagreement_but_for_those_that_the_model_leaves_out() -> None:
+    agrees()
+    by_day = {name: mutant for name, mutant in DECISIONS.items() if name not in UNSEEN}
+    assert surviving(DECISIONS if NIGHTLY else by_day) == (UNSEEN if NIGHTLY else set())
+    assert set(DECISIONS) > UNSEEN
+    assert len(by_day) > 50
+
+
+ENGINES = {
+    "a member that is done replaces the round when it leaves": rewritten(
+        Engine.give_notice, "self.token in state.done or ", ""
+    ),
+    "a closed round stands": rewritten(Engine.standing, "return Standing.CLOSED", "pass"),
+    "a replaced round stands": rewritten(Engine.standing, "return Standing.REPLACED", "pass"),
+    "failures spend nothing": rewritten(changes._with_restart_spent, "state.spent + (", "state.spent * ("),
+    "the first success closes": rewritten(changes.mark_done, "if all(", "if any("),
+}
+
+
+def test_every_mutant_of_what_the_engine_adds_is_a_disagreement() -> None:
+    assert surviving(ENGINES) == set()
+
+
+RARE = {
+    "a failure without a lease spends": (rewritten(Engine._rejoined, "failed = failed and view.lease", "pass"), FEW[0]),
+    "a success is thrown away for a node that waits": (
+        rewritten(Engine._has_room, " and not state.done", ""),
+        Slice("3 2:3"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_so_is_one_that_takes_two_faults_or_three_nodes(name: str) -> None:
+    mutant, one = RARE[name]
+    agrees((one,))
+    assert not survives(mutant, lambda: agrees((one,)))
+
+
+def test_the_standing_of_a_round_is_the_engines() -> None:
+    """A subject that is always told the same standing disagrees."""
+    assert surviving({f"always {s.name}": lambda patch, s=s: _always(patch, s) for s in Standing}) == set()
+
+
+def _always(patch: pytest.MonkeyPatch, standing: Standing) -> None:
+    patch.setattr(Engine, "standing", lambda *_: standing)

@@ -1,0 +1,101 @@
+"""torch's own agent loop takes every step of the model's edition TORCH, and refuses the others; a changed one does not.
+
+Rule: the loop is torch's, with its launcher; only the rendezvous and the workers below it are values.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch", reason="the loop is torch's")
+
+import torch.distributed.elastic.agent.server.api as api
+import torch.distributed.launcher.api as launcher
+from hypothesis import settings
+from trystate.model.agent import Edition
+from trystate.property_tests.adapters.our_agent.conformance import Slice
+from trystate.property_tests.adapters.torch_agent.conformance import CHECKS, FAULTS, compare
+from trystate.property_tests.adapters.torch_agent.loop import TorchLoop
+from trystate.property_tests.support.marks import by_verify
+from trystate.property_tests.support.mutants import Mutant, rewritten, survives
+from trystate.property_tests.support.nightly import NIGHTLY, examples
+
+from trystate.testing import state_machine
+
+Agent = api.SimpleElasticAgent
+
+
+@by_verify
+def test_torchs_loop_does_what_the_model_says() -> None:
+    outcome = CHECKS[0].run(lambda _: None, sample=not NIGHTLY)
+    assert not outcome.disagreements
+    assert outcome.compared > (5_000 if NIGHTLY else 300)
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="15,127 edges: under HYPOTHESIS_PROFILE=nightly")
+def test_so_it_does_with_two_faults() -> None:
+    assert not compare((Slice("2 1:2", ("worker_failure", "outage")),), lambda _: None).disagreements
+
+
+BOTH = Slice("2 1:2", FAULTS).build(Edition.TORCH)
+TestSteps = state_machine(BOTH, lambda: TorchLoop(BOTH)).TestCase
+TestSteps.settings = settings(max_examples=examples(10), stateful_step_count=30)
+
+
+# ---- what would be noticed
+
+FAILING, SIGNALLED = Slice("2 2:2", ("worker_failure",)), Slice("2 2:2", FAULTS[2:])
+BROKEN: dict[str, tuple[Slice, Mutant]] = {
+    "restarts without end": (FAILING, rewritten(Agent._invoke_run, "self._remaining_restarts -= 1", "pass")),
+    "one restart more": (
+        Slice("2 2:2", ("worker_failure",), max_restarts=0),
+        rewritten(Agent._invoke_run, "self._remaining_restarts > 0", "self._remaining_restarts >= 0"),
+    ),
+    "overlooks a node that waits": (
+        Slice("2 1:2"),
+        rewritten(Agent._invoke_run, "num_nodes_waiting > 0", "num_nodes_waiting > 9"),
+    ),
+    "waits for no other agent": (FAILING, rewritten(Agent._invoke_run, "self._exit_barrier()", "pass")),
+    "restarts beside its workers": (
+        Slice("2 1:2"),
+        rewritten(Agent._restart_workers, "self._stop_workers(worker_group)", "pass"),
+    ),
+    "a spare that ends is an error": (
+        Slice("3 2:2"),
+        rewritten(Agent.run, "except RendezvousGracefulExitError as e:", "except ZeroDivisionError as e:"),
+    ),
+}
+if "signal" in FAULTS:
+    BROKEN |= {
+        "a signal closes": (SIGNALLED, rewritten(launcher.launch_agent, "shutdown_rdzv = False", "pass")),
+        "a signal in the barrier is lost": (
+            SIGNALLED,
+            rewritten(Agent._exit_barrier, "e.sigval)\n        raise", "e.sigval)"),
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_another_loop_is_a_disagreement(name: str) -> None:
+    one, mutant = BROKEN[name]
+
+    def agrees() -> None:
+        assert not compare((one,), lambda _: None, edges_max=400).disagreements
+
+    assert not survives(mutant, agrees)
+
+
+def test_a_step_that_torchs_loop_does_not_take_changes_nothing() -> None:
+    """The workers have failed: the loop restarts them, whatever else is asked of it, and is built again."""
+    model = FAILING.build(Edition.TORCH)
+    with TorchLoop(model) as subject:
+        for step, node in (("start_agent", 0), ("start_agent", 1), ("join", 0), ("join", 1)):
+            subject.perform(step, (node,))
+        for step in ("return_with_a_round", "start_workers", "worker_fails"):
+            subject.perform(step, (0,))
+        before = dict(subject.observe())
+        with pytest.raises(Exception, match="torch's loop does find_failure"):
+            subject.perform("enter_barrier", (0,))
+        assert subject.observe() == before
+        subject.perform("find_failure", (0,))
+        assert subject.observe() != before
