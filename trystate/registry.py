@@ -24,6 +24,7 @@ from trystate.model.language.fields import Constant, Index
 from trystate.model.language.machines import View
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
+from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.frames import Frames
@@ -35,9 +36,10 @@ from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 
 SYSTEMS: Mapping[str, type[System]] = {
-    "rendezvous": Rendezvous, "state-holders": Holders, "agents": Agents, "barriers": Barriers, "frames": Frames,
-    "queues": Queues, "registers": Registers, "start-ups": StartUps, "waits": Waits, "watches": Watches,
-    "backward": Backward, "contexts": Contexts, "ids": Ids, "tombstones": Tombstones,
+    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
+    "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
+    "waits": Waits, "watches": Watches, "backward": Backward, "contexts": Contexts, "ids": Ids,
+    "tombstones": Tombstones,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {**{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}), **OPERATIONS[e]} for e in OPERATIONS
