@@ -16,6 +16,7 @@ from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.examples import note, unused_call
 from trystate.model.autograd.ids import Ids
+from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.errors import UsageError
@@ -39,7 +40,7 @@ SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
     "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
     "waits": Waits, "watches": Watches, "backward": Backward, "contexts": Contexts, "ids": Ids,
-    "tombstones": Tombstones,
+    "tombstones": Tombstones, "optimizers": Optimizers,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {**{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}), **OPERATIONS[e]} for e in OPERATIONS

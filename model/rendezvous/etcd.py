@@ -10,16 +10,16 @@ Every change is a compare-and-swap of the whole value, so that a read and the wr
 Against nodes that die the key has a time to live while it is set up (5 s), joinable with at least min, and frozen (10
 s each); the node that is to go on keeps it alive. A joinable round below min, a final and a closed one have none.
 
-Promised under all of the faults below: the nodes of a round agree on its size and have dense ranks, between min and max;
-a final round was confirmed by all its participants; a round that was begun becomes final, is deleted or closed; enough
-nodes that keep trying complete a round; a rendezvous that is closed stays closed, and all hear of it.
+Promised under all of the faults below: the nodes of a round agree on its size and have dense ranks, between min and
+max; a final round was confirmed by all its participants; a round that was begun becomes final, is deleted or closed;
+enough nodes that keep trying complete a round; a rendezvous that is closed stays closed, and all hear of it.
 
-Not promised, and reached by the `sometimes` below: where nobody waits, nobody looks at the leases, so that a group runs on
-without a member that died (`a_group_runs_on_without_a_member`). The count of those that wait goes with the round that
-is deleted: members that have not polled in between run on beside the next group (`two_groups_run`), or the newcomer
-waits alone while they do (`a_newcomer_waits_alone`). A closing finds no key where a round was just deleted, and is
-lost (`a_close_is_lost`). A spare of a full group makes all of it start again (`a_full_group_is_to_restart`). A node
-whose deadline passes closes the rendezvous of a group that runs (`a_failed_node_closes_a_group`). The dynamic
+Not promised, and reached by the `sometimes` below: where nobody waits, nobody looks at the leases, so that a group
+runs on without a member that died (`a_group_runs_on_without_a_member`). The count of those that wait goes with the
+round that is deleted: members that have not polled in between run on beside the next group (`two_groups_run`), or the
+newcomer waits alone while they do (`a_newcomer_waits_alone`). A closing finds no key where a round was just deleted,
+and is lost (`a_close_is_lost`). A spare of a full group makes all of it start again (`a_full_group_is_to_restart`). A
+node whose deadline passes closes the rendezvous of a group that runs (`a_failed_node_closes_a_group`). The dynamic
 rendezvous confirms nothing: its round is complete by one write.
 
 Abstractions. The counter of versions is part of the write that sets a round up; a node's version is the active one, or

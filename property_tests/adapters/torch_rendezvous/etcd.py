@@ -242,7 +242,7 @@ class Barrier(sim.Operation):
 class Node:
     """One process: torch's rendezvous, the barrier that it is in, and what its agent is doing."""
 
-    running: Node | None = None  # whose barrier runs
+    running: Node | None = None  # the one whose barrier runs
 
     def __init__(self, client: Client, min_nodes: int, max_nodes: int) -> None:
         self.seconds = 0.0
@@ -289,7 +289,7 @@ class Node:
 
     @property
     def rank(self) -> int:
-        """What torch calls this_rank."""
+        """The value of `this_rank` in torch's frame."""
         assert self.barrier is not None
         if self.phase is N.RUNNING:
             assert self.barrier.result is not None
