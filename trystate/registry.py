@@ -17,6 +17,7 @@ from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.examples import note, unused_call
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.optimizer import Optimizers
+from trystate.model.autograd.references import References
 from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.errors import UsageError
@@ -40,7 +41,7 @@ SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
     "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
     "waits": Waits, "watches": Watches, "backward": Backward, "contexts": Contexts, "ids": Ids,
-    "tombstones": Tombstones, "optimizers": Optimizers,
+    "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {**{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}), **OPERATIONS[e]} for e in OPERATIONS

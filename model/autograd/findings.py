@@ -18,6 +18,7 @@ from .contexts import Contexts
 from .examples import NUMBER
 from .ids import Ids
 from .optimizer import Optimizers
+from .references import References
 from .tombstones import Tombstones
 from .vocabulary import Edition, Mode
 
@@ -274,4 +275,5 @@ OPTIMIZERS: tuple[Run, ...] = (
     _optimizers(TRYSTATE, "error", "slow", "timeout", "crash", steps=1),
 )
 # fmt: on
-PLAN: tuple[Run, ...] = PASSES + CONTEXTS + OPTIMIZERS
+REFERENCES: tuple[Run, ...] = (_run(References, TRYSTATE), _run(References, TRYSTATE, "crash"))
+PLAN: tuple[Run, ...] = PASSES + CONTEXTS + OPTIMIZERS + REFERENCES

@@ -171,3 +171,23 @@ class OwnerState(enum.Enum):
     TAKEN = "a step has given the parameters their gradients"
     CHANGED = "a step has changed the parameters, and has yet to answer"
     LOST = "has died"
+
+
+class Handle(enum.Enum):
+    """A worker's handle of another's value: its fork of an RRef."""
+
+    NONE = "it has none"
+    PASSED = "one is on its way to it"
+    HELD = "has one that the owner does not know yet"
+    CONFIRMED = "has one that the owner knows"
+    FAILED = "has one, and was told that there is no value"
+
+
+class News(enum.Enum):
+    """The notice about a fork that is on its way."""
+
+    NONE = "none"
+    FORKED = "to the owner: this worker has the fork"
+    KNOWN = "the owner's answer: it knows the fork"
+    GONE = "the owner's answer: there is no value"
+    ACCEPTED = "to the worker that passed it on: the owner has answered"

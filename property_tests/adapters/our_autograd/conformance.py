@@ -15,6 +15,7 @@ from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.examples import NUMBER, small_graphs
 from trystate.model.autograd.graphs import Graph
 from trystate.model.autograd.optimizer import Optimizers
+from trystate.model.autograd.references import References
 from trystate.model.autograd.vocabulary import Edition, Mode
 from trystate.model.language import System
 
@@ -24,6 +25,7 @@ from ...harness.subjects import Subject
 from . import context_edges
 from .edges import PassSteps
 from .optimizer_edges import OptimizerSteps
+from .reference_edges import ReferenceSteps
 
 Report = Callable[[str], None]
 FAST, SMART = Edition.TRYSTATE, Mode.SMART
@@ -106,6 +108,12 @@ def optimizers(
     return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
 
 
+def references(slices: Iterable[tuple[str, ...]], report: Report, edges_max: int | None = None) -> Outcome:
+    """Every step of three workers that pass a reference, under each of the faults."""
+    models = [References(faults=faults) for faults in slices]
+    return replay(((model, ReferenceSteps(model)) for model in models), report, edges_max)
+
+
 def _checks(edition: Edition | Mode, mode: str) -> tuple[Check, ...]:
     return (
         _sampled(f"our {mode} pass, examples", partial(examples, edition), SLICES),
@@ -122,4 +130,5 @@ CHECKS: tuple[Check, ...] = (
     *PASS_CHECKS,
     _sampled("our contexts, tombstones and ids", contexts, context_edges.SLICES),
     _sampled("our distributed optimizers", optimizers, OPTIMIZERS),
+    _sampled("our references", references, ((), ("crash",))),
 )
