@@ -16,6 +16,8 @@ from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.examples import note, unused_call
 from trystate.model.autograd.ids import Ids
+from trystate.model.autograd.optimizer import Optimizers
+from trystate.model.autograd.references import References
 from trystate.model.autograd.tombstones import Tombstones
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.errors import UsageError
@@ -27,6 +29,7 @@ from trystate.model.language.fields import Constant, Index
 from trystate.model.language.machines import View
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
+from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.examples import WALKS as STORE_WALKS
@@ -39,10 +42,10 @@ from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 
 SYSTEMS: Mapping[str, type[System]] = {
-    "rendezvous": Rendezvous, "state-holders": Holders, "agents": Agents, "barriers": Barriers, "frames": Frames,
-    "queues": Queues, "registers": Registers, "start-ups": StartUps, "waits": Waits, "watches": Watches,
-    "backward": Backward, "contexts": Contexts, "ids": Ids, "tombstones": Tombstones,
-    "groups": Groups, "files": Files,
+    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
+    "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
+    "waits": Waits, "watches": Watches, "groups": Groups, "files": Files, "backward": Backward, "contexts": Contexts,
+    "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

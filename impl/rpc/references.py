@@ -214,9 +214,9 @@ class References:
         """Take what `peer` has passed. Raises RRefGone."""
         me = self.agent.me
         if fork.owner == me:
-            owned = self.owned(fork.reference)
-            if peer != me or fork.fork in self._passed:
+            if peer != me or fork.fork in self._passed:  # also if the value is gone: `peer` would keep its handle
                 self._tell(peer, Happened.ACCEPTED, fork.reference, fork.fork)
+            owned = self.owned(fork.reference)
             self._unshare(fork.reference, fork.fork)  # it is at home
             return owned
         held = self.hold(fork)

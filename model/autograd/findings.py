@@ -1,8 +1,9 @@
 """Known defects of distributed autograd. Data: `trystate verify` checks it.
 
 All are defects of torch 2.13's torch.distributed.autograd that happen again on the real one (`trystate replay NAME`).
-G1 to G8 are of a backward pass, G9 to G14 of contexts and their ids. The checker finds them in the edition TORCH, but
-for G5, G7 and G8, which no model of states shows: a text, a value, and a call that is not made. Ours has none.
+G1 to G8 are of a backward pass, G9 to G14 of contexts and their ids, G15 and G16 of optimizers. The checker finds them
+in the edition TORCH, but for G5, G7 and G8, which no model of states shows: a text, a value, and a call that is not
+made. Ours has none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from .backward import Backward
 from .contexts import Contexts
 from .examples import NUMBER
 from .ids import Ids
+from .optimizer import Optimizers
+from .references import References
 from .tombstones import Tombstones
 from .vocabulary import Edition, Mode
 
@@ -121,6 +124,20 @@ _FINDINGS = (
             "behalf.",
             "Nested calls, A to B to C, and a worker in the middle that dies before the context is left.",
             "Restart long-lived workers when one that had called them has died."),
+    Finding("stale-gradient-stepped", "G15",
+            "A local optimizer leaves .grad of its parameters behind: a step without a gradient applies the last one.",
+            "give back .grad after a step, and leave a parameter without a gradient alone",
+            "Parameters that the loss does not depend on this time are changed by the gradient of an earlier step.",
+            "DistributedOptimizer of a class without a TorchScript version (a user's own, NAdam, LBFGS), and contexts "
+            "in which a parameter has no gradient: branches, experts, embeddings.",
+            "Use a class with a TorchScript version, or set .grad to None on the owners after each step."),
+    Finding("scripted-steps-interleave", "G16",
+            "Scripted local optimizers take no lock: two steps over one parameter interleave, and updates are lost.",
+            "take the lock of the worker in every local step",
+            "Elements of a parameter lack a part of an update; nothing says so, and no two runs are alike.",
+            "Two DistributedOptimizers, or two threads with one, of a class with a TorchScript version (SGD, Adam), "
+            "that step at the same time over the same parameters.",
+            "Let one worker at a time step, or wrap the class in a subclass: it is not scripted, and takes the lock."),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
@@ -241,4 +258,22 @@ PASSES: tuple[Run, ...] = (
     _backward(SMART, "parallel", "error", "late"),
 )
 # fmt: on
-PLAN: tuple[Run, ...] = PASSES + CONTEXTS
+
+
+def _optimizers(edition: Edition, *faults: str, steps: int, scripted: int = 0, **found: str) -> Run:
+    """Two optimizers over two owners."""
+    return _run(Optimizers, edition, *faults, sizes={"steps": steps, "scripted": scripted}, **found)
+
+
+# fmt: off
+OPTIMIZERS: tuple[Run, ...] = (
+    _optimizers(TORCH, steps=2, only_its_own_gradients_are_applied="G15", grad_is_what_it_was="G15"),
+    _optimizers(TORCH, steps=2, scripted=1, steps_do_not_interleave="G16"),
+    _optimizers(TORCH, "error", "timeout", "crash", steps=1,
+        only_its_own_gradients_are_applied="G15", grad_is_what_it_was="G15"),
+    _optimizers(TRYSTATE, steps=2),
+    _optimizers(TRYSTATE, "error", "slow", "timeout", "crash", steps=1),
+)
+# fmt: on
+REFERENCES: tuple[Run, ...] = (_run(References, TRYSTATE), _run(References, TRYSTATE, "crash"))
+PLAN: tuple[Run, ...] = PASSES + CONTEXTS + OPTIMIZERS + REFERENCES

@@ -143,3 +143,51 @@ class Record(enum.Enum):
     HELD = "has the context"
     BURIED = "remembers by its number that it is over"
     BELOW = "knows by the mark that it is over: nothing is kept"
+
+
+class StepState(enum.Enum):
+    """A distributed optimizer's step, at the worker that calls it."""
+
+    IDLE = "has not begun, or the one before has ended"
+    STEPPING = "the owners are told, and not all have answered"
+    RETURNED = "every owner has made its part"
+    RAISED = "an owner has failed, or was lost, or is late"
+
+
+class OwnerStep(enum.Enum):
+    """An owner's part of a distributed optimizer's step."""
+
+    NONE = "it has none, or it is over"
+    SENT = "the call is on its way"
+    WAITING = "waits for the steps of others"
+    INSIDE = "has the gradients, and has yet to change the parameter"
+    APPLIED = "has changed the parameter, and has yet to answer"
+
+
+class OwnerState(enum.Enum):
+    """A worker that owns parameters."""
+
+    FREE = "no step is inside"
+    TAKEN = "a step has given the parameters their gradients"
+    CHANGED = "a step has changed the parameters, and has yet to answer"
+    LOST = "has died"
+
+
+class Handle(enum.Enum):
+    """A worker's handle of another's value: its fork of an RRef."""
+
+    NONE = "it has none"
+    PASSED = "one is on its way to it"
+    HELD = "has one that the owner does not know yet"
+    CONFIRMED = "has one that the owner knows"
+    FAILED = "has one, and was told that there is no value"
+
+
+class News(enum.Enum):
+    """The notice about a fork that is on its way."""
+
+    NONE = "none"
+    FORKED = "to the owner: this worker has the fork"
+    KNOWN = "the owner's answer: it knows the fork"
+    GONE = "the owner's answer: there is no value"
+    ACCEPTED = "to the worker that passed it on: the owner has answered"

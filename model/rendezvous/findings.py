@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..checker.expectations import Finding, Run, explained
+from .etcd import EtcdRendezvous
 from .holder import Holders
 from .properties import Rendezvous
 from .vocabulary import Edition
@@ -172,6 +173,12 @@ def holders(edition: Edition, nodes: int, min_nodes: int, max_nodes: int, faults
     return Run(Holders, sizes, edition, faults, explained(found, FINDINGS))
 
 
+def etcd(nodes: int, min_nodes: int, max_nodes: int, faults: tuple[str, ...], idle: tuple[str, ...] = ()) -> Run:
+    """One search of the rendezvous over etcd."""
+    sizes = {"node": nodes, "min_nodes": min_nodes, "max_nodes": max_nodes}
+    return Run(EtcdRendezvous, sizes, Edition.TORCH, faults, idle=idle)
+
+
 TORCH, TORCH_2_12, SEED, TRYSTATE = Edition.TORCH, Edition.TORCH_2_12, Edition.SEED, Edition.TRYSTATE
 # Every fault but the clocks: in ours no step reads one, so that they only multiply the states.
 EVERY_FAULT = (
@@ -282,6 +289,10 @@ PLAN: tuple[Run, ...] = (
     holders(TORCH, 2, 1, 1, ("worker_failure",)),
     holders(TORCH, 2, 1, 2, ("join_timeout",)),
     holders(TORCH, 3, 2, 2, ()),
+    etcd(2, 1, 2, (), idle=("a_full_group_is_to_restart",)),
+    etcd(3, 2, 3, ("crash", "restart")),
+    etcd(3, 2, 2, ("crash", "restart", "late", "job_end")),
+    etcd(3, 2, 3, ("crash", "restart", "worker_failure", "job_end", "join_timeout", "late")),
     run(SEED, 2, 2, 2, (), idle=("somebody_waits",)),
     run(SEED, 2, 2, 2, ("worker_failure",), rounds=4, agree_on_world="R3", ranks_are_dense="R3", at_least_min="R3"),
     run(SEED, 2, 2, 2, ("crash",),

@@ -6,7 +6,7 @@ Rule: what the model forbids is tried in each state. A sample has some edges of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.examples import NUMBER, small_graphs
 from trystate.model.autograd.graphs import Graph
+from trystate.model.autograd.optimizer import Optimizers
+from trystate.model.autograd.references import References
 from trystate.model.autograd.vocabulary import Edition, Mode
 from trystate.model.language import System
 
@@ -22,6 +24,8 @@ from ...harness.paths import replay_every_edge
 from ...harness.subjects import Subject
 from . import context_edges
 from .edges import PassSteps
+from .optimizer_edges import OptimizerSteps
+from .reference_edges import ReferenceSteps
 
 Report = Callable[[str], None]
 FAST, SMART = Edition.TRYSTATE, Mode.SMART
@@ -87,6 +91,29 @@ def contexts(slices: Iterable[context_edges.Slice], report: Report, edges_max: i
     return replay(((model, one.subject(model)) for one, model in models), report, edges_max)
 
 
+OPTIMIZERS = (((), {}), (("error", "slow"), {"owner": 1}), (("timeout", "crash"), {"owner": 1}))
+LONG_OPTIMIZERS = ((("error", "slow"), {}), (("error", "slow", "timeout", "crash"), {"owner": 1, "steps": 2}))
+
+
+def optimizers(
+    slices: Iterable[tuple[tuple[str, ...], Mapping[str, int]]], report: Report, edges_max: int | None = None
+) -> Outcome:
+    """Every step of optimizers that make one step each, or as many as a slice says."""
+    began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
+    for faults, sizes in slices:
+        model = Optimizers(edition=FAST, faults=faults, **{"steps": 1, **sizes})
+        with OptimizerSteps(model) as subject:
+            one = replay([(model, subject)], report, edges_max)
+        edges, of, disagreements = edges + one.compared, of + (one.of or 0), [*disagreements, *one.disagreements]
+    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
+
+
+def references(slices: Iterable[tuple[str, ...]], report: Report, edges_max: int | None = None) -> Outcome:
+    """Every step of three workers that pass a reference, under each of the faults."""
+    models = [References(faults=faults) for faults in slices]
+    return replay(((model, ReferenceSteps(model)) for model in models), report, edges_max)
+
+
 def _checks(edition: Edition | Mode, mode: str) -> tuple[Check, ...]:
     return (
         _sampled(f"our {mode} pass, examples", partial(examples, edition), SLICES),
@@ -99,4 +126,9 @@ def _sampled(name: str, compare: Callable[..., Outcome], what: Sequence[Any]) ->
 
 
 PASS_CHECKS: tuple[Check, ...] = (*_checks(FAST, "FAST"), *_checks(SMART, "SMART"))
-CHECKS: tuple[Check, ...] = (*PASS_CHECKS, _sampled("our contexts, tombstones and ids", contexts, context_edges.SLICES))
+CHECKS: tuple[Check, ...] = (
+    *PASS_CHECKS,
+    _sampled("our contexts, tombstones and ids", contexts, context_edges.SLICES),
+    _sampled("our distributed optimizers", optimizers, OPTIMIZERS),
+    _sampled("our references", references, ((), ("crash",))),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -381,3 +382,66 @@ def _let_c_fail() -> None:
     while rpc.rpc_sync("C", passes):
         pass
     time.sleep(HEARD_S)
+
+
+# ---- G15, G16: distributed optimizers
+
+ELEMENTS, ROUNDS = 5_000_000, 20  # a step of a scripted optimizer takes some milliseconds
+
+
+class PlainSGD(torch.optim.SGD):
+    """torch knows no TorchScript of it."""
+
+
+def kind(scripted: bool) -> type[torch.optim.Optimizer]:
+    return torch.optim.SGD if scripted else PlainSGD
+
+
+def optimizer_of(parameters: list[Tensor], scripted: bool, **options: float) -> Any:
+    """On A: a distributed optimizer of its own parameters."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit.script, which torch itself calls
+        from torch.distributed.optim import DistributedOptimizer
+
+        return DistributedOptimizer(kind(scripted), [rpc.RRef(each) for each in parameters], **options)
+
+
+def step_without_gradient(scripted: bool) -> float:
+    """On A: a step with a gradient of a parameter, and one in whose context it has none; how far it has gone."""
+    first, second = (torch.zeros(1, requires_grad=True) for _ in range(2))
+    optimizer = optimizer_of([first, second], scripted, lr=1.0)
+    for losses in ([first, second], [first]):
+        with dist_autograd.context() as context:
+            dist_autograd.backward(context, [torch.stack(losses).sum()])
+            optimizer.step(context)
+    return -float(second)
+
+
+def step_together(scripted: bool) -> list[float]:
+    """On A: two optimizers step at the same time from 0, until an element is not what one step after the other makes.
+
+    The values of the elements after the last round: with a decay of 1 and a rate of 1/2 two steps lead to -3/4.
+    """
+    parameter = torch.zeros(ELEMENTS, requires_grad=True)
+    optimizers = [optimizer_of([parameter], scripted, lr=0.5, weight_decay=1.0) for _ in range(2)]
+    together = threading.Barrier(2)
+
+    def work(optimizer: Any) -> None:
+        with dist_autograd.context() as context:
+            dist_autograd.backward(context, [parameter.sum()])
+            together.wait()
+            optimizer.step(context)
+
+    values = [0.0]
+    for _ in range(ROUNDS):
+        with torch.no_grad():
+            parameter.zero_()
+        threads = [threading.Thread(target=work, args=(optimizer,)) for optimizer in optimizers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        values = parameter.detach().unique().tolist()
+        if values != [-0.75]:
+            break
+    return values

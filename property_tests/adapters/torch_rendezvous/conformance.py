@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
 from trystate.model.rendezvous.vocabulary import Edition
@@ -17,6 +18,7 @@ from trystate.model.rendezvous.vocabulary import Edition
 from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_every_edge
 from .contexts import TORCH_OPERATORS, Compared, compare, observe
+from .etcd import TorchEtcd
 from .executors import TorchHolders
 
 TABLES = OPERATORS[Edition.TORCH]
@@ -51,7 +53,27 @@ def every_edge(report: Report, edges_max: int | None = None) -> Outcome:
     return Outcome(replayed.edges, "edges", replayed.disagreements, seconds, replayed.edges_of_all)
 
 
+ETCD_SLICES = (
+    ({"node": 2, "min_nodes": 1, "max_nodes": 2}, ("crash", "restart")),
+    ({"node": 2, "min_nodes": 1, "max_nodes": 2}, ("worker_failure", "job_end", "late", "join_timeout")),
+    ({"node": 3, "min_nodes": 2, "max_nodes": 3}, ()),
+)
+
+
+def every_etcd_edge(report: Report, edges_max: int | None = None) -> Outcome:
+    """Replay every step of the rendezvous over etcd on torch's, or a sample of each slice."""
+    started, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
+    for sizes, faults in ETCD_SLICES:
+        system = EtcdRendezvous(faults=faults, **sizes)
+        with TorchEtcd(system) as subject:
+            found = replay_every_edge(system, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
+        edges, of = edges + found.edges, of + found.edges_of_all
+        disagreements += found.disagreements
+    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - started, of)
+
+
 CHECKS: tuple[Check, ...] = (
     *(Check(f"{name} operator", partial(operator_contexts, name)) for name in TABLES),
     Check("state holders and executors", every_edge, partial(every_edge, edges_max=SAMPLE_EDGES)),
+    Check("rendezvous over etcd", every_etcd_edge, partial(every_etcd_edge, edges_max=SAMPLE_EDGES)),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...replays import Catalogue
 from .contexts import clean_up_cut_off, context_recreated, creator_dies, id_means_none, negative_ids
+from .optimizers import scripted_steps_interleave, stale_gradient_stepped
 from .passes import (
     duplicate_gradient,
     failed_pass_accumulates,
@@ -39,6 +40,8 @@ _CATALOGUE = Catalogue.of((
     ("G12", "callback-after-release", callback_after_release, "A late error fails the pass of another context."),
     ("G13", "creator-dies", creator_dies, "The context of a worker that was killed stays on the others."),
     ("G14", "clean-up-cut-off", clean_up_cut_off, "Behind a worker that was killed a context stays."),
+    ("G15", "stale-gradient-stepped", stale_gradient_stepped, "A step applies a gradient of the context before."),
+    ("G16", "scripted-steps-interleave", scripted_steps_interleave, "Two steps at a time lose a part of each other."),
 ))
 # fmt: on
 

@@ -1,0 +1,333 @@
+"""Steps of the model `Optimizers`, performed by the runtime's `DistributedOptimizer` and its local optimizers.
+
+The optimizers, their errors and `.grad` are the runtime's, on torch's SGD. Replaced are RPC, and the lock of each
+owner by one that stops where it would wait. Each call of `step` and each owner's part runs in a greenlet. Optimizer k
+has gradients of 10 ** k, so that the value of a parameter says how often each was applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from trystate.impl.autograd import optimizer as runtime
+from trystate.impl.rpc.errors import PeerLost, RpcTimeout
+from trystate.model.autograd.optimizer import Optimizers
+from trystate.model.autograd.vocabulary import OwnerStep, StepState
+from trystate.model.language.sorts import ordinal
+
+from ...harness.subjects import Disagreement, Refused
+from ..torch_rendezvous import simulation as sim
+
+P, C = OwnerStep, StepState
+STOPS = {"lock": P.WAITING, "inside": P.INSIDE, "applied": P.APPLIED}
+BASE = 10
+
+
+class Future:
+    """A call's result, which its caller waits for."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def set(self, value: Any = None, error: BaseException | None = None) -> None:
+        """The first that is set stays."""
+        if not self.over:
+            self.over, self.value, self.error = True, value, error
+
+    def wait(self) -> Any:
+        while not self.over:
+            sim.stop("wait")
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+@dataclass(eq=False)
+class Reference:
+    """As an RRef."""
+
+    value: Any
+    home: Owner
+
+    def owner(self) -> Any:
+        return SimpleNamespace(id=self.home.number)
+
+    def local_value(self) -> Any:
+        return self.value
+
+
+@dataclass(eq=False)
+class Owner:
+    """A worker that owns a parameter."""
+
+    number: int
+    parameter: torch.Tensor = field(default_factory=lambda: torch.zeros(1, requires_grad=True))
+    taken: bool = False
+    gives_up: bool = False
+    fails: bool = False
+    dead: bool = False
+
+    def counts(self, optimizer: int) -> int:
+        """How often the gradient of an optimizer was applied."""
+        return int(-self.parameter.item()) // BASE**optimizer % BASE
+
+
+@dataclass(eq=False)
+class Part:
+    """An owner's part of a step."""
+
+    owner: Owner
+    future: Future
+    call: Callable[[], Any]
+    operation: sim.Operation | None = None
+
+    @property
+    def place(self) -> OwnerStep:
+        return P.SENT if self.operation is None else STOPS[self.operation.at]
+
+
+class Steps:
+    """One distributed optimizer, and the step that it makes."""
+
+    def __init__(self, number: int, build: Callable[[], runtime.DistributedOptimizer]) -> None:
+        self.number = number
+        self.torchs = build()
+        self.begun = 0
+        self.parts: dict[int, Part] = {}  # by owner
+        self.futures: list[Future] = []
+        self.before: list[int] = []  # by owner, how often it was applied before the step
+        self.missing: int | None = None
+        self.operation: sim.Operation | None = None
+
+    @property
+    def stage(self) -> StepState:
+        if self.operation is None:
+            return C.IDLE
+        if not self.operation.over:
+            return C.STEPPING
+        return C.RAISED if self.operation.error is not None else C.RETURNED
+
+
+class OptimizerSteps:
+    """Subject for the model `Optimizers` (edition TRYSTATE). Use it as a context manager: it replaces RPC."""
+
+    def __init__(self, model: Optimizers, build: Callable[..., Any] = runtime.DistributedOptimizer) -> None:
+        self.model, self._build = model, build
+        self._stack = ExitStack()
+        self.here: Owner | None = None  # the owner whose part runs
+        self.steps: list[Steps] = []
+
+    def __enter__(self) -> OptimizerSteps:
+        agent = SimpleNamespace(options=SimpleNamespace(modules=()))
+        self._stack.enter_context(
+            mock.patch.multiple(
+                runtime, rpc_async=self._call, RRef=self._refer, current_agent=lambda: agent,
+                get_gradients=self._gradients, _steps=self,
+            )
+        )  # fmt: skip
+        self.reset()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._abandon()
+        self._stack.close()
+
+    def _abandon(self) -> None:
+        for step in self.steps:
+            for operation in (step.operation, *(part.operation for part in step.parts.values())):
+                if operation is not None:
+                    operation.abandon()
+
+    def reset(self) -> None:
+        self._abandon()
+        self.owners = [Owner(k) for k in range(self.model.sizes["owner"])]
+        self.steps = []
+        for k in range(self.model.sizes["optimizer"]):
+            self.steps.append(Steps(k, self._make))
+
+    def _make(self) -> runtime.DistributedOptimizer:
+        params = [Reference(owner.parameter, owner) for owner in self.owners]
+        return self._build(torch.optim.SGD, params, lr=1.0)  # type: ignore[no-any-return]
+
+    # ---- the place of RPC, and of the lock
+
+    def _call(self, to: Any, function: Any, args: tuple[Any, ...]) -> Future:
+        owner = self.owners[to if isinstance(to, int) else to.id]
+        future = Future()
+        part = Part(owner, future, lambda: function(*args))
+        if len(self.steps) <= self._current:  # an optimizer is made
+            self.here = owner
+            future.set(part.call())
+            return future
+        step = self.steps[self._current]
+        step.parts[owner.number] = part
+        step.futures.append(future)
+        return future
+
+    @property
+    def _current(self) -> int:
+        return self._stepping if self._stepping is not None else len(self.steps)
+
+    _stepping: int | None = None  # the optimizer whose step begins
+
+    def _refer(self, local: Any) -> Reference:
+        assert self.here is not None
+        owner = self.here
+        local._optimizer.register_step_pre_hook(lambda *_: self._inside(owner))
+        local._optimizer.register_step_post_hook(lambda *_: sim.stop("applied"))
+        return Reference(local, owner)
+
+    def _inside(self, owner: Owner) -> None:
+        sim.stop("inside")
+        if owner.fails:
+            raise RuntimeError("this optimizer fails")
+
+    def _gradients(self, context: int) -> dict[torch.Tensor, torch.Tensor]:
+        assert self.here is not None
+        step, owner = self.steps[context], self.here
+        return {} if step.missing == owner.number else {owner.parameter: torch.full((1,), float(BASE**step.number))}
+
+    def acquire(self, timeout: float) -> bool:
+        """The lock of the owner whose part runs: it is not waited for here, since the model says who goes on."""
+        assert self.here is not None
+        owner = self.here
+        sim.stop("lock")
+        while owner.taken:
+            if owner.gives_up:
+                return False
+            sim.stop("lock")
+        owner.taken = True
+        return True
+
+    def release(self) -> None:
+        assert self.here is not None
+        self.here.taken = False
+
+    # ---- steps
+
+    def can_refuse(self, step: str) -> bool:
+        return step in ("enter", "return_", "raise_")
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        getattr(self, f"_{step}")(*indices)
+
+    def _begin(self, optimizer: int, missing: int | None = None) -> None:
+        step = self.steps[optimizer]
+        step.parts, step.futures, step.missing = {}, [], missing
+        step.begun += 1
+        step.before = [owner.counts(optimizer) for owner in self.owners]
+        step.operation = sim.Operation(lambda: step.torchs.step(optimizer))
+        self._stepping = optimizer
+        step.operation.resume()
+        self._stepping = None
+        if len(step.parts) != len(self.owners):
+            raise Disagreement("not every owner is told")
+
+    _begin_without = _begin
+
+    def _ends(self, optimizer: int, stage: StepState) -> None:
+        step = self.steps[optimizer]
+        if step.operation is None or step.operation.over:
+            raise Refused("no step is under way")
+        failed = any(future.error is not None for future in step.futures)
+        if all(future.over for future in step.futures) and failed is not (stage is C.RAISED):
+            raise Refused("left out: it ends otherwise")
+        step.operation.resume()
+        if not step.operation.over:
+            raise Refused("an owner has not answered")
+        if step.stage is not stage:
+            raise Disagreement(f"the step has {step.stage.name}: {step.operation.error}")
+
+    def _return_(self, optimizer: int) -> None:
+        self._ends(optimizer, C.RETURNED)
+
+    def _raise_(self, optimizer: int) -> None:
+        self._ends(optimizer, C.RAISED)
+
+    def _resumes(self, part: Part) -> None:
+        """Run an owner's part to its next stop, or to its end."""
+        assert part.operation is not None
+        self.here = part.owner
+        part.operation.resume()
+        self.here = None
+
+    def _arrive(self, optimizer: int, owner: int) -> None:
+        part = self.steps[optimizer].parts[owner]
+        part.operation = sim.Operation(part.call)
+        self._resumes(part)
+
+    def _enter(self, optimizer: int, owner: int) -> None:
+        part = self.steps[optimizer].parts.get(owner)
+        if part is None or part.place is not P.WAITING or part.owner.dead:
+            raise Refused("nothing waits")
+        self._resumes(part)
+        if part.place is not P.INSIDE:
+            raise Refused("another step is inside")
+
+    def _apply(self, optimizer: int, owner: int) -> None:
+        self._resumes(self.steps[optimizer].parts[owner])
+
+    def _over(self, optimizer: int, owner: int) -> None:
+        """The part ends, and answers."""
+        part = self.steps[optimizer].parts[owner]
+        self._resumes(part)
+        assert part.operation is not None
+        if not part.operation.over:
+            raise Disagreement(f"the part is not over: {part.place.name}")
+        del self.steps[optimizer].parts[owner]
+        part.future.set(error=part.operation.error)
+
+    def _answer(self, optimizer: int, owner: int) -> None:
+        self._over(optimizer, owner)
+
+    def _fail(self, optimizer: int, owner: int) -> None:
+        self.owners[owner].fails = True
+        self._over(optimizer, owner)
+        self.owners[owner].fails = False
+
+    def _give_up(self, optimizer: int, owner: int) -> None:
+        self.owners[owner].gives_up = True
+        self._over(optimizer, owner)
+        self.owners[owner].gives_up = False
+
+    def _call_times_out(self, optimizer: int, owner: int) -> None:
+        self.steps[optimizer].parts[owner].future.set(error=RpcTimeout("the owner is late"))
+
+    def _crash(self, owner: int) -> None:
+        self.owners[owner].dead = True
+
+    def _notice(self, optimizer: int, owner: int) -> None:
+        part = self.steps[optimizer].parts.pop(owner)
+        if part.operation is not None:
+            part.operation.abandon()
+        part.future.set(error=PeerLost("killed"))
+
+    # ---- what can be seen
+
+    def observe(self) -> Mapping[str, int]:
+        out: dict[str, int] = {}
+        for owner in self.owners:
+            grad = owner.parameter.grad
+            of = 0 if grad is None or owner.dead else 1 + [BASE**k for k in range(len(self.steps))].index(int(grad))
+            out[f"grad[{owner.number}]"] = of
+            out[f"dead[{owner.number}]"] = int(owner.dead)
+        for k, step in enumerate(self.steps):
+            out[f"begun[{k}]"], out[f"stage[{k}]"] = step.begun, ordinal(step.stage)
+            for owner in self.owners:
+                w = owner.number
+                part = step.parts.get(w)
+                out[f"place[{k}][{w}]"] = ordinal(part.place if part is not None else P.NONE)
+                if step.futures:
+                    future = step.futures[w]
+                    out[f"done[{k}][{w}]"] = int(future.over and future.error is None)
+                    out[f"failed[{k}][{w}]"] = int(future.error is not None)
+                    out[f"applied[{k}][{w}]"] = owner.counts(k) - step.before[w]
+        return out

@@ -1,0 +1,266 @@
+"""Steps of the model `References`, performed by the runtime's tables of references.
+
+The network is kept here: handles and notices that are on their way, in order between two workers, and what each has
+noticed. The tables, and the lifetime of each handle and of the value, are the runtime's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from trystate.impl.rpc.errors import PeerLost, RRefGone
+from trystate.impl.rpc.references import NOTICE, Fork, Happened, Held, Owned, References
+from trystate.model.autograd.references import References as Model
+from trystate.model.autograd.vocabulary import Handle, News
+from trystate.model.language.sorts import ordinal
+
+from ...harness.subjects import Disagreement, Refused
+
+H, N = Handle, News
+OWNER = 0
+LIMITS = SimpleNamespace(limits=SimpleNamespace(rrefs=100))
+
+
+@dataclass(eq=False)
+class Notice:
+    """A request that is on its way, or its answer."""
+
+    to: int
+    what: Happened
+    body: bytes
+    done: Callable[[Any], None]
+    answer: bytes | BaseException | None = None
+
+
+@dataclass(eq=False)
+class Agent:
+    """A worker's end of RPC: what it would send is kept, in order."""
+
+    me: int
+    workers: list[int]
+    sent: list[Notice] = field(default_factory=list)
+    later_: list[Callable[[], None]] = field(default_factory=list)
+    lost: set[int] = field(default_factory=set)
+    closed: str | None = None
+    timeout: float = 60.0
+    options: Any = field(default_factory=lambda: LIMITS)
+    on_lost: Callable[[int, str], None] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"worker{self.me}"
+
+    def loss(self, worker: int) -> str | None:
+        return "killed" if worker in self.lost else None
+
+    def serve(self, kind: Any, handler: Any) -> None:
+        """Handlers are called directly."""
+
+    def on_peer_lost(self, handler: Callable[[int, str], None]) -> None:
+        self.on_lost = handler
+
+    def later(self, act: Callable[[], None]) -> None:
+        self.later_.append(act)
+
+    def request(
+        self, to: int, kind: Any, body: bytes, tensors: Any, seconds: float, done: Callable[[Any], None], *, what: str
+    ) -> None:
+        if to in self.lost:
+            done(PeerLost("killed"))
+        else:
+            self.sent.append(Notice(to, Happened(NOTICE.unpack(body)[0]), body, done))
+
+
+class ReferenceSteps:
+    """Subject for the model `References`."""
+
+    def __init__(self, model: Model, build: Callable[..., References] = References) -> None:
+        self.model, self._build = model, build
+        self.reset()
+
+    def reset(self) -> None:
+        workers = [*range(self.model.sizes["worker"])]
+        self.agents = [Agent(k, workers) for k in workers]
+        self.tables = [self._build(agent) for agent in self.agents]
+        owned = self.tables[OWNER].own()
+        owned.set("the value")
+        self.value: Owned | None = owned
+        self.reference = owned.reference
+        self.held: dict[int, Held] = {}  # by worker: the handle that its program holds
+        self.on_way: dict[int, tuple[Fork, int]] = {}  # by receiver, and who has passed it
+        self.handles: dict[int, Any] = {}  # by worker: what has become of the last handle
+        self.forks: dict[int, Fork] = {}  # by worker
+        self.dead: set[int] = set()
+
+    def can_refuse(self, step: str) -> bool:
+        return step in ("pass_from_owner", "end")
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        for agent in self.agents:
+            self._state(agent.me)  # of a handle that ends in this step
+        getattr(self, f"_{step}")(*indices)
+
+    # ---- to pass a handle
+
+    def _passes(self, parent: int, ref: Owned | Held, to: int) -> None:
+        fork = self.tables[parent].fork(ref, to)
+        self.on_way[to] = fork, parent
+        self.forks[to] = fork
+
+    def _pass_from_owner(self, worker: int) -> None:
+        if worker == OWNER or worker in self.dead or self._is_busy(worker):
+            raise Refused("left out of the model: it has a handle")
+        if self.value is None:
+            raise Refused("the owner's program does not hold the value")
+        self._passes(OWNER, self.value, worker)
+
+    def _is_busy(self, worker: int) -> bool:
+        """Something of a handle of the worker is left somewhere."""
+        kept = any(to == worker for table in self.tables for _, to in table._passed.values())
+        known = self._known(worker)
+        return kept or known or worker in self.on_way or self._state(worker) is not H.NONE or bool(self._news(worker))
+
+    def _pass_on(self, worker: int, to: int) -> None:
+        self._passes(worker, self.held[worker], to)
+
+    def _take(self, worker: int) -> None:
+        fork, parent = self.on_way.pop(worker)
+        try:
+            taken = self.tables[worker].join(fork, parent)
+        except RRefGone:
+            if worker != OWNER:
+                raise
+            return  # it comes home too late
+        if isinstance(taken, Owned):
+            self.value = taken
+        else:
+            self.held[worker] = taken
+
+    # ---- the notices
+
+    def _next(self, worker: int, what: Happened) -> Notice:
+        """The first notice of a worker to one other that is not answered yet, which must be this one."""
+        sent = self.agents[worker].sent
+        found = next((notice for notice in sent if notice.what is what and notice.answer is None), None)
+        if found is None:
+            raise Disagreement(f"worker {worker} has not sent {what.name}")
+        if next(n for n in sent if n.to == found.to and n.answer is None) is not found:
+            raise Disagreement(f"worker {worker} has sent something else before {what.name}")
+        return found
+
+    def _arrives(self, worker: int, notice: Notice) -> None:
+        answers: list[bytes] = []
+        incoming = SimpleNamespace(peer=worker, body=notice.body, answer=answers.append)
+        try:
+            self.tables[notice.to]._happened(incoming)  # type: ignore[arg-type]
+            notice.answer = answers[0]
+        except RRefGone as error:
+            notice.answer = error.with_traceback(None)  # as it comes over a connection
+
+    def _answered(self, worker: int, notice: Notice) -> None:
+        self.agents[worker].sent.remove(notice)
+        notice.done(notice.answer)
+
+    def _register(self, worker: int) -> None:
+        self._arrives(worker, self._next(worker, Happened.FORKED))
+
+    def _hear(self, worker: int) -> None:
+        notice = next(n for n in self.agents[worker].sent if n.answer is not None)
+        self._answered(worker, notice)
+        self.handles[worker] = H.FAILED if isinstance(notice.answer, BaseException) else H.CONFIRMED
+
+    def _accept(self, worker: int) -> None:
+        notice = self._next(worker, Happened.ACCEPTED)
+        if notice.to in self.dead:
+            notice.answer = PeerLost("killed")
+        else:
+            self._arrives(worker, notice)
+        self._answered(worker, notice)
+
+    # ---- the end of a handle
+
+    def _drop(self, worker: int) -> None:
+        del self.held[worker]
+
+    def _end(self, worker: int) -> None:
+        later = self.agents[worker].later_
+        if not later:
+            raise Refused("something keeps the handle")
+        later.pop()()
+
+    def _forget(self, worker: int) -> None:
+        notice = self._next(worker, Happened.DELETED)
+        self._arrives(worker, notice)
+        self._answered(worker, notice)
+
+    def _owner_lets_go(self) -> None:
+        self.value = None
+
+    # ---- users that die
+
+    def _crash(self, worker: int) -> None:
+        self.dead.add(worker)
+        agent = self.agents[worker]
+        agent.closed = "killed"
+        agent.sent.clear()
+        agent.later_.clear()
+        self.held.pop(worker, None)
+        self.on_way.pop(worker, None)
+        self.tables[worker]._passed.clear()
+
+    def _notice(self, worker: int, lost: int) -> None:
+        agent = self.agents[worker]
+        agent.lost.add(lost)
+        if worker in self.on_way and self.on_way[worker][1] == lost:
+            del self.on_way[worker]
+        for notice in [n for n in agent.sent if n.to == lost]:
+            notice.answer = PeerLost("killed")
+            self._answered(worker, notice)
+        assert agent.on_lost is not None
+        agent.on_lost(lost, "killed")
+
+    # ---- what can be seen
+
+    def _state(self, worker: int) -> Handle:
+        if worker in self.on_way:
+            return H.PASSED
+        handles = [*self.tables[worker]._handles]
+        if worker in self.dead or (not handles and not self.agents[worker].later_):
+            return H.NONE
+        if not handles:
+            return self.handles[worker]  # type: ignore[no-any-return]
+        (held,) = handles
+        state = H.CONFIRMED if held.confirmed else H.FAILED if held.failed is not None else H.HELD
+        self.handles[worker] = state  # of one that has ended, until DELETED is sent
+        return state
+
+    def _news(self, worker: int) -> list[Notice]:
+        return self.agents[worker].sent
+
+    def _known(self, worker: int) -> bool:
+        shared = self.tables[OWNER]._shared.get(self.reference)
+        return shared is not None and worker in shared.forks.values()
+
+    def observe(self) -> Mapping[str, int]:
+        out = {"let_go": int(self.value is None), "gone": int(self.reference not in self.tables[OWNER]._known)}
+        for k, table in enumerate(self.tables):
+            out[f"handle[{k}]"] = ordinal(self._state(k))
+            out[f"known[{k}]"] = int(self._known(k))
+            out[f"wanted[{k}]"] = int(k in self.held)
+            news, deleted = N.NONE, False
+            for notice in self._news(k):
+                if notice.what is Happened.DELETED:
+                    deleted = True
+                elif notice.what is Happened.ACCEPTED:
+                    news = N.ACCEPTED
+                elif notice.answer is None:
+                    news = N.FORKED
+                else:
+                    news = N.GONE if isinstance(notice.answer, BaseException) else N.KNOWN
+            out[f"news[{k}]"], out[f"deleted[{k}]"] = ordinal(news), int(deleted)
+            for j in range(len(self.tables)):
+                out[f"keeps[{k}][{j}]"] = int(any(to == j for _, to in table._passed.values()))
+        return out
