@@ -128,7 +128,7 @@ def slow_watcher_blocks(say: Say, *, benign: bool = False) -> Observation:
     with MasterProcess() as server, worker(server.port) as a, worker(server.port) as b, worker(server.port) as c:
         c.set("x", b"1")
         a.watch_key("k", lambda old, new: None if benign else _wait(gate))
-        thread = begin("B", lambda: [b.set("k", LARGE) for _ in range(LARGE_ONES)])
+        thread = begin("B", lambda: _set_often(b))
         thread.join(PATIENCE_S if benign else 2.0)
         blocked = thread.is_alive()
         say(f"B sets k {LARGE_ONES} times to 1 MiB; it is {'not done' if blocked else 'done'}")
@@ -139,6 +139,11 @@ def slow_watcher_blocks(say: Say, *, benign: bool = False) -> Observation:
         finish(thread)
     facts = [f"C's wait for a key that is there timed out: {late}"]
     return judge(late, "a client that asks is served, however slow a watcher is", facts)
+
+
+def _set_often(store: Store) -> None:
+    for _ in range(LARGE_ONES):
+        store.set("k", LARGE)
 
 
 def _wait(gate: threading.Event) -> None:
