@@ -233,12 +233,13 @@ class Registration:
 class WorkerDaemon(Daemon):
     """Reads the changes of watched keys from the master, and runs the callbacks.
 
-    `terminate` is called where the thread of torch 1.9 throws and ends its process.
+    Where the thread of torch 1.9 throws, and its process ends, this one ends alone: `thrown` says why.
     """
 
-    def __init__(self, connection: socket.socket, pause: Pause, terminate: Callable[[], None]) -> None:
+    def __init__(self, connection: socket.socket, pause: Pause) -> None:
         super().__init__("worker daemon")
-        self._connection, self._terminate = connection, terminate
+        self._connection = connection
+        self.thrown: Exception | None = None
         self._poll.register(connection.fileno(), select.POLLIN)
         self._callbacks: dict[bytes, Callback] = {}
         self._lock = threading.Lock()
@@ -261,8 +262,8 @@ class WorkerDaemon(Daemon):
                     self.empty_rounds += 1  # as printed: `continue`, and poll returns at once, for ever
                 else:
                     self._handle()
-            except (OSError, KeyError):
-                self._terminate()
+            except (OSError, KeyError) as error:
+                self.thrown = error
                 return False
         return True
 

@@ -207,6 +207,7 @@ def test_a_daemon_ends_when_its_control_pipe_is_closed_and_not_before() -> None:
         store = Store(server.port)
         worker = store.worker
         assert worker is not None
+        assert store.num_keys() == store.num_keys() == 0  # the daemon has accepted both connections
         server.kill()
         assert until(lambda: worker.empty_rounds)
         assert worker.is_alive
