@@ -204,14 +204,15 @@ class Registration:
 
     def __init__(self, pause: Pause) -> None:
         self._lock = threading.Lock()
-        self.is_set = False
+        self._is_set = False
+        self.announcements = 0
         self._sleepers: list[threading.Lock] = []
         self._pause = pause
 
     def wait(self) -> None:
         """Return when the flag is set, and take it down; `pause` is told "sleep" after each look at the flag."""
         with self._lock:
-            while not self.is_set:
+            while not self._is_set:
                 self._pause("sleep")
                 bell = threading.Lock()
                 bell.acquire()
@@ -221,13 +222,14 @@ class Registration:
                     bell.acquire()
                 finally:
                     self._lock.acquire()
-            self.is_set = False
+            self._is_set = False
 
     def set(self) -> None:
         """Set the flag, and wake one that sleeps already."""
-        self.is_set = True
+        self._is_set = True
         if self._sleepers:
             self._sleepers.pop(0).release()
+        self.announcements += 1
 
 
 class WorkerDaemon(Daemon):

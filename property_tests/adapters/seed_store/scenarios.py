@@ -208,8 +208,8 @@ def registration_unheard(say: Say, *, benign: bool = False) -> Observation:
         thread = begin("watch_key", lambda: a.watch_key("k", lambda old, new: None))
         if not benign:
             looked.wait(PATIENCE_S)
-            acknowledged = until(lambda: watching.registration.is_set)
-            say(f"watch_key has looked at the flag; it is set now: {acknowledged}; watch_key goes to sleep")
+            acknowledged = until(lambda: watching.registration.announcements)
+            say(f"watch_key has looked at the flag; it is announced now: {acknowledged}; watch_key goes to sleep")
             go_on.set()
         thread.join(PATIENCE_S if benign else 2 * SOON_S)
         asleep = thread.is_alive()
