@@ -32,7 +32,7 @@ def walked(walk: Walk) -> Counterexample:
     states, numbers = [interpreter.system.initial_states[0]], list[int]()
     for label in walk.steps:
         instance = instances.get(label)
-        after = instance and interpreter.step(instance, states[-1])
+        after = None if instance is None else interpreter.step(instance, states[-1])
         if instance is None or after is None:
             raise DeclarationError(f"{walk.name}: no step {label} after {' '.join(walk.steps[: len(numbers)])}")
         states.append(after)

@@ -20,6 +20,7 @@ from trystate.model.store.watches import Watches
 from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_every_edge
 from ..our_store.conformance import Case, Report
+from ..our_store.lines import Server
 from .edges import MasterProcess, OverTcp19, SeedStartUps, SeedWaits, SeedWatches
 
 SEED = Edition.SEED
@@ -61,7 +62,12 @@ def made(case: Case, stack: ExitStack) -> tuple[Any, Any]:
         stack.callback(subject.close)
         return system, subject
     server = stack.enter_context(OverTcp19(stack.enter_context(MasterProcess()).port))
-    return system, (SeedWaits if isinstance(system, Waits) else SeedWatches)(system, server)
+    return system, subject_of(system, server)
+
+
+def subject_of(system: Any, server: Server) -> SeedWaits | SeedWatches:
+    """The clients of a system, on a master daemon."""
+    return SeedWaits(system, server) if isinstance(system, Waits) else SeedWatches(system, server)
 
 
 def _checks() -> Iterator[Check]:

@@ -204,14 +204,15 @@ class Registration:
 
     def __init__(self, pause: Pause) -> None:
         self._lock = threading.Lock()
-        self.is_set = False
+        self._is_set = False
+        self.announcements = 0
         self._sleepers: list[threading.Lock] = []
         self._pause = pause
 
     def wait(self) -> None:
         """Return when the flag is set, and take it down; `pause` is told "sleep" after each look at the flag."""
         with self._lock:
-            while not self.is_set:
+            while not self._is_set:
                 self._pause("sleep")
                 bell = threading.Lock()
                 bell.acquire()
@@ -221,24 +222,26 @@ class Registration:
                     bell.acquire()
                 finally:
                     self._lock.acquire()
-            self.is_set = False
+            self._is_set = False
 
     def set(self) -> None:
         """Set the flag, and wake one that sleeps already."""
-        self.is_set = True
+        self._is_set = True
         if self._sleepers:
             self._sleepers.pop(0).release()
+        self.announcements += 1
 
 
 class WorkerDaemon(Daemon):
     """Reads the changes of watched keys from the master, and runs the callbacks.
 
-    `terminate` is called where the thread of torch 1.9 throws and ends its process.
+    Where the thread of torch 1.9 throws, and its process ends, this one ends alone: `thrown` says why.
     """
 
-    def __init__(self, connection: socket.socket, pause: Pause, terminate: Callable[[], None]) -> None:
+    def __init__(self, connection: socket.socket, pause: Pause) -> None:
         super().__init__("worker daemon")
-        self._connection, self._terminate = connection, terminate
+        self._connection = connection
+        self.thrown: Exception | None = None
         self._poll.register(connection.fileno(), select.POLLIN)
         self._callbacks: dict[bytes, Callback] = {}
         self._lock = threading.Lock()
@@ -261,8 +264,8 @@ class WorkerDaemon(Daemon):
                     self.empty_rounds += 1  # as printed: `continue`, and poll returns at once, for ever
                 else:
                     self._handle()
-            except (OSError, KeyError):
-                self._terminate()
+            except (OSError, KeyError) as error:
+                self.thrown = error
                 return False
         return True
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from ..replays import Catalogue, Observation, Say, finish, judge
+from .daemons import Pause
 from .edges import MasterProcess
-from .store import Store
+from .store import Store, no_pause
 
 SOON_S = 0.3  # a thread that has not gone on by then does not
 PATIENCE_S = 20.0  # for what must come, on a busy machine
@@ -22,9 +23,9 @@ LARGE_ONES = 64  # more than the buffers of a connection hold
 
 
 @contextmanager
-def worker(port: int, timeout_s: float = PATIENCE_S, **more: Callable[..., None]) -> Iterator[Store]:
-    """A client, which ends with the block; a thread of it that throws ends nothing else."""
-    with Store(port, timeout_s=timeout_s, **{"terminate": lambda: None, **more}) as store:  # type: ignore[arg-type]
+def worker(port: int, pause: Pause = no_pause) -> Iterator[Store]:
+    """A client, which ends with the block."""
+    with Store(port, timeout_s=PATIENCE_S, pause=pause) as store:
         yield store
 
 
@@ -75,14 +76,14 @@ def silent_start(say: Say, *, benign: bool = False) -> Observation:
     """S19. The master of a world of two starts alone. Benign: the other starts too."""
     others: list[Store] = []
     thread = None
-    reserved = Store(is_server=True, terminate=lambda: None)
+    reserved = Store(is_server=True)
     port = reserved.port
     reserved.close()
     if benign:
-        thread = begin("the other", lambda: others.append(Store(port, 2, timeout_s=PATIENCE_S, terminate=lambda: None)))
+        thread = begin("the other", lambda: others.append(Store(port, 2, timeout_s=PATIENCE_S)))
     timeout_s = PATIENCE_S if benign else SOON_S
     say(f"the master of a world of two starts, with a timeout of {timeout_s:g} s")
-    with Store(port, 2, is_server=True, timeout_s=timeout_s, terminate=lambda: None) as master:
+    with Store(port, 2, is_server=True, timeout_s=timeout_s) as master:
         counted = int(master.master.keys[b"init/"]) if master.master is not None else 0
         if thread is not None:
             finish(thread)
@@ -94,7 +95,6 @@ def silent_start(say: Say, *, benign: bool = False) -> Observation:
 
 def watcher_left_behind(say: Say, *, benign: bool = False) -> Observation:
     """S20. A watches k and leaves. B's set of k ends B's connection; C, who comes then, is told. Benign: A stays."""
-    ended: list[bool] = []
     with MasterProcess() as server, worker(server.port) as a, worker(server.port) as b:
         a.watch_key("k", lambda old, new: None)
         if not benign:
@@ -104,9 +104,11 @@ def watcher_left_behind(say: Say, *, benign: bool = False) -> Observation:
         b.set("k", b"1")
         closed = not _is_served(b)
         say(f"B sets k; B's connection is {'closed' if closed else 'open'}")
-        with worker(server.port, terminate=lambda: ended.append(True)) as c:
+        with worker(server.port) as c:
+            watching = c.worker
+            assert watching is not None
             c.set("k", b"2")
-            told = until(lambda: ended, SOON_S)
+            told = until(lambda: watching.thrown, SOON_S)
     say(f"C connects, watches nothing, and sets k; C's thread {'throws' if told else 'reads nothing'}")
     facts = [f"B's connection was closed for A's end: {closed}", f"C was told of a key that it does not watch: {told}"]
     return judge(closed and told, "a connection that has ended is in no table", facts)
@@ -128,7 +130,7 @@ def slow_watcher_blocks(say: Say, *, benign: bool = False) -> Observation:
     with MasterProcess() as server, worker(server.port) as a, worker(server.port) as b, worker(server.port) as c:
         c.set("x", b"1")
         a.watch_key("k", lambda old, new: None if benign else _wait(gate))
-        thread = begin("B", lambda: [b.set("k", LARGE) for _ in range(LARGE_ONES)])
+        thread = begin("B", lambda: _set_often(b))
         thread.join(PATIENCE_S if benign else 2.0)
         blocked = thread.is_alive()
         say(f"B sets k {LARGE_ONES} times to 1 MiB; it is {'not done' if blocked else 'done'}")
@@ -139,6 +141,11 @@ def slow_watcher_blocks(say: Say, *, benign: bool = False) -> Observation:
         finish(thread)
     facts = [f"C's wait for a key that is there timed out: {late}"]
     return judge(late, "a client that asks is served, however slow a watcher is", facts)
+
+
+def _set_often(store: Store) -> None:
+    for _ in range(LARGE_ONES):
+        store.set("k", LARGE)
 
 
 def _wait(gate: threading.Event) -> None:
@@ -201,8 +208,8 @@ def registration_unheard(say: Say, *, benign: bool = False) -> Observation:
         thread = begin("watch_key", lambda: a.watch_key("k", lambda old, new: None))
         if not benign:
             looked.wait(PATIENCE_S)
-            acknowledged = until(lambda: watching.registration.is_set)
-            say(f"watch_key has looked at the flag; it is set now: {acknowledged}; watch_key goes to sleep")
+            acknowledged = until(lambda: watching.registration.announcements)
+            say(f"watch_key has looked at the flag; it is announced now: {acknowledged}; watch_key goes to sleep")
             go_on.set()
         thread.join(PATIENCE_S if benign else 2 * SOON_S)
         asleep = thread.is_alive()

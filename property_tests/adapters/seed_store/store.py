@@ -11,7 +11,6 @@ between; a `Clock` is given from outside.
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import threading
@@ -51,7 +50,7 @@ def listen(port: int = 0) -> socket.socket:
 class Store(AbstractContextManager["Store"]):
     """A client of a store, and its server with `is_server`.
 
-    `world`: how many count themselves in, if the constructor is to wait for them. `terminate`: see `WorkerDaemon`.
+    `world`: how many count themselves in, if the constructor is to wait for them.
 
     Raises:
         TimeoutError: the server was not there in time.
@@ -60,7 +59,7 @@ class Store(AbstractContextManager["Store"]):
 
     def __init__(
         self, port: int = 0, world: int | None = None, is_server: bool = False, timeout_s: float = 300.0, *,
-        clock: Clock | None = None, pause: Pause = no_pause, terminate: Callable[[], None] = os.abort,
+        clock: Clock | None = None, pause: Pause = no_pause,
     ) -> None:  # fmt: skip
         self._timeout_s, self._clock, self._pause = timeout_s, clock or Clock(), pause
         self._watch_lock = threading.Lock()
@@ -77,7 +76,7 @@ class Store(AbstractContextManager["Store"]):
             self._requests = self._connect()
             if world is not None:
                 self._count_in(world)
-            self.worker = WorkerDaemon(self._connect(), pause, terminate)
+            self.worker = WorkerDaemon(self._connect(), pause)
             self.worker.start()
         except BaseException:
             self.close()

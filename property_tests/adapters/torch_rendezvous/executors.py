@@ -31,7 +31,7 @@ class Node(Process):
         self.holder = dr._BackendRendezvousStateHolder(backend, settings)
         self.executor = dr._DistributedRendezvousOpExecutor(self.desc, self.holder, settings)
         self._sync = self.holder.sync
-        self.holder.sync = self._watched_sync  # type: ignore[method-assign]
+        self.holder.sync = self._watched_sync
 
     @property
     def dirty(self) -> bool:

@@ -24,9 +24,9 @@ from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Seed as SeedWatch
 from trystate.model.store.watches import Watches
 from trystate.property_tests.adapters.our_store.conformance import Case
-from trystate.property_tests.adapters.seed_store.conformance import CHECKS, made
+from trystate.property_tests.adapters.seed_store.conformance import CHECKS, made, subject_of
 from trystate.property_tests.adapters.seed_store.daemons import MasterDaemon
-from trystate.property_tests.adapters.seed_store.edges import MasterProcess, OverTcp19, SeedWaits, SeedWatches
+from trystate.property_tests.adapters.seed_store.edges import MasterProcess, OverTcp19
 from trystate.property_tests.adapters.seed_store.scenarios import CONTROLS, SCENARIOS, until
 from trystate.property_tests.adapters.seed_store.store import Store
 from trystate.property_tests.adapters.seed_store.wire import Query
@@ -139,8 +139,7 @@ def test_a_mutant_of_the_daemon_is_found_out(name: str) -> None:
     function, right, wrong, case = DAEMON_MUTANTS[name]
     system = case.build()
     with planted(rewritten(function, right, wrong)), Store(is_server=True) as store, OverTcp19(store.port) as server:
-        subject = (SeedWaits if case.system is Waits else SeedWatches)(system, server)
-        seen = replay_every_edge(system, subject, stop_after=1)
+        seen = replay_every_edge(system, subject_of(system, server), stop_after=1)
     assert seen.disagreements
 
 
@@ -186,7 +185,7 @@ def test_a_delete_that_cannot_be_announced_tells_some_and_leaves_the_key() -> No
 def test_the_steps_of_the_articles_pictures_are_those_of_the_daemon(walk: Walk) -> None:
     interpreter, path = Interpreter(walk.run.build()), walked(walk).path
     with MasterProcess() as server, OverTcp19(server.port) as lines:
-        both = SideBySide(interpreter, SeedWatches(interpreter.system, lines))
+        both = SideBySide(interpreter, subject_of(interpreter.system, lines))
         both.reset()
         both.compare(path.states[0])
         for number, state in zip(path.steps, path.states[1:], strict=True):
@@ -208,6 +207,7 @@ def test_a_daemon_ends_when_its_control_pipe_is_closed_and_not_before() -> None:
         store = Store(server.port)
         worker = store.worker
         assert worker is not None
+        assert store.num_keys() == store.num_keys() == 0  # the daemon has accepted both connections
         server.kill()
         assert until(lambda: worker.empty_rounds)
         assert worker.is_alive
