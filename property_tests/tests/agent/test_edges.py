@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
@@ -21,7 +21,7 @@ from trystate.property_tests.adapters.our_agent.edges import AGENTS_OWN, AgentSt
 from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.paths import explore_graph, replay_every_edge
 from trystate.property_tests.support.marks import by_verify
-from trystate.property_tests.support.mutants import Mutant, generated, rewritten, survives
+from trystate.property_tests.support.mutants import Mutant, generated, replaced, rewritten, survives
 from trystate.property_tests.support.nightly import NIGHTLY, examples
 
 from trystate.testing import state_machine
@@ -158,8 +158,8 @@ def test_so_is_one_that_takes_two_faults_or_three_nodes(name: str) -> None:
 
 def test_the_standing_of_a_round_is_the_engines() -> None:
     """A subject that is always told the same standing disagrees."""
-    assert surviving({f"always {s.name}": lambda patch, s=s: _always(patch, s) for s in Standing}) == set()
+    assert surviving({f"always {s.name}": replaced(Engine, "standing", partial(_always, s)) for s in Standing}) == set()
 
 
-def _always(patch: pytest.MonkeyPatch, standing: Standing) -> None:
-    patch.setattr(Engine, "standing", lambda *_: standing)
+def _always(standing: Standing, *_: object) -> Standing:
+    return standing
