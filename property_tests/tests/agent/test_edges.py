@@ -37,7 +37,7 @@ def test_the_agent_does_what_the_model_says(check: Check) -> None:
     assert outcome.compared > (5_000 if NIGHTLY or check is FEWEST else 150)
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="a million edges: under HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.skipif(not NIGHTLY, reason="700,000 edges: under HYPOTHESIS_PROFILE=nightly")
 @pytest.mark.parametrize("one", LONG, ids=str)
 def test_so_it_does_in_larger_ones(one: Slice) -> None:
     assert not compare((one,), lambda _: None).disagreements
@@ -119,10 +119,11 @@ UNSEEN = OUTSIDE | KEPT_TWICE | NEVER_ASKED
 
 def test_every_wrong_decision_is_a_disagreement_but_for_those_that_the_model_leaves_out() -> None:
     agrees()
-    by_day = {name: mutant for name, mutant in DECISIONS.items() if name not in UNSEEN}
-    assert surviving(DECISIONS if NIGHTLY else by_day) == (UNSEEN if NIGHTLY else set())
+    seen = [name for name in DECISIONS if name not in UNSEEN]
     assert set(DECISIONS) > UNSEEN
-    assert len(by_day) > 50
+    assert len(seen) > 50
+    some = {name: DECISIONS[name] for name in seen[::2]}
+    assert surviving(DECISIONS if NIGHTLY else some) == (UNSEEN if NIGHTLY else set())
 
 
 ENGINES = {
