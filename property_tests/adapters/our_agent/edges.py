@@ -258,7 +258,7 @@ class AgentSteps:
 
     def _error_timeout(self, seat: Seat) -> None:
         view = self._joins(seat, Action.ERROR_TIMEOUT, Action.WITHDRAW, late=True)
-        if view.membership is not Membership.OUTSIDE:
+        if view.state is not None and view.membership is not Membership.OUTSIDE:
             self._write(seat, Action.WITHDRAW, changes.withdraw(view.state, seat.engine.me), view)
         seat.end(Ending.TIMED_OUT)
 

@@ -20,16 +20,20 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
 import torch.distributed.elastic.agent.server.api as api
+import torch.distributed.elastic.rendezvous.registry as registry
+import torch.distributed.elastic.utils.store as store_util
 import torch.distributed.launcher.api as launcher
 from torch.distributed.elastic.agent.server.api import RunResult
 from torch.distributed.elastic.agent.server.api import WorkerState as Seen
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, ProcessFailure, SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousClosedError,
@@ -57,7 +61,7 @@ ASKED_AT = {  # the stops from which torch's loop may do it
 ENDINGS: dict[type[BaseException] | None, Ending] = {
     None: Ending.SUCCEEDED, RendezvousClosedError: Ending.CLOSED,
     RendezvousConnectionError: Ending.CUT_OFF, RendezvousTimeoutError: Ending.TIMED_OUT,
-    launcher.ChildFailedError: Ending.FAILED, AttributeError: Ending.NOTHING,
+    ChildFailedError: Ending.FAILED, AttributeError: Ending.NOTHING,
 }  # fmt: skip
 PROCESSES = (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
 LOGGERS = (api.logger.name, launcher.logger.name, "torchelastic-events-null")
@@ -102,8 +106,11 @@ class Node:
 
     def start(self) -> None:
         self.subject.starting = self
-        self.operation = sim.Operation(lambda: launcher.launch_agent(self.subject.config, _nothing, []))
+        self.operation = sim.Operation(self._launch)
         self.operation.resume()
+
+    def _launch(self) -> None:
+        launcher.launch_agent(self.subject.config, _nothing, [])
 
     def stop_workers(self) -> None:
         if self.workers in PROCESSES:
@@ -259,14 +266,13 @@ class TorchLoop:
         self.reset()
 
     def __enter__(self) -> TorchLoop:
-        clock = mock.Mock(wraps=api.time, sleep=lambda _: sim.stop("sleep"))
+        clock = mock.Mock(wraps=time, sleep=lambda _: sim.stop("sleep"))
         self._stack.enter_context(quiet())
-        registry = launcher.rdzv_registry
         handler = mock.patch.object(registry, "get_rendezvous_handler", lambda _: Handler(self.starting))
         self._stack.enter_context(handler)
         self._stack.enter_context(mock.patch.object(launcher, "LocalElasticAgent", Agent))
         self._stack.enter_context(mock.patch.object(api, "time", clock))
-        self._stack.enter_context(mock.patch.object(api.store_util, "barrier", self._barrier))
+        self._stack.enter_context(mock.patch.object(store_util, "barrier", self._barrier))
         self._stack.enter_context(mock.patch.dict(os.environ, {"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}))
         return self
 
