@@ -52,7 +52,10 @@ SHAPES = tuple(
         ("nested", "diamond", "twice", "unused-alone", "unused-call", "unused-far", "served", "joined", "parallel"),
     )
 )
-SLICES = (*ALONE, *SHAPES, Slice("unused-output", ("error", "die")), Slice("chain-3", ("die",)))
+SLICES = (
+    *ALONE, *SHAPES, Slice("unused-output", ("error", "die")), Slice("chain-3", ("die",)),
+    Slice("local", ("error", "die")),
+)  # fmt: skip
 LONG = (
     *(Slice(graph, ALL) for graph in ("note", "shared", "fetched", "unused-output")), Slice("crossed", ("late",)),
     Slice("note", ("late", "leave"), 2), Slice("diamond", ("die", "lose")), Slice("chain-3", ("die", "lose")),
