@@ -263,9 +263,9 @@ PASSES: tuple[Run, ...] = (
 # fmt: on
 
 
-def _optimizers(edition: Edition, *faults: str, steps: int, scripted: int = 0, **found: str) -> Run:
+def _optimizers(edition: Edition, *faults: str, steps: int, scripted: int = 0, **found: str | tuple[str, ...]) -> Run:
     """Two optimizers over two owners."""
-    return _run(Optimizers, edition, *faults, sizes={"steps": steps, "scripted": scripted}, **found)
+    return _run(Optimizers, edition, *faults, sizes={"steps": steps, "scripted": scripted}, idle=(), **found)
 
 
 # fmt: off
