@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from trystate.model.agent import Agents
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.contexts import Contexts
-from trystate.model.autograd.examples import note, unused_call
+from trystate.model.autograd.examples import local, note, unused_call
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.references import References
@@ -56,7 +56,7 @@ TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     for e in OPERATIONS
 }
 WALKS = STORE_WALKS  # the runs that are drawn, beside those of the findings: the examples of the articles
-GRAPHS = (note(), unused_call())  # the graphs that are drawn: the examples of the design note
+GRAPHS = (local(), note(), unused_call())  # the graphs that are drawn: the examples of the design note
 DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 
 

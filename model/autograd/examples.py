@@ -26,6 +26,15 @@ def unused_call() -> Graph:
     return p.backward("unused-call", "the design note's second example: the result of mul is not used", d)
 
 
+def local() -> Graph:
+    """One worker adds a and b, and multiplies b and c; the product is not used."""
+    p = Program()
+    a, b, c = (p.leaf(0, name) for name in "abc")
+    d = p.op("add", a, b)
+    p.op("mul", b, c)
+    return p.backward("local", "the design note's local example: no call, and the result of mul is not used", d)
+
+
 def unused_alone() -> Graph:
     """Worker 0 calls worker 1, and does not use the result; nothing else is remote."""
     p = Program()
@@ -141,7 +150,7 @@ def parallel() -> Graph:
 GRAPHS: tuple[Graph, ...] = (
     note(), unused_call(), unused_alone(), trip(), fetched(), chain(2), chain(3), chain(4), nested(), diamond(),
     twice(), shared(), unused_output(), unused_far(), crossed(), served(), joined(),
-    parallel(),
+    parallel(), local(),
 )  # fmt: skip
 NUMBER = {graph.name: k for k, graph in enumerate(GRAPHS)}
 

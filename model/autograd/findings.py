@@ -217,6 +217,7 @@ SHAPES = ("note", "nested", "diamond")
 # fmt: off
 PASSES: tuple[Run, ...] = (
     *(_backward(TORCH, graph, idle=FINE) for graph in SHAPES),
+    _backward(TORCH, "local", idle=(*FINE, *LOCAL)),
     _backward(TORCH, "note", "error", a_failed_pass_leaves_no_gradients="G2"),
     _backward(TORCH, "unused-alone", idle=(*FINE, *UNMET, *LOCAL),
         backward_ends="G6", unused_calls_are_named="G6", deadlock_freedom="G6"),
@@ -235,6 +236,7 @@ PASSES: tuple[Run, ...] = (
         after_an_error_nothing_is_left="G4", a_failed_pass_leaves_no_gradients="G2"),
     _backward(TORCH, "note", "again", attempts=2, idle=UNTRIED),
     *(_backward(TRYSTATE, graph, idle=FINE) for graph in SHAPES),
+    _backward(TRYSTATE, "local", idle=(*FINE, *LOCAL)),
     _backward(TRYSTATE, "note", "again", attempts=2, idle=UNTRIED),
     _backward(TRYSTATE, "unused-alone", idle=(*UNMET, *LOCAL)),
     _backward(TRYSTATE, "unused-call", idle=UNMET),
@@ -248,6 +250,7 @@ PASSES: tuple[Run, ...] = (
     _backward(TRYSTATE, "parallel", "error", "late"),
     _backward(TRYSTATE, "unused-output", *ALL, idle=UNMET),
     *(_backward(SMART, graph, idle=FINE) for graph in SHAPES),
+    _backward(SMART, "local", idle=(*FINE, *LOCAL)),
     _backward(SMART, "note", "again", attempts=2, idle=UNTRIED),
     _backward(SMART, "unused-alone", idle=(*FINE, *LOCAL)),
     _backward(SMART, "unused-call", idle=FINE),
@@ -260,9 +263,9 @@ PASSES: tuple[Run, ...] = (
 # fmt: on
 
 
-def _optimizers(edition: Edition, *faults: str, steps: int, scripted: int = 0, **found: str) -> Run:
+def _optimizers(edition: Edition, *faults: str, steps: int, scripted: int = 0, **found: str | tuple[str, ...]) -> Run:
     """Two optimizers over two owners."""
-    return _run(Optimizers, edition, *faults, sizes={"steps": steps, "scripted": scripted}, **found)
+    return _run(Optimizers, edition, *faults, sizes={"steps": steps, "scripted": scripted}, idle=(), **found)
 
 
 # fmt: off

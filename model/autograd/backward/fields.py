@@ -51,7 +51,7 @@ from ..vocabulary import NodeKind, NodeState, Part
 S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 Each = Sequence[Any]  # a condition for every worker, or for every node
-PAIRS_MAX = 8
+PAIRS_MAX = 12
 
 
 class Call(enum.Enum):
@@ -139,12 +139,14 @@ class Fields(System):
             known = ", ".join(f"{k} {graph.name}" for k, graph in enumerate(self.graphs))
             raise UsageError(f"{self.name} has no graph {number}: it has {known}")
         self.shape = shape = self.graphs[number]
-        if not 0 < len(shape.pairs) <= PAIRS_MAX:
-            raise UsageError(f"{shape.name} has {len(shape.pairs)} pairs: give a graph with 1 to {PAIRS_MAX}")
+        if len(shape.pairs) > PAIRS_MAX:
+            raise UsageError(f"{shape.name} has {len(shape.pairs)} pairs: give a graph with at most {PAIRS_MAX}")
         nodes = range(len(shape.nodes))
+        # Of a graph without pairs there is one, which no step concerns.
         fixed = {
-            "worker": shape.workers, "node": len(nodes), "pair": len(shape.pairs), "link": len(shape.links),
-            "inputs": max(1, *(len(shape.feeders(k)) for k in nodes)), "ways": 2 * max(shape.paths),
+            "worker": shape.workers, "node": len(nodes), "pair": max(1, len(shape.pairs)),
+            "link": max(1, len(shape.links)), "inputs": max(1, *(len(shape.feeders(k)) for k in nodes)),
+            "ways": 2 * max(shape.paths),
         }  # fmt: skip
         for name, size in fixed.items():
             if given.get(name, size) != size:

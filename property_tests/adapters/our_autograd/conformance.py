@@ -52,7 +52,10 @@ SHAPES = tuple(
         ("nested", "diamond", "twice", "unused-alone", "unused-call", "unused-far", "served", "joined", "parallel"),
     )
 )
-SLICES = (*ALONE, *SHAPES, Slice("unused-output", ("error", "die")), Slice("chain-3", ("die",)))
+SLICES = (
+    *ALONE, *SHAPES, Slice("unused-output", ("error", "die")), Slice("chain-3", ("die",)),
+    Slice("local", ("error", "die")),
+)  # fmt: skip
 LONG = (
     *(Slice(graph, ALL) for graph in ("note", "shared", "fetched", "unused-output")), Slice("crossed", ("late",)),
     Slice("note", ("late", "leave"), 2), Slice("diamond", ("die", "lose")), Slice("chain-3", ("die", "lose")),
@@ -91,13 +94,19 @@ def contexts(slices: Iterable[context_edges.Slice], report: Report, edges_max: i
     return replay(((model, one.subject(model)) for one, model in models), report, edges_max)
 
 
-OPTIMIZERS = (((), {}), (("error", "slow"), {"owner": 1}), (("timeout", "crash"), {"owner": 1}))
-LONG_OPTIMIZERS = ((("error", "slow"), {}), (("error", "slow", "timeout", "crash"), {"owner": 1, "steps": 2}))
+OptimizerSlice = tuple[tuple[str, ...], Mapping[str, int]]  # faults, and sizes
+OPTIMIZERS: tuple[OptimizerSlice, ...] = (
+    ((), {}),
+    (("error", "slow"), {"owner": 1}),
+    (("timeout", "crash"), {"owner": 1}),
+)
+LONG_OPTIMIZERS: tuple[OptimizerSlice, ...] = (
+    (("error", "slow"), {}),
+    (("error", "slow", "timeout", "crash"), {"owner": 1, "steps": 2}),
+)
 
 
-def optimizers(
-    slices: Iterable[tuple[tuple[str, ...], Mapping[str, int]]], report: Report, edges_max: int | None = None
-) -> Outcome:
+def optimizers(slices: Iterable[OptimizerSlice], report: Report, edges_max: int | None = None) -> Outcome:
     """Every step of optimizers that make one step each, or as many as a slice says."""
     began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
     for faults, sizes in slices:

@@ -77,7 +77,7 @@ class Owner:
 
     def counts(self, optimizer: int) -> int:
         """How often the gradient of an optimizer was applied."""
-        return int(-self.parameter.item()) // BASE**optimizer % BASE
+        return int(-self.parameter.item()) // int(BASE**optimizer) % BASE
 
 
 @dataclass(eq=False)
@@ -269,7 +269,8 @@ class OptimizerSteps:
         if part is None or part.place is not P.WAITING or part.owner.dead:
             raise Refused("nothing waits")
         self._resumes(part)
-        if part.place is not P.INSIDE:
+        after: OwnerStep = self.steps[optimizer].parts[owner].place
+        if after is not P.INSIDE:
             raise Refused("another step is inside")
 
     def _apply(self, optimizer: int, owner: int) -> None:

@@ -403,7 +403,7 @@ def optimizer_of(parameters: list[Tensor], scripted: bool, **options: float) -> 
         warnings.simplefilter("ignore", DeprecationWarning)  # torch.jit.script, which torch itself calls
         from torch.distributed.optim import DistributedOptimizer
 
-        return DistributedOptimizer(kind(scripted), [rpc.RRef(each) for each in parameters], **options)
+        return DistributedOptimizer(kind(scripted), [rpc.RRef(each) for each in parameters], **options)  # type: ignore[no-untyped-call]
 
 
 def step_without_gradient(scripted: bool) -> float:
@@ -441,7 +441,7 @@ def step_together(scripted: bool) -> list[float]:
             thread.start()
         for thread in threads:
             thread.join()
-        values = parameter.detach().unique().tolist()
+        values = parameter.detach().unique().tolist()  # type: ignore[no-untyped-call]
         if values != [-0.75]:
             break
     return values

@@ -214,7 +214,7 @@ class Barrier(sim.Operation):
         super().__init__(self._call)
 
     def _call(self) -> None:
-        self.result = self._node.torchs.rendezvous_barrier()
+        self.result = self._node.torchs.rendezvous_barrier()  # type: ignore[no-untyped-call]
 
     def resume(self) -> None:
         Node.running = self._node
@@ -250,11 +250,11 @@ class Node:
         self.lease_key = ""
         self.barrier: Barrier | None = None
         self.elsewhere: EtcdNode | None = None  # where it is, outside of the barrier
-        self._build = lambda: er.EtcdRendezvous(client, PREFIX, RUN, min_nodes, max_nodes, TIMEOUT_S, LAST_CALL_S)
+        self._build = lambda: er.EtcdRendezvous(client, PREFIX, RUN, min_nodes, max_nodes, TIMEOUT_S, LAST_CALL_S)  # type: ignore[no-untyped-call]
         self.begins()
 
     def begins(self) -> None:
-        self.torchs = self._build()
+        self.torchs = self._build()  # type: ignore[no-untyped-call]
         self.enters()
 
     def enters(self) -> None:
@@ -282,7 +282,8 @@ class Node:
             error = self.barrier.error
             if error is None:
                 return N.RUNNING
-            return {RendezvousClosedError: N.LEFT, RendezvousTimeoutError: N.FAILED}[type(error)]
+            ends: dict[type[Exception], EtcdNode] = {RendezvousClosedError: N.LEFT, RendezvousTimeoutError: N.FAILED}
+            return ends[type(error)]
         if self.barrier.at == "top":
             return N.ENTERING
         return next(STANDS[f.f_code.co_name] for f in self.barrier.frames() if f.f_code.co_name in STANDS)
@@ -517,7 +518,7 @@ class TorchEtcd:
 
     def _restart_workers(self, node: Node) -> None:
         self._is(node, N.RUNNING)
-        if not er.EtcdRendezvousHandler(node.torchs, None).num_nodes_waiting():
+        if not er.EtcdRendezvousHandler(node.torchs, None).num_nodes_waiting():  # type: ignore[no-untyped-call]
             raise Refused("no node waits")
         node.enters()
 

@@ -11,7 +11,7 @@ import pytest
 from trystate.diagrams.graph import graph_dot, graph_page
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.fields import PAIRS_MAX
-from trystate.model.autograd.examples import GRAPHS, NUMBER, drawn_graph, note, small_graphs, unused_call
+from trystate.model.autograd.examples import GRAPHS, NUMBER, drawn_graph, local, note, small_graphs, unused_call
 from trystate.model.autograd.findings import FINDINGS, PASSES
 from trystate.model.autograd.graphs import Graph, Program, described
 from trystate.model.autograd.vocabulary import Edition, Mode
@@ -166,6 +166,30 @@ def test_a_gradient_is_the_sum_over_all_ways() -> None:
     assert (ways["chain-4"], ways["diamond"], ways["twice"], ways["shared"]) == (1, 2, 2, 2)
 
 
+def test_the_local_example_has_the_numbers_of_the_note() -> None:
+    graph = local()
+    assert not graph.pairs
+    counts = {graph.nodes[k].label: graph.counts(Mode.FAST)[k] for k in graph.of(0)}
+    assert (counts["add"], counts["mul"]) == (1, 0)
+    states: dict[Edition | Mode, int] = {TORCH: 10, TRYSTATE: 9, SMART: 10}
+    for edition in states:
+        found = check(Backward(graph=NUMBER["local"], edition=edition), engine="explicit")
+        assert found.exploration.distinct == states[edition]
+        assert {v.property.name for v in found.violated} == {"it_raises", "a_worker_is_engaged"}  # nothing is remote
+
+
+def test_a_pass_may_have_twelve_pairs() -> None:
+    program = Program()
+    value = program.leaf(0, "x")
+    for number in range(6):
+        value = program.call(1, f"f{number}", value)
+    graph = program.backward("six-calls", "six calls, one after the other", value)
+    assert len(graph.pairs) == PAIRS_MAX
+    found = check(Backward.over(graph)(edition=TRYSTATE), engine="explicit")
+    assert found.exploration.distinct == 55
+    assert [v.property.name for v in found.violated] == ["it_raises"]
+
+
 def test_a_value_of_another_worker_has_to_be_sent() -> None:
     program = Program()
     with pytest.raises(UsageError, match=r"f on worker 0 uses b of worker 1: send it first"):
@@ -177,5 +201,5 @@ def test_a_system_takes_its_sizes_from_its_graph() -> None:
         Backward(graph=NUMBER["note"], node=3)
     with pytest.raises(UsageError, match=r"Backward has no graph 99: it has 0 note, 1 unused-call"):
         Backward(graph=99)
-    with pytest.raises(UsageError, match=rf"zeros has 9 pairs: give a graph with 1 to {PAIRS_MAX}"):
-        Backward.over(drawn_graph("zeros", lambda n: 0, transfers=9))()
+    with pytest.raises(UsageError, match=rf"zeros has 13 pairs: give a graph with at most {PAIRS_MAX}"):
+        Backward.over(drawn_graph("zeros", lambda n: 0, transfers=13))()

@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 from torch import Tensor
 from trystate.impl.autograd import optimizer as runtime
+from trystate.impl.autograd.borrowed_grad import borrowed
 from trystate.model.autograd.optimizer import Optimizers, Ours
 from trystate.model.autograd.vocabulary import Edition, OwnerStep
 from trystate.model.language import Expr, SymbolicState, any_, not_
@@ -24,6 +25,12 @@ from trystate.property_tests.harness.paths import replay_every_edge
 from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, model_tests
+
+
+def get_gradients(context: int) -> Any:
+    """Those of the runtime, or what stands in for them."""
+    return vars(runtime)["get_gradients"](context)
+
 
 S = SymbolicState
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
@@ -119,7 +126,8 @@ def test_the_runtime_does_what_the_model_says() -> None:
     check = next(check for check in CHECKS if check.name == "our distributed optimizers")
     found = check.run(lambda _: None)
     assert not found.disagreements
-    assert found.compared == found.of > 15_000
+    assert found.compared == found.of
+    assert found.compared > 15_000
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="100,000 edges: under HYPOTHESIS_PROFILE=nightly")
@@ -141,7 +149,7 @@ class OnlyThoseWithGradients(runtime.LocalOptimizer):
     """As torch's: a parameter without a gradient keeps what `.grad` is."""
 
     def step(self, context_id: int) -> None:
-        gradients = runtime.get_gradients(context_id)
+        gradients = get_gradients(context_id)
         runtime._steps.acquire(timeout=1)
         for param, gradient in gradients.items():
             param.grad = gradient
@@ -153,9 +161,9 @@ class WithoutLock(runtime.LocalOptimizer):
     """Steps of a worker are not one after the other."""
 
     def step(self, context_id: int) -> None:
-        gradients = runtime.get_gradients(context_id)
+        gradients = get_gradients(context_id)
         runtime._steps.acquire(timeout=0)
-        with runtime.borrowed(self._params):
+        with borrowed(self._params):
             for param in self._params:
                 param.grad = gradients.get(param)
             self._optimizer.step()
@@ -165,7 +173,7 @@ class Twice(runtime.LocalOptimizer):
     """A step is applied twice."""
 
     def step(self, context_id: int) -> None:
-        gradients = runtime.get_gradients(context_id)
+        gradients = get_gradients(context_id)
         for param in self._params:
             with_gradient = gradients.get(param)
             if with_gradient is not None:
