@@ -78,6 +78,11 @@ class StartUps(System):
         """A client changes init/, by any request."""
         s.counter = number
 
+    def fails(self, s: S, client: Expr) -> None:
+        """A constructor raises, and closes all that it has: the master's, its server too."""
+        s.phase[client] = StartUp.FAILED
+        s.stopped = s.stopped | self.is_master(client)
+
     # ---- the protocol
 
     @transition(cite="ddp-initialisation 4.2.4")
@@ -182,6 +187,9 @@ class StartUps(System):
     def master_started(self, s: S) -> Any:
         return any_(self.is_master(j) & (s.phase[j] == StartUp.STARTED) for j in s.client)
 
+    def master_failed(self, s: S) -> Any:
+        return any_(self.is_master(j) & (s.phase[j] == StartUp.FAILED) for j in s.client)
+
     @sometimes()
     def the_master_starts(self, s: S) -> Any:
         """The master's constructor returns."""
@@ -190,7 +198,7 @@ class StartUps(System):
     @sometimes(needs="crash")
     def the_master_misses_one(self, s: S) -> Any:
         """The master's constructor raises, because a client died."""
-        return any_(self.is_master(j) & (s.phase[j] == StartUp.FAILED) for j in s.client) & s.listening
+        return self.master_failed(s) & s.listening
 
     @sometimes(needs="again")
     def one_counts_for_another(self, s: S) -> Any:
@@ -207,11 +215,17 @@ class StartUps(System):
         """The value of init/ is how many have counted themselves in."""
         return s.counter == s.count_ins
 
+    @always(witness="the_master_starts")
+    def a_master_that_failed_serves_nobody(self, s: S) -> Any:
+        """The server of a master whose constructor has raised is gone."""
+        return ~self.master_failed(s) | s.stopped
+
     @leads_to()
     def enough_counted_means_started(self, s: S) -> Any:
         """When enough are counted and the server answers, the master's constructor returns."""
         waits = any_(self.is_master(j) & (s.phase[j] == StartUp.WAITING) for j in s.client)
-        return (s.count_ins == self.world()) & waits, self.master_started(s) | s.stopped | s.frozen
+        died = s.stopped & ~self.master_failed(s)
+        return (s.count_ins == self.world()) & waits, self.master_started(s) | died | s.frozen
 
     @leads_to(each="client")
     def the_constructor_ends(self, s: S, client: Expr) -> Any:
@@ -250,7 +264,7 @@ class Torch(StartUps, edition=Edition.TORCH):
         """Not all are counted in time: the master's constructor raises."""
         s.when(s.phase[client] == StartUp.WAITING)
         s.when((s.counter < self.world()) & self.answers(s))
-        s.phase[client] = StartUp.FAILED
+        self.fails(s, client)
 
 
 class Ours(StartUps, edition=Edition.TRYSTATE):
@@ -264,7 +278,7 @@ class Ours(StartUps, edition=Edition.TRYSTATE):
     def counting_times_out(self, s: S, client: Expr) -> None:
         """The server does not answer, and the timeout passes: every answer is waited for no longer than that."""
         s.when(s.phase[client] == StartUp.COUNTING, s.frozen)
-        s.phase[client] = StartUp.FAILED
+        self.fails(s, client)
 
     @environment(
         each="client",
@@ -275,7 +289,7 @@ class Ours(StartUps, edition=Edition.TRYSTATE):
         """Not all are counted in time, or the server does not answer: the master's constructor raises."""
         s.when(s.phase[client] == StartUp.WAITING)
         s.when((s.counter < self.world()) & self.answers(s) | s.frozen)
-        s.phase[client] = StartUp.FAILED
+        self.fails(s, client)
 
     @sometimes(needs="overwrite")
     def an_overwrite_is_refused(self, s: S) -> Any:

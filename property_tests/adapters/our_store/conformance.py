@@ -18,6 +18,7 @@ from trystate.model.store.barriers import Barriers
 from trystate.model.store.frames import Frames
 from trystate.model.store.queues import Queues
 from trystate.model.store.registers import Registers
+from trystate.model.store.startup import StartUps
 from trystate.model.store.vocabulary import Edition
 from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
@@ -31,15 +32,17 @@ from .frames import FramesSubject
 from .lines import InProcess, OverTcp, Server
 from .queues import QueuesSubject
 from .registers import RegistersSubject
+from .startups import StartUpsSubject
 from .waits import WaitsSubject
 from .watches import LIMITS, WatchesSubject
 
 Report = Callable[[str], None]
 Sizes = Mapping[str, int]
+Place = Server | ExitStack  # a server, or the end of those that the subject brings along
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 SUBJECTS: Mapping[type[System], Callable[..., Subject]] = {
     Barriers: BarriersSubject, Frames: FramesSubject, Queues: QueuesSubject, Registers: RegistersSubject,
-    Waits: WaitsSubject, Watches: WatchesSubject,
+    StartUps: StartUpsSubject, Waits: WaitsSubject, Watches: WatchesSubject,
 }  # fmt: skip
 
 
@@ -56,7 +59,7 @@ class Case:
     def build(self) -> System:
         return self.system(edition=self.edition, faults=self.faults, **self.sizes)
 
-    def subject(self, system: System, server: Server) -> Subject:
+    def subject(self, system: System, server: Place) -> Subject:
         options: dict[str, Any] = {"extended": True} if self.extended else {}
         return SUBJECTS[self.system](system, server, **options)
 
@@ -66,6 +69,7 @@ class Case:
 
 
 SAMPLE_EDGES = 100
+SAMPLE_EDGES_START_UP = 10  # a timeout is one of real time
 ALL = ("delete", "drop", "timeout", "write")
 OURS = (
     Case(Frames, TRYSTATE),
@@ -105,10 +109,20 @@ TORCHS = (
     Case(Queues, TORCH, {"client": 1, "element": 1}, ("drop",)),
     Case(Registers, TORCH, {"client": 1}, ("drop",)),
 )
+OUR_START_UPS = (
+    Case(StartUps, TRYSTATE, {"client": 2}, ("crash", "overwrite")),
+    Case(StartUps, TRYSTATE, {"client": 2}, ("again",)),
+    Case(StartUps, TRYSTATE, {"client": 2}, ("stop",)),
+)
+TORCHS_START_UPS = (
+    Case(StartUps, TORCH, {"client": 2}, ("again",)),
+    Case(StartUps, TORCH, {"client": 2}, ("crash",)),
+    Case(StartUps, TORCH, {"client": 2}, ("overwrite",)),
+)
 
 
 def replay(
-    cases: tuple[Case, ...], server: Callable[[ExitStack], Server], report: Report, edges_max: int | None = None
+    cases: tuple[Case, ...], server: Callable[[ExitStack], Place], report: Report, edges_max: int | None = None
 ) -> Outcome:
     """Replay every edge of each case on one server, or about `edges_max` of each."""
     started = time.perf_counter()
@@ -141,13 +155,20 @@ def torchs(stack: ExitStack) -> Server:
     return stack.enter_context(OverTcp(stack.enter_context(TorchServer()).port))
 
 
+def brought_along(stack: ExitStack) -> ExitStack:
+    """No server yet: the master's constructor brings it along."""
+    return stack
+
+
 def _checks() -> Iterator[Check]:
     places = (("our service", OURS, in_process), ("our server", OURS_OVER_TCP, over_tcp))
-    for place, cases, server in (*places, ("torch's server", TORCHS, torchs)):
+    start_ups = (("our server", OUR_START_UPS, brought_along), ("torch's server", TORCHS_START_UPS, brought_along))
+    for place, cases, server in (*places, ("torch's server", TORCHS, torchs), *start_ups):
         for system in dict.fromkeys(case.system for case in cases):
             mine = tuple(case for case in cases if case.system is system)
             whole = partial(replay, mine, server)
-            yield Check(f"{system.__name__.lower()} on {place}", whole, partial(whole, edges_max=SAMPLE_EDGES))
+            sample = SAMPLE_EDGES_START_UP if system is StartUps else SAMPLE_EDGES
+            yield Check(f"{system.__name__.lower()} on {place}", whole, partial(whole, edges_max=sample))
 
 
 CHECKS: tuple[Check, ...] = tuple(_checks())

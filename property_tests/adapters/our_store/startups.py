@@ -1,0 +1,331 @@
+"""`StartUps` on real servers: each constructor runs in a thread, and talks to the master's server through a relay.
+
+The relay holds what a constructor has sent until the model takes the step: the TCP connection until `connect`, the
+first ADD until `count_in`, and all that comes after it until `see_all`. The server listens on an address of its own,
+so that the master's constructor, which brings it along, talks to it through the relay too.
+Rule: nothing is changed on its way. A timeout of the model is one of real time.
+Left out: `freeze`, and on torch's server, which lives in the process of its master, `stop`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from typing import Any
+
+from trystate.impl.store.tcp import TCPStore
+from trystate.impl.store.wire import COUNTER_KEY, I64, blob
+from trystate.model.errors import UsageError
+from trystate.model.language.sorts import ordinal
+from trystate.model.store.startup import StartUps
+from trystate.model.store.vocabulary import Edition, Extension, Query, StartUp
+
+from ...harness.subjects import Disagreement
+from .wire import Peer, add, set_
+
+SERVED = "127.0.0.2"  # where the server listens; the relay of client k listens on RELAYED % k
+RELAYED = "127.0.1.%d"
+TIMEOUT_S = 1.0  # of a constructor; a run that is not late takes some 20 ms
+REFUSED_S = 0.05  # of a constructor that finds no server
+LOOK_S = 0.02  # for a master that must go on waiting
+GONE_S = 1.0  # for a server that ends
+HANG_S = 20.0
+ADDS = (Query.ADD, Extension.ADD)
+OVER = (StartUp.STARTED, StartUp.FAILED)
+
+
+class Constructor:
+    """A client's constructor in a thread, and the relay between it and the server."""
+
+    def __init__(self, make: Callable[..., Any], number: int, port: int, world: int) -> None:
+        self._make, self.host, self._port, self._world = make, RELAYED % (number + 1), port, world
+        self._listener: socket.socket | None = None
+        self._pairs: dict[socket.socket, socket.socket] = {}
+        self._held: list[socket.socket] = []
+        self._thread: threading.Thread | None = None
+        self.store: Any = None
+        self.error: Exception | None = None
+        self.phase = StartUp.CONNECTING
+
+    def begin(self, timeout_s: float = TIMEOUT_S, **of_master: Any) -> None:
+        """Call the constructor."""
+        timeout = timedelta(seconds=timeout_s)
+
+        def construct() -> None:
+            try:
+                self._make(self, self.host, self._port, self._world, bool(of_master), timeout, True, **of_master)
+            except Exception as error:
+                self.error = error
+
+        self._thread = threading.Thread(target=construct, daemon=True)
+        self._thread.start()
+
+    def listen(self) -> None:
+        """Let the constructor's connections come as far as the relay."""
+        self._listener = socket.create_server((self.host, self._port))
+
+    @property
+    def is_over(self) -> bool:
+        return self._thread is not None and not self._thread.is_alive()
+
+    def pump(self, until: Callable[[], bool], *, first_add: bool, seconds: float = HANG_S) -> bool:
+        """Carry bytes both ways until the condition holds; whether it did in time.
+
+        Without `first_add`, the first request that adds to init/ is held.
+        """
+        ends = time.monotonic() + seconds
+        if first_add:
+            self._held.clear()
+        while not until():
+            if time.monotonic() > ends:
+                return False
+            ready = [end for end in (self._listener, *self._pairs) if end is not None and end not in self._held]
+            for end in select.select(ready, (), (), 0.002)[0]:
+                if end is self._listener:
+                    self._accept()
+                elif end in self._pairs:
+                    self._carry(end, first_add)
+        return True
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        near = self._listener.accept()[0]
+        try:
+            far = socket.create_connection((SERVED, self._port), HANG_S)
+        except ConnectionRefusedError:
+            near.close()
+            return
+        for end in (near, far):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._pairs |= {near: far, far: near}
+
+    def _carry(self, end: socket.socket, first_add: bool) -> None:
+        other = self._pairs[end]
+        if not first_add:
+            ahead = end.recv(1 << 16, socket.MSG_PEEK)
+            if ahead[:1] and ahead[0] in ADDS and ahead[1:].startswith(blob(COUNTER_KEY)):
+                self._held.append(end)
+                return
+        try:
+            data = end.recv(1 << 16)
+            if data:
+                other.sendall(data)
+        except (ConnectionResetError, BrokenPipeError):
+            data = b""
+        if not data:
+            for each in (end, other):
+                del self._pairs[each]
+                each.close()
+
+    @property
+    def has_added(self) -> bool:
+        return bool(self._held)
+
+    def cut(self) -> None:
+        """End the connections on both sides, and take no other."""
+        for end in (*self._pairs, *((self._listener,) if self._listener else ())):
+            end.close()
+        self._listener = None
+        self._pairs.clear()
+        self._held.clear()
+
+    def ended(self, what: str, *, until_s: float = HANG_S) -> None:
+        """Wait for the constructor's end, and see how it ended."""
+        if not self.pump(lambda: self.is_over, first_add=True, seconds=until_s):
+            raise Disagreement(f"{what}: the constructor on {self.host} neither returns nor raises")
+        self.phase = StartUp.STARTED if self.error is None else StartUp.FAILED
+
+    def close(self) -> None:
+        """End the constructor, whatever it does, and the store."""
+        self.cut()
+        if self._thread is not None:
+            self._thread.join(HANG_S)
+        if self.store is not None and hasattr(self.store, "close"):
+            self.store.close()
+        self.store = None
+
+
+class _Owned(TCPStore):
+    """Our store, which its owner has before the constructor has returned."""
+
+    def __init__(self, owner: Constructor, *given: Any, **more: Any) -> None:
+        owner.store = self
+        super().__init__(*given, **more)
+
+
+class StartUpsSubject:
+    """Subject for `StartUps`: the constructors of all clients, and the server of the master's.
+
+    Shows where each constructor is, the counter while there is a server, and whether a stranger was cut off.
+    """
+
+    def __init__(self, system: StartUps, stack: ExitStack) -> None:
+        """With the end of `stack`, all that the subject has begun ends. Raises UsageError for faults left out."""
+        if "freeze" in system.faults or (system.edition is Edition.TORCH and "stop" in system.faults):
+            raise UsageError(f"{system.label}: the server cannot be made to do that here")
+        self._is_torchs = system.edition is Edition.TORCH
+        self._world = system.sizes["client"]
+        self._clients: list[Constructor] = []
+        self._stranger: Peer | None = None
+        stack.callback(self.close)
+        self._steps: Mapping[str, Callable[..., None]] = {
+            "listen": self._listen, "connect": self._connect, "count_in": self._count_in, "see_all": self._see_all,
+            "waiting_times_out": self._waiting_times_out, "connecting_times_out": self._connecting_times_out,
+            "lose_the_server": self._lose, "crash": self._crash, "come_again": self._come_again, "stop": self._stop,
+            "overwrite_low": lambda: self._overwrite(0), "overwrite_high": lambda: self._overwrite(self._world),
+        }  # fmt: skip
+
+    def _maker(self) -> Callable[..., Any]:
+        if not self._is_torchs:
+            return _Owned
+        from torch.distributed import TCPStore as Torchs
+
+        return lambda owner, *given, **more: setattr(owner, "store", Torchs(*given, **more))
+
+    def reset(self) -> None:
+        self.close()
+        self._is_refused = self._has_listened = False
+        self._bound = socket.socket()  # not listening yet: a client would be refused
+        self._bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._bound.bind((SERVED, 0))
+        self._port: int = self._bound.getsockname()[1]
+        self._clients = [self._client(number) for number in range(self._world)]
+
+    def _client(self, number: int) -> Constructor:
+        return Constructor(self._maker(), number, self._port, self._world)
+
+    def close(self) -> None:
+        """End all constructors, stores and the server."""
+        if self._clients:
+            self._hang_up()
+            for client in self._clients[::-1]:
+                client.close()
+            self._clients = []
+            self._bound.close()
+
+    def can_refuse(self, step: str) -> bool:
+        return False  # a constructor does what comes next, and refuses nothing
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        self._steps[step](*indices)
+
+    def observe(self) -> Mapping[str, int]:
+        """As above; a master that waits for others is let hear for a while, and must go on waiting."""
+        seen: dict[str, int] = {}
+        if self._clients[0].phase is StartUp.FAILED:
+            self._hang_up()
+        if self._has_listened:
+            seen["stopped"] = int(not self._is_served())
+        if self._stranger is not None:
+            counter = min(int(I64.unpack(self._stranger.ask(add(COUNTER_KEY, 0), 8))[0]), self._world)
+            seen["counter"] = counter
+            master = self._clients[0]
+            waits = counter < self._world and master.phase is StartUp.WAITING
+            if waits and master.pump(lambda: master.is_over, first_add=True, seconds=LOOK_S):
+                master.ended("the master waits")
+        seen["refused"] = int(self._is_refused)
+        return seen | {f"phase[{k}]": ordinal(client.phase) for k, client in enumerate(self._clients)}
+
+    def _is_served(self) -> bool:
+        """Does anybody serve those who connect now? A process that was killed may take a moment to end."""
+        wanted = self._stranger is not None
+        ends = time.monotonic() + GONE_S
+        while True:
+            try:
+                with Peer(self._port, host=SERVED) as somebody:
+                    served = somebody.answers()
+            except (OSError, EOFError):
+                served = False
+            if served == wanted or time.monotonic() > ends:
+                return served
+
+    # ---- steps
+
+    def _listen(self) -> None:
+        master = self._clients[0]
+        self._bound.listen(64)
+        master.listen()
+        master.begin(master_listen_fd=self._bound.detach())
+        self._has_listened = True
+        self._stranger = Peer(self._port, host=SERVED)
+        if not self._stranger.answers():
+            raise Disagreement("the master's server does not answer")
+
+    def _connect(self, number: int) -> None:
+        client = self._clients[number]
+        if number:
+            client.listen()
+            client.begin()
+        if not client.pump(lambda: client.has_added or client.is_over, first_add=False):
+            raise Disagreement(f"client {number} has connected, and does not count itself in")
+        if client.is_over:
+            client.ended("connect")
+        else:
+            client.phase = StartUp.COUNTING
+
+    def _count_in(self, number: int) -> None:
+        client = self._clients[number]
+        if number:
+            client.ended("count_in")
+            return
+        before = self._count()
+        client.pump(lambda: self._count() > before or client.is_over, first_add=True)
+        client.phase = StartUp.WAITING
+
+    def _count(self) -> int:
+        assert self._stranger is not None
+        return int(I64.unpack(self._stranger.ask(add(COUNTER_KEY, 0), 8))[0])
+
+    def _see_all(self, number: int) -> None:
+        self._clients[number].ended("all are counted")
+
+    def _waiting_times_out(self, number: int) -> None:
+        self._clients[number].ended("the time is over")
+
+    def _connecting_times_out(self, number: int) -> None:
+        client = self._clients[number]
+        client.cut()
+        if number:
+            client.begin(REFUSED_S)
+        client.ended("there is no server")
+
+    def _lose(self, number: int) -> None:
+        client = self._clients[number]
+        client.cut()  # an answer on its way is lost with the server
+        client.ended("the server is lost")
+
+    # ---- faults
+
+    def _crash(self, number: int) -> None:
+        self._clients[number].close()
+        self._clients[number].phase = StartUp.FAILED
+
+    def _come_again(self, number: int) -> None:
+        self._clients[number].close()
+        self._clients[number] = self._client(number)
+
+    def _stop(self) -> None:
+        self._hang_up()
+        master = self._clients[0].store._master
+        os.kill(master._held.server.pid, signal.SIGKILL)
+
+    def _hang_up(self) -> None:
+        if self._stranger is not None:
+            self._stranger.close()
+        self._stranger = None
+
+    def _overwrite(self, number: int) -> None:
+        """A SET of init/ by somebody; where that is refused, somebody else looks from then on."""
+        with Peer(self._port, host=SERVED) as somebody:
+            somebody.send(set_(COUNTER_KEY, b"%d" % number))
+            with suppress(EOFError, ConnectionError):
+                if somebody.answers():
+                    return
+        self._is_refused = True

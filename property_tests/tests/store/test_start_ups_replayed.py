@@ -1,0 +1,120 @@
+"""The model of the start-up and real constructors agree, on our server and on torch's; each mutant is found out.
+
+Every edge of small systems is in `test_model_replayed`; here are random runs of larger ones, and the mutants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+from trystate.impl.store.client import startup as starting
+from trystate.impl.store.tcp import TCPStore
+from trystate.model.errors import UsageError
+from trystate.model.language import Expr, SymbolicState, transition
+from trystate.model.store import startup
+from trystate.model.store.startup import StartUps
+from trystate.model.store.vocabulary import Edition, StartUp
+from trystate.property_tests.adapters.our_store.conformance import Case
+from trystate.property_tests.adapters.our_store.startups import StartUpsSubject
+from trystate.property_tests.harness.paths import replay_every_edge
+from trystate.property_tests.harness.stateful import state_machine
+from trystate.property_tests.support.mutants import planted, rewritten
+from trystate.property_tests.support.nightly import examples
+
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
+S = SymbolicState
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(StartUps, TORCH, {"client": 3}, ("again", "crash", "overwrite")),
+        Case(StartUps, TRYSTATE, {"client": 4}, ("again", "crash", "overwrite", "stop")),
+    ],
+    ids=str,
+)
+def test_constructors_and_a_larger_model_agree_on_random_runs(case: Case) -> None:
+    system = case.build()
+    with ExitStack() as stack:
+        machine = state_machine(system, lambda: StartUpsSubject(system, stack), refusals=False)
+        run_state_machine_as_test(machine, settings=settings(max_examples=examples(4), stateful_step_count=20))
+
+
+def disagree(system: StartUps) -> bool:
+    with ExitStack() as stack:
+        return bool(replay_every_edge(system, StartUpsSubject(system, stack), stop_after=1).disagreements)
+
+
+# ---- mutants of the model
+
+
+class CountsNobody(startup.Torch):
+    """A client that connects does not count."""
+
+    def plus_one(self, number: Expr) -> Any:
+        return number
+
+
+class ServesOn(startup.Torch):
+    """The server of a master whose constructor raised serves on."""
+
+    def fails(self, s: S, client: Expr) -> None:
+        s.phase[client] = StartUp.FAILED
+
+
+class SeesAllAtOnce(startup.Torch):
+    """The master does not wait for others."""
+
+    @transition(each="client")
+    def see_all(self, s: S, client: Expr) -> None:
+        """Sees all who are not there."""
+        s.when(s.phase[client] == StartUp.WAITING)
+        s.phase[client] = StartUp.STARTED
+
+
+@pytest.mark.parametrize("mutant", [CountsNobody, ServesOn, SeesAllAtOnce])
+def test_a_mutant_of_the_model_is_found_out(mutant: Callable[..., StartUps]) -> None:
+    assert disagree(mutant(edition=TORCH, client=2))
+
+
+def test_torch_is_not_taken_for_ours_nor_ours_for_torchs() -> None:
+    """A stranger sets init/: our server cuts him off."""
+
+    class Swapped(StartUpsSubject):
+        def __init__(self, system: StartUps, stack: ExitStack) -> None:
+            super().__init__(system, stack)
+            self._is_torchs = not self._is_torchs
+
+    for edition in (TORCH, TRYSTATE):
+        system = StartUps(edition=edition, client=2, faults=("overwrite",))
+        with ExitStack() as stack:
+            assert replay_every_edge(system, Swapped(system, stack), stop_after=1).disagreements
+
+
+# ---- mutants of our client
+
+CHECK = ":\n            _check_time(client, here, world_size, deadline if"
+ADDED = "_add(client, %d, deadline, seconds)\n        return"
+CLIENT_MUTANTS = {
+    "the master waits for one less": (starting.count_in, f"here < world_size{CHECK}", f"here < world_size - 1{CHECK}"),
+    "a start counts twice": (starting.count_in, ADDED % 1, ADDED % 2),
+    "a constructor that raises leaves its server": (TCPStore._close, "self._master.close()", "pass"),
+}
+
+
+@pytest.mark.parametrize("name", CLIENT_MUTANTS)
+def test_a_mutant_of_our_constructor_is_found_out(name: str) -> None:
+    function, right, wrong = CLIENT_MUTANTS[name]
+    with planted(rewritten(function, right, wrong)):
+        assert disagree(StartUps(edition=TRYSTATE, client=2))
+
+
+@pytest.mark.parametrize(("edition", "fault"), [(TORCH, "stop"), (TORCH, "freeze"), (TRYSTATE, "freeze")])
+def test_what_the_server_cannot_be_made_to_do_is_not_replayed(edition: Edition, fault: str) -> None:
+    with ExitStack() as stack, pytest.raises(UsageError, match="cannot be made"):
+        StartUpsSubject(StartUps(edition=edition, client=2, faults=(fault,)), stack)
