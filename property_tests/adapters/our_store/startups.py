@@ -185,7 +185,7 @@ class StartUpsSubject:
     def _maker(self) -> Callable[..., Any]:
         if not self._is_torchs:
             return _Owned
-        from torch.distributed import TCPStore as Torchs
+        from torch._C._distributed_c10d import TCPStore as Torchs
 
         return lambda owner, *given, **more: setattr(owner, "store", Torchs(*given, **more))
 

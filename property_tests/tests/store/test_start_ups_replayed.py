@@ -39,7 +39,7 @@ S = SymbolicState
     ids=str,
 )
 def test_constructors_and_a_larger_model_agree_on_random_runs(case: Case) -> None:
-    system = case.build()
+    system: Any = case.build()
     with ExitStack() as stack:
         machine = state_machine(system, lambda: StartUpsSubject(system, stack), refusals=False)
         run_state_machine_as_test(machine, settings=settings(max_examples=examples(4), stateful_step_count=20))
@@ -100,7 +100,7 @@ def test_torch_is_not_taken_for_ours_nor_ours_for_torchs() -> None:
 
 CHECK = ":\n            _check_time(client, here, world_size, deadline if"
 ADDED = "_add(client, %d, deadline, seconds)\n        return"
-CLIENT_MUTANTS = {
+CLIENT_MUTANTS: dict[str, tuple[Any, str, str]] = {
     "the master waits for one less": (starting.count_in, f"here < world_size{CHECK}", f"here < world_size - 1{CHECK}"),
     "a start counts twice": (starting.count_in, ADDED % 1, ADDED % 2),
     "a constructor that raises leaves its server": (TCPStore._close, "self._master.close()", "pass"),
