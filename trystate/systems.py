@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from trystate.model.autograd.backward import Backward
     from trystate.model.autograd.contexts import Contexts
     from trystate.model.autograd.ids import Ids
+    from trystate.model.autograd.optimizer import Optimizers
+    from trystate.model.autograd.references import References
     from trystate.model.autograd.tombstones import Tombstones
     from trystate.model.groups.creation import Groups
     from trystate.model.groups.files import Files
+    from trystate.model.rendezvous.etcd import EtcdRendezvous
     from trystate.model.rendezvous.holder import Holders
     from trystate.model.rendezvous.properties import Rendezvous
     from trystate.model.store.barriers import Barriers
@@ -34,6 +37,6 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Agents", "Backward", "Barriers", "Contexts", "Files", "Frames", "Groups", "Holders", "Ids", "Queues", "Registers",
-    "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
+    "Agents", "Backward", "Barriers", "Contexts", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders", "Ids",
+    "Optimizers", "Queues", "References", "Registers", "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

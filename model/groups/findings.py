@@ -1,8 +1,8 @@
 """Known defects of process groups and of file://, and the runs that show them. Data: `trystate verify` checks it.
 
-P1 to P7 happen on torch 2.13 (`trystate replay NAME`): P1 to P4 with gloo groups, P5 to P7 with FileStore. P8 is of the
-edition SEED, whose barrier torch 2.13 has only with TORCH_DIST_INIT_BARRIER=1. Ours makes
-torch's groups over a store of its own, so that P3 is gone, and P1 and P2 stay; our FileStore has none of the others.
+P1 to P7 happen on torch 2.6 to 2.15 (`trystate replay NAME`): P1 to P4 with gloo groups, P5 to P7 with FileStore. P8 is
+of the edition SEED, whose barrier torch has today only with TORCH_DIST_INIT_BARRIER=1. Ours makes torch's groups over a
+store of its own, so that P3 is gone, and P1 and P2 stay; our FileStore has none of the others.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _FINDINGS = (
             "new_group ends with a timeout on all members of a group, all of which have called it.",
             "A process skips a new_group whose ranks it is not in, as in `if rank in ranks: new_group(ranks)`, and a "
             "member of a later group is among those who skipped.",
-            "Call new_group on every process for every group, in one order.", since="2.13"),
+            "Call new_group on every process for every group, in one order."),
     Finding("groups-mixed", "P2",
             "Two threads of a process that make two groups in another order than another process exchange them: both "
             "are made, and their collectives mix.",
             "write the group's ranks and description below the name, and compare those of all members",
             "Collectives of two groups return wrong numbers, and nothing is raised.",
             "Two threads call new_group for groups of the same ranks, and nothing orders the calls.",
-            "Make all groups in one thread.", since="2.13"),
+            "Make all groups in one thread."),
     Finding("names-reused", "P3",
             "The counter of names begins again at zero while the keys of the groups before are in the store: a new "
             "group reads their addresses.",
             "put the keys of each life below a prefix that its members have agreed on",
             "init_process_group raises 'Connection refused' or 'Connect timeout', although all processes run.",
             "destroy_process_group, or a restart of a process, and then init_process_group with the same store.",
-            "Give each new group a new store, or PrefixStore(a name that all of them know, store).", since="2.13"),
+            "Give each new group a new store, or PrefixStore(a name that all of them know, store)."),
     Finding("local-names-differ", "P4",
             "With use_local_synchronization=True the name counts the groups of this process: members that are in "
             "different numbers of groups name a group differently, and it is never made.",
@@ -45,27 +45,27 @@ _FINDINGS = (
             "new_group(..., use_local_synchronization=True) ends with a timeout on all members, all of which have "
             "called it in one order.",
             "use_local_synchronization=True, and members of the group of whom some are in more groups than others.",
-            "Leave use_local_synchronization out.", since="2.13"),
+            "Leave use_local_synchronization out."),
     Finding("left-over-file", "P5",
             "FileStore takes a file that a crashed job has left for its own: its keys are read, and it is never "
             "deleted, since the crashed users stay counted.",
             "note who has opened the file, and begin anew when none of them lives",
             "init_process_group(file://...) reads addresses of an earlier job, and fails in some of the later jobs.",
             "A job that was killed, and another one with the same path.",
-            "Give each job a path of its own, or delete the file before any process of the job starts.", since="2.13"),
+            "Give each job a path of its own, or delete the file before any process of the job starts."),
     Finding("torn-record", "P6",
             "A record that was cut off makes every reader of a FileStore loop for ever, within the lock, and in the "
             "constructor with the interpreter lock.",
             "give records a length and a checksum, read whole ones, and cut the rest away under the lock",
             "Every process that opens the file hangs with a busy CPU, and does not react to Ctrl-C.",
             "A full disk or quota in the middle of a set, or a writer that is killed there.",
-            "Delete the file, and start all processes again.", since="2.13"),
+            "Delete the file, and start all processes again."),
     Finding("lock-kept", "P7",
             "FileStore waits for the lock of its file without a limit, whatever its timeout.",
             "ask for the lock again and again until the timeout is over",
             "set, get and the end of a process hang while another process is stopped.",
             "A process that is stopped (SIGSTOP, a debugger, a suspended VM) while it reads or writes the file.",
-            "End the stopped process: the kernel then frees the lock.", since="2.13"),
+            "End the stopped process: the kernel then frees the lock."),
     Finding("world-waits", "P8",
             "new_group ends with a barrier of the whole world: a process that does not call stops all others, also "
             "where it is no member.",
