@@ -69,7 +69,6 @@ class Case:
 
 
 SAMPLE_EDGES = 100
-SAMPLE_EDGES_START_UP = 10  # a timeout is one of real time
 ALL = ("delete", "drop", "timeout", "write")
 OURS = (
     Case(Frames, TRYSTATE),
@@ -162,13 +161,11 @@ def brought_along(stack: ExitStack) -> ExitStack:
 
 def _checks() -> Iterator[Check]:
     places = (("our service", OURS, in_process), ("our server", OURS_OVER_TCP, over_tcp))
-    start_ups = (("our server", OUR_START_UPS, brought_along), ("torch's server", TORCHS_START_UPS, brought_along))
-    for place, cases, server in (*places, ("torch's server", TORCHS, torchs), *start_ups):
+    for place, cases, server in (*places, ("torch's server", TORCHS, torchs)):
         for system in dict.fromkeys(case.system for case in cases):
             mine = tuple(case for case in cases if case.system is system)
             whole = partial(replay, mine, server)
-            sample = SAMPLE_EDGES_START_UP if system is StartUps else SAMPLE_EDGES
-            yield Check(f"{system.__name__.lower()} on {place}", whole, partial(whole, edges_max=sample))
+            yield Check(f"{system.__name__.lower()} on {place}", whole, partial(whole, edges_max=SAMPLE_EDGES))
 
 
 CHECKS: tuple[Check, ...] = tuple(_checks())

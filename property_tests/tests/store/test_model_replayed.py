@@ -45,7 +45,7 @@ EDGES = {
     "frames on our server": 74, "barriers on our server": 1900, "watches on our server": 300,
     "waits on our server": 5228, "queues on our server": 1988,
     "frames on torch's server": 738, "barriers on torch's server": 2443, "waits on torch's server": 12358,
-    "queues on torch's server": 1921, "startups on our server": 191, "startups on torch's server": 152,
+    "queues on torch's server": 1921,
 }  # fmt: skip
 
 
