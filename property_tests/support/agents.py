@@ -1,4 +1,4 @@
-"""Helpers of the agents' tests: a job whose workers succeed, and a program in a session of its own."""
+"""Helpers of the agents' tests: a job whose workers succeed, a deaf worker, and a program in a session of its own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,25 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 
 from ..adapters.jobs import Agent
+
+DEAF = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1] + ".got", "w").close())
+open(sys.argv[1], "w").close()
+while not os.path.exists(sys.argv[1] + ".end"):
+    time.sleep(0.01)
+os._exit(0)  # a function that returns waits for the others
+"""
+
+
+def runs_deaf(started: str) -> None:
+    """A worker that is a function, and ignores SIGTERM; it stands where a spawned process can import it."""
+    sys.argv = ["-c", started]
+    exec(DEAF, {})
 
 
 def succeed(*agents: Agent) -> None:

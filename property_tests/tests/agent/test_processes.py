@@ -25,7 +25,7 @@ from trystate.impl.agent.signals import ECHO_SECONDS, Signals
 from trystate.impl.agent.watchdog import Process, left_behind, look
 from trystate.impl.store.hash import HashStore
 from trystate.property_tests.adapters.jobs import alive, eventually
-from trystate.property_tests.support.agents import started
+from trystate.property_tests.support.agents import DEAF, runs_deaf, started
 
 LEASH = str(Path(parent_death.__file__))
 
@@ -289,21 +289,6 @@ def test_an_exchange_tries_again_while_the_store_is_away() -> None:
 
 
 # ---- SIGTERM, the wait, SIGKILL: the steps of the model (fault `deaf`) on torch's workers
-
-DEAF = """
-import os, signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: open(sys.argv[1] + ".got", "w").close())
-open(sys.argv[1], "w").close()
-while not os.path.exists(sys.argv[1] + ".end"):
-    time.sleep(0.01)
-os._exit(0)  # a function that returns waits for the others
-"""
-
-
-def runs_deaf(started: str) -> None:
-    """A worker that is a function."""
-    sys.argv = ["-c", started]
-    exec(DEAF, {})
 
 
 @pytest.mark.parametrize("kind", ["a command", "a function"])

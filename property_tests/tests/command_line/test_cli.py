@@ -31,7 +31,7 @@ from trystate.manual import PAGES
         ("", "the following arguments are required: COMMAND"),
         ("verfy", "invalid choice: 'verfy'"),
         ("verify --bogus", "unrecognized arguments: --bogus"),
-        ("verify rendezvos", "no system 'rendezvos': did you mean rendezvous?"),
+        ("verify rendezvos", "no system 'rendezvos': did you mean rendezvous or etcd-rendezvous?"),
         ("verify nowhere:Thing", "No module named 'nowhere'"),
         ("verify trystate.registry:plan", "is not a system"),
         ("verify --engine symbol", "no engine 'symbol': did you mean symbolic?"),
