@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from trystate.model.errors import UnavailableError
 from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
@@ -18,7 +19,6 @@ from trystate.model.rendezvous.vocabulary import Edition
 from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_every_edge
 from .contexts import TORCH_OPERATORS, Compared, compare, observe
-from .etcd import TorchEtcd
 from .executors import TorchHolders
 
 TABLES = OPERATORS[Edition.TORCH]
@@ -61,7 +61,15 @@ ETCD_SLICES = (
 
 
 def every_etcd_edge(report: Report, edges_max: int | None = None) -> Outcome:
-    """Replay every step of the rendezvous over etcd on torch's, or a sample of each slice."""
+    """Replay every step of the rendezvous over etcd on torch's, or a sample of each slice.
+
+    Raises:
+        UnavailableError: torch's module cannot be imported without python-etcd, as in older releases.
+    """
+    try:
+        from .etcd import TorchEtcd
+    except ModuleNotFoundError as missing:
+        raise UnavailableError(f"this torch needs {missing.name} for it: pip install python-etcd") from None
     started, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
     for sizes, faults in ETCD_SLICES:
         system = EtcdRendezvous(faults=faults, **sizes)
