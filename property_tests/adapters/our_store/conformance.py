@@ -26,6 +26,7 @@ from trystate.model.store.watches import Watches
 from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_every_edge
 from ...harness.subjects import Subject
+from ..torch_release import require
 from ..torch_store.server import TorchServer
 from .barriers import BarriersSubject
 from .frames import FramesSubject
@@ -120,11 +121,20 @@ TORCHS_START_UPS = (
 )
 
 
+TORCHS_METHODS: Mapping[type[System], str] = {Queues: "queue_push", Barriers: "barrier"}  # those that came later
+
+
 def replay(
     cases: tuple[Case, ...], server: Callable[[ExitStack], Place], report: Report, edges_max: int | None = None
 ) -> Outcome:
-    """Replay every edge of each case on one server, or about `edges_max` of each."""
+    """Replay every edge of each case on one server, or about `edges_max` of each.
+
+    Raises:
+        NotInRelease: the installed torch's server lacks the requests of these systems.
+    """
     started = time.perf_counter()
+    for method in {TORCHS_METHODS[case.system] for case in cases if case.system in TORCHS_METHODS and server is torchs}:
+        require(method)
     edges = of = 0
     disagreements: list[str] = []
     with ExitStack() as stack:

@@ -1,7 +1,7 @@
 """torch's agent loop compared with the model `Agents` (edition TORCH), edge by edge, as `trystate verify` runs it.
 
-Rule: what the model forbids is tried in each state. A sample has some edges of some systems. A signal is left out where
-torch's own agent closes the rendezvous at it (up to 2.7): that is in the part that is replaced here.
+Rule: what the model forbids is tried in each state. A sample has some edges of some systems. Up to torch 2.7 nothing is
+compared: that agent closes the rendezvous at a signal, in the part that is replaced here, and differs elsewhere too.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from trystate.impl.torch_release import is_before
+from trystate.impl.torch_release import is_before, needs
 from trystate.model.agent import Edition
 
 from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_every_edge
 from ..our_agent.conformance import Slice
+from ..torch_release import NotInRelease
 from .loop import TorchLoop
 
 Report = Callable[[str], None]
@@ -30,7 +31,13 @@ SAMPLE_EDGES, SAMPLE_STRIDE = 100, 3
 
 
 def compare(slices: Iterable[Slice], report: Report, edges_max: int | None = None) -> Outcome:
-    """Take every edge of each slice on torch's loop, or about `edges_max`, and try what the model forbids."""
+    """Take every edge of each slice on torch's loop, or about `edges_max`, and try what the model forbids.
+
+    Raises:
+        NotInRelease: the loop of the installed torch ends its workers in another way.
+    """
+    if is_before("2.8"):
+        raise NotInRelease(needs("this comparison of the agent's loop", "2.8"))
     began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
     for one in slices:
         model = one.build(Edition.TORCH)
