@@ -271,10 +271,12 @@ def _optimizers(edition: Edition, *faults: str, steps: int, scripted: int = 0, *
 # fmt: off
 OPTIMIZERS: tuple[Run, ...] = (
     _optimizers(TORCH, steps=2, only_its_own_gradients_are_applied="G15", grad_is_what_it_was="G15"),
+    _optimizers(TORCH, "error", steps=2, only_its_own_gradients_are_applied="G15", grad_is_what_it_was="G15"),
     _optimizers(TORCH, steps=2, scripted=1, steps_do_not_interleave="G16"),
     _optimizers(TORCH, "error", "timeout", "crash", steps=1,
         only_its_own_gradients_are_applied="G15", grad_is_what_it_was="G15"),
     _optimizers(TRYSTATE, steps=2),
+    _optimizers(TRYSTATE, "error", steps=2),
     _optimizers(TRYSTATE, "error", "slow", "timeout", "crash", steps=1),
 )
 # fmt: on

@@ -112,7 +112,7 @@ class Optimizers(System):
 
     @transition(
         each="optimizer",
-        moves=[arc((C.IDLE, C.RETURNED), C.STEPPING), may(C.RAISED, C.STEPPING)],
+        moves=[arc((C.IDLE, C.RETURNED, C.RAISED), C.STEPPING)],
         fair=False,
         cite=NOTE,
     )
@@ -122,7 +122,7 @@ class Optimizers(System):
 
     @transition(
         each=BOTH,
-        moves=[arc((C.IDLE, C.RETURNED), C.STEPPING), may(C.RAISED, C.STEPPING)],
+        moves=[arc((C.IDLE, C.RETURNED, C.RAISED), C.STEPPING)],
         fair=False,
         cite=NOTE,
     )
