@@ -18,6 +18,7 @@ class Reason(enum.Enum):
     FAULTY_AGENT = "is about an agent of torch's that loses messages on purpose"
     HANG = "asserts that a pass over an unused call hangs; ours names the call"
     PROFILER = "looks in torch's profiler for what ran on another worker, which only torch's C++ puts there"
+    EVENTS = "looks in torch's profiler for an event by a name that torch's own code gives it"
     COPIES = "asserts that two gradients with one memory are both copied; the last keeps it, as in plain autograd"
     DYNAMIC = "starts workers without the number of all; ours know it, and each other, from the beginning"
     FOR_EVER = "gives a call a timeout of 0, for no end; ours refuses it: every wait ends"
@@ -52,10 +53,11 @@ _PROFILED = (
         ("sync_rpc", "udf"), ("sync_rpc", "builtin"), ("async_rpc", "udf"), ("async_rpc", "builtin"),
         ("remote", "udf"), ("remote", "builtin"), ("script_async", "rpc"), ("script_sync", "rpc"),
         ("script_remote", "rpc"))),
-    "server_process_global_profiler", "rref_type_blocking", "rref_type_non_blocking",
+    "server_process_global_profiler",
 )  # fmt: skip
 _OF_RPC: Mapping[Reason, tuple[str, ...]] = {
     Reason.PROFILER: _PROFILED,
+    Reason.EVENTS: ("rref_type_blocking", "rref_type_non_blocking"),
     Reason.FOR_EVER: ("default_timeout_used", "rpc_timeouts"),
     Reason.TAKEN_IN: ("rref_timeout",),
     Reason.WORDS: (
@@ -94,7 +96,7 @@ _OF_TENSORPIPE: Mapping[Reason, tuple[str, ...]] = {
 EXCLUDED: Mapping[str, Reason] = {
     _D + "test_backward_unused_send_function": Reason.HANG,
     _D + "test_trainer_ps_torchscript_functions": Reason.TORCHSCRIPT,
-    _D + "test_dist_autograd_profiling": Reason.PROFILER,
+    _D + "test_dist_autograd_profiling": Reason.EVENTS,
     _D + "test_no_grad_copy": Reason.COPIES,
     **{f"{_R}test_{name}": why for why, names in _OF_RPC.items() for name in names},
     **{f"{_T}test_{name}": why for why, names in _OF_TENSORPIPE.items() for name in names},
