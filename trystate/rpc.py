@@ -17,16 +17,33 @@ if TYPE_CHECKING:
     from trystate.impl.rpc import functions
     from trystate.impl.rpc.agent import Agent, WorkerInfo
     from trystate.impl.rpc.allowed import FunctionSet
-    from trystate.impl.rpc.calls import current_agent, get_worker_info, init_rpc, remote, rpc_async, rpc_sync, shutdown
+    from trystate.impl.rpc.calls import (
+        all_gather,
+        barrier,
+        current_agent,
+        debug_info,
+        get_rpc_timeout,
+        get_worker_info,
+        init_rpc,
+        remote,
+        rpc_async,
+        rpc_sync,
+        set_rpc_timeout,
+        shutdown,
+        wait_all,
+    )
     from trystate.impl.rpc.errors import (
         AgentClosed,
+        AgentExists,
         FrameRefused,
         LimitExceeded,
         NotAllowed,
+        NoWorker,
         PeerLost,
         RpcError,
         RpcTimeout,
         RRefGone,
+        UnknownWorker,
     )
     from trystate.impl.rpc.functions import async_execution
     from trystate.impl.rpc.limits import Limits
@@ -39,8 +56,9 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Agent", "AgentClosed", "FrameRefused", "FunctionSet", "LimitExceeded", "Limits",
+    "Agent", "AgentClosed", "AgentExists", "FrameRefused", "FunctionSet", "LimitExceeded", "Limits", "NoWorker",
     "NotAllowed", "Options", "PeerLost", "Pickles", "RRef", "RRefGone", "RemoteError", "RpcError", "RpcTimeout",
-    "WorkerInfo", "async_execution", "current_agent", "functions", "get_worker_info", "init_rpc", "remote", "rpc_async",
-    "rpc_sync", "shutdown",
+    "UnknownWorker", "WorkerInfo", "all_gather", "async_execution", "barrier", "current_agent", "debug_info",
+    "functions", "get_rpc_timeout", "get_worker_info", "init_rpc", "remote", "rpc_async", "rpc_sync",
+    "set_rpc_timeout", "shutdown", "wait_all",
 ]  # fmt: skip

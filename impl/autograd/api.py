@@ -29,6 +29,7 @@ def attach(agent: Agent) -> None:
     for ended in list(_drivers):  # agents that have shut down
         _drivers.pop(ended).close()
     _drivers[agent] = Driver(agent)
+    agent.backward = backward
 
 
 def driver() -> Driver:

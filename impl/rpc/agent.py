@@ -37,12 +37,13 @@ from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
+from torch import Tensor
 from trystate.model.errors import UsageError
 
 from . import remote_errors
 from .connection import Connection
 from .deadline_timer import DeadlineTimer
-from .errors import AgentClosed, LimitExceeded, PeerLost, RpcError, RpcTimeout
+from .errors import AgentClosed, LimitExceeded, NoWorker, PeerLost, RpcError, RpcTimeout, UnknownWorker
 from .events import OneShotEvent
 from .frames import Frame, Kind, Tensors, encode
 from .inquiries import Key, lead_time
@@ -83,6 +84,7 @@ class Agent:
         self.ranks: Mapping[str, int] = {name: rank for rank, name in enumerate(names)}
         self.timeout = options.timeout
         self.interceptor: Interceptor | None = None
+        self.backward: Callable[[int, list[Tensor], bool], None] | None = None  # distributed autograd's
         self.closed: str | None = None
         self.pool = Pool(f"rpc {self.name}", options.limits.threads)
         self._connections: dict[int, Connection] = {}
@@ -216,14 +218,27 @@ class Agent:
         return self.timeout if timeout is None or timeout == UNSET else checked_seconds(timeout, "timeout")
 
     def rank_of(self, worker: str | int | WorkerInfo) -> int:
-        """The rank of a worker, by its name, rank or WorkerInfo. Raises UsageError: there is no such worker."""
+        """The rank of a worker, by its name, rank or WorkerInfo. Raises UnknownWorker: there is none; NoWorker."""
         if isinstance(worker, WorkerInfo):
             worker = worker.id
+        if not isinstance(worker, str | int):
+            raise NoWorker(f"{worker!r} names no worker: give a name, a rank, or a WorkerInfo")
         rank = self.ranks.get(worker) if isinstance(worker, str) else worker
         if rank is None or rank not in self.workers:
             names = ", ".join(info.name for info in itertools.islice(self.workers.values(), 8))
-            raise UsageError(f"there is no worker {worker!r}: there are {len(self.workers)}, {names}")
+            raise UnknownWorker(
+                f"could not find destination {worker!r}: there are {len(self.workers)} workers, {names}"
+            )
         return rank
+
+    def get_worker_infos(self) -> list[WorkerInfo]:
+        """All workers, by rank."""
+        return list(self.workers.values())
+
+    def get_debug_info(self) -> dict[str, int]:
+        """How many requests have no answer yet, and how many works run or wait here."""
+        requests, works = self.busy
+        return {"agent.num_open_requests": requests, "agent.num_running": works}
 
     # Sending.
 
@@ -243,7 +258,7 @@ class Agent:
             raise AgentClosed(self.closed)
         connection = self._connections.get(entry.to)
         if connection is None:
-            raise UsageError(f"there is no worker {entry.to}: there are {len(self.workers)}")
+            raise UnknownWorker(f"could not find destination {entry.to}: there are {len(self.workers)} workers")
         if len(self._requests) >= self.options.limits.unanswered:
             raise LimitExceeded(
                 f"{len(self._requests)} requests of this worker are not answered: wait for some of them"

@@ -23,8 +23,8 @@ from __future__ import annotations
 import atexit
 import importlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -40,7 +40,7 @@ from trystate.model.errors import UsageError
 from ..host.forking import let_go_after_fork
 from . import directory, invocations
 from .agent import Agent, WorkerInfo
-from .errors import PeerLost, RpcError, RpcTimeout
+from .errors import AgentExists, PeerLost, RpcError, RpcTimeout
 from .handshake import Listeners, Meeting
 from .invocations import Invocations
 from .options import Options, checked_seconds
@@ -112,7 +112,7 @@ def init_rpc(
     with _state.lock:
         if invocations.is_used():
             name = invocations.current().agent.name
-            raise UsageError(f"RPC is up already in this process, as {name!r}: call shutdown() first")
+            raise AgentExists(f"RPC is already initialized in this process, as {name!r}: call shutdown() first")
         if store is not None and init_method is not None:
             raise UsageError("both store and init_method were given: give one of them")
         owned = None
@@ -208,6 +208,37 @@ def current_agent() -> Agent:
     return invocations.current().agent
 
 
+def get_rpc_timeout() -> float:
+    """The seconds of a request that says nothing else, on this worker. As torch.distributed.rpc.get_rpc_timeout."""
+    return current_agent().timeout
+
+
+def set_rpc_timeout(seconds: float) -> None:
+    """Give the requests that this worker makes from now on another timeout. Raises UsageError."""
+    current_agent().timeout = checked_seconds(seconds, "timeout")
+
+
+def debug_info() -> dict[str, int]:
+    """Numbers of the values, handles, requests and contexts of this worker, under torch's names where torch has them.
+
+    `num_owner_rrefs` values are held by others, by `num_forks` handles; `num_held_rrefs` are this worker's handles of
+    others' values, of which `num_pending_users` are being passed on; `agent.num_open_requests` have no answer yet, and
+    `agent.num_running` works run or wait here.
+    """
+    calls = invocations.current()
+    counts = calls.references.counts()
+    info = {
+        "num_owner_rrefs": counts["owned"],
+        "num_forks": calls.references.forks(),
+        "num_held_rrefs": counts["held"],
+        "num_pending_users": counts["passed"],
+        **calls.agent.get_debug_info(),
+    }
+    for home, _ in EXTENSIONS:
+        info |= importlib.import_module(home).debug_info()
+    return info
+
+
 def get_worker_info(name: str | None = None) -> WorkerInfo:
     """The WorkerInfo of a name; without a name, of this worker. Raises UsageError: there is no such worker."""
     agent = current_agent()
@@ -258,6 +289,53 @@ def remote(
     """
     calls = invocations.current()
     return calls.remote(calls.agent.rank_of(to), func, args or (), kwargs, timeout)  # type: ignore[no-any-return]
+
+
+def all_gather(value: Any, workers: Collection[To] | None = None, timeout: float | None = None) -> dict[str, Any]:
+    """The values that these workers give, by name; this worker is one of them. By default all workers.
+
+    Returns when all have called this with the same `workers`. Raises RpcTimeout, which names those that did not come
+    within `timeout` seconds: they may all come again; PeerLost; UsageError. As torch's `rpc.api._all_gather`.
+    """
+    calls = invocations.current()
+    agent = calls.agent
+    ranks = tuple(sorted(agent.workers if workers is None else {agent.rank_of(each) for each in workers}))
+    if agent.me not in ranks:
+        names = ", ".join(agent.workers[rank].name for rank in ranks)
+        raise UsageError(
+            f"the workers {names} do not meet {agent.name!r}: name this worker too, or do not call this here"
+        )
+    return calls.all_gather(value, ranks, timeout)
+
+
+def barrier(workers: Collection[To] | None = None, timeout: float | None = None) -> None:
+    """Wait until all these workers have called this. Raises as `all_gather`. As torch's `rpc.api._barrier`."""
+    all_gather(None, workers, timeout)
+
+
+@contextmanager
+def wait_all() -> Iterator[list[Any]]:
+    """At the end of the block, wait for the futures of all calls that this thread has begun in it: they are the list.
+
+    Raises the first of their errors, when all are over; an error of the block goes before. As torch's `rpc._wait_all`.
+    """
+    outer, inner = invocations.collected.future_list, list[Any]()
+    invocations.collected.future_list = inner
+    try:
+        yield inner
+    finally:
+        invocations.collected.future_list = outer
+        errors = [error for each in inner if (error := _error_of(each)) is not None]
+    for error in errors[:1]:
+        raise error
+
+
+def _error_of(future: Future[Any]) -> Exception | None:
+    try:
+        future.wait()
+    except Exception as error:
+        return error
+    return None
 
 
 def shutdown(graceful: bool = True, timeout: float | None = None) -> None:

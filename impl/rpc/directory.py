@@ -116,7 +116,9 @@ def gather(store: Store, world_size: int, deadline: float, seconds: float) -> li
     for rank, entry in enumerate(entries):
         first = next(index for index, other in enumerate(entries) if other.name == entry.name)
         if first != rank:
-            raise RpcError(f"the workers {first} and {rank} are both named {entry.name!r}: give each its own name")
+            raise RpcError(
+                f"the name {entry.name!r} is not unique: the workers {first} and {rank} have it; give each its own"
+            )
     return entries
 
 

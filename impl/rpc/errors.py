@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trystate.model.errors import TrystateError
+from trystate.model.errors import TrystateError, UsageError
 
 
 class RpcError(TrystateError, RuntimeError):
@@ -19,6 +19,18 @@ class PeerLost(RpcError, ConnectionError):
 
 class AgentClosed(RpcError):
     """`shutdown()` was called, here or there, or `init_rpc()` was not."""
+
+
+class AgentExists(RpcError, UsageError):
+    """`init_rpc()` was called in a process that is a worker already."""
+
+
+class UnknownWorker(RpcError, UsageError):
+    """There is no worker of this name or rank."""
+
+
+class NoWorker(UsageError, ValueError):
+    """An argument stands for a worker, and is no name, rank or WorkerInfo."""
 
 
 class FrameRefused(RpcError):

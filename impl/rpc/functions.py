@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar
 
-from torch._C import Future
+from torch._C import Future, ScriptFunction
 
 from .allowed import BUILTIN_HOMES, Modules, check_function, check_name
 from .errors import LimitExceeded, NotAllowed
@@ -24,15 +24,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 @functools.lru_cache(maxsize=4096)
 def name_of(function: Callable[..., Any]) -> str:
     """Its name for other workers. Raises NotAllowed if it has none: a lambda, a nested function, a bound method."""
-    path = getattr(function, "__qualname__", None)
+    path = _path(function)
     defined = _home(function)
     for home in BUILTIN_HOMES if defined is None else (defined,):
         for candidate in (path, getattr(function, "__name__", None)):
             if home and candidate and "<" not in candidate and _same(home, candidate, function):
                 return f"{home}:{candidate}"
     raise NotAllowed(f"{function!r} cannot be called on another worker: it is not to be found by its name "
-                     f"({defined}.{path}); pass a function of a module, and not a lambda, a nested function or the "
-                     "method of an object (for those use an RRef)")  # fmt: skip
+                     f"({defined}.{path}); pass a function of a module, or a method of an object that can be sent, "
+                     "and not a lambda or a nested function")  # fmt: skip
 
 
 def _same(home: str, path: str, function: Callable[..., Any]) -> bool:
@@ -42,8 +42,21 @@ def _same(home: str, path: str, function: Callable[..., Any]) -> bool:
         return False
 
 
+def _path(function: Any) -> str | None:
+    """Its name in its module."""
+    return _scripted(function)[1] if isinstance(function, ScriptFunction) else getattr(function, "__qualname__", None)
+
+
+def _scripted(function: Any) -> tuple[str, str]:
+    """The module and the name of a function of torch.jit.script, whose attributes are those of its class."""
+    home, _, name = function.qualified_name.removeprefix("__torch__.").rpartition(".")
+    return home or "__main__", name
+
+
 def _home(function: Any) -> str | None:
     """The module that defines it, or the class that it is a method of."""
+    if isinstance(function, ScriptFunction):
+        return _scripted(function)[0]
     owner = getattr(function, "__objclass__", None)
     return getattr(function, "__module__", None) or getattr(owner, "__module__", None)
 

@@ -12,11 +12,13 @@ becomes of the call. A user's function runs on a thread that may block: `Agent.l
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from struct import Struct
+from types import MethodType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -31,6 +33,7 @@ from .errors import AgentClosed, FrameRefused, LimitExceeded, NotAllowed, RpcErr
 from .events import OneShotEvent
 from .frames import Kind
 from .functions import find, method_of, name_of
+from .gathering import GATHER, LEAVE, LEAVE_SECONDS, Gatherings, Ranks
 from .inquiries import Inquiries, Key
 from .references import FORK, Fork, Held, Owned, References
 from .remote_errors import RemoteError
@@ -44,7 +47,7 @@ RESULT = Struct("<H")  # forks; then they, then the pickle
 PLAIN, NOTHING, SHARING = 1, 2, 4
 TENSORS = {Tensor, Parameter}
 NEVER_SENT = (LimitExceeded, NotAllowed, AgentClosed)
-FETCH, INVOKE = ":fetch", ":invoke"  # functions that each worker has for RRefs
+FETCH, INVOKE, TYPE, BACKWARD = ":fetch", ":invoke", ":type", ":backward"  # functions that each worker has for RRefs
 
 
 class _Packed(NamedTuple):
@@ -91,10 +94,16 @@ class Invocations:
         self.inquiries = Inquiries(agent)
         self._reference_type = reference_type
         self._serialiser = Serialiser(agent.options, self)
-        self._own = {FETCH: self._fetch, INVOKE: self._invoke}
+        self._gatherings = Gatherings(agent.loss)
+        self._come = itertools.count()
+        self._own: dict[str, Callable[..., Any]] = {
+            FETCH: self._fetch, INVOKE: self._invoke, TYPE: self._type, BACKWARD: self._backward,
+            GATHER: self._gather, LEAVE: self._leave,
+        }  # fmt: skip
         agent.serve(Kind.CALL, self._called)
         agent.serve(Kind.REMOTE, self._made)
         agent.on_late = self._too_late
+        agent.on_peer_lost(self._gatherings.lost)
 
     def is_reference(self, value: object) -> bool:
         return isinstance(value, self._reference_type)
@@ -132,6 +141,8 @@ class Invocations:
         future = RpcFuture(self, to, seconds, (keep, call.forks, call.metadata))
         self.agent.request(to, Kind.CALL, call.body, call.tensors, seconds, future.arrived, metadata=call.metadata,
                            flags=call.flags, what=call.name)  # fmt: skip
+        if collected.future_list is not None:
+            collected.future_list.append(future)
         return future
 
     def remote(self, to: int, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None,
@@ -151,7 +162,34 @@ class Invocations:
                            metadata=call.metadata, flags=call.flags, what=call.name)  # fmt: skip
         return self._reference_type._of(ref, self)
 
+    def all_gather(self, value: Any, ranks: Ranks, timeout: float | None) -> dict[str, Any]:
+        """The values that all workers of these ranks give, by name. See gathering.py."""
+        agent = self.agent
+        seconds, number = agent.seconds(timeout), next(self._come)
+        leader = min(ranks, key=lambda rank: agent.workers[rank].name)
+        try:
+            values = self.sync(leader, GATHER, (ranks, number, value), None, seconds)
+        except RpcTimeout:
+            raise RpcTimeout(self._not_there(leader, ranks, number, seconds)) from None
+        return {agent.workers[rank].name: values[rank] for rank in ranks}
+
+    def _not_there(self, leader: int, ranks: Ranks, number: int, seconds: float) -> str:
+        """Take the value of a call back that is late; the text of its error."""
+        agent = self.agent
+        names = [agent.workers[rank].name for rank in ranks]
+        text = f"timed out in all_gather after {seconds:.2f} seconds, of {', '.join(names)}: "
+        try:
+            late = self.sync(leader, LEAVE, (ranks, number), None, min(seconds, LEAVE_SECONDS))
+        except RpcError as error:
+            return f"{text}{agent.workers[leader].name!r} did not say which of them came ({error})"
+        if not late:
+            return f"{text}all came, but the values not in time: give it a longer timeout"
+        missing = ", ".join(agent.workers[rank].name for rank in late)
+        return f"{text}{missing} did not come: see what it does, or give it a longer timeout"
+
     def _packed(self, to: int, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> _Packed:
+        if type(function) is MethodType and not isinstance(function.__self__, type):
+            args, function = (function.__self__, *args), function.__func__  # its object goes as the first argument
         name = function if type(function) is str else name_of(function)
         text = name.encode()
         if len(text) > self.options.limits.name_bytes:
@@ -215,10 +253,12 @@ class Invocations:
         if not isinstance(result, BaseException):
             if isinstance(ref, Held):
                 ref.confirmed = True
+                ref.end_taking_in()
             return
         self._unsent(result, forks, metadata)
         if isinstance(ref, Held):
             ref.failed = result
+            ref.end_taking_in()
         elif not ref.made.done():
             ref.fail(result)
 
@@ -357,6 +397,44 @@ class Invocations:
 
         return call() if owned.made.done() else _Later(owned.made, call, owned.maker)
 
+    def _type(self, creator: int, number: int) -> Any:
+        owned = self.references.owned((creator, number))
+
+        def kind() -> Any:
+            return type(owned.get())
+
+        return kind() if owned.made.done() else _Later(owned.made, kind, owned.maker)
+
+    def _backward(self, creator: int, number: int, context_id: int, retain_graph: bool) -> Any:
+        owned = self.references.owned((creator, number))
+
+        def work() -> None:
+            self.backward_from(owned.get(), context_id, retain_graph)
+
+        return work() if owned.made.done() else _Later(owned.made, work, owned.maker)
+
+    def backward_from(self, value: Any, context_id: int, retain_graph: bool) -> None:
+        """A distributed backward pass from a value of this worker.
+
+        Raises RpcError: the value is no tensor; and what `autograd.backward` raises.
+        """
+        if not isinstance(value, Tensor):
+            raise RpcError(f"RRef should contain a tensor for .backward(): it refers to a {type(value).__name__}")
+        if self.agent.backward is None:
+            raise RpcError("this worker has no distributed autograd: start RPC by init_rpc()")
+        self.agent.backward(context_id, [value], retain_graph)
+
+    def _gather(self, ranks: Ranks, number: int, value: Any) -> Any:
+        return self._gatherings.come(ranks, self._caller(), number, value)
+
+    def _leave(self, ranks: Ranks, number: int) -> list[int]:
+        return self._gatherings.leave(ranks, self._caller(), number)
+
+    def _caller(self) -> int:
+        call = self.agent.thread.call
+        assert call is not None, "an own function runs in an incoming call"
+        return call[0]
+
 
 def _count(body: bytes) -> int:
     """How many RRefs a result has."""
@@ -426,6 +504,15 @@ class RpcFuture(Future[Any]):
             self.set_result(result)
 
 
+class _Collected(threading.local):
+    """The futures of the calls that this thread has begun inside of `calls.wait_all`; None outside."""
+
+    future_list: list[RpcFuture] | None = None
+
+
+collected = _Collected()
+
+
 class _Process:
     """Of this process."""
 
@@ -436,7 +523,7 @@ def current() -> Invocations:
     """The calls of this process's worker. Raises AgentClosed before `init_rpc` and after `shutdown`."""
     calls = _Process.calls
     if calls is None:
-        raise AgentClosed("RPC is not up in this process: call init_rpc() first, and shutdown() last")
+        raise AgentClosed("RPC has not been initialized in this process: call init_rpc() first, and shutdown() last")
     return calls
 
 

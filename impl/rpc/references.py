@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch.futures import Future
 
 from . import remote_errors
-from .errors import FrameRefused, LimitExceeded, RRefGone
+from .errors import FrameRefused, LimitExceeded, RpcError, RRefGone
 from .frames import Kind
 
 if TYPE_CHECKING:
@@ -104,6 +104,31 @@ class Held:
         self.confirmed = False
         self.failed: BaseException | None = None  # why the value was never made, as far as is known here
         self._references = references
+        self._taking_in: Future[Any] | None = None
+
+    def taking_in(self) -> Future[Any]:
+        """Set when the owner has taken in the call that makes the value, or with the error that there was instead."""
+        with self._references.lock:
+            if self._taking_in is None:
+                self._taking_in = Future()
+                if self.confirmed or self.failed is not None:
+                    self._set(self._taking_in)
+            return self._taking_in
+
+    def end_taking_in(self) -> None:
+        """`confirmed` or `failed` has just been set."""
+        with self._references.lock:
+            future = self._taking_in
+        if future is not None and not future.done():
+            self._set(future)
+
+    def _set(self, future: Future[Any]) -> None:
+        if self.failed is None:
+            future.set_result(None)
+        elif isinstance(self.failed, Exception):
+            future.set_exception(remote_errors.fresh(self.failed))
+        else:
+            future.set_exception(RpcError(f"the call that makes the value was interrupted: {self.failed!r}"))
 
     def __del__(self) -> None:
         self._references.dropped(self.owner, self.reference, self.fork)
@@ -115,7 +140,7 @@ class References:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self._numbers = itertools.count()
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._shared: dict[Id, Owned] = {}  # values that other workers hold references to
         self._known: weakref.WeakValueDictionary[Id, Owned] = weakref.WeakValueDictionary()
         self._awaited: dict[Id, Owned] = {}  # places of values that others speak of, and nothing has made yet
@@ -130,13 +155,18 @@ class References:
         """How many values others hold here, handles this worker has, and forks are being passed on."""
         return {"owned": len(self._shared), "held": len(self._handles), "passed": len(self._passed)}
 
+    def forks(self) -> int:
+        """How many handles others have of this worker's values."""
+        with self.lock:
+            return sum(len(owned.forks) for owned in self._shared.values())
+
     def new_id(self) -> Id:
         return self.agent.me, next(self._numbers)
 
     def own(self, reference: Id | None = None) -> Owned:
         """A new value of this worker. Raises LimitExceeded."""
         owned = Owned(reference or self.new_id(), self.agent.name)
-        with self._lock:
+        with self.lock:
             self._known[owned.reference] = owned
         return owned
 
@@ -151,7 +181,7 @@ class References:
         maker, number = reference
         if maker == self.agent.me or maker not in self.agent.workers or self.agent.loss(maker) is not None:
             raise self._gone(reference)
-        with self._lock:
+        with self.lock:
             if (found := self._known.get(reference)) is not None:
                 return found
             if len(self._awaited) >= self.agent.options.limits.rrefs:
@@ -165,7 +195,7 @@ class References:
 
     def _in_vain(self, reference: Id) -> None:
         """Nothing will make it."""
-        with self._lock:
+        with self.lock:
             owned = self._awaited.pop(reference, None)
         if owned is not None:
             owned.fail(self._gone(reference))
@@ -179,7 +209,7 @@ class References:
         maker, number = fork.reference
         if maker != peer or (fork.reference in self._known and fork.reference not in self._awaited):
             raise FrameRefused(f"worker {peer} makes RRef {fork.reference}, which is not its to make")
-        with self._lock:
+        with self.lock:
             self._latest[peer] = max(number, self._latest.get(peer, -1))
             owned = self._awaited.pop(fork.reference, None)
         owned = owned or self.own(fork.reference)
@@ -199,14 +229,14 @@ class References:
         if isinstance(ref, Owned):
             self._share(ref, fork, to)
             return Fork(ref.reference, fork, self.agent.me)
-        with self._lock:
+        with self.lock:
             self._passed[fork] = ref, to
         return Fork(ref.reference, fork, ref.owner)
 
     def withdraw(self, forks: Sequence[Fork]) -> None:
         """They were not sent."""
         for fork in forks:
-            with self._lock:
+            with self.lock:
                 self._passed.pop(fork.fork, None)
             self._unshare(fork.reference, fork.fork)
 
@@ -230,6 +260,7 @@ class References:
             held.failed = result
         else:
             held.confirmed = True
+        held.end_taking_in()
         self._tell(parent, Happened.ACCEPTED, held.reference, held.fork)
 
     def dropped(self, owner: int, reference: Id, fork: Id) -> None:
@@ -249,7 +280,7 @@ class References:
         values."""
         if not isinstance(result, LimitExceeded):
             return
-        with self._lock:
+        with self.lock:
             self._untold.append(notice)
             if len(self._untold) > 1:
                 return  # for the first of them it is under way
@@ -258,7 +289,7 @@ class References:
         timer.start()
 
     def _tell_again(self) -> None:
-        with self._lock:
+        with self.lock:
             notices, self._untold = self._untold, []
         if self.agent.closed is None:
             for notice in notices:
@@ -269,7 +300,7 @@ class References:
         if what == Happened.FORKED:
             self._share(self.owned((a, b)), (c, d), incoming.peer)
         elif what == Happened.ACCEPTED:
-            with self._lock:
+            with self.lock:
                 self._passed.pop((c, d), None)
         else:
             self._unshare((a, b), (c, d))
@@ -277,7 +308,7 @@ class References:
 
     def _share(self, owned: Owned, fork: Id, holder: int) -> None:
         limit = self.agent.options.limits.rrefs
-        with self._lock:
+        with self.lock:
             if len(self._shared) >= limit and owned.reference not in self._shared:
                 raise LimitExceeded(
                     f"worker {self.agent.name!r} owns {limit} values that others hold: let go of some RRefs"
@@ -286,7 +317,7 @@ class References:
             self._shared[owned.reference] = owned
 
     def _unshare(self, reference: Id, fork: Id) -> None:
-        with self._lock:
+        with self.lock:
             owned = self._shared.get(reference)
             if owned is not None:
                 owned.forks.pop(fork, None)
@@ -295,7 +326,7 @@ class References:
         # Outside of the lock the value may die, and do anything.
 
     def _peer_lost(self, peer: int, reason: str) -> None:
-        with self._lock:
+        with self.lock:
             gone = [(owned.reference, fork) for owned in self._shared.values()
                     for fork, holder in owned.forks.items() if holder == peer]  # fmt: skip
             awaited = [reference for reference in self._awaited if reference[0] == peer]

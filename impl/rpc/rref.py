@@ -6,11 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from torch import Tensor
+from torch.futures import Future
+
 from . import invocations, remote_errors
 from .agent import WorkerInfo
 from .errors import RpcError, RpcTimeout
 from .events import OneShotEvent
-from .invocations import FETCH, INVOKE, Invocations
+from .invocations import BACKWARD, FETCH, INVOKE, TYPE, Invocations
 from .references import Held, Id, Owned
 
 T = TypeVar("T")
@@ -25,6 +28,7 @@ class RRef(Generic[T]):
 
     _ref: Owned | Held
     _calls: Invocations
+    _type: Any = None  # the future of its first `get_type`, of a handle
 
     def __init__(self, value: T, type_hint: Any = None) -> None:
         self._calls = invocations.current()
@@ -83,6 +87,47 @@ class RRef(Generic[T]):
             if not agent.wait(flag, seconds):
                 raise RpcTimeout(f"there was no value for {self!r} within {seconds:g} s: see what its function does")
         return self._ref.get()  # type: ignore[no-any-return]
+
+    def get_type(self, timeout: float | None = None, *, blocking: bool = True) -> Any:
+        """The type of the value, as soon as there is one; with `blocking=False` a future of it.
+
+        A handle asks its owner once, and keeps the answer. Raises as `to_here()`.
+        """
+        if isinstance(self._ref, Owned):
+            return type(self._value(timeout)) if blocking else self._ref.made.then(lambda _: type(self._value(None)))
+        if self._ref.failed is not None:
+            raise remote_errors.fresh(self._ref.failed)
+        if self._type is None:
+            self._type = self._calls.begin(self._ref.owner, TYPE, self._ref.reference, None, timeout, keep=self._ref)
+        return self._type.wait() if blocking else self._type
+
+    def get_future(self) -> Future[Any]:
+        """A future that is set when the owner has taken in the call that makes the value; the function may still run.
+
+        Its error is that of the call: RpcTimeout, PeerLost, LimitExceeded.
+        """
+        return self._ref.made if isinstance(self._ref, Owned) else self._ref.taking_in()
+
+    def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
+        """A backward pass from the value, which is a tensor of one element, at its owner.
+
+        With the id of a context, as `autograd.backward` at the owner; without one, at the owner itself, as
+        `Tensor.backward`. As torch's RRef.backward.
+
+        Raises RpcError: the value is no tensor, or no context is given for a value of another worker; and what
+        `autograd.backward` raises.
+        """
+        if isinstance(self._ref, Held):
+            if dist_autograd_ctx_id == -1:
+                raise RpcError(f"User RRefs require 'dist_autograd_ctx_id' to be specified: the owner of {self!r} is "
+                               "another worker; give the id of a `with context() as context_id:`")  # fmt: skip
+            self._calls.sync(self._ref.owner, BACKWARD, (*self.id, dist_autograd_ctx_id, retain_graph), None, None)
+            return
+        value: Any = self._value(None)
+        if dist_autograd_ctx_id == -1 and isinstance(value, Tensor):
+            value.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
+        else:
+            self._calls.backward_from(value, dist_autograd_ctx_id, retain_graph)
 
     def rpc_sync(self, timeout: float | None = None) -> Any:
         """A proxy: `rref.rpc_sync().method(...)` calls the method of the value at its owner, and waits."""

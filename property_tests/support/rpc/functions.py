@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from typing import Any, NoReturn
 
 import torch
@@ -63,6 +64,15 @@ def both(value: Any, *, twice: Any = None) -> tuple[Any, Any]:
 
 def add(one: Tensor, other: Tensor) -> Tensor:
     return one + other
+
+
+def scripted(one: Tensor, times: int) -> Tensor:
+    return one * times
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of TorchScript as a whole
+    scripted = torch.jit.script(scripted)
 
 
 def nothing(*_: object) -> None:
@@ -144,6 +154,11 @@ def use(rref: rpc.RRef[Counter], amount: int) -> int:
 
 def keep(me: int, rref: rpc.RRef[Any]) -> None:
     KEPT.setdefault(me, []).append(rref)
+
+
+def keep_here(value: Any) -> None:
+    """Of a worker that is a process."""
+    KEPT.setdefault(-1, []).append(value)
 
 
 def pass_on(me: int, to: int, rref: rpc.RRef[Any]) -> None:

@@ -3,38 +3,116 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ..autograd.worlds import START_SECONDS, World
-from .substitution import suites
+from .substitution import PRELOADED, suites
 
 
 class Reason(enum.Enum):
     """Why a test of torch's says nothing about ours."""
 
     CUDA = "needs several GPUs"
-    TORCHSCRIPT = "calls TorchScript, which knows torch's C++ modules and no others"
+    TORCHSCRIPT = "gives TorchScript an RRef or a context, or has it call RPC: it knows those of torch's C++ alone"
     FAULTY_AGENT = "is about an agent of torch's that loses messages on purpose"
     HANG = "asserts that a pass over an unused call hangs; ours names the call"
-    PROFILER = "looks for names that torch's C++ gives to the profiler"
+    PROFILER = "looks in torch's profiler for what ran on another worker, which only torch's C++ puts there"
+    EVENTS = "looks in torch's profiler for an event by a name that torch's own code gives it"
     COPIES = "asserts that two gradients with one memory are both copied; the last keeps it, as in plain autograd"
+    DYNAMIC = "starts workers without the number of all; ours know it, and each other, from the beginning"
+    FOR_EVER = "gives a call a timeout of 0, for no end; ours refuses it: every wait ends"
+    TAKEN_IN = "asserts that the timeout of remote() covers the function; ours covers the call, to_here() has its own"
+    WORDS = "asserts the words of an error; ours, of the same kind, says something else (without its words it passes)"
+    TEXT = "asserts the text of an RRef, or of an exception from elsewhere; ours says something else"
+    EARLY = "asserts that torch.futures.wait_all ends with the first error, which only C++ can give a future"
+    PROXY = "asserts that a proxy asks for the type of the value first; ours calls, and to_here() raises"
+    PRINTS = "asserts that the called worker prints the error; ours gives the caller its traceback"
+    FUTURE = "asserts that a future is no result unless its function is decorated; ours waits for it"
+    INSIDE = "replaces, or looks at, private parts of torch's modules that ours has no likeness of"
+    CONFIRMED = "asserts that a call waits until owners know the references in its arguments; ours runs at once"
+    GAPS = "asserts that a view arrives with the gaps between its elements; ours sends the elements"
+    THREADS = "sets how many threads torch has; ours begins them as they are needed, up to a limit"
+    TORCHS = "calls nothing of RPC, but torch's decorator, pickler, options or names of events alone"
+    NAMES = "asserts that a WorkerInfo checks its name; ours is a plain tuple, and init_rpc() checks"
+    BACKENDS = "is about other transports and their options; ours has one"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 _D = "DistAutogradTest."
+_R, _T = "RpcTest.", "TensorPipeAgentRpcTest."
+_PROFILED = (
+    "profiler_rpc_record_shapes", "profiler_rpc_memory", "profiler_export_trace", "profiler_rpc_key_names",
+    "profiler_remote_events_profiled", "profiler_remote_events_profiled_single_threaded",
+    "rpc_profiling_async_function", "rpc_profiling_async_function_single_threaded",
+    "rpc_profiling_remote_record_function", "profiler_with_autograd_context",
+    "profiler_with_autograd_context_single_threaded",
+    *(f"profiler_with_{how}_{what}{threads}" for threads in ("", "_single_threaded") for how, what in (
+        ("sync_rpc", "udf"), ("sync_rpc", "builtin"), ("async_rpc", "udf"), ("async_rpc", "builtin"),
+        ("remote", "udf"), ("remote", "builtin"), ("script_async", "rpc"), ("script_sync", "rpc"),
+        ("script_remote", "rpc"))),
+    "server_process_global_profiler",
+)  # fmt: skip
+_OF_RPC: Mapping[Reason, tuple[str, ...]] = {
+    Reason.PROFILER: _PROFILED,
+    Reason.EVENTS: ("rref_type_blocking", "rref_type_non_blocking"),
+    Reason.FOR_EVER: ("default_timeout_used", "rpc_timeouts"),
+    Reason.TAKEN_IN: ("rref_timeout",),
+    Reason.WORDS: (
+        "all_gather_timeout", "local_value_not_on_owner",
+        "async_function_wrong_return_type", "async_function_wrong_return_type_async",
+        "async_function_wrong_return_type_remote", "rref_py_pickle_not_supported", "use_rref_after_shutdown",
+        "function_not_on_callee", "pg_init_no_rpc_init",
+    ),
+    Reason.TEXT: ("rref_str", "custom_exception_throw_during_reconstruction"),
+    Reason.EARLY: ("wait_all_exit_early_python", "wait_all_exit_early_builtin", "wait_all_exit_early_script_function"),
+    Reason.PROXY: ("rref_proxy_non_exist",),
+    Reason.PRINTS: ("py_raise_in_user_func",),
+    Reason.FUTURE: ("return_future", "return_future_async", "return_future_remote"),
+    Reason.BACKENDS: (
+        "wrong_types", "cannot_infer_backend_from_options", "register_rpc_backend_and_set_and_start_rpc_backend",
+    ),
+    Reason.TORCHS: ("build_rpc_profiling_key", "use_rpc_pickler", "dist_init_decorator"),
+    Reason.NAMES: ("invalid_names",),
+    Reason.INSIDE: ("shutdown_errors", "debug_info", "disable_gil_profiling", "rref_leak", "wait_all_workers_timeout"),
+    Reason.CONFIRMED: ("user_rrefs_confirmed", "user_rrefs_confirmed_remote"),
+    Reason.GAPS: ("non_cont_tensors",),
+}  # fmt: skip
+_OF_TENSORPIPE: Mapping[Reason, tuple[str, ...]] = {
+    Reason.BACKENDS: ("mismatched_type_for_options",),
+    Reason.THREADS: ("set_and_get_num_worker_threads",),
+    Reason.TORCHS: ("tensorpipe_options_throw_on_timedelta_timeout",),
+    Reason.DYNAMIC: (
+        "dynamic_rpc_init_rpc", "dynamic_rpc_new_rank_can_communicated_with_existing_rank",
+        "dynamic_rpc_existing_rank_can_communicate_with_new_rank", "dynamic_rpc_init_rpc_without_rank",
+        "dynamic_and_static_init_rpc_together",
+    ),
+    Reason.TAKEN_IN: ("rref_proxy_timeout",),
+    Reason.WORDS: ("op_with_invalid_args",),
+    Reason.CUDA: ("dynamic_rpc_existing_rank_can_communicate_with_new_rank_cuda",),
+}  # fmt: skip
 EXCLUDED: Mapping[str, Reason] = {
     _D + "test_backward_unused_send_function": Reason.HANG,
     _D + "test_trainer_ps_torchscript_functions": Reason.TORCHSCRIPT,
-    _D + "test_backward_simple_script_call": Reason.TORCHSCRIPT,
-    "TensorPipeAgentDistAutogradTest.test_backward_simple_script_call_sparse": Reason.TORCHSCRIPT,
-    _D + "test_dist_autograd_profiling": Reason.PROFILER,
+    _D + "test_dist_autograd_profiling": Reason.EVENTS,
     _D + "test_no_grad_copy": Reason.COPIES,
+    **{f"{_R}test_{name}": why for why, names in _OF_RPC.items() for name in names},
+    **{f"{_T}test_{name}": why for why, names in _OF_TENSORPIPE.items() for name in names},
 }
 SUITES: Mapping[str, Reason] = {
     "CudaDistAutogradTest": Reason.CUDA,
     "TensorPipeCudaDistAutogradTest": Reason.CUDA,
     "FaultyAgentDistAutogradTest": Reason.FAULTY_AGENT,
     "JitDistAutogradTest": Reason.TORCHSCRIPT,
+    "CudaRpcTest": Reason.CUDA,
+    "TensorPipeAgentCudaRpcTest": Reason.CUDA,
 }
+
+
+# The first counts what a test before it would have left, the second leaves a short timeout to the one after it.
+ALONE = {_R + "test_rref_context_debug_info", _R + "test_all_gather_timeout"}
 
 
 def reason(name: str) -> Reason | None:
@@ -42,21 +120,49 @@ def reason(name: str) -> Reason | None:
     return SUITES.get(name.partition(".")[0]) or EXCLUDED.get(name)
 
 
-def names() -> list[str]:
-    """Every test, as "Class.test_name", in torch's order, but those last that end their RPC.
+@dataclass(frozen=True)
+class UpstreamTest:
+    """One of torch's tests, as "Class.test_name".
+
+    `own`: it has a world to itself, in which it starts RPC, or helpers do that it calls.
+    `clean`: the workers part gracefully after it.
+    """
+
+    name: str
+    module: str
+    own: bool
+    clean: bool
+
+    @property
+    def has_words(self) -> bool:
+        """Whether it is run although it is excluded, and asserts the kinds of errors alone."""
+        return reason(self.name) is Reason.WORDS
+
+    @property
+    def is_run(self) -> bool:
+        return self.has_words or not reason(self.name)
+
+
+def listing(modules: Sequence[str]) -> list[UpstreamTest]:
+    """Every test of these modules, in torch's order, but those last that end their RPC, or start one of their own.
 
     They are listed by a child: this process is not to be one that has torch's test modules loaded.
     """
-    with World(1) as world:
-        found: list[str] = world.do(listed, seconds=START_SECONDS)[0]
-        return found
+    with World(1, PRELOADED) as world:
+        found: list[UpstreamTest] = world.do(listed, seconds=START_SECONDS)[0]
+    chosen = [each for each in found if each.module in modules]
+    return sorted(chosen, key=lambda each: (each.own, not each.clean))
 
 
-def listed(rank: int) -> list[str]:
-    found = {
-        f"{suite}.{name}": test
+def listed(rank: int) -> list[UpstreamTest]:
+    return [
+        UpstreamTest(
+            f"{suite}.{name}",
+            each.__module__,
+            own=not getattr(test, "setup_rpc", False) or f"{suite}.{name}" in ALONE,
+            clean=getattr(test, "clean_shutdown", True),
+        )
         for suite, each in suites().items()
         for name, test in vars(each).items()
         if name.startswith("test_")
-    }
-    return sorted(found, key=lambda name: not getattr(found[name], "clean_shutdown", True))
+    ]

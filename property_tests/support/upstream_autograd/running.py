@@ -17,6 +17,7 @@ from ...adapters.torch_store.isolated import Silence
 from ..autograd.sides import Side
 from ..autograd.worlds import Failed, World
 from . import substitution
+from .catalogue import UpstreamTest
 
 WORKERS = 4  # torch's tests are written for
 LATE_SECONDS = 120.0  # after which a test hangs
@@ -36,21 +37,22 @@ class Report:
 
 
 def run(
-    names: Iterable[str], side: Side, seconds: float = LATE_SECONDS, mutant: substitution.Mutant | None = None
+    tests: Iterable[UpstreamTest], side: Side, seconds: float = LATE_SECONDS, mutant: substitution.Mutant | None = None
 ) -> Iterator[Report]:
-    """Run tests ("Class.test_name") on one side, in this order; each may take `seconds`.
+    """Run tests on one side, in this order; each may take `seconds`.
 
     `mutant`, a function of a module, is planted in each process.
     """
-    preload = [substitution.UTILITIES, substitution.DISTRIBUTED]
-    with tempfile.TemporaryDirectory() as folder, World(WORKERS, preload) as world:
-        for name in names:
+    with tempfile.TemporaryDirectory() as folder, World(WORKERS, substitution.PRELOADED) as world:
+        for test in tests:
             began = time.monotonic()
+            if test.own:
+                world.end()
             if not world.runs:
                 place = tempfile.mkdtemp(dir=folder)
-                world.do(substitution.enter, WORKERS, side, place, mutant, seconds=LATE_SECONDS)
-            said = world.tell(substitution.run_one, WORKERS, name, seconds=seconds)
+                world.do(substitution.enter, WORKERS, side, place, mutant, test.own, seconds=LATE_SECONDS)
+            said = world.tell(substitution.run_one, WORKERS, test.name, not test.has_words, seconds=seconds)
             trouble = [f"worker {k}: {each}" for k, each in enumerate(said) if isinstance(each, Failed | Silence)]
-            if trouble or any(said):
+            if trouble or test.own or any(said):
                 world.end()  # a failed worker has left the others waiting: their world is not for the next test
-            yield Report(name, "\n".join(trouble), time.monotonic() - began)
+            yield Report(test.name, "\n".join(trouble), time.monotonic() - began)

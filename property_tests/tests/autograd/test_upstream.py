@@ -1,4 +1,4 @@
-"""torch's own tests of distributed autograd pass on our modules; all of them under HYPOTHESIS_PROFILE=nightly."""
+"""torch's own tests of RPC and of distributed autograd pass on our modules; all under HYPOTHESIS_PROFILE=nightly."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ pytest.importorskip("expecttest", reason="torch's test modules need it")
 from trystate.property_tests.support.autograd.sides import OURS, TORCH
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.upstream_autograd import mutants
-from trystate.property_tests.support.upstream_autograd.catalogue import names, reason
+from trystate.property_tests.support.upstream_autograd.catalogue import EXCLUDED, Reason, UpstreamTest, listing, reason
 from trystate.property_tests.support.upstream_autograd.running import run
-from trystate.property_tests.support.upstream_autograd.substitution import Mutant
-from trystate.property_tests.support.upstream_autograd.table import table
+from trystate.property_tests.support.upstream_autograd.substitution import MODULES, Mutant
+from trystate.property_tests.support.upstream_autograd.table import Page, table
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "autograd-upstream.md"
-_D = "DistAutogradTest."
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+_D, _R = "DistAutogradTest.", "RpcTest."
 REPRESENTATIVE = [
     *(_D + "test_" + name for name in (
         "autograd_context", "nested_context", "graph_for_py_nested_call", "graph_for_builtin_remote_call",
@@ -38,33 +38,64 @@ REPRESENTATIVE = [
 ]  # fmt: skip
 
 
-def test_representative_ones_pass() -> None:
-    assert {r.name: r.trouble for r in run(REPRESENTATIVE, OURS) if not r.passed} == {}
+REPRESENTATIVE_OF_RPC = [
+    *(_R + "test_" + name for name in (
+        "worker_id", "send_to_rank", "rref_proxy_class", "worker_info_pickle", "all_gather", "rpc_barrier_subset",
+        "rpc_barrier_multithreaded", "py_class_instance_method", "stress_heavy_rpc_torchscript", "rref_get_future",
+        "wait_all_timeout", "owner_rref_backward", "user_rref_backward", "my_parameter_server",
+        "async_class_rref_proxy_remote", "local_value_not_on_owner",
+    )),
+    "TensorPipeAgentRpcTest.test_nested_rref_sparse",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def every() -> list[UpstreamTest]:
+    return listing(MODULES)
+
+
+def named(every: list[UpstreamTest], names: list[str]) -> list[UpstreamTest]:
+    found = [each for each in every if each.name in names and each.is_run]
+    assert len(found) == len(names), set(names) - {each.name for each in found}
+    return found
+
+
+def test_representative_ones_pass(every: list[UpstreamTest]) -> None:
+    chosen = named(every, REPRESENTATIVE + REPRESENTATIVE_OF_RPC)
+    assert {r.name: r.trouble for r in run(chosen, OURS) if not r.passed} == {}
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="takes minutes: set HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.parametrize("page", Page, ids=lambda page: page.name)
 @pytest.mark.parametrize("side", [OURS, TORCH], ids=lambda side: side.name)
-def test_all_pass(side: object) -> None:
-    everything = [name for name in names() if not reason(name)]
+def test_all_pass(side: object, page: Page, every: list[UpstreamTest]) -> None:
+    everything = [each for each in every if each.module in page.modules and each.is_run]
     assert {r.name: r.trouble for r in run(everything, OURS if side is OURS else TORCH) if not r.passed} == {}
 
 
-@pytest.mark.skipif(not PAGE.is_file(), reason="needs a clone: a wheel holds no documentation")
-def test_page_lists_every_test() -> None:
+@pytest.mark.skipif(not DOCS.is_dir(), reason="needs a clone: a wheel holds no documentation")
+@pytest.mark.parametrize("page", Page, ids=lambda page: page.name)
+def test_page_lists_every_test(page: Page, every: list[UpstreamTest]) -> None:
     """One that torch has added or dropped, or whose exclusion has changed, is seen."""
-    every = names()
-    assert set(REPRESENTATIVE) <= {name for name in every if not reason(name)}
-    assert PAGE.read_text(encoding="utf-8") == table(every)
+    mine = [each for each in every if each.module in page.modules]
+    assert (DOCS / page.file).read_text(encoding="utf-8") == table(page, mine)
+
+
+def test_no_test_is_excluded_that_torch_does_not_have(every: list[UpstreamTest]) -> None:
+    assert set(EXCLUDED) <= {each.name for each in every} and {reason(each.name) for each in every} >= set(Reason)
 
 
 @pytest.mark.parametrize(
     ("mutant", "name"),
     [
-        (mutants.doubled, "backward_simple"),
-        (mutants.kept, "context_cleanup_no_tensors"),
-        (mutants.silent, "backward_python_udf_error"),
+        (mutants.doubled, _D + "test_backward_simple"),
+        (mutants.kept, _D + "test_context_cleanup_no_tensors"),
+        (mutants.silent, _D + "test_backward_python_udf_error"),
+        (mutants.alone, _R + "test_rpc_barrier_all"),
+        (mutants.gathers_itself, _R + "test_all_gather"),
+        (mutants.waits_for_nothing, _R + "test_wait_all_timeout"),
     ],
 )
-def test_mutants_are_noticed(mutant: Mutant, name: str) -> None:
-    (report,) = run([_D + "test_" + name], OURS, mutant=mutant)
+def test_mutants_are_noticed(mutant: Mutant, name: str, every: list[UpstreamTest]) -> None:
+    (report,) = run(named(every, [name]), OURS, mutant=mutant)
     assert "AssertionError" in report.trouble

@@ -55,7 +55,10 @@ def test_only_who_knows_the_secret_is_let_in(store: HashStore) -> None:
 
 
 def test_two_of_one_name_are_told(store: HashStore) -> None:
-    assert all("both named 'a'" in said for said in meet(store, [None] * 2, ["a", "a"], PATIENCE_SECONDS))
+    assert all(
+        "the name 'a' is not unique: the workers 0 and 1 have it" in said
+        for said in meet(store, [None] * 2, ["a", "a"], PATIENCE_SECONDS)
+    )
 
 
 @pytest.fixture

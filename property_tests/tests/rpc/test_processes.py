@@ -21,7 +21,7 @@ from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.rpc import functions as f
 from trystate.property_tests.support.rpc.worlds import PATIENCE_SECONDS, Worker, eventually, of_the_tests, processes
 
-from trystate import rpc
+from trystate import autograd, rpc
 from trystate.rpc import AgentClosed, Options, RpcError, RpcTimeout
 from trystate.store import FileStore, HashStore
 
@@ -137,6 +137,87 @@ def test_three_workers_from_their_meeting_to_their_parting(tmp_path: Path) -> No
         assert [worker.heard() for worker in (one, two, three)] == ["", "", ""]
 
 
+def backwards(to: str) -> list[Any]:
+    """Gradients by passes that begin at RRefs, here and there, and the errors of those that cannot."""
+    leaf, found = torch.ones(3, requires_grad=True), list[Any]()
+    rpc.RRef(leaf.sum() * 2).backward()
+    found.append(leaf.grad.tolist())  # type: ignore[union-attr]
+    with autograd.context() as context:
+        there = rpc.remote(to, f.given_back, (rpc.rpc_sync(to, f.add, (leaf, leaf)).sum(),))
+        there.backward(context, retain_graph=True)
+        there.backward(context)
+        found.append(autograd.get_gradients(context)[leaf].tolist())
+        found.append(error_of(there.backward))
+        found.append(error_of(rpc.RRef("text").backward))
+        found.append(error_of(rpc.remote(to, f.both, (1,)).backward, context))
+    return found
+
+
+def error_of(function: Any, *args: object) -> str:
+    try:
+        function(*args)
+    except RpcError as error:
+        return str(error).partition("\n")[0]
+    return ""
+
+
+def test_a_pass_begins_where_the_value_of_an_rref_is(tmp_path: Path) -> None:
+    with processes(tmp_path, 2) as (one, _):
+        here, there, no_context, no_tensor, no_tensor_there = one.does(backwards, "w1")
+        assert here == [2, 2, 2] and there == [4, 4, 4]
+        assert no_context.startswith("User RRefs require 'dist_autograd_ctx_id' to be specified: the owner of")
+        assert no_tensor == "RRef should contain a tensor for .backward(): it refers to a str"
+        assert no_tensor_there.endswith("RRef should contain a tensor for .backward(): it refers to a tuple")
+
+
+def waited_for(to: str) -> list[Any]:
+    """The calls that are over at the end of a block: without an error, with one, and with one of the block itself."""
+    with rpc.wait_all() as futures:
+        rpc.rpc_async(to, f.sleep, (0.2,))
+        with rpc.wait_all() as inner:
+            rpc.rpc_async(to, f.nothing)
+    found: list[Any] = [[each.done() for each in futures], len(inner)]
+    try:
+        with rpc.wait_all() as futures:
+            rpc.rpc_async(to, f.raise_key)
+            rpc.rpc_async(to, f.sleep, (0.2,))
+    except KeyError:
+        found.append([each.done() for each in futures])
+    try:
+        with rpc.wait_all() as futures:
+            rpc.rpc_async(to, f.raise_key)
+            raise ValueError
+    except ValueError:
+        found.append([each.done() for each in futures])
+    rpc.rpc_async(to, f.nothing).wait()
+    return [*found, len(futures)]
+
+
+def counted(to: str) -> list[Any]:
+    """The numbers of a worker that holds a value of another, which holds one of its own; then its timeouts."""
+    held, mine = rpc.remote(to, f.Counter, (1,)), rpc.RRef(f.Counter(2))
+    rpc.rpc_sync(to, f.keep_here, (mine,))
+    held.get_future().wait()
+    names = ("num_owner_rrefs", "num_forks", "num_held_rrefs", "num_autograd_contexts")
+    found: list[Any] = [{name: rpc.debug_info()[name] for name in names}, rpc.get_rpc_timeout() == PATIENCE_SECONDS]
+    rpc.set_rpc_timeout(0.05)
+    found += [rpc.get_rpc_timeout(), error_of(rpc.rpc_sync, to, f.sleep, (0.5,)).partition(" on ")[2]]
+    try:
+        rpc.set_rpc_timeout(0)
+    except UsageError as error:
+        found.append(str(error))
+    return found
+
+
+def test_a_block_ends_when_its_calls_have_ended(tmp_path: Path) -> None:
+    with processes(tmp_path, 2) as (one, _):
+        assert one.does(waited_for, "w1") == [[True], 1, [True, True], [True], 1]
+        counts, is_default, seconds, late, refused = one.does(counted, "w1")
+        assert counts == {"num_owner_rrefs": 1, "num_forks": 1, "num_held_rrefs": 1, "num_autograd_contexts": 0}
+        assert is_default and seconds == 0.05 and late.startswith("worker 'w1' was not answered within 0.05 s")
+        assert refused == "timeout is 0: give seconds above 0, at most 10000000; no wait is for ever"
+
+
 def test_when_a_worker_is_killed_nobody_waits_for_it(tmp_path: Path) -> None:
     with processes(tmp_path, 3) as (one, two, _):
         assert one.does(failed, "w2", "die").startswith("PeerLost: worker 'w2' is lost")  # and no timeout
@@ -199,7 +280,7 @@ def lone_store() -> Iterator[HashStore]:
 def test_who_does_not_come_is_named(lone_store: HashStore) -> None:
     with pytest.raises(RpcTimeout, match=r"2 of 3 workers did not come within 0.1 s, of rank 0, 2"):
         rpc.init_rpc("b", rank=1, world_size=3, store=lone_store, options=Options(init_timeout=0.1))
-    with pytest.raises(RpcError, match="RPC is not up"):
+    with pytest.raises(RpcError, match="RPC has not been initialized"):
         rpc.get_worker_info()
 
 
@@ -228,9 +309,9 @@ def test_one_worker_alone_and_once_at_a_time(lone_store: HashStore) -> None:
         assert rpc.rpc_sync(agent.me, f.add, (torch.ones(2), torch.ones(2))).tolist() == [2, 2]
         for call_it in (rpc.rpc_sync, rpc.rpc_async, rpc.remote):
             call_it(agent.me, f.nothing, None, None, -1.0)  # torch's functions take these for nothing
-        with pytest.raises(UsageError, match="up already in this process, as 'only'"):
+        with pytest.raises(UsageError, match="already initialized in this process, as 'only'"):
             rpc.init_rpc("two", rank=0, world_size=1, store=lone_store)
-        with pytest.raises(UsageError, match="there is no worker 'other'"):
+        with pytest.raises(UsageError, match="could not find destination 'other'"):
             rpc.rpc_sync("other", f.nothing)
     finally:
         rpc.shutdown(timeout=PATIENCE_SECONDS)

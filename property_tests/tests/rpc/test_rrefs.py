@@ -25,6 +25,7 @@ from trystate.rpc import (
     NotAllowed,
     Options,
     PeerLost,
+    Pickles,
     RemoteError,
     RpcError,
     RpcTimeout,
@@ -81,6 +82,43 @@ def test_a_value_stays_where_it_is_made_and_its_methods_run_there(three: list[In
         rref.to_here()
     assert eventually(lambda: three[A].references.counts() == {"owned": 0, "held": 1, "passed": 0})
     assert eventually(lambda: three[B].references.counts()["owned"] == 1)  # that of `remote().add` is gone
+
+
+def test_the_type_of_a_value_is_asked_for_once(three: list[Invocations]) -> None:
+    rref = three[A].remote(B, f.add, (torch.ones(2), torch.ones(2)), None, None)
+    any_type = Options(timeout=PATIENCE_SECONDS, pickles=Pickles.ANY)
+    with pytest.raises(NotAllowed, match=r"is not sent: give Options\(allowed="):  # a type goes as any other value does
+        rref.get_type()
+    with world(2, any_type) as calls:
+        rref = calls[A].remote(B, f.Counter, (1,), None, None)
+        assert rref.get_type() is f.Counter and rref.get_type(blocking=False) is rref.get_type(blocking=False)
+        assert rref.get_type(blocking=False).wait() is f.Counter
+        mine = own(calls[A], 1)
+        assert mine.get_type() is int and mine.get_type(blocking=False).wait() is int
+        with pytest.raises(RemoteError, match="KeyError: 'a key'"):
+            calls[A].remote(B, f.raise_key, (), None, None).get_type()
+        with pytest.raises(RpcTimeout, match=r"was not answered within 0.05 s"):
+            calls[A].remote(B, f.sleep, (0.5,), None, None).get_type(0.05)
+
+
+def test_a_future_says_when_the_owner_has_taken_in_the_call(three: list[Invocations]) -> None:
+    f.GATE.clear()
+    rref = three[A].remote(B, f.wait_for_gate, (), None, None)
+    assert rref.get_future().wait() is None and rref.confirmed_by_owner()  # the function still runs
+    f.GATE.set()
+    assert rref.to_here() is not None and rref.get_future() is rref.get_future()
+    passed_on = three[A].sync(C, f.given_back, (rref,), None, None)
+    assert passed_on.get_future().wait() is None
+    mine = three[A].remote(A, f.both, (1,), None, None)
+    assert mine.get_future().wait() is None and mine.local_value() == (1, None)
+
+
+def test_the_future_of_a_call_that_was_never_taken_in_has_its_error() -> None:
+    with world(2) as calls:
+        calls[B].agent.close("it leaves")
+        rref = calls[A].remote(B, f.both, (1,), None, None)
+        with pytest.raises(PeerLost):
+            rref.get_future().wait()
 
 
 def test_a_worker_refers_to_itself(three: list[Invocations]) -> None:

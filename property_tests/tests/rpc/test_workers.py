@@ -374,8 +374,9 @@ def test_an_interceptor_sees_calls_where_they_leave_and_arrive() -> None:
 
 
 def test_what_cannot_be_called_is_refused_by_name(three: list[Invocations]) -> None:
-    for function in (lambda: 1, f.Counter().add):
-        with pytest.raises(NotAllowed, match="not to be found by its name"):
+    refused = ((lambda: 1, "not to be found by its name"), (f.Counter().add, "Counter is not sent"))
+    for function, why in refused:
+        with pytest.raises(NotAllowed, match=why):
             three[A].sync(B, function, (), None, None)
     with pytest.raises(NotAllowed, match="see that all workers have the same code"):
         three[A].sync(B, f"{f.__name__}:no_such_function", (), None, None)
