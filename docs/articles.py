@@ -2,13 +2,15 @@
 
     python docs/articles.py [--check]
 
-The items stand in docs/articles/NAME.toml, in the order of the article. An item is traced in five columns (`COLUMNS`):
-each is a list of places, or a sentence that says why there is none. An item that the project leaves out has
-`left_out`, the reason, instead. A place is a name in a file, such as `rendezvous/operators.JOIN_SEED`, below the
-column's folder; a picture is the name of one in diagrams/generated.
+An item is one thing that an article describes. The items of an article stand in docs/articles/NAME.toml, in its order.
+Each has a `section`, a `name`, and five columns (`COLUMNS`): a column is a list of places, or a sentence that says why
+there is none. An item that the project leaves out has `left_out`, the reason, instead of the columns. A place is a file
+below the column's folder, alone (`rendezvous/operators`) or with a name in it (`rendezvous/operators.JOIN_SEED`,
+`rendezvous/torch.Torch.finish`); a picture is the name of one in diagrams/generated. A comment `# open: ...` above an
+item says what is still missing.
 
-Three things are errors: a place that is not there, a column that is empty, and a citation of an article
-(`cite="rendezvous-engine 3.2.4"`, or the same in a docstring) of a section for which no item stands.
+Four things are errors: a key that is none of these or is lacking, a column that is empty, a place that is not there,
+and a citation of an article (`cite="rendezvous-engine 3.2.4"`, or the same in a docstring) whose section has no item.
 A maintainer's tool.
 """
 
@@ -37,7 +39,10 @@ ARTICLES = (
     "rendezvous-engine", "elastic-node-change", "ddp-initialisation", "distributed-autograd-design",
     "distributed-autograd-contexts", "project",
 )  # fmt: skip
-CITATION = re.compile(rf"({'|'.join(ARTICLES[:-1])})[\w-]*:? (\d+(?:\.\d+)*|[A-Z][A-Za-z]+(?: [A-Za-z]+)*)")
+NUMBER = r"\d+(?:\.\d+)*"
+CITATION = re.compile(  # an article, and a section or several: `rendezvous-engine 3.2.1, 4.6`
+    rf"({'|'.join(ARTICLES[:-1])})[\w-]*:? ({NUMBER}(?:, {NUMBER})*|[A-Z][A-Za-z]+(?: [A-Za-z]+)*)"
+)
 LISTED_MAX = 12  # names of declarations in a line
 
 
@@ -54,9 +59,17 @@ class Article:
         for section in dict.fromkeys(item["section"] for item in self.items):
             yield section, [item for item in self.items if item["section"] == section]
 
+    def home(self, cited: str) -> str | None:
+        """The section under which the page has a citation: itself, else its first part, else what it is a part of."""
+        sections = [section for section, _ in self.sections()]
+        parts = [one for one in sections if one.startswith(f"{cited}.")]
+        wholes = [one for one in sections if cited.startswith((f"{one}.", f"{one} "))]
+        found = [*(one for one in sections if one == cited), *parts, *sorted(wholes, key=len, reverse=True)]
+        return found[0] if found else None
+
 
 class Mistake(SystemExit):
-    """A file of docs/articles is not as the head of this tool says."""
+    """A file of docs/articles is not as the head of this tool says; the text names file, item and column."""
 
 
 def articles(folder: Path = HERE / "articles") -> list[Article]:
@@ -72,9 +85,10 @@ def articles(folder: Path = HERE / "articles") -> list[Article]:
 
 
 def _judge(where: str, item: dict[str, Any]) -> None:
-    given = item.keys() - {"section", "name"}
-    if given != COLUMNS.keys() and given != {"left_out"}:
-        raise Mistake(f"{where}: has {sorted(given)}; give {', '.join(COLUMNS)}, or left_out alone")
+    given, always = item.keys(), {"section", "name"}
+    if given not in (always | COLUMNS.keys(), always | {"left_out"}):
+        columns = ", ".join(COLUMNS)
+        raise Mistake(f"{where}: has {', '.join(given)}; give section, name, and either {columns}, or left_out alone")
     for column, value in item.items():
         if not value and column != "section":
             raise Mistake(f"{where}: {column} is empty: name a place, or say in a sentence why there is none")
@@ -91,7 +105,7 @@ def _link(column: str, place: str) -> str | None:
         there = (ROOT / path).is_file()
     else:
         module, _, inner = place.partition(".")
-        path = f"{folder}/{module}.py" if (ROOT / f"{folder}/{module}.py").is_file() else f"{folder}/{module}/__init__.py"
+        path = f"{folder}/{module}{'/__init__' if (ROOT / folder / module).is_dir() else ''}.py"
         there = (ROOT / path).is_file() and (not inner or inner in names(path))
         name = inner.rpartition(".")[2] or Path(module).name
     return f"[{name}](../{path})" if there else None
@@ -130,9 +144,16 @@ def citations() -> dict[tuple[str, str], list[str]]:
         for file in sorted((ROOT / folder).rglob("*.py")):
             path = str(file.relative_to(ROOT))
             for name, text in _texts(_tree(path), Path(path).stem):
-                for article, section in CITATION.findall(text):
-                    found.setdefault((article, section), {})[f"[{name}](../{path})"] = None
+                for article, sections in CITATION.findall(text):
+                    for section in sections.split(", "):
+                        found.setdefault((article, section), {})[_link_to(name, path)] = None
     return {key: [*links] for key, links in found.items()}
+
+
+def _link_to(name: str, path: str) -> str:
+    """A declaration with its module, since torch's and ours have the same name."""
+    module = Path(path).stem
+    return f"[{name if name == module else f'{module}.{name}'}](../{path})"
 
 
 def _texts(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
@@ -151,38 +172,38 @@ def _texts(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
 
 def _homeless(all_of_them: list[Article]) -> list[str]:
     """The citations of a section for which there is no item, neither of it nor of a part of it or of what it is in."""
-    there = {article.name: {item["section"] for item in article.items} for article in all_of_them}
-
-    def has_home(article: str, section: str) -> bool:
-        return any(
-            section == one or one.startswith(f"{section}.") or section.startswith((f"{one}.", f"{one} "))
-            for one in there[article]
-        )
-
-    return [f"{key[0]} {key[1]}, cited by {links[0]}" for key, links in citations().items() if not has_home(*key)]
+    by_name = {article.name: article for article in all_of_them}
+    return [
+        f"{article} {section}, cited by {links[0]}"
+        for (article, section), links in citations().items()
+        if by_name[article].home(section) is None
+    ]
 
 
-def page() -> str:
+def page(folder: Path = HERE / "articles") -> str:
     """The whole page; Mistake if a file is not as it must be, or a citation has no item."""
-    found = articles()
+    found = articles(folder)
     if homeless := _homeless(found):
         raise Mistake("no item stands for " + "; ".join(homeless))
     items = [item for article in found for item in article.items]
     left = [item for item in items if "left_out" in item]
     text = (
         f"{NOTE}# The articles, item by item\n\n"
-        "The project began with five texts about PyTorch's control plane. Each thing that they describe is an item "
-        "here, with the step or table of the model that declares it, its picture, the code of the runtime that does "
-        "it, the test of it, and the comparison with torch or with the article's own program. "
-        f"{len(items)} items; {len(left)} of them are left out, each with its reason. Names in `cite=` of the model "
-        "are those of this page. [What holds in which edition](verdicts.md), [what torch does wrong](findings.md).\n"
+        "The project began with five articles about PyTorch's control plane. Each thing that they describe is an item "
+        "here, under the number of its section, with five columns: the step or table of the *model* that declares it; "
+        "its *picture*; the code of the *runtime* that does it, or what ours does in its place; the *tests* of it; and "
+        "the code in which it is *compared* with torch, with a program of the article's release, or with our runtime. "
+        "Words in italics say why a column has no place. "
+        f"{len(items)} items; {len(left)} of them are left out, each with its reason. Below a section stand the "
+        "declarations that cite it (`cite=` in the code). [The properties that hold in each edition](verdicts.md), "
+        "[the defects of torch](findings.md).\n"
     )
     for article in found:
         text += f"\n## {article.title}\n\n{article.source}\n"
         for section, its in article.sections():
             text += f"\n### {section}\n\n" if section else "\n"
             text += _table(its)
-            text += _cited(article.name, section)
+            text += _cited(article, section)
     return text
 
 
@@ -201,8 +222,13 @@ def _cell(column: str, value: str | list[str]) -> str:
     return f"*{value}*" if isinstance(value, str) else ", ".join(str(_link(column, place)) for place in value)
 
 
-def _cited(article: str, section: str) -> str:
-    links = citations().get((article, section), [])
+def _cited(article: Article, section: str) -> str:
+    """The declarations that cite the section, or a part of it for which there is no item."""
+    found: dict[str, None] = {}
+    for (name, cited), its in citations().items():
+        if name == article.name and article.home(cited) == section:
+            found |= dict.fromkeys(its)
+    links = [*found]
     more = f" and {len(links) - LISTED_MAX} more" if len(links) > LISTED_MAX else ""
     return f"\nCited by {', '.join(links[:LISTED_MAX])}{more}.\n" if links else ""
 
