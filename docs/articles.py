@@ -101,14 +101,20 @@ def _link(column: str, place: str) -> str | None:
     """A place as Markdown; None if it is not there."""
     folder = COLUMNS[column]
     if column == "picture":
-        path, name = f"{folder}/{place}.svg", place
-        there = (ROOT / path).is_file()
-    else:
-        module, _, inner = place.partition(".")
-        path = f"{folder}/{module}{'/__init__' if (ROOT / folder / module).is_dir() else ''}.py"
-        there = (ROOT / path).is_file() and (not inner or inner in names(path))
-        name = inner.rpartition(".")[2] or Path(module).name
-    return f"[{name}](../{path})" if there else None
+        path = f"{folder}/{place}.svg"
+        return f"[{place}](../{path})" if (ROOT / path).is_file() else None
+    module, _, inner = place.partition(".")
+    path = f"{folder}/{module}{'/__init__' if (ROOT / folder / module).is_dir() else ''}.py"
+    there = (ROOT / path).is_file() and (not inner or inner in names(path))
+    return _link_to(inner.rpartition(".")[2] or Path(module).name, path) if there else None
+
+
+def _link_to(name: str, path: str) -> str:
+    """A declaration after its folder and module, since torch's and ours have the same name; a test alone."""
+    file = Path(path)
+    module = file.parent.name if file.stem == "__init__" else f"{file.parent.name}/{file.stem}"
+    label = module if name in (file.stem, Path(module).name) else f"{module}.{name}"
+    return f"[{name if name.startswith('test_') else label}](../{path})"
 
 
 @cache
@@ -148,12 +154,6 @@ def citations() -> dict[tuple[str, str], list[str]]:
                     for section in sections.split(", "):
                         found.setdefault((article, section), {})[_link_to(name, path)] = None
     return {key: [*links] for key, links in found.items()}
-
-
-def _link_to(name: str, path: str) -> str:
-    """A declaration with its module, since torch's and ours have the same name."""
-    module = Path(path).stem
-    return f"[{name if name == module else f'{module}.{name}'}](../{path})"
 
 
 def _texts(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:

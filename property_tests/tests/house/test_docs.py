@@ -254,7 +254,9 @@ def test_an_item_that_is_wrong_is_refused_by_file_item_and_column(name: str, art
 
 def test_a_citation_without_an_item_is_found(articles: Callable[..., Any]) -> None:
     """The code cites 3.2.4 of the first article; the only item is of another section."""
-    with pytest.raises(SystemExit, match=r"no item stands for .*rendezvous-engine 3\.2\.4, cited by \[\w+\.\w+\]\("):
+    with pytest.raises(
+        SystemExit, match=r"no item stands for .*rendezvous-engine 3\.2\.4, cited by \[\w+/\w+\.\w+\]\("
+    ):
         articles("page", section="1.1")
 
 
