@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +203,9 @@ class Kept(logging.Handler):
         self.texts.append(record.getMessage())
 
 
-def test_torchs_consumers_get_torchs_events(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
+    """A handler of torch's events, as a user registers one."""
     from torch.distributed.elastic import events
 
     kept = Kept()
@@ -210,13 +213,24 @@ def test_torchs_consumers_get_torchs_events(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(events, "_events_loggers", {})
     logger = logging.getLogger("torchelastic-events-dynamic_rendezvous")
     before = list(logger.handlers)
-    try:
-        Recorder("job", participant().node).said("joined", state(round=3, version=17), rank=1)
-    finally:
-        logger.handlers[:] = before
-    (event,) = [json.loads(text) for text in kept.texts]
+    yield kept
+    logger.handlers[:] = before
+
+
+def test_torchs_consumers_get_torchs_events(consumer: Kept) -> None:
+    Recorder("job", participant().node).said("joined", state(round=3, version=17), rank=1)
+    (event,) = [json.loads(text) for text in consumer.texts]
     assert (event["run_id"], event["rank"], event["node_state"]) == ("job", 1, "RUNNING")
     assert '"round": 3' in event["message"] and '"version": 17' in event["message"]
+
+
+def test_torchs_consumers_get_the_trace_of_a_failure(consumer: Kept) -> None:
+    with HashStore() as store, handler(store, 2, 2, join_timeout=0.2) as alone:
+        together([alone.next_rendezvous])
+    *before, event = [json.loads(text) for text in consumer.texts]
+    assert event["node_state"] == "FAILED" and "RendezvousTimeoutError" in event["message"]
+    assert event["error_trace"].startswith("Traceback") and "RendezvousTimeoutError" in event["error_trace"]
+    assert before and not any(one["error_trace"] for one in before)
 
 
 def test_without_a_listener_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
