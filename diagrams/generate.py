@@ -41,12 +41,13 @@ Titled = Sequence[tuple[str, DecisionTable]]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a system to draw; `name` is what its files are called, `title` what it shows."""
+    """A run of a system to draw: the name of its files, what it shows, and what is said of each step, if anything."""
 
     name: str
     title: str
     system: System
     run: Counterexample
+    notes: tuple[str, ...] = ()
 
 
 def generate(
@@ -120,8 +121,8 @@ def _texts(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graph
         put(f"{slug(title)}.dot", decision_table_dot(table, title))
         put(f"{slug(title)}.md", decision_table_page(title, table))
     for run in runs:
-        put(f"{slug(run.name)}.dot", sequence_dot(run.system, run.run, run.title))
-        put(f"{slug(run.name)}.md", run_markdown(run.name, run.title, run.system, run.run))
+        put(f"{slug(run.name)}.dot", sequence_dot(run.system, run.run, run.title, run.notes))
+        put(f"{slug(run.name)}.md", run_markdown(run.name, run.title, run.system, run.run, run.notes))
     for graph in graphs:
         put(f"{graph_name(graph)}.dot", graph_dot(graph))
         put(f"{graph_name(graph)}.md", graph_page(graph))

@@ -12,8 +12,10 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from trystate.model.agent import Agents
+from trystate.model.agent.examples import WALKS as AGENT_WALKS
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.contexts import Contexts
+from trystate.model.autograd.contexts.examples import WALKS as CONTEXT_WALKS
 from trystate.model.autograd.examples import local, note, unused_call
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.optimizer import Optimizers
@@ -30,6 +32,7 @@ from trystate.model.language.machines import View
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
 from trystate.model.rendezvous.etcd import EtcdRendezvous
+from trystate.model.rendezvous.examples import WALKS as RENDEZVOUS_WALKS
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.examples import WALKS as STORE_WALKS
@@ -55,7 +58,8 @@ TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     }
     for e in OPERATIONS
 }
-WALKS = STORE_WALKS  # the runs that are drawn, beside those of the findings: the examples of the articles
+# The runs that are drawn, beside those of the findings: the examples of the articles.
+WALKS = RENDEZVOUS_WALKS + AGENT_WALKS + STORE_WALKS + CONTEXT_WALKS
 GRAPHS = (local(), note(), unused_call())  # the graphs that are drawn: the examples of the design note
 DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 

@@ -84,7 +84,8 @@ def _systems(classes: Iterable[type[System]]) -> Iterator[System]:
 def _walks(walks: Iterable[Walk]) -> Iterator[diagrams.Run]:
     """The runs that are given step by step."""
     for walk in walks:
-        yield diagrams.Run(walk.name, walk.title, walk.run.build(), walked(walk))
+        system = walk.run.build()
+        yield diagrams.Run(walk.name, walk.title, system, walked(walk, system), walk.notes)
 
 
 def _runs(findings: Iterable[Finding], reporter: Reporter) -> Iterator[diagrams.Run]:
