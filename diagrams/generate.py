@@ -28,6 +28,7 @@ from .markdown import (
 from .moves import system_title
 from .rendering import render
 from .sequence import sequence_dot
+from .structure import Structure, structure_dot, structure_name, structure_page
 from .style import slug
 from .table import decision_table_dot
 
@@ -56,6 +57,7 @@ def generate(
     tables: Tables = (),
     runs: Iterable[Run] = (),
     graphs: Iterable[Graph] = (),
+    structures: Iterable[Structure] = (),
 ) -> list[Path]:
     """Write every picture and page, and an index; returns the paths in order.
 
@@ -64,7 +66,7 @@ def generate(
         UnavailableError: there is no Graphviz; the .dot and .md files are written, the .svg files are not.
     """
     folder = Path(out_dir)
-    texts = _texts(tuple(systems), _titled(tables), tuple(runs), tuple(graphs))
+    texts = _texts(tuple(systems), _titled(tables), tuple(runs), tuple(graphs), tuple(structures))
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -82,10 +84,11 @@ def stale(
     tables: Tables = (),
     runs: Iterable[Run] = (),
     graphs: Iterable[Graph] = (),
+    structures: Iterable[Structure] = (),
 ) -> list[Path]:
     """The .dot and .md files that are missing, out of date, or no longer generated."""
     folder = Path(out_dir)
-    texts = _texts(tuple(systems), _titled(tables), tuple(runs), tuple(graphs))
+    texts = _texts(tuple(systems), _titled(tables), tuple(runs), tuple(graphs), tuple(structures))
     wrong = {folder / name for name, text in texts.items() if _read(folder / name) != text}
     for path in folder.glob("*") if folder.is_dir() else ():
         header = HEADERS.get(path.suffix)
@@ -102,7 +105,9 @@ def _read(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
-def _texts(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graphs: Sequence[Graph]) -> dict[str, str]:
+def _texts(
+    systems: Sequence[System], tables: Titled, runs: Sequence[Run], graphs: Sequence[Graph], made: Sequence[Structure]
+) -> dict[str, str]:
     """File name -> text, header included."""
     texts: dict[str, str] = {}
 
@@ -111,7 +116,7 @@ def _texts(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graph
             raise UsageError(f"two pictures would be called {name}: rename one of what they show")
         texts[name] = HEADERS[Path(name).suffix] + text
 
-    put(INDEX, _index(systems, tables, runs, graphs))
+    put(INDEX, _index(systems, tables, runs, graphs, made))
     for system in systems:
         put(f"{system_name(system)}.md", system_markdown(system))
         for machine in system.machines.values():
@@ -126,10 +131,15 @@ def _texts(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graph
     for graph in graphs:
         put(f"{graph_name(graph)}.dot", graph_dot(graph))
         put(f"{graph_name(graph)}.md", graph_page(graph))
+    for structure in made:
+        put(f"{structure_name(structure)}.dot", structure_dot(structure))
+        put(f"{structure_name(structure)}.md", structure_page(structure))
     return dict(sorted(texts.items()))
 
 
-def _index(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graphs: Sequence[Graph]) -> str:
+def _index(
+    systems: Sequence[System], tables: Titled, runs: Sequence[Run], graphs: Sequence[Graph], made: Sequence[Structure]
+) -> str:
     parts = ["# Diagrams\n"]
     if systems:
         lines = ["## Systems\n"]
@@ -145,6 +155,9 @@ def _index(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graph
     if graphs:
         lines = [f"- [{prose(g.doc)}]({graph_name(g)}.md)" for g in graphs]
         parts.append("\n".join(["## Distributed graphs\n", *lines]) + "\n")
+    if made:
+        lines = [f"- [{prose(s.title)}]({structure_name(s)}.md)" for s in made]
+        parts.append("\n".join(["## Structures\n", *lines]) + "\n")
     if runs:
         lines = [f"- [{prose(r.title)}]({slug(r.name)}.md)" for r in runs]
         parts.append("\n".join(["## Runs\n", *lines]) + "\n")
