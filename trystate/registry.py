@@ -15,6 +15,7 @@ from trystate.diagrams.structure import Structure
 from trystate.model.agent import Agents
 from trystate.model.agent.examples import WALKS as AGENT_WALKS
 from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.backward.examples import WALKS as BACKWARD_WALKS
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.contexts.examples import WALKS as CONTEXT_WALKS
 from trystate.model.autograd.examples import local, note, unused_call
@@ -61,7 +62,7 @@ TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     for e in OPERATIONS
 }
 # The runs that are drawn, beside those of the findings: the examples of the articles.
-WALKS = RENDEZVOUS_WALKS + AGENT_WALKS + STORE_WALKS + CONTEXT_WALKS
+WALKS = RENDEZVOUS_WALKS + AGENT_WALKS + STORE_WALKS + CONTEXT_WALKS + BACKWARD_WALKS
 GRAPHS = (local(), note(), unused_call())  # the graphs that are drawn: the examples of the design note
 STRUCTURES = (  # the classes of the runtime that are drawn
     Structure(

@@ -9,7 +9,10 @@ import pytest
 from trystate.model import DeclarationError
 from trystate.model.agent import examples as agent
 from trystate.model.agent.vocabulary import Loop, WorkerState
+from trystate.model.autograd.backward import examples as backward
 from trystate.model.autograd.contexts import examples as contexts
+from trystate.model.autograd.examples import note
+from trystate.model.autograd.vocabulary import NodeKind
 from trystate.model.checker.walks import Taken, Walk, after, walked
 from trystate.model.language import System
 from trystate.model.language.sorts import ordinal
@@ -24,7 +27,7 @@ from trystate.registry import WALKS
 # How many steps the source numbers in its figure; a walk without numbers has a figure without numbers.
 NUMBERED = {
     "scale-up-newcomer": 5, "scale-up-noticed": 9, "restart-with-newcomer": 7, "scale-down": 10,
-    "scale-down-no-restart-left": 4, "set-and-watch-key": 6, "context-shared": 7,
+    "scale-down-no-restart-left": 4, "set-and-watch-key": 6, "context-shared": 7, "fast-pass": 7,
 }  # fmt: skip
 
 
@@ -125,6 +128,15 @@ def test_after_the_loss_of_one_two_run_and_a_restart_is_spent() -> None:
 
 def test_sender_and_receiver_have_the_context() -> None:
     assert last(contexts.SHARED, "has") == [1, 1]
+
+
+def test_the_gradients_of_the_three_leaves_are_in_the_context_when_backward_returns() -> None:
+    system = backward.NOTE.build()
+    leaves = [k for k, node in enumerate(note().nodes) if node.kind is NodeKind.ACCUMULATE]
+    assert [note().nodes[k].label for k in leaves] == ["t1", "t2", "t4"]
+    grads = last(backward.FAST, "grads")
+    cells = [cell for cell in system.positions if cell.startswith("grads[")]
+    assert [grads[cells.index(f"grads[{k}]")] for k in leaves] == [note().paths[k] for k in leaves] == [2, 2, 1]
 
 
 def test_the_words_of_a_step_are_in_every_form_of_the_picture(drawn: Callable[[Walk, System], list[str]]) -> None:
