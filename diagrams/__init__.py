@@ -10,10 +10,12 @@ from .markdown import decision_table_markdown, state_chart_markdown, transitions
 from .mermaid import sequence_mermaid, state_chart_mermaid
 from .rendering import render, renderer_name
 from .sequence import sequence_dot
+from .structure import Structure, structure_dot
 from .table import decision_table_dot
 
 __all__ = [
-    "Arrow", "Note", "Run", "decision_table_dot", "decision_table_markdown", "exchange_dot", "generate", "history_dot",
-    "history_mermaid", "history_text", "render", "renderer_name", "sequence_dot", "sequence_mermaid", "sequence_text",
-    "stale", "state_chart_dot", "state_chart_markdown", "state_chart_mermaid", "transitions_markdown",
+    "Arrow", "Note", "Run", "Structure", "decision_table_dot", "decision_table_markdown", "exchange_dot", "generate",
+    "history_dot", "history_mermaid", "history_text", "render", "renderer_name", "sequence_dot", "sequence_mermaid",
+    "sequence_text", "stale", "state_chart_dot", "state_chart_markdown", "state_chart_mermaid", "structure_dot",
+    "transitions_markdown",
 ]  # fmt: skip

@@ -28,6 +28,7 @@ from .markdown import (
 from .moves import system_title
 from .rendering import render
 from .sequence import sequence_dot
+from .structure import Structure, structure_dot, structure_name, structure_page
 from .style import slug
 from .table import decision_table_dot
 
@@ -41,12 +42,13 @@ Titled = Sequence[tuple[str, DecisionTable]]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a system to draw; `name` is what its files are called, `title` what it shows."""
+    """A run of a system to draw: the name of its files, what it shows, and what is said of each step, if anything."""
 
     name: str
     title: str
     system: System
     run: Counterexample
+    notes: tuple[str, ...] = ()
 
 
 def generate(
@@ -55,6 +57,7 @@ def generate(
     tables: Tables = (),
     runs: Iterable[Run] = (),
     graphs: Iterable[Graph] = (),
+    structures: Iterable[Structure] = (),
 ) -> list[Path]:
     """Write every picture and page, and an index; returns the paths in order.
 
@@ -63,7 +66,7 @@ def generate(
         UnavailableError: there is no Graphviz; the .dot and .md files are written, the .svg files are not.
     """
     folder = Path(out_dir)
-    texts = _texts(tuple(systems), _titled(tables), tuple(runs), tuple(graphs))
+    texts = _texts(tuple(systems), _titled(tables), tuple(runs), tuple(graphs), tuple(structures))
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -81,10 +84,11 @@ def stale(
     tables: Tables = (),
     runs: Iterable[Run] = (),
     graphs: Iterable[Graph] = (),
+    structures: Iterable[Structure] = (),
 ) -> list[Path]:
     """The .dot and .md files that are missing, out of date, or no longer generated."""
     folder = Path(out_dir)
-    texts = _texts(tuple(systems), _titled(tables), tuple(runs), tuple(graphs))
+    texts = _texts(tuple(systems), _titled(tables), tuple(runs), tuple(graphs), tuple(structures))
     wrong = {folder / name for name, text in texts.items() if _read(folder / name) != text}
     for path in folder.glob("*") if folder.is_dir() else ():
         header = HEADERS.get(path.suffix)
@@ -101,7 +105,9 @@ def _read(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
-def _texts(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graphs: Sequence[Graph]) -> dict[str, str]:
+def _texts(
+    systems: Sequence[System], tables: Titled, runs: Sequence[Run], graphs: Sequence[Graph], made: Sequence[Structure]
+) -> dict[str, str]:
     """File name -> text, header included."""
     texts: dict[str, str] = {}
 
@@ -110,7 +116,7 @@ def _texts(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graph
             raise UsageError(f"two pictures would be called {name}: rename one of what they show")
         texts[name] = HEADERS[Path(name).suffix] + text
 
-    put(INDEX, _index(systems, tables, runs, graphs))
+    put(INDEX, _index(systems, tables, runs, graphs, made))
     for system in systems:
         put(f"{system_name(system)}.md", system_markdown(system))
         for machine in system.machines.values():
@@ -120,15 +126,20 @@ def _texts(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graph
         put(f"{slug(title)}.dot", decision_table_dot(table, title))
         put(f"{slug(title)}.md", decision_table_page(title, table))
     for run in runs:
-        put(f"{slug(run.name)}.dot", sequence_dot(run.system, run.run, run.title))
-        put(f"{slug(run.name)}.md", run_markdown(run.name, run.title, run.system, run.run))
+        put(f"{slug(run.name)}.dot", sequence_dot(run.system, run.run, run.title, run.notes))
+        put(f"{slug(run.name)}.md", run_markdown(run.name, run.title, run.system, run.run, run.notes))
     for graph in graphs:
         put(f"{graph_name(graph)}.dot", graph_dot(graph))
         put(f"{graph_name(graph)}.md", graph_page(graph))
+    for structure in made:
+        put(f"{structure_name(structure)}.dot", structure_dot(structure))
+        put(f"{structure_name(structure)}.md", structure_page(structure))
     return dict(sorted(texts.items()))
 
 
-def _index(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graphs: Sequence[Graph]) -> str:
+def _index(
+    systems: Sequence[System], tables: Titled, runs: Sequence[Run], graphs: Sequence[Graph], made: Sequence[Structure]
+) -> str:
     parts = ["# Diagrams\n"]
     if systems:
         lines = ["## Systems\n"]
@@ -144,6 +155,9 @@ def _index(systems: Sequence[System], tables: Titled, runs: Sequence[Run], graph
     if graphs:
         lines = [f"- [{prose(g.doc)}]({graph_name(g)}.md)" for g in graphs]
         parts.append("\n".join(["## Distributed graphs\n", *lines]) + "\n")
+    if made:
+        lines = [f"- [{prose(s.title)}]({structure_name(s)}.md)" for s in made]
+        parts.append("\n".join(["## Structures\n", *lines]) + "\n")
     if runs:
         lines = [f"- [{prose(r.title)}]({slug(r.name)}.md)" for r in runs]
         parts.append("\n".join(["## Runs\n", *lines]) + "\n")

@@ -130,12 +130,14 @@ def decision_table_page(title: str, table: DecisionTable) -> str:
     ).replace("\n\n\n\n", "\n\n")
 
 
-def run_markdown(name: str, title: str, system: System, run: Counterexample) -> str:
+def run_markdown(name: str, title: str, system: System, run: Counterexample, notes: Sequence[str] = ()) -> str:
     """A page for one run: the sequence diagram, the same in Mermaid and as plain text."""
+    numbered = any(note.startswith("source ") for note in notes)
+    legend = " *Source 3* is what the section calls step 3; one step of the model may be several." if numbered else ""
     return (
-        f"# {prose(title)}\n\nIn {code(system.label)}.\n\n![sequence diagram]({slug(name)}.svg)\n\n"
-        f"## As text\n\n```text\n{sequence_text(system, run)}```\n\n"
-        f"## In Mermaid\n\n```mermaid\n{sequence_mermaid(system, run)}```\n"
+        f"# {prose(title)}\n\nIn {code(system.label)}.{legend}\n\n![sequence diagram]({slug(name)}.svg)\n\n"
+        f"## As text\n\n```text\n{sequence_text(system, run, notes)}```\n\n"
+        f"## In Mermaid\n\n```mermaid\n{sequence_mermaid(system, run, notes)}```\n"
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 
 from trystate.model.checker.story import REPEATS, RESTS, SHARED, Step, Story, tell
 from trystate.model.checker.verdicts import Counterexample
@@ -50,9 +51,9 @@ def _label(m: Move) -> str:
     return escape_mermaid(f"{m.transition.signature} #{m.number}{aside}")
 
 
-def sequence_mermaid(system: System, run: Counterexample) -> str:
+def sequence_mermaid(system: System, run: Counterexample, notes: Sequence[str] = ()) -> str:
     """The run as a `sequenceDiagram`; a fault's arrows end in a cross, repeated steps stand in a loop."""
-    story = tell(system, run)
+    story = tell(system, run, notes=notes)
     lines = ["sequenceDiagram"]
     lines += [f"    participant m{k} as {escape_mermaid(name)}" for k, name in enumerate(story.members)]
     lines.append(f"    participant {SHARED}")
@@ -71,8 +72,9 @@ def _step(step: Step) -> list[str]:
     kind = "" if step.kind is Kind.PROTOCOL else f" ({step.kind.value})"
     label = escape_mermaid(f"{step.number} {step.label}{kind}")
     actor = _who(step.actor)
+    said = [step.note] if step.note else []
     own = [str(c) for member, changes in step.places() if member == step.actor for c in changes]
-    lines = [f"    Note over {actor}: {'<br/>'.join([label, *map(escape_mermaid, own)])}"]
+    lines = [f"    Note over {actor}: {'<br/>'.join([label, *map(escape_mermaid, [*said, *own])])}"]
     for member, changes in step.places():
         if member != step.actor:
             text = "<br/>".join(escape_mermaid(str(change)) for change in changes)

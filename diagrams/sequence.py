@@ -5,6 +5,7 @@ Every node has a fixed place (`layout=neato` with pinned positions): Graphviz ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trystate.model.checker.story import REPEATS, RESTS, SHARED, Change, Step, Story, tell
@@ -38,9 +39,9 @@ class Box:
         return CHAR * self.characters + PADDING
 
 
-def sequence_dot(system: System, run: Counterexample, title_text: str = "") -> str:
-    """The run as a sequence diagram; the part of a lasso that repeats stands in a frame."""
-    story = tell(system, run)
+def sequence_dot(system: System, run: Counterexample, title_text: str = "", notes: Sequence[str] = ()) -> str:
+    """The run as a sequence diagram, with a note in the box of each step; what a lasso repeats stands in a frame."""
+    story = tell(system, run, notes=notes)
     rows = [_boxes(story, step) for step in story.steps]
     xs = _columns(story, rows)
     ys = _heights(story, rows)
@@ -77,8 +78,10 @@ def _boxes(story: Story, step: Step) -> list[Box]:
     if step.kind is not Kind.PROTOCOL:
         lines[0] += font(f" {step.kind.value}", size=9, colour=MUTED)
         head += f" {step.kind.value}"
-    characters = max(int(1.2 * len(head)), *map(len, own), 0) if own else int(1.2 * len(head))
-    boxes = [Box(_column(story, step.actor), (*lines, *map(font, own)), characters, acts=True)]
+    note = wrap(step.note, LINE_WIDTH)
+    characters = max(int(1.2 * len(head)), *map(len, (*note, *own, "")))
+    said = [font(line, italic=True) for line in note]
+    boxes = [Box(_column(story, step.actor), (*lines, *said, *map(font, own)), characters, acts=True)]
     for member, changes in places.items():
         text = _changes(changes)
         boxes.append(Box(_column(story, member), tuple(map(font, text)), max(map(len, text)), acts=False))

@@ -204,7 +204,12 @@ def _diagram(p: Parser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="a system, one of their machines, module:Class, a decision table, or a finding (default: everything)",
+        help="a system, one of their machines, module:Class, a table, a walk, a structure, or a finding (default: all)",
+    )
+    p.add_argument(
+        "--witness",
+        metavar="PROPERTY",
+        help="the shortest run to a state that this `sometimes` asks for; name the system, if several have it",
     )
     p.add_argument(
         "--check",
@@ -217,6 +222,7 @@ def _diagram(p: Parser) -> None:
         metavar="DIR",
         help="where (default: trystate-diagrams; of everything diagrams/generated, if it is there)",
     )
+    add_system_options(p)
 
 
 def _table(p: Parser) -> None:

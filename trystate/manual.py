@@ -77,15 +77,23 @@ standard input, one a line; h lists them.
 """,
     ),
     "diagram": Page(
-        summary="draw systems, tables and findings",
+        summary="draw systems, tables, walks, findings and witnesses",
         description="""\
 Write the pictures (.dot, .svg) and pages (.md) of what is named, or of every
-system, decision table and known finding. The findings' counterexamples are
+system, table, walk, structure and known finding. A walk is the sequence of an
+article's figure, as steps of a model; a structure has the classes of the runtime,
+read from their source. The findings' counterexamples are
 searched for anew, which takes a while.
+
+With --witness: the shortest run to a state that a `sometimes` of a system asks
+for. The edition and the faults without which it is not asked for are chosen, if
+none are given.
 """,
         examples="""\
   trystate diagram
   trystate diagram rendezvous join R3 mypackage.protocol:Mine
+  trystate diagram scale-down restart-with-newcomer
+  trystate diagram agents --witness two_run --nodes 3
   trystate diagram --check
   trystate diagram --out pictures
 """,

@@ -11,9 +11,13 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 
+from trystate.diagrams.structure import Structure
 from trystate.model.agent import Agents
+from trystate.model.agent.examples import WALKS as AGENT_WALKS
 from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.backward.examples import WALKS as BACKWARD_WALKS
 from trystate.model.autograd.contexts import Contexts
+from trystate.model.autograd.contexts.examples import WALKS as CONTEXT_WALKS
 from trystate.model.autograd.examples import local, note, unused_call
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.optimizer import Optimizers
@@ -27,9 +31,11 @@ from trystate.model.groups.initialisation import INITIALISATION
 from trystate.model.language import DecisionTable, System
 from trystate.model.language.fields import Constant, Index
 from trystate.model.language.machines import View
+from trystate.model.language.properties import Claim, Form
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
 from trystate.model.rendezvous.etcd import EtcdRendezvous
+from trystate.model.rendezvous.examples import WALKS as RENDEZVOUS_WALKS
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.examples import WALKS as STORE_WALKS
@@ -55,8 +61,41 @@ TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     }
     for e in OPERATIONS
 }
-WALKS = STORE_WALKS  # the runs that are drawn, beside those of the findings: the examples of the articles
+# The runs that are drawn, beside those of the findings: the examples of the articles.
+WALKS = RENDEZVOUS_WALKS + AGENT_WALKS + STORE_WALKS + CONTEXT_WALKS + BACKWARD_WALKS
 GRAPHS = (local(), note(), unused_call())  # the graphs that are drawn: the examples of the design note
+STRUCTURES = (  # the classes of the runtime that are drawn
+    Structure(
+        "agent-and-rendezvous",
+        "An agent, its workers, and its part in the rendezvous (rendezvous-engine 1.2, 2.2.1)",
+        {
+            "agent/local.py": ("ElasticAgent",),
+            "rendezvous/handler.py": ("DynamicRendezvousHandler", "_Resources"),
+            "rendezvous/driver.py": ("KeepAlive",),
+            "rendezvous/engine.py": ("Engine", "Joined"),
+            "rendezvous/state_holder.py": ("StateHolder",),
+            "rendezvous/backend.py": ("Backend",),
+            "rendezvous/store_backend.py": ("StoreBackend",),
+            "rendezvous/torch_backend.py": ("TorchBackend",),
+            "rendezvous/state.py": ("State", "Participant", "Node", "Settings"),
+            "rendezvous/endpoint.py": ("Endpoint",),
+            "store/tcp_server.py": ("TCPStoreServer",),
+        },
+        others=("WorkerGroup",),
+    ),
+    Structure(
+        "contexts",
+        "The contexts of two workers, and the ends of a message (distributed-autograd-contexts 5.1.2, 5.2.3)",
+        {
+            "autograd/container.py": ("Container",),
+            "autograd/ids.py": ("Ids",),
+            "autograd/contexts.py": ("Context", "Send", "Recv"),
+        },
+        hosts=("sender", "receiver"),
+        ends=("Send", "Recv"),
+        joined=("message",),
+    ),
+)
 DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 
 
@@ -151,6 +190,29 @@ def _imported(name: str) -> type[System]:
 
 def machine_names(cls: type[System]) -> list[str]:
     return [name for name, value in sorted(cls.all_declarations().items()) if isinstance(value, View)]
+
+
+def witnesses(cls: type[System]) -> dict[str, Claim]:
+    """The `sometimes` of a system, of any edition and with any fault."""
+    claims = {name: value for name, value in cls.all_declarations().items() if isinstance(value, Claim)}
+    return {name: claim for name, claim in claims.items() if claim.form is Form.SOMETIMES}
+
+
+def witness_named(name: str, among: Iterable[type[System]] = ()) -> tuple[type[System], Claim]:
+    """The system that has this `sometimes`, of those given or else of all, and the `sometimes`.
+
+    Raises:
+        UsageError: none of them has it, or several have.
+    """
+    classes = [*among] or [*SYSTEMS.values()]
+    having = [cls for cls in classes if name in witnesses(cls)]
+    if not having:
+        raise UsageError(unknown("witness", name, dict.fromkeys(each for cls in classes for each in witnesses(cls))))
+    if len(having) > 1:
+        names = {cls: known for known, cls in SYSTEMS.items()}
+        several = " or ".join(names.get(cls, cls.__name__) for cls in having)
+        raise UsageError(f"several systems have a witness {name!r}: name {several}")
+    return having[0], witnesses(having[0])[name]
 
 
 def fault_bounds(cls: type[System]) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..language import Cell, Kind, State, System
@@ -40,6 +40,7 @@ class Step:
     doc: str
     actor: int | None
     changes: tuple[Change, ...]
+    note: str = ""
 
     def places(self) -> list[tuple[int | None, list[Change]]]:
         """The changes of each member in order, then those of shared fields."""
@@ -65,14 +66,17 @@ class Story:
         return self.loop is not None and self.loop >= len(self.steps)
 
 
-def tell(system: System, run: Counterexample, *, budget: bool = False) -> Story:
-    """Work out who did what in a run; with `budget`, also how often a fault may still happen."""
+def tell(system: System, run: Counterexample, *, notes: Sequence[str] = (), budget: bool = False) -> Story:
+    """Work out who did what in a run, with a note for each step if there are any.
+
+    With `budget`, also how often a fault may still happen.
+    """
     kernel = Kernel(system)
     main = main_index(system)
     states = run.path.states
     hidden = frozenset() if budget else frozenset(map(system.fault_counter, system.faults))
     steps = tuple(
-        _step(system, main, hidden, number, kernel.instances[taken], states[number - 1], states[number])
+        _step(system, main, hidden, number, kernel.instances[taken], states[number - 1 : number + 1], notes)
         for number, taken in enumerate(run.path.steps, 1)
     )
     members = tuple(f"{main.name} {k}" for k in range(main.size)) if main is not None else ()
@@ -96,22 +100,22 @@ def _step(
     hidden: frozenset[str],
     number: int,
     taken: Instance,
-    old: State,
-    new: State,
+    around: Sequence[State],
+    notes: Sequence[str],
 ) -> Step:
     t = taken.transition
     changes = tuple(
         Change(cell.name, _owner(main, cell.slot.dims, cell.indices), cell.sort.show(a), cell.sort.show(b))
-        for cell, a, b in zip(system.cells, old, new, strict=True)
+        for cell, a, b in zip(system.cells, *around, strict=True)
         if a != b and cell.slot.name not in hidden
     )
     actor = _owner(main, tuple(p.sort for p in t.params), taken.indices)
-    return Step(number, taken.label, t.kind, t.doc, actor, changes)
+    return Step(number, taken.label, t.kind, t.doc, actor, changes, notes[number - 1] if notes else "")
 
 
-def sequence_text(system: System, run: Counterexample) -> str:
-    """The run for a terminal: the initial state, then numbered steps with the cells that each one changes."""
-    story = tell(system, run, budget=True)
+def sequence_text(system: System, run: Counterexample, notes: Sequence[str] = ()) -> str:
+    """The run for a terminal: its first state, then numbered steps with their notes and the cells that each changes."""
+    story = tell(system, run, notes=notes, budget=True)
     initial = textwrap.wrap(", ".join(_fields(system, story.initial)), TEXT_WIDTH - 6, break_long_words=False)
     lines = [system.label, "   0  initially", *(f"      {line}" for line in initial)]
     width = max((len(step.label) for step in story.steps), default=0)
@@ -120,6 +124,7 @@ def sequence_text(system: System, run: Counterexample) -> str:
             lines.append(_marker(f"steps {step.number} to {len(story.steps)} repeat for ever"))
         kind = "" if step.kind is Kind.PROTOCOL else f"[{step.kind.value}] "
         lines.append(f"{step.number:4}  {step.label:{width}}  {kind}{step.doc}".rstrip())
+        lines += [f"      ({step.note})"] if step.note else []
         lines += [f"      {change}" for change in step.changes]
     if story.rests:
         lines.append(_marker(RESTS))

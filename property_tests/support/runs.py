@@ -13,29 +13,13 @@ from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import Property, State, System
 
 
-def assert_is_a_run(system: System, path: Path) -> None:
-    """The path begins in an initial state, and each of its steps is the one that it names."""
+def assert_is_a_run(system: System, path: Path, begins: State | None = None) -> None:
+    """The path begins in `begins`, or in an initial state, and each of its steps is the one that it names."""
     interpreter = Interpreter(system)
-    assert path.states[0] in system.initial_states
+    assert path.states[0] in (system.initial_states if begins is None else (begins,))
     assert len(path.states) == len(path.steps) + 1
     for (before, after), number in zip(pairwise(path.states), path.steps, strict=True):
         assert interpreter.step(interpreter.kernel.instances[number], before) == after
-
-
-def after(system: System, steps: str) -> State:
-    """The state after these steps of the initial state, such as `join(0) crash(1)`.
-
-    Raises:
-        AssertionError: the system does not take one of them there.
-    """
-    interpreter = Interpreter(system)
-    known = {instance.label: instance for instance in interpreter.kernel.instances}
-    state = system.initial_states[0]
-    for label in steps.split():
-        reached = interpreter.step(known[label], state)
-        assert reached is not None, f"{label} is no step after {interpreter.kernel.decode(state)}"
-        state = reached
-    return state
 
 
 def allowed(system: System, state: State) -> set[str]:

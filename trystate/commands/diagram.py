@@ -1,43 +1,66 @@
-"""`trystate diagram`: the pictures of what is named; without names the committed ones, written anew or compared."""
+"""`trystate diagram`: the pictures of what is named; without names the committed ones, written anew or compared.
+
+With --witness, the shortest run to a state that a `sometimes` asks for.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trystate import diagrams
+from trystate.diagrams.markdown import system_name
+from trystate.diagrams.structure import Structure, structure_name
+from trystate.model.autograd.graphs import Graph
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.verdicts import Status, Verdict
 from trystate.model.checker.walks import Walk, walked
-from trystate.model.errors import UsageError
+from trystate.model.errors import LimitReached, UsageError
 from trystate.model.language import DecisionTable, System
 
 from .. import registry
+from ..choosing import build, chosen
 from ..deciding import decide, showcase
 from ..exits import Exit
 from ..progress import Reporter
 
 COMMITTED = Path("diagrams/generated")
 ELSEWHERE = Path("trystate-diagrams")
-Named = tuple[Iterable[type[System]], Mapping[str, DecisionTable], Iterable[Finding], Iterable[Walk]]
+
+
+@dataclass(slots=True)
+class Chosen:
+    """The declarations of which pictures are wanted."""
+
+    classes: Iterable[type[System]] = ()
+    tables: Mapping[str, DecisionTable] = field(default_factory=dict)
+    findings: Iterable[Finding] = ()
+    walks: Iterable[Walk] = ()
+    structures: Iterable[Structure] = ()
+    graphs: Iterable[Graph] = ()
 
 
 def diagram(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
-    if args.names and args.check:
-        raise UsageError("--check compares all committed pictures: leave it out, or the names")
-    out = args.out or (COMMITTED if COMMITTED.is_dir() and not args.names else ELSEWHERE)
+    some = bool(args.names or args.witness)
+    if some and args.check:
+        raise UsageError("--check compares all committed pictures: leave it out, or what is named")
+    if chosen(args) and not args.witness:
+        raise UsageError("sizes, editions and faults are those of a --witness: give one, or leave them out")
+    out = args.out or (COMMITTED if COMMITTED.is_dir() and not some else ELSEWHERE)
     reporter = Reporter()
-    classes, tables, findings, walks = _named(args.names) if args.names else _all()
-    runs = [*_walks(walks), *_runs(findings, reporter)]
+    what = Chosen() if args.witness else _named(args.names) if args.names else _all()
+    # First of all: the operands of ∧ and = stand in the order in which they were made, and another system makes some.
+    systems = list(_systems(what.classes))
+    runs = [_witness(args, reporter)] if args.witness else [*_walks(what.walks), *_runs(what.findings, reporter)]
     with reporter.doing("drawing"):
-        systems, graphs = list(_systems(classes)), () if args.names else registry.GRAPHS
         if args.check:
-            wrong = diagrams.stale(out, systems, tables, runs, graphs)
+            wrong = diagrams.stale(out, systems, what.tables, runs, what.graphs, what.structures)
         else:
             try:
-                written = diagrams.generate(out, systems, tables, runs, graphs)
+                written = diagrams.generate(out, systems, what.tables, runs, what.graphs, what.structures)
             except OSError as error:
                 raise UsageError(f"cannot write to {out}: {error}; choose another folder with --out") from error
     if not args.check:
@@ -49,18 +72,23 @@ def diagram(args: argparse.Namespace) -> int:
     return Exit.FAILED if wrong else Exit.OK
 
 
-def _all() -> Named:
-    return registry.SYSTEMS.values(), registry.titled_tables(), registry.findings().values(), registry.WALKS
+def _all() -> Chosen:
+    return Chosen(
+        registry.SYSTEMS.values(), registry.titled_tables(), registry.findings().values(), registry.WALKS,
+        registry.STRUCTURES, registry.GRAPHS,
+    )  # fmt: skip
 
 
-def _named(names: Sequence[str]) -> Named:
-    """The declarations of these names: a table, a finding, a walk, a system, one of its machines, or module:Class."""
+def _named(names: Sequence[str]) -> Chosen:
+    """The declarations of these names: tables, findings, walks, structures, systems, machines, or module:Class."""
     classes: list[type[System]] = []
     walks: list[Walk] = []
     tables: dict[str, DecisionTable] = {}
     findings: list[Finding] = []
+    structures: list[Structure] = []
     known = {label: f for f in registry.findings().values() for label in (f.name, f.number)}
     examples = {walk.name: walk for walk in registry.WALKS}
+    made = {structure_name(structure): structure for structure in registry.STRUCTURES}
     for name in names:
         mine = {title: t for title, t in registry.titled_tables().items() if title.partition(",")[0] == name}
         if mine:
@@ -69,9 +97,12 @@ def _named(names: Sequence[str]) -> Named:
             findings.append(known[name])
         elif name in examples:
             walks.append(examples[name])
+        elif name in made:
+            structures.append(made[name])
         else:
-            classes.append(registry.system_named(name, "picture", [*registry.table_names(), *known, *examples]))
-    return dict.fromkeys(classes), tables, findings, walks
+            others = [*registry.table_names(), *known, *examples, *made]
+            classes.append(registry.system_named(name, "picture", others))
+    return Chosen(dict.fromkeys(classes), tables, findings, walks, structures)
 
 
 def _systems(classes: Iterable[type[System]]) -> Iterator[System]:
@@ -81,10 +112,34 @@ def _systems(classes: Iterable[type[System]]) -> Iterator[System]:
             yield cls(edition=edition, faults=registry.fault_bounds(cls))
 
 
+def _witness(args: argparse.Namespace, reporter: Reporter) -> diagrams.Run:
+    """The shortest run to a state that a `sometimes` asks for; the faults and the edition that it needs are chosen.
+
+    Raises:
+        UsageError: no system, or several, have it, or no run of the system comes there.
+        LimitReached: it was not decided.
+    """
+    cls, claim = registry.witness_named(args.witness, map(registry.system_class, args.names))
+    given = {text.partition("=")[0] for item in args.fault for text in item.split(",")}
+    args.fault = [*args.fault, *(fault for fault in claim.needs if fault not in given)]
+    if args.edition is None and claim.editions:
+        names = [edition.name for edition in claim.editions]
+        args.edition = registry.DEFAULT_EDITION if registry.DEFAULT_EDITION in names else names[0]
+    system = build(cls, args)
+    with reporter.doing(f"looking for {args.witness} in {system.label}"):
+        verdict = decide(system, args.witness, reporter.search)
+    if verdict.status is Status.NOT_DECIDED:
+        raise LimitReached(f"{args.witness} is not decided in {system.label}: {verdict.reason}")
+    if verdict.run is None:
+        raise UsageError(f"no run of {system.label} comes to {args.witness}: choose another size, edition or fault")
+    return diagrams.Run(f"{system_name(system)}-{args.witness}", verdict.property.doc, system, verdict.run)
+
+
 def _walks(walks: Iterable[Walk]) -> Iterator[diagrams.Run]:
     """The runs that are given step by step."""
     for walk in walks:
-        yield diagrams.Run(walk.name, walk.title, walk.run.build(), walked(walk))
+        system = walk.run.build()
+        yield diagrams.Run(walk.name, walk.title, system, walked(walk, system), walk.notes)
 
 
 def _runs(findings: Iterable[Finding], reporter: Reporter) -> Iterator[diagrams.Run]:

@@ -67,7 +67,7 @@ class Backward(Environment):
     def raised(self, s: S) -> Condition:
         return count(s.outcome[a].isin(RAISED) for a in self.attempts())
 
-    @always(witness="it_returns", cite="design note: the gradients of each leaf")
+    @always(witness="it_returns", cite="distributed-autograd-design: the gradients of each leaf")
     def gradients_are_right(self, s: S) -> Condition:
         """When backward() has returned, each leaf has a gradient over all ways to it."""
         asked = and_(self.none_runs(s), self.returned(s) > 0, self.raised(s) == 0)

@@ -192,7 +192,7 @@ class Torch(Backward, edition=Edition.TORCH):
         s.crashed = or_(s.crashed, *(and_(c, s.released[w], not_(runs[w])) for w, c in enumerate(came)))
         self.fails(s, [and_(came[w], runs[w]) for w in self.workers()])
 
-    @transition(each=("attempt", "pair"), moves=[FAILS], cite="the RPC timeout")
+    @transition(each=("attempt", "pair"), moves=[FAILS], cite="tensorpipe_agent.cpp: pollTimeoutRpcs")
     def expire(self, s: S, attempt: Expr, pair: Expr) -> None:
         """A gradient that cannot be answered any more, or waits when all else has come to rest, times out."""
         state = s.call[attempt, pair]

@@ -16,6 +16,7 @@ from trystate.model.checker.check import check
 from trystate.model.checker.expectations import Finding
 from trystate.model.checker.kernel import Kernel
 from trystate.model.checker.verdicts import Status
+from trystate.model.checker.walks import after
 from trystate.model.language import Expr, SymbolicState, System, environment, ite, transition
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Membership
@@ -31,7 +32,7 @@ from trystate.property_tests.support.pinned import (
     report,
     violated,
 )
-from trystate.property_tests.support.runs import after, allowed
+from trystate.property_tests.support.runs import allowed
 from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
 
 from trystate.deciding import showcase

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,15 +10,19 @@ import transitions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trystate.model.checker.interpret import Interpreter
-from trystate.model.checker.transitions_adapter import to_transitions, trigger_name
+from trystate.model.checker.transitions_adapter import Running, to_transitions, trigger_name
 from trystate.model.errors import UsageError
 from trystate.model.language import Machine, SymbolicState, System, flag, machine, transition
 from trystate.model.rendezvous import Rendezvous
+from trystate.property_tests.support.mutants import replaced, survivors
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.systems.philosophers import Philosopher, Philosophers
 from trystate.property_tests.support.systems.two_phase_commit import Decision, Manager, TwoPhaseCommit
 
+from trystate import registry
+
 STEPS_MAX = 25
+EVERY_STEPS_MAX = 10
 
 RENDEZVOUS = Rendezvous(node=2, min_nodes=2, max_nodes=2, edition="torch", faults=["worker_failure"])
 SYSTEMS = [TwoPhaseCommit(rm=2, faults=["coordinator_crash"]), Philosophers(seat=3), RENDEZVOUS]
@@ -87,6 +92,46 @@ def test_random_walks_agree_on_what_is_enabled_and_where_it_leads(
             return
         walk.take(data.draw(st.sampled_from(enabled)))
     walk.assert_same()
+
+
+EDITIONS = [
+    pytest.param(cls, edition, id=f"{name}-{edition}")
+    for name, cls in registry.SYSTEMS.items()
+    for edition in registry.edition_names(cls) or (None,)
+]
+
+
+def run_every_machine(cls: type[System], edition: str | None) -> None:
+    """A walk of each machine on the library, with a refused trigger beside each step."""
+    system = cls(edition=edition)
+    for which in system.machines.values():
+        walk = Walk(which, {p.args[0]: p.sort.high for p in which.params})
+        pick = Random(f"{system.label} {which.name}")
+        for _ in range(EVERY_STEPS_MAX):
+            enabled = walk.enabled()
+            assert walk.observe() == (walk.control, walk.data)
+            if refused := sorted({*walk.instances} - {*enabled}):
+                walk.assert_refused(pick.choice(refused))
+            if not enabled:
+                break
+            walk.take(pick.choice(enabled))
+        assert walk.observe() == (walk.control, walk.data)
+
+
+@pytest.mark.parametrize(("cls", "edition"), EDITIONS)
+def test_every_machine_of_every_system_runs_on_the_library(cls: type[System], edition: str | None) -> None:
+    run_every_machine(cls, edition)
+
+
+def test_a_library_that_leaves_out_a_guard_or_an_effect_is_noticed() -> None:
+    mutants = {
+        "no guard": replaced(Running, "_leads", lambda self, instance, dest, event: True),
+        "no effect": replaced(Running, "_take", lambda self, instance, event: None),
+        "any destination": replaced(
+            Running, "_leads", lambda self, instance, dest, event: self._interpreter.step(instance, self.data)
+        ),
+    }
+    assert survivors(mutants, lambda: run_every_machine(registry.SYSTEMS["watches"], "SEED")) == []
 
 
 @pytest.mark.parametrize(("which", "indices"), MACHINES)

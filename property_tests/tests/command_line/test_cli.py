@@ -208,6 +208,43 @@ def test_diagram_draws_what_is_named(command: Command, monkeypatch: pytest.Monke
     assert (code, "--check compares all" in err) == (Exit.USAGE, True)
 
 
+def test_diagram_draws_the_shortest_witness_of_a_sometimes(command: Command) -> None:
+    code, _, err = command("diagram", HERE, "--witness", "somebody_enters", "--nodes", "3", "--out", "here")
+    assert code == Exit.OK, err
+    (page,) = (path for path in Path("here").glob("*.md") if path.stem != "README")
+    assert page.stem == "lock-broken-somebody-enters"
+    text = page.read_text()
+    assert re.search(r"Lock\(node=3\b.*\) BROKEN", text)
+    assert [line.split()[0] for line in text.splitlines() if re.match(r" +\d+ ", line)] == ["0", "1"]
+
+
+def test_diagram_switches_on_the_fault_and_the_edition_that_a_witness_needs(command: Command) -> None:
+    code, _, err = command("diagram", "--witness", "the_server_stops", "--edition", "seed", "--out", "here")
+    assert code == Exit.OK, err
+    assert "Frames(connection=2) SEED with stop" in Path("here/frames-seed-the-server-stops.md").read_text()
+    code, _, err = command("diagram", "--witness", "both_keys_are_written", "--out", "here")
+    assert code == Exit.OK, err
+    assert "TORCH" in Path("here/frames-torch-both-keys-are-written.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (("--witness", "somebody_leaves"), "no witness 'somebody_leaves': did you mean"),
+        ((HERE, "--witness", "nobody"), "no witness 'nobody': known are somebody_enters"),
+        (("frames", "--witness", "two_run"), "no witness 'two_run': known are both_are_ready"),
+        (("--witness", "two_run"), "several systems have a witness 'two_run': name rendezvous or agents"),
+        (("agents", "--witness", "a_round_is_replaced"), "no run of Agents(node=2, min_nodes=2"),
+        (("frames", "--nodes", "2"), "sizes, editions and faults are those of a --witness"),
+        (("--witness", "two_run", "--check"), "--check compares all"),
+    ],
+)
+def test_diagram_refuses_a_witness_that_there_is_not(command: Command, argv: tuple[str, ...], why: str) -> None:
+    code, _, err = command("diagram", *argv)
+    assert (code, why in err) == (Exit.USAGE, True), err
+    assert not Path("trystate-diagrams").exists()
+
+
 @pytest.mark.parametrize(("reproduced", "code"), [(True, Exit.OK), (False, Exit.FAILED)])
 def test_replay_shows_the_model_then_what_torch_did(
     command: Command, monkeypatch: pytest.MonkeyPatch, reproduced: bool, code: Exit

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from trystate.model.checker.expectations import Run
+from trystate.model.checker.walks import after
 from trystate.model.errors import UsageError
 from trystate.model.language.expressions import Expr
 from trystate.model.language.transitions import Kind
@@ -17,7 +18,7 @@ from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.vocabulary import Action, Raised
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, assert_all_happens, assert_as_pinned
-from trystate.property_tests.support.runs import after, allowed
+from trystate.property_tests.support.runs import allowed
 
 
 def run(

@@ -14,7 +14,7 @@ import pytest
 from trystate.model import releases
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.walks import Walk, walked
-from trystate.model.store.examples import WALKS
+from trystate.model.store.examples import SET, SET_AND_WATCH_KEY
 from trystate.model.store.findings import FINDINGS
 from trystate.model.store.startup import Seed as SeedStartUp
 from trystate.model.store.startup import StartUps
@@ -181,7 +181,7 @@ def test_a_delete_that_cannot_be_announced_tells_some_and_leaves_the_key() -> No
     assert told == [None]
 
 
-@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+@pytest.mark.parametrize("walk", (SET, SET_AND_WATCH_KEY), ids=lambda walk: walk.name)
 def test_the_steps_of_the_articles_pictures_are_those_of_the_daemon(walk: Walk) -> None:
     interpreter, path = Interpreter(walk.run.build()), walked(walk).path
     with MasterProcess() as server, OverTcp19(server.port) as lines:

@@ -1,0 +1,290 @@
+"""Classes of the runtime and what holds what, read from their source: nothing is imported, and nothing placed by hand.
+
+Theory of operation. A declaration names classes and the files that have them. The source of each is parsed; an
+attribute is a field of a dataclass, or what `__init__` sets: its type is the annotation, that of the parameter, or the
+class that is called. A solid arrow goes from an attribute to the class that its type names; a hollow one from a class
+to one that it derives from, or to the protocol whose methods it all has; a dashed one to a class that it only mentions,
+where no other arrows lead. A class, attribute or file that is not there is refused: a picture cannot outlive its code.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from trystate.model.errors import DeclarationError
+
+from .markdown import code, prose, table_of
+from .style import BODY, FONT, HEAD, INK, LOOKS, MUTED, PAPER, RULE, font, left, quote, slug, title
+
+ROOT = Path(__file__).parents[1] / "impl"
+LINE_MAX = 52  # characters of an attribute and its type
+SOLID, MESSAGE = (look.colour for look in [*LOOKS.values()][::2])
+CAPTION = "attribute → class · hollow: is one · dashed: mentions it"
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Classes to draw: those of each file below `impl`, and `others` that the runtime uses of torch.
+
+    With `hosts`, all of them stand on each host, and `ends` names the two classes that are the ends of a message.
+    """
+
+    name: str
+    title: str
+    files: Mapping[str, tuple[str, ...]]
+    others: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    ends: tuple[str, str] | None = None
+    joined: tuple[str, ...] = ()  # the attributes that both ends have
+
+
+@dataclass(slots=True)
+class Shape:
+    """A class as its source has it."""
+
+    name: str
+    file: str
+    doc: str
+    bases: tuple[str, ...] = ()
+    methods: frozenset[str] = frozenset()
+    mentions: frozenset[str] = frozenset()
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_protocol(self) -> bool:
+        return "Protocol" in self.bases
+
+
+class Link(enum.Enum):
+    """How a class leads to another: the style of the arrow."""
+
+    HOLDS = f'color="{SOLID}"'
+    IS_ONE = f'color="{INK}", arrowhead=onormal'
+    MENTIONS = f'color="{MUTED}", style=dashed'
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """From a class, or an attribute of it, to a class."""
+
+    source: str
+    attribute: str
+    dest: str
+    link: Link
+
+
+def shapes(structure: Structure) -> dict[str, Shape]:
+    """The classes of the structure, in its order.
+
+    Raises:
+        DeclarationError: a file, a class or an attribute that it names is not there.
+    """
+    found = {name: _shape(structure, file, name) for file, names in structure.files.items() for name in names}
+    for name in structure.ends or ():
+        missing = {*structure.joined} - {*found[name].attributes}
+        if missing:
+            raise DeclarationError(f"{structure.name}: {name} has no {' and no '.join(sorted(missing))}")
+    mentioned = frozenset[str]().union(*(shape.mentions for shape in found.values()))
+    for name in structure.others:
+        if name not in mentioned:
+            raise DeclarationError(f"{structure.name}: no class mentions {name}")
+        found[name] = Shape(name, "torch", "")
+    return found
+
+
+@cache
+def _parsed(file: str) -> ast.Module:
+    return ast.parse((ROOT / file).read_text(encoding="utf-8"))
+
+
+def _shape(structure: Structure, file: str, name: str) -> Shape:
+    if not (ROOT / file).is_file():
+        raise DeclarationError(f"{structure.name}: there is no impl/{file}")
+    node = next((n for n in _parsed(file).body if isinstance(n, ast.ClassDef) and n.name == name), None)
+    if node is None:
+        raise DeclarationError(f"{structure.name}: impl/{file} has no class {name}")
+    methods = [n for n in node.body if isinstance(n, ast.FunctionDef)]
+    return Shape(
+        name,
+        f"impl/{file}",
+        (ast.get_docstring(node) or "").partition("\n\n")[0],
+        tuple(_last(base) for base in node.bases),
+        frozenset(m.name for m in methods if not m.name.startswith("_")),
+        frozenset(_last(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)),
+        dict(_attributes(node, next((m for m in methods if m.name == "__init__"), None))),
+    )  # fmt: skip
+
+
+def _attributes(node: ast.ClassDef, begins: ast.FunctionDef | None) -> Iterator[tuple[str, str]]:
+    """Each attribute whose type the source tells."""
+    for line in node.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            yield line.target.id, ast.unparse(line.annotation)
+    if begins is None:
+        return
+    given = {a.arg: ast.unparse(a.annotation) for a in (*begins.args.args, *begins.args.kwonlyargs) if a.annotation}
+    for line in ast.walk(begins):
+        if isinstance(line, ast.AnnAssign) and _is_own(line.target):
+            yield _last(line.target), ast.unparse(line.annotation)
+        elif isinstance(line, ast.Assign):
+            for target, value in _pairs(line):
+                kind = _type(value, given)
+                if isinstance(target, ast.Name):
+                    given[target.id] = kind
+                elif kind and _is_own(target):
+                    yield _last(target), kind
+
+
+def _pairs(line: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each target with its value, of `a, b = c, d` and `a = b = c` too."""
+    for target in line.targets:
+        if isinstance(target, ast.Tuple) and isinstance(line.value, ast.Tuple):
+            yield from zip(target.elts, line.value.elts, strict=False)
+        else:
+            yield target, line.value
+
+
+def _is_own(target: ast.expr) -> bool:
+    return isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+
+
+def _type(value: ast.expr, given: Mapping[str, str]) -> str:
+    """The type of what is assigned: that of a parameter, or the class that is called."""
+    if isinstance(value, ast.Name):
+        return given.get(value.id, "")
+    if isinstance(value, ast.Call) and _last(value.func).lstrip("_")[:1].isupper():
+        return _last(value.func)
+    return ""
+
+
+def _last(expr: ast.expr) -> str:
+    """`Finalize` of `multiprocessing.util.Finalize[Any]`."""
+    if isinstance(expr, ast.Subscript):
+        return _last(expr.value)
+    return expr.attr if isinstance(expr, ast.Attribute) else expr.id if isinstance(expr, ast.Name) else ""
+
+
+def arrows(found: Mapping[str, Shape]) -> list[Arrow]:
+    """The arrows between the classes."""
+    drawn: list[Arrow] = []
+    for shape in found.values():
+        for attribute, text in shape.attributes.items():
+            names = set(_held(ast.parse(text, mode="eval").body))
+            drawn += [Arrow(shape.name, attribute, other, Link.HOLDS) for other in found if other in names]
+        for other in found.values():
+            implements = other.is_protocol and other is not shape and other.methods <= shape.methods
+            if other.name in shape.bases or implements:
+                drawn.append(Arrow(shape.name, "", other.name, Link.IS_ONE))
+    for shape in found.values():
+        there = _reached(shape.name, drawn)
+        # Before others: what leads to most.
+        wanted = sorted(shape.mentions & {*found} - there, key=lambda name: (-len(_reached(name, drawn)), name))
+        for name in wanted:
+            if name not in there:
+                drawn.append(Arrow(shape.name, "", name, Link.MENTIONS))
+                there = _reached(shape.name, drawn)
+    return drawn
+
+
+def _held(kind: ast.expr) -> Iterator[str]:
+    """The names in a type; a function holds none of those that it takes and returns."""
+    if isinstance(kind, ast.Subscript) and _last(kind) == "Callable":
+        return
+    if isinstance(kind, ast.Name | ast.Attribute):
+        yield _last(kind)
+    for part in ast.iter_child_nodes(kind):
+        if isinstance(part, ast.expr):
+            yield from _held(part)
+
+
+def _reached(name: str, drawn: Iterable[Arrow]) -> set[str]:
+    there, more = set[str](), {name}
+    while more - there:
+        there |= more
+        more = {arrow.dest for arrow in drawn if arrow.source in there}
+    return there
+
+
+def structure_name(structure: Structure) -> str:
+    """The name of the structure's files."""
+    return f"structure-{slug(structure.name)}"
+
+
+def structure_dot(structure: Structure) -> str:
+    """The classes as boxes with their attributes, and arrows between them; with hosts, on each of them."""
+    found = shapes(structure)
+    drawn = arrows(found)
+    caption = font(CAPTION, colour=MUTED)
+    lines = [
+        f"digraph {quote(structure.name)} {{",
+        f'  graph [rankdir=LR, nodesep=0.3, ranksep=0.8, bgcolor=white, pad=0.25, fontname="{FONT}", labelloc=t, '
+        f"newrank=true, label={title(structure.title, caption)}];",
+        f'  node [shape=plain, fontname="{FONT}", fontsize=11, fontcolor="{INK}"];',
+        f'  edge [fontname="{FONT}", fontsize=10, arrowsize=0.8, penwidth=1.3];',
+    ]
+    for k, host in enumerate(structure.hosts or ("",)):
+        boxes = [f'  "{name} {k}" [label=<{_box(shape, drawn)}>];' for name, shape in found.items()]
+        inner = [
+            f'  "{a.source} {k}"{f":{quote(a.attribute)}:e" if a.attribute else ""} -> "{a.dest} {k}" [{a.link.value}];'
+            for a in drawn
+        ]
+        if host:
+            lines += [
+                f"  subgraph cluster_{k} {{",
+                f'    graph [style="rounded,filled", color="{RULE}", fillcolor="{BODY}", margin=16, '
+                f"label=<{font(host, size=13, bold=True)}>];",
+                *(f"  {line}" for line in (*boxes, *inner)),
+                "  }",
+            ]
+        else:
+            lines += [*boxes, *inner]
+    if structure.ends is not None:
+        lines += _messages(structure, *structure.ends)
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _messages(structure: Structure, one: str, other: str) -> Iterator[str]:
+    """Between two hosts, a message has one end on each."""
+    label = font(f"one {' and '.join(structure.joined)}", colour=MESSAGE)
+    for k in range(len(structure.hosts)):
+        there = (k + 1) % len(structure.hosts)
+        yield (
+            f'  "{one} {k}" -> "{other} {there}" [color="{MESSAGE}", penwidth=2.2, dir=none, constraint=false, '
+            f"label=<{label}>];"
+        )
+
+
+def _box(shape: Shape, drawn: Iterable[Arrow]) -> str:
+    heads = left([font(shape.name, size=12, bold=True), font(shape.file, size=9, colour=MUTED)])
+    rows = [f'<tr><td bgcolor="{HEAD}">{heads}</td></tr>']
+    held = {arrow.attribute for arrow in drawn if arrow.source == shape.name}
+    for name, text in shape.attributes.items():
+        line = f"{name}: {text}"
+        line = line if len(line) <= LINE_MAX else line[: LINE_MAX - 1] + "…"
+        port = f" port={quote(name)}" if name in held else ""
+        rows.append(f'<tr><td align="left"{port}>{font(line, bold=name in held)}</td></tr>')
+    return (
+        f'<table border="1" cellborder="0" cellspacing="0" cellpadding="3" bgcolor="{PAPER}" color="{RULE}">'
+        f"{''.join(rows)}</table>"
+    )
+
+
+def structure_page(structure: Structure) -> str:
+    """A page for one structure: the picture, its classes, and each arrow in words."""
+    found = shapes(structure)
+    words = {Link.HOLDS: "holds", Link.IS_ONE: "is one", Link.MENTIONS: "mentions it"}
+    classes = ((code(s.name), code(s.file), prose(s.doc) or "torch's") for s in found.values())
+    lines = (
+        (code(a.source), code(a.attribute) if a.attribute else "", words[a.link], code(a.dest)) for a in arrows(found)
+    )
+    return (
+        f"# {prose(structure.title)}\n\nRead from the source of the classes.\n\n"
+        f"![structure]({structure_name(structure)}.svg)\n\n## Classes\n\n"
+        f"{table_of(['class', 'file', 'what it is'], classes)}\n## Arrows\n\n"
+        f"{table_of(['class', 'attribute', '', 'class'], lines)}"
+    )

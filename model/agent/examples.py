@@ -1,0 +1,83 @@
+"""The runs that elastic-node-change shows in pictures: a node comes to two that run, and one of three is lost."""
+
+from __future__ import annotations
+
+from ..checker.expectations import Run
+from ..checker.walks import Taken, Walk
+from . import Agents
+from .vocabulary import Edition
+
+SIZES = {"node": 3, "min_nodes": 1, "max_nodes": 4, "max_restarts": 1, "counted": 2, "ends": 0}
+COMES = Run(Agents, SIZES, Edition.TORCH)
+GOES = Run(Agents, SIZES, Edition.TORCH, faults=("crash", "worker_failure"))
+
+STARTED = "start_agent({0}) join({0}) "
+BEGUN = "return_with_a_round({0}) start_workers({0}) "
+TWO_RUN = STARTED.format(0) + STARTED.format(1) + "mark_complete(0) " + BEGUN.format(0) + BEGUN.format(1)
+THREE_RUN = "".join(map(STARTED.format, range(3))) + "mark_complete(0) " + "".join(map(BEGUN.format, range(3)))
+
+SEES = "_monitor_workers finds HEALTHY, num_nodes_waiting is 1: _restart_workers"
+SCALE_UP = Walk(
+    "scale-up-noticed", "The agents of two nodes see that a third waits (elastic-node-change 2.3.1).", COMES,
+    (
+        Taken("start_agent(2)", "a new node: its agent calls next_rendezvous", (1, 2)),
+        Taken("join(2)", "ADD_TO_WAIT_LIST: the wait list has the node", (3, 4, 5)),
+        Taken("restart_workers(0)", SEES, (6, 7, 8, 9)),
+        Taken("restart_workers(1)", SEES, (6, 7, 8, 9)),
+    ),
+    before=TWO_RUN,
+)  # fmt: skip
+RESTART = Walk(
+    "restart-with-newcomer", "The agents restart their workers with the node that waits (elastic-node-change 2.3.3.6).",
+    COMES,
+    (
+        Taken("restart_workers(0)", "_stop_workers: MultiprocessContext.close ends the processes", (1, 2)),
+        Taken("restart_workers(1)", "and on the other node", (1, 2)),
+        Taken("exit_round(0)", "_initialize_workers: next_rendezvous, with the exit operator first", (3, 4)),
+        Taken("exit_round(1)", "the last member leaves: the round is over", (3, 4)),
+        Taken("join(0)", "the join operator decides ADD_TO_PARTICIPANTS: _add_to_participants", (5, 6)),
+        Taken("join(1)", "and on the other node", (5, 6)),
+        Taken("join(2)", "the node moves from the wait list to the participants", (7,)),
+        Taken("mark_complete(0)", "the last call is over"),
+        *(Taken(f"return_with_a_round({k})", "next_rendezvous returns") for k in range(3)),
+        *(Taken(f"start_workers({k})", "with a new rank and world size") for k in range(3)),
+    ),
+    before=f"{TWO_RUN} start_agent(2) join(2)",
+)  # fmt: skip
+LOST = (
+    Taken("crash(2)", "a node is lost"),
+    Taken("worker_fails(0)", "a worker that works with it fails"),
+    Taken("worker_fails(1)", "and on the other node"),
+)
+CLOSE = "_stop_workers, and MultiprocessContext.close"
+SCALE_DOWN = Walk(
+    "scale-down", "One node of three is lost, and the others go on (elastic-node-change 3.3.2).", GOES,
+    (
+        *LOST,
+        Taken("find_failure(0)", f"_monitor_workers finds FAILED, a restart is left: _restart_workers, {CLOSE}",
+              (1, 2, 5, 6, 7)),
+        Taken("find_failure(1)", "and on the other node", (1, 2, 5, 6, 7)),
+        Taken("exit_round(0)", "_initialize_workers: next_rendezvous, with the exit operator first", (8, 9)),
+        Taken("exit_round(1)", "and on the other node", (8, 9)),
+        Taken("expel(0)", "the heartbeat of the lost node is too old: the round has no member left", (10,)),
+        Taken("join(0)", "a participant of the next round", (10,)),
+        Taken("join(1)", "and on the other node", (10,)),
+        Taken("mark_complete(0)", "the last call is over: two participants", (10,)),
+        *(Taken(f"return_with_a_round({k})", "next_rendezvous returns", (10,)) for k in range(2)),
+        *(Taken(f"start_workers({k})", "with a new rank and world size", (10,)) for k in range(2)),
+    ),
+    before=THREE_RUN,
+)  # fmt: skip
+NO_RESTART_LEFT = Walk(
+    "scale-down-no-restart-left", "One node is lost, and no restart is left (elastic-node-change 3.3.2).",
+    Run(Agents, {**SIZES, "max_restarts": 0, "counted": 1}, Edition.TORCH, faults=("crash", "worker_failure")),
+    (
+        *LOST,
+        Taken("find_failure(0)", f"_monitor_workers finds FAILED, no restart is left: {CLOSE}", (1, 2, 3, 4)),
+        Taken("find_failure(1)", "and on the other node", (1, 2, 3, 4)),
+        Taken("mark_closed(0)", "the agent ends, and closes the rendezvous"),
+        Taken("mark_closed(1)", "and on the other node"),
+    ),
+    before=THREE_RUN,
+)  # fmt: skip
+WALKS = (SCALE_UP, RESTART, SCALE_DOWN, NO_RESTART_LEFT)

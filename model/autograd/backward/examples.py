@@ -1,0 +1,39 @@
+"""The run that distributed-autograd-design tells: the backward pass of its example, in the mode FAST."""
+
+from __future__ import annotations
+
+from ...checker.expectations import Run
+from ...checker.walks import Taken, Walk
+from ..examples import NUMBER
+from ..vocabulary import Edition
+from .properties import Backward
+
+NOTE = Run(Backward, {"graph": NUMBER["note"], "attempt": 1}, Edition.TORCH)
+
+FAST = Walk(
+    "fast-pass", "A backward pass of two workers in the mode FAST (distributed-autograd-design, FAST mode).", NOTE,
+    (
+        Taken("begin(0)", "backward on worker 0"),
+        Taken("count_inputs(0)", "dependencies from the root and send1", (1,)),
+        Taken("run(9)", "the root: its local engine begins", (1,)),
+        Taken("run(8)", "mul", (2,)),
+        Taken("run(7)", "the gradient of t4, in the context", (2,)),
+        Taken("run(6)", "recv2 sends a gradient to worker 1", (2,)),
+        Taken("take_gradient(0, 1)", "worker 1 hears of the pass for the first time", (3,)),
+        Taken("count_inputs(1)", "dependencies of send2, add and recv1", (3,)),
+        Taken("run(5)", "send2", (4,)),
+        Taken("run(4)", "add", (4,)),
+        Taken("run(3)", "recv1 sends a gradient to worker 0", (5,)),
+        Taken("take_gradient(0, 0)", "worker 0 has its dependencies", (6,)),
+        Taken("run(2)", "send1", (6,)),
+        Taken("run(0)", "the gradient of t1, in the context", (7,)),
+        Taken("run(1)", "the gradient of t2, in the context", (7,)),
+        Taken("finish(1)", "the engine of worker 1 has nothing left"),
+        Taken("hear_answer(0, 0)", "worker 0 has answered"),
+        Taken("come_to_rest(1)", "worker 1 answers"),
+        Taken("hear_answer(0, 1)", "to worker 0"),
+        Taken("finish(0)", "the engine of worker 0 has nothing left"),
+        Taken("come_to_rest(0)", "backward returns"),
+    ),
+)  # fmt: skip
+WALKS = (FAST,)

@@ -1,0 +1,72 @@
+"""docs/sources.md says what each citation of the models stands for, and where each figure of the articles is drawn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from trystate.diagrams.structure import structure_name
+
+from trystate import registry
+
+CHECKOUT = Path(__file__).parents[3]
+PAGE = CHECKOUT / "docs" / "sources.md"
+FILE = re.compile(r"[\w./-]+\.(?:py|cpp|hpp|h|rst)\b")
+
+
+@cache
+def citations() -> frozenset[str]:
+    """Those of every transition and property of every edition, with every fault, and of every table and row."""
+    found = set[str]()
+    for cls in registry.SYSTEMS.values():
+        for edition in registry.edition_names(cls) or (None,):
+            system = cls(edition=edition, faults=registry.fault_bounds(cls))
+            found |= {declared.cite for declared in (*system.transitions, *system.properties)}
+    for table in registry.titled_tables().values():
+        found |= {table.cite, *(row.cite for row in table.rows)}
+    return frozenset(found - {""})
+
+
+def names(text: str) -> Iterator[str]:
+    """The names in the first cells of the tables of names: articles, and files of torch."""
+    for section in re.findall(r"^## (?:The articles|torch)$(.*?)(?=^## |\Z)", text, re.M | re.S):
+        for table in re.findall(r"^\| name \|.*?(?=^$|\Z)", section, re.M | re.S):
+            for row in table.splitlines()[2:]:
+                yield from re.findall(r"`([^`]+)`", row.split("|")[1])
+
+
+def unexplained(cites: frozenset[str], text: str) -> set[str]:
+    """The citations that begin with no name of the page, or mention a file that is none."""
+    known = {*names(text)}
+    begins = re.compile("|".join(rf"{re.escape(name)}(?![\w.-])" for name in sorted(known, key=len, reverse=True)))
+    return {c for c in cites if not begins.match(c) or not {*FILE.findall(c)} <= known}
+
+
+def test_each_citation_begins_with_a_name_that_the_page_explains() -> None:
+    assert unexplained(citations(), PAGE.read_text(encoding="utf-8")) == set()
+
+
+def test_each_name_of_the_page_is_cited() -> None:
+    used = " ".join(citations())
+    assert [name for name in names(PAGE.read_text(encoding="utf-8")) if name not in used] == []
+
+
+@pytest.mark.parametrize("name", ["elastic-node-change", "dist_engine.cpp", "launcher/api.py", "rref.rst"])
+def test_a_name_that_the_page_lacks_is_noticed(name: str) -> None:
+    text = PAGE.read_text(encoding="utf-8").replace(f"`{name}`", "")
+    assert unexplained(citations(), text)
+
+
+def test_a_citation_of_a_file_within_another_is_noticed() -> None:
+    wrong = frozenset({"TCPStore.cpp: get; Unknown.cpp: put", "rendezvous-engines 3"})
+    assert unexplained(wrong | {"api.py:_x"}, PAGE.read_text(encoding="utf-8")) == wrong
+
+
+def test_the_page_leads_to_each_walk_and_structure_and_to_no_other_picture() -> None:
+    linked = set(re.findall(r"\(\.\./diagrams/generated/([\w-]+)\.md\)", PAGE.read_text(encoding="utf-8")))
+    drawn = {walk.name for walk in registry.WALKS} | {structure_name(made) for made in registry.STRUCTURES}
+    assert {name for name in linked if not name.startswith("graph-")} == drawn
+    assert all((CHECKOUT / "diagrams" / "generated" / f"{name}.md").is_file() for name in linked)
