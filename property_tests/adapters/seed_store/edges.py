@@ -1,8 +1,8 @@
 """`Waits`, `Watches`, `Registers` and `StartUps` (edition SEED) on the daemons of torch 1.9, over TCP.
 
 Rule: the bytes of a step are sent when the model's server takes it, as on the other servers (`adapters/our_store`).
-Left out: half a request, which `frames` has; a stopped process, after which a daemon answers nobody; and a daemon that blocks in
-a send (`get_stuck`): its request is kept until the model's daemon goes on, and `scenarios` has the real one.
+Left out: half a request, which `frames` has; a stopped process, after which a daemon answers nobody; and a daemon that
+blocks in a send (`get_stuck`): its request is kept until the model's daemon goes on, and `scenarios` has the real one.
 """
 
 from __future__ import annotations
