@@ -48,8 +48,8 @@ S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 C = Creation
 ENDED = (C.CREATED, C.OUTSIDE, C.SKIPPED, C.FAILED)
-RUNNING = (C.NAMED, C.PUBLISHED, C.MESHED, C.BARRIER)
-IN_STORE = (C.PUBLISHED, C.MESHED, C.BARRIER, C.CREATED)  # a member whose address is there
+RUNNING = (C.NAMED, C.PUBLISHED, C.BARRIER, C.NUMBERING)
+IN_STORE = (C.PUBLISHED, C.BARRIER, C.NUMBERING, C.CREATED)  # a member whose address is there
 WITH_LIVES = (Edition.TORCH, Edition.TRYSTATE)
 
 
@@ -167,7 +167,7 @@ class Groups(System):
 
     @transition(
         each=("process", "group"),
-        moves=[may(C.PUBLISHED, C.CREATED), may(C.PUBLISHED, C.MESHED)],
+        moves=[may(C.PUBLISHED, C.CREATED), may(C.PUBLISHED, C.BARRIER)],
         cite="ddp-initialisation 3.3.2.2: connectFullMesh",
     )
     def connect(self, s: S, process: Expr, group: Expr) -> None:
@@ -304,7 +304,7 @@ class Groups(System):
 
 
 class Seed(Groups, edition=Edition.SEED):
-    """torch 1.9: every call ends with a barrier of the whole world, which misses a process that does not call (P8)."""
+    """torch 1.9: a barrier of the world, which misses a process that does not call (P8), and then a sequence number."""
 
     sequence = integer(0, "group", per=("process", "group"), doc="the sequence number; 0: none yet")
 
@@ -312,28 +312,41 @@ class Seed(Groups, edition=Edition.SEED):
         return C.BARRIER
 
     def of_connected(self) -> Creation:
-        return C.MESHED
+        return C.BARRIER
 
     @transition(
-        each=("process", "group"), moves=[may(C.MESHED, C.BARRIER)],
+        each=("process", "group"), moves=[arc(C.BARRIER, C.NUMBERING), may(C.BARRIER, C.OUTSIDE)],
+        cite="distributed_c10d.py:new_group: _store_based_barrier; in 2.13 with TORCH_DIST_INIT_BARRIER=1",
+    )  # fmt: skip
+    def leave_barrier(self, s: S, process: Expr, group: Expr) -> None:
+        """As many have come to the barrier of this number as the world has."""
+        s.when(s.place[process, group] == C.BARRIER)
+        s.when(all_(any_(self.has_come(s, process, group, q, h) for h in s.group) for q in s.process))
+        s.place[process, group] = ite(self.is_member(process, group), C.NUMBERING, C.OUTSIDE)
+
+    def has_come(self, s: S, p: Expr, g: Expr, q: Expr, h: Expr) -> Condition:
+        return (s.number[p, g] == s.number[q, h]) & s.place[q, h].isin((C.BARRIER, C.NUMBERING, C.CREATED, C.OUTSIDE))
+
+    @transition(
+        each=("process", "group"), moves=[arc(C.NUMBERING, C.CREATED)],
         cite="ddp-initialisation 3.3.2.2: store_->set(kSeqNumStoreKey, values)",
     )  # fmt: skip
     def set_sequence_number(self, s: S, process: Expr, group: Expr) -> None:
         """Rank 0 of the group draws a number, and writes it under the prefix."""
-        s.when(s.place[process, group] == C.MESHED, ord_(process) == 0)
+        s.when(s.place[process, group] == C.NUMBERING, ord_(process) == 0)
         s.sequence[process, group] = ord_(group) + 1
-        s.place[process, group] = C.BARRIER
+        s.place[process, group] = C.CREATED
 
     @transition(
-        each=("process", "group"), moves=[may(C.MESHED, C.BARRIER)],
+        each=("process", "group"), moves=[arc(C.NUMBERING, C.CREATED)],
         cite="ddp-initialisation 3.3.2.2: store_->wait({kSeqNumStoreKey}), store_->get(kSeqNumStoreKey)",
     )  # fmt: skip
     def read_sequence_number(self, s: S, process: Expr, group: Expr) -> None:
         """Another member waits for the number, and reads it."""
-        s.when(s.place[process, group] == C.MESHED, ord_(process) > 0)
+        s.when(s.place[process, group] == C.NUMBERING, ord_(process) > 0)
         s.when(any_(self.drew(s, process, group, h) for h in s.group))
         s.sequence[process, group] = self.read(s, process, group)
-        s.place[process, group] = C.BARRIER
+        s.place[process, group] = C.CREATED
 
     def drew(self, s: S, process: Expr, group: Expr, h: Expr) -> Condition:
         """Rank 0 has written the number of h under the name that the process has for its group."""
@@ -347,19 +360,6 @@ class Seed(Groups, edition=Edition.SEED):
             there = any_(self.drew(s, process, group, h) & (ord_(h) + 1 == number) for h in s.group)
             found = ite(there, number, found)
         return found
-
-    @transition(
-        each=("process", "group"), moves=[arc(C.BARRIER, C.CREATED), may(C.BARRIER, C.OUTSIDE)],
-        cite="distributed_c10d.py:new_group: _store_based_barrier; in 2.13 with TORCH_DIST_INIT_BARRIER=1",
-    )  # fmt: skip
-    def leave_barrier(self, s: S, process: Expr, group: Expr) -> None:
-        """As many have come to the barrier of this number as the world has."""
-        s.when(s.place[process, group] == C.BARRIER)
-        s.when(all_(any_(self.has_come(s, process, group, q, h) for h in s.group) for q in s.process))
-        s.place[process, group] = ite(self.is_member(process, group), C.CREATED, C.OUTSIDE)
-
-    def has_come(self, s: S, p: Expr, g: Expr, q: Expr, h: Expr) -> Condition:
-        return (s.number[p, g] == s.number[q, h]) & s.place[q, h].isin((C.BARRIER, C.CREATED, C.OUTSIDE))
 
     @always(witness="all_are_created")
     def sequence_numbers_agree(self, s: S) -> Condition:

@@ -37,9 +37,9 @@ class FramesSubject:
         self._lines: dict[int, Line] = {}
         self._unsent: dict[int, bytes] = {}
         self._observer = self._server.connect()
-        self._observer.send(VALIDATE)
+        self._observer.send(self._server.greeting)
         for key in (FIRST, SECOND):
-            self._observer.send(request(Query.DELETE_KEY, blob(key)))
+            self._observer.send(self._server.encode(request(Query.DELETE_KEY, blob(key))))
         self._server.settle()
         self._observer.read()
 
@@ -69,6 +69,10 @@ class FramesSubject:
     def _own(self, connection: int) -> bytes:
         return b"%d" % (connection + 1)
 
+    def _whole(self, connection: int) -> bytes:
+        """The SET of the first key."""
+        return self._server.encode(set_(FIRST, self._own(connection)))
+
     def _connect(self, connection: int) -> None:
         self._lines[connection] = self._server.connect()
 
@@ -87,7 +91,7 @@ class FramesSubject:
         self._end_to_validate(connection)
 
     def _set(self, connection: int) -> None:
-        self._lines[connection].send(set_(FIRST, self._own(connection)))
+        self._lines[connection].send(self._whole(connection))
 
     def _ping(self, connection: int) -> None:
         self._lines[connection].send(request(Query.PING, b"more"))
@@ -100,7 +104,7 @@ class FramesSubject:
         self._unsent[connection] = data[first:]
 
     def _set_begins(self, connection: int) -> None:
-        whole = set_(FIRST, self._own(connection))
+        whole = self._whole(connection)
         self._begin(connection, whole, len(whole) // 2)
 
     def _multi_set_begins(self, connection: int) -> None:

@@ -82,6 +82,7 @@ class MasterDaemon(Daemon):
         self._poll.register(listener.fileno(), select.POLLIN)
         self._connections: list[socket.socket] = []
         self.keys: dict[bytes, bytes] = {}
+        self.reading: socket.socket | None = None  # the connection whose request is read, and carried out
         self._waiting: defaultdict[bytes, list[int]] = defaultdict(list)
         self._awaited: Counter[int] = Counter()
         self._watching: defaultdict[bytes, list[int]] = defaultdict(list)
@@ -108,7 +109,16 @@ class MasterDaemon(Daemon):
         return True
 
     def _query(self, connection: socket.socket) -> None:
-        self._handlers[Query(recv(connection, 1)[0])](connection)
+        self.reading = connection
+        try:
+            self._handlers[Query(recv(connection, 1)[0])](connection)
+        finally:
+            self.reading = None
+
+    @property
+    def connections(self) -> int:
+        """How many are in the daemon's table."""
+        return len(self._connections)
 
     def _forget(self, connection: socket.socket) -> None:
         """Close a connection; its number leaves the tables of waiters, and stays in that of watchers."""

@@ -1,8 +1,8 @@
-"""`Waits`, `Watches` and `StartUps` (edition SEED) on the daemons of torch 1.9, over TCP.
+"""`Waits`, `Watches`, `Registers` and `StartUps` (edition SEED) on the daemons of torch 1.9, over TCP.
 
 Rule: the bytes of a step are sent when the model's server takes it, as on the other servers (`adapters/our_store`).
-Left out: half a request and a stopped process, after which a daemon answers nobody; and a daemon that blocks in
-a send (`get_stuck`): its request is kept until the model's daemon goes on, and `scenarios` has the real one.
+Left out: half a request, which `frames` has; a stopped process, after which a daemon answers nobody; and a daemon that
+blocks in a send (`get_stuck`): its request is kept until the model's daemon goes on, and `scenarios` has the real one.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from trystate.model.store.watches.fields import Message
 from ..our_store.lines import OverTcp, Server
 from ..our_store.peers import Message as Record
 from ..our_store.peers import Others
+from ..our_store.registers import RegistersSubject
 from ..our_store.waits import WaitsSubject
 from ..our_store.watches import Watcher, WatchesSubject, change
 from ..our_store.wire import request
@@ -113,6 +114,16 @@ class SeedWaits(WaitsSubject):
 
     def _is_known(self, request: bytes) -> bool:
         return is_known(request)
+
+
+# ---- registers
+
+
+class SeedRegisters(RegistersSubject):
+    """`RegistersSubject` on torch 1.9's daemon."""
+
+    def _value(self, name: bytes) -> int:
+        return int(held(self._others, name) or b"0")
 
 
 # ---- watches
