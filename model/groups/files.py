@@ -118,7 +118,7 @@ class Files(System):
 
     @transition(
         each="process",
-        moves=[arc(U.AWAY, U.OPEN), may(U.AWAY, U.STUCK)],
+        moves=[arc(U.AWAY, U.OPEN)],
         cite="ddp-initialisation 3.2.1; FileStore.cpp:FileStore, which adds 1 to refcount/",
     )
     def open(self, s: S, process: Expr) -> None:
@@ -151,7 +151,7 @@ class Files(System):
 
     @transition(
         each="process",
-        moves=[arc(U.WROTE, U.READ), may(U.WROTE, U.STUCK)],
+        moves=[arc(U.WROTE, U.READ)],
         cite="FileStore.cpp:get; File::read",
     )
     def read(self, s: S, process: Expr) -> None:
@@ -163,7 +163,7 @@ class Files(System):
         s.locked[process] = stuck
         s.stale[process] = and_(not_(stuck), any_(x == Address.OLD for x in s.address))
 
-    @transition(each="process", moves=[arc(U.READ, U.LEFT), may(U.READ, U.STUCK)], cite="FileStore.cpp:~FileStore")
+    @transition(each="process", moves=[arc(U.READ, U.LEFT)], cite="FileStore.cpp:~FileStore")
     def close(self, s: S, process: Expr) -> None:
         """It closes the file; the last one deletes it."""
         self.acts(s, process, U.READ)
@@ -201,7 +201,7 @@ class Files(System):
             s.address[j] = ite(s.address[j] == Address.NEW, Address.OLD, s.address[j])
             s.stopped[j] = False
 
-    @fault("die", each="process", moves=[arc((U.OPEN, U.WRITING, U.WROTE), U.DEAD), may((U.READ, U.STUCK), U.DEAD)])
+    @fault("die", each="process", moves=[arc((U.OPEN, U.WRITING, U.WROTE, U.READ), U.DEAD)])
     def die(self, s: S, process: Expr) -> None:
         """A process is killed: the kernel frees the lock, and part of its record may stay."""
         s.when(s.phase[process].isin(BUSY))
@@ -287,6 +287,11 @@ class Files(System):
 
 class Torch(Files, edition=Edition.TORCH):
     """torch 2.13: half a record is read for ever (P6), the lock is waited for without a limit (P7), files stay (P5)."""
+
+    open = Files.open.claiming(*Files.open.arcs, arc(U.AWAY, U.STUCK))
+    read = Files.read.claiming(*Files.read.arcs, arc(U.WROTE, U.STUCK))
+    close = Files.close.claiming(*Files.close.arcs, arc(U.READ, U.STUCK))
+    die = Files.die.claiming(*Files.die.arcs, arc(U.STUCK, U.DEAD))
 
 
 class Ours(Files, edition=Edition.TRYSTATE):
