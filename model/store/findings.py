@@ -263,13 +263,20 @@ NO_CUT = ("a_connection_is_closed",)
 _FRAMES = (
     _run(Frames, SEED, "stop",
         only_the_validated_are_served="S9", what_returned_has_happened="S15", requests_are_served="S23"),
+    _run(Frames, SEED, "end", "revents", "stop",
+        only_the_validated_are_served="S9", what_returned_has_happened="S15", requests_are_served="S23",
+        an_end_is_reached="S23"),
     _run(Frames, TORCH,
         requests_are_whole="S8", nothing_is_undone="S8", only_the_validated_are_served="S9",
         who_keeps_the_rules_stays="S10", nothing_is_left_of_the_closed="S17"),
+    _run(Frames, TORCH, "end", "stop", sizes={"connection": 1}, idle=("both_keys_are_written",),
+        requests_are_whole="S8", only_the_validated_are_served="S9",
+        who_keeps_the_rules_stays="S10", what_returned_has_happened="S15", nothing_is_left_of_the_closed="S17"),
     _run(Frames, TORCH, "stop",
         requests_are_whole="S8", nothing_is_undone="S8", only_the_validated_are_served="S9",
         who_keeps_the_rules_stays="S10", what_returned_has_happened="S15", nothing_is_left_of_the_closed="S17"),
     _run(Frames, TRYSTATE),
+    _run(Frames, TRYSTATE, "end", "stop"),
     _run(Frames, TRYSTATE, "stop", sizes={"connection": 3}),
 )
 _STARTUPS = (
@@ -278,6 +285,7 @@ _STARTUPS = (
     _run(StartUps, SEED, "stop", started_means_enough_are_counted="S19"),
     _run(StartUps, SEED, "freeze",
         started_means_enough_are_counted="S19", the_constructor_ends="S14", deadlock_freedom="S14"),
+    _run(StartUps, SEED, "crash", "patience", idle=("the_master_misses_one",), started_means_enough_are_counted="S19"),
     _run(StartUps, SEED, "again", started_means_enough_are_counted="S19"),
     _run(StartUps, SEED, "overwrite", started_means_enough_are_counted=("S19", "S16"), only_the_start_up_counts="S16"),
     _run(StartUps, TORCH),

@@ -1,6 +1,6 @@
 """The registry of torch's own module beside the model's: its tables after each new_group and destroy_process_group.
 
-Rule: torch's functions run whole, in a process of their own; only the backend is torch's fake one, which needs no store.
+Rule: torch's functions run whole, in a process of their own; only the backend is torch's fake one.
 """
 
 from __future__ import annotations

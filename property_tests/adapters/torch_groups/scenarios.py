@@ -1,4 +1,4 @@
-"""P1 to P7 and P9: real gloo groups of the installed torch, in a process for each rank, over its TCPStore; its FileStore.
+"""P1 to P7, P9: real gloo groups of the installed torch, in a process for each rank, over its TCPStore; its FileStore.
 
 Rule: a scenario decides only which process calls new_group when, and computes from what the calls return or raise, and
 from sums that the groups compute, whether the property was violated. `CONTROLS` runs the same code on a schedule that
@@ -84,7 +84,7 @@ _CATALOGUE = Catalogue.of((
     ("P5", "left-over-file", left_over_file, "A FileStore reads the keys of a job that crashed."),
     ("P6", "torn-record", torn_record, "A FileStore never opens a file that ends with part of a record."),
     ("P7", "lock-kept", lock_kept, "A set with a timeout hangs while another process has the lock of the file."),
-    ("P9", "local-name-taken", local_name_taken, "use_local_synchronization: the name of a living group is given again."),
+    ("P9", "local-name-taken", local_name_taken, "use_local_synchronization: a living group's name is given again."),
 ))
 # fmt: on
 SCENARIOS, CONTROLS = _CATALOGUE.scenarios, _CATALOGUE.controls
