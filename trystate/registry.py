@@ -38,6 +38,7 @@ from trystate.model.store.frames import Frames
 from trystate.model.store.operations import OPERATIONS
 from trystate.model.store.queues import Queues
 from trystate.model.store.registers import Registers
+from trystate.model.store.registrations import Registrations
 from trystate.model.store.startup import StartUps
 from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
@@ -45,8 +46,8 @@ from trystate.model.store.watches import Watches
 SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
     "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
-    "waits": Waits, "watches": Watches, "groups": Groups, "group-registry": Registry, "files": Files, "backward": Backward,
-    "contexts": Contexts, "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
+    "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups, "group-registry": Registry,
+    "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

@@ -114,6 +114,9 @@ class Files(System):
     def mend(self, s: S) -> None:
         """The part of a record that a writer finds at the end."""
 
+    def mend_first(self, s: S) -> None:
+        """That which a process finds that opens the file."""
+
     # ---- the protocol
 
     @transition(
@@ -126,6 +129,7 @@ class Files(System):
         self.acts(s, process, U.AWAY)
         s.when(self.is_free(s))
         self.empty(s, self.left_over(s))
+        self.mend_first(s)
         stuck = self.may_not_read(s)
         s.phase[process] = ite(stuck, U.STUCK, U.OPEN)
         s.locked[process] = stuck
@@ -306,13 +310,16 @@ class Ours(Files, edition=Edition.TRYSTATE):
         return False
 
     def left_over(self, s: S) -> Condition:
-        """None of the users that the file names lives: all are of the job before."""
-        nobody_lives = all_(x.isin((U.AWAY, *OVER)) for x in s.phase)
-        return s.second & s.there & (s.opened > 0) & nobody_lives
+        """None of the users that the file names lives: they are taken for those of a job before, also of this one."""
+        return s.there & (s.opened > 0) & all_(x.isin((U.AWAY, *OVER)) for x in s.phase)
 
     def mend(self, s: S) -> None:
         """It is cut away."""
         s.torn = False
+
+    def mend_first(self, s: S) -> None:
+        """It is cut away: to be counted is to append."""
+        self.mend(s)
 
     def after_full(self, s: S) -> Condition:
         """The part that was written is cut away again."""

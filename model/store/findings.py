@@ -15,6 +15,7 @@ from .barriers import Barriers
 from .frames import Frames
 from .queues import Queues
 from .registers import Registers
+from .registrations import Registrations
 from .startup import StartUps
 from .vocabulary import Edition
 from .waits import Waits
@@ -389,6 +390,10 @@ _WATCHES = (
     _run(Watches, TRYSTATE, "slow", "wait", sizes=WATCH),
     _run(Watches, TRYSTATE, "again", "cancel", "drop", "leave", "newcomer", "slow", sizes=SMALL),
 )
+_REGISTRATIONS = (
+    _run(Registrations, SEED),
+    _run(Registrations, TRYSTATE),
+)
 _BARRIERS = (
     _run(Barriers, TORCH, sizes=PAIR, keys_stay_untouched="S13"),
     _run(Barriers, TORCH, sizes={**PAIR, "rounds": 2},
@@ -424,4 +429,4 @@ _REGISTERS = (
     _run(Registers, TRYSTATE, "drop"),
 )
 # fmt: on
-PLAN: tuple[Run, ...] = _FRAMES + _STARTUPS + _REGISTERS + _WAITS + _QUEUES + _WATCHES + _BARRIERS
+PLAN: tuple[Run, ...] = _FRAMES + _STARTUPS + _REGISTERS + _WAITS + _QUEUES + _WATCHES + _REGISTRATIONS + _BARRIERS

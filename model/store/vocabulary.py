@@ -167,3 +167,12 @@ class Arrival(enum.Enum):
     ARRIVED = "counted, until all have arrived"
     RELEASED = "returned: all had arrived"
     WITHDRAWN = "raised: not in time"
+
+
+class Registration(enum.Enum):
+    """A thread's call of watch_key."""
+
+    IDLE = "has not called"
+    CALLED = "has called; nothing is sent"
+    SENT = "waits for the acknowledgement"
+    RETURNED = "returned"
