@@ -47,7 +47,8 @@ SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
     "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
     "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups, "group-registry": Registry,
-    "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
+    "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids, "tombstones": Tombstones,
+    "optimizers": Optimizers, "references": References,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

@@ -1,8 +1,8 @@
 """Registrations: threads of one process that call watch_key at once, over the one connection of its watches.
 
-Theory of operation. watch_key sends its request and waits until it is acknowledged; a daemon thread of the process reads
-the acknowledgements. That of torch 1.9 has no key: the daemon sets one flag of the process and announces it, and the
-thread that wakes takes the flag for its own. So a mutex (`watchKeyMutex_`) lets one thread at a time be between its
+Theory of operation. watch_key sends its request and waits until it is acknowledged; a daemon thread of the process
+reads the acknowledgements. That of torch 1.9 has no key: the daemon sets one flag of the process and announces it, and
+the thread that wakes takes the flag for its own. So a mutex (`watchKeyMutex_`) lets one thread at a time be between its
 request and its acknowledgement. Ours gives each acknowledgement to the request that was sent first, and needs none.
 
 Abstractions. Each thread watches a key of its own, once. Nothing is lost on the way; a thread that sleeps is woken by

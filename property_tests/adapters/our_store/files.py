@@ -1,7 +1,7 @@
 """`Files` on our FileStore: each process of a job is one, and a record stops in its middle where the model's does.
 
-Rule: the bytes of half a record are written by the store itself, whose write is cut short once; a disk that is full is a
-limit on the size of the file; a process that dies is killed, and one that stops is stopped by the kernel.
+Rule: the bytes of half a record are written by the store itself, whose write is cut short once; a disk that is full is
+a limit on the size of the file; a process that dies is killed, and one that stops is stopped by the kernel.
 """
 
 from __future__ import annotations

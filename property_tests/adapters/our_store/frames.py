@@ -30,7 +30,8 @@ class FramesSubject:
             "stranger_is_ignored": self._set, "stranger_is_served": self._ping, "stranger_is_refused": self._set,
             "ask": self._note, "serve": self._set, "set_begins": self._set_begins, "set_ends": self._rest,
             "multi_set_begins": self._multi_set_begins, "multi_set_goes_on": self._goes_on,
-            "multi_set_ends": self._rest, "ask_the_unknown": self._ask_the_unknown, "hang_up": self._hang_up, "clean_up": self._clean_up,
+            "multi_set_ends": self._rest, "ask_the_unknown": self._ask_the_unknown,
+            "hang_up": self._hang_up, "clean_up": self._clean_up,
         }  # fmt: skip
 
     def reset(self) -> None:

@@ -178,8 +178,8 @@ class _Owned(TCPStore):
 class StartUpsSubject:
     """Subject for `StartUps`: the constructors of all clients, and the server of the master's.
 
-    Shows where each constructor is, whether it is connected, the counter while there is a server, and whether a stranger
-    was cut off.
+    Shows where each constructor is, whether it is connected, the counter while there is a server, and whether a
+    stranger was cut off.
     """
 
     def __init__(self, system: StartUps, stack: ExitStack) -> None:

@@ -468,7 +468,8 @@ REGISTERS = Case(Registers, TRYSTATE, {"client": 1})
 LINE = Case(Queues, TRYSTATE, {"element": 1, "both": 0})
 TAKERS = Case(Queues, TRYSTATE, {"torch_clients": 2, "element": 1, "both": 0})
 FAULTS: tuple[tuple[Break, Case], ...] = (
-    (everybody_is_ready, FRAMES), (half_a_set_counts, FRAMES), (the_unknown_is_ignored, FRAMES), (multi_set_forgets_the_second, FRAMES),
+    (everybody_is_ready, FRAMES), (half_a_set_counts, FRAMES), (the_unknown_is_ignored, FRAMES),
+    (multi_set_forgets_the_second, FRAMES),
     (barriers_stay_open, BARRIERS), (the_late_stay_in, BARRIERS), (who_comes_again_counts_twice, BARRIERS),
     (late_barriers_leave_a_key, WRITTEN), (keys_open_barriers, WRITTEN),
     (waits_count_down, WAITS), (nothing_is_kept, WAITS), (cancelled_waits_stay, WAITS), (the_expired_stay, OUR_WAITS),

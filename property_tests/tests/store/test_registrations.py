@@ -1,4 +1,4 @@
-"""Threads that call watch_key at once: the mutex of torch 1.9 keeps their acknowledgements apart, in its program too."""
+"""Threads that call watch_key at once: torch 1.9's mutex keeps their acknowledgements apart, in its program too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -92,47 +93,49 @@ def test_an_acknowledgement_of_ours_for_any_thread_is_caught() -> None:
 # ---- the program of torch 1.9
 
 
-def returned_after_one_acknowledgement() -> tuple[list[bytes], list[str]]:
-    """Two threads watch a and b; the server acknowledges the first request, which is of a: its keys, whose call returns.
+def returned_after_one_acknowledgement() -> tuple[list[bytes], str]:
+    """Threads watch a and b; the server acknowledges the first request, of a: the keys asked for, whose call returns.
 
     The thread of a does not come to wait before that of b sleeps, or is kept from its request.
     """
     back: queue.SimpleQueue[str] = queue.SimpleQueue()
     goes_on = threading.Event()
-    with listen() as listener, Store(listener.getsockname()[1]) as store, listener.accept()[0]:
-        with listener.accept()[0] as line:
-            registration = store.worker.registration  # type: ignore[union-attr]
-            wait: Callable[[], None] = registration.wait
+    with listen() as listener, Store(listener.getsockname()[1]) as store, listener.accept()[0], _line(listener) as line:
+        assert store.worker is not None
+        registration = store.worker.registration
+        wait: Callable[[], None] = registration.wait
 
-            def late(name: str) -> None:
-                if name == "a":
-                    goes_on.wait(10)
-                wait()
+        def late() -> None:
+            if threading.current_thread().name == "a":
+                goes_on.wait(10)
+            wait()
 
-            registration.wait = lambda: late(threading.current_thread().name)  # type: ignore[method-assign]
-            threads = [threading.Thread(target=_watch, args=(store, name, back), name=name) for name in "ab"]
-            threads[0].start()
-            asked = [_request(line)]
-            threads[1].start()
-            line.settimeout(0.3)
-            try:
-                asked.append(_request(line))
-                assert until(lambda: registration._sleepers)
-            except TimeoutError:
-                pass
-            line.sendall(bytes([Change.REGISTERED]))
-            assert until(lambda: registration.announcements)
-            if len(asked) == 1:
-                goes_on.set()
-            returned = [back.get(timeout=10)]
-            line.settimeout(10)
+        registration.wait = late  # type: ignore[method-assign]
+        threads = [threading.Thread(target=_watch, args=(store, name, back), name=name) for name in "ab"]
+        threads[0].start()
+        asked = [_request(line)]
+        threads[1].start()
+        line.settimeout(0.3)
+        with suppress(TimeoutError):
+            asked.append(_request(line))
+            assert until(lambda: registration._sleepers)
+        line.settimeout(10)
+        line.sendall(bytes([Change.REGISTERED]))
+        assert until(lambda: registration.announcements)
+        if len(asked) == 1:
             goes_on.set()
-            if len(asked) == 1:
-                asked.append(_request(line))
-            line.sendall(bytes([Change.REGISTERED]))
-            for thread in threads:
-                thread.join(10)
+        returned = back.get(timeout=10)
+        goes_on.set()
+        if len(asked) == 1:
+            asked.append(_request(line))
+        line.sendall(bytes([Change.REGISTERED]))
+        for thread in threads:
+            thread.join(10)
     return asked, returned
+
+
+def _line(listener: socket.socket) -> socket.socket:
+    return listener.accept()[0]
 
 
 def _watch(store: Store, name: str, back: queue.SimpleQueue[str]) -> None:
@@ -146,12 +149,12 @@ def _request(line: socket.socket) -> bytes:
 
 
 def test_with_the_mutex_the_thread_returns_whose_request_was_acknowledged() -> None:
-    assert returned_after_one_acknowledgement() == ([b"/a", b"/b"], ["a"])
+    assert returned_after_one_acknowledgement() == ([b"/a", b"/b"], "a")
 
 
 def test_without_the_mutex_another_thread_returns() -> None:
     with planted(rewritten(Store.watch_key, "with self._watch_lock:", "if True:")):
-        assert returned_after_one_acknowledgement() == ([b"/a", b"/b"], ["b"])
+        assert returned_after_one_acknowledgement() == ([b"/a", b"/b"], "b")
 
 
 def test_our_threads_watch_at_once_and_each_is_told_of_its_key() -> None:
