@@ -28,6 +28,7 @@ from trystate.model.errors import UsageError
 from trystate.model.groups.creation import Groups
 from trystate.model.groups.files import Files
 from trystate.model.groups.initialisation import INITIALISATION
+from trystate.model.groups.registry import Registry
 from trystate.model.language import DecisionTable, System
 from trystate.model.language.fields import Constant, Index
 from trystate.model.language.machines import View
@@ -43,6 +44,7 @@ from trystate.model.store.frames import Frames
 from trystate.model.store.operations import OPERATIONS
 from trystate.model.store.queues import Queues
 from trystate.model.store.registers import Registers
+from trystate.model.store.registrations import Registrations
 from trystate.model.store.startup import StartUps
 from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
@@ -50,8 +52,9 @@ from trystate.model.store.watches import Watches
 SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
     "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
-    "waits": Waits, "watches": Watches, "groups": Groups, "files": Files, "backward": Backward, "contexts": Contexts,
-    "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
+    "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups, "group-registry": Registry,
+    "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids, "tombstones": Tombstones,
+    "optimizers": Optimizers, "references": References,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

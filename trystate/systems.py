@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trystate.model.autograd.tombstones import Tombstones
     from trystate.model.groups.creation import Groups
     from trystate.model.groups.files import Files
+    from trystate.model.groups.registry import Registry
     from trystate.model.rendezvous.etcd import EtcdRendezvous
     from trystate.model.rendezvous.holder import Holders
     from trystate.model.rendezvous.properties import Rendezvous
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from trystate.model.store.frames import Frames
     from trystate.model.store.queues import Queues
     from trystate.model.store.registers import Registers
+    from trystate.model.store.registrations import Registrations
     from trystate.model.store.startup import StartUps
     from trystate.model.store.waits import Waits
     from trystate.model.store.watches import Watches
@@ -38,5 +40,6 @@ else:
 
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders", "Ids",
-    "Optimizers", "Queues", "References", "Registers", "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
+    "Optimizers", "Queues", "References", "Registers", "Registrations", "Registry", "Rendezvous", "StartUps",
+    "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

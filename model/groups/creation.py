@@ -49,6 +49,7 @@ Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 C = Creation
 ENDED = (C.CREATED, C.OUTSIDE, C.SKIPPED, C.FAILED)
 RUNNING = (C.NAMED, C.PUBLISHED, C.BARRIER, C.NUMBERING)
+LATER = (C.NAMED, C.PUBLISHED, C.CREATED, C.OUTSIDE, C.SKIPPED, C.FAILED)  # of a call, without torch 1.9's places
 IN_STORE = (C.PUBLISHED, C.BARRIER, C.NUMBERING, C.CREATED)  # a member whose address is there
 WITH_LIVES = (Edition.TORCH, Edition.TRYSTATE)
 
@@ -145,7 +146,7 @@ class Groups(System):
 
     @transition(
         each=("process", "group"),
-        moves=[arc(C.IDLE, C.NAMED), may(C.IDLE, C.OUTSIDE), may(C.IDLE, C.BARRIER)],
+        moves=[arc(C.IDLE, C.NAMED)],
         cite="ddp-initialisation 3.3.2.1: group_name = str(_group_count)",
     )
     def call(self, s: S, process: Expr, group: Expr) -> None:
@@ -165,11 +166,7 @@ class Groups(System):
         for k in s.group:
             s.left[process, k] = s.left[process, k] & (ord_(k) + 1 != s.number[process, group])
 
-    @transition(
-        each=("process", "group"),
-        moves=[may(C.PUBLISHED, C.CREATED), may(C.PUBLISHED, C.BARRIER)],
-        cite="ddp-initialisation 3.3.2.2: connectFullMesh",
-    )
+    @transition(each=("process", "group"), cite="ddp-initialisation 3.3.2.2: connectFullMesh")
     def connect(self, s: S, process: Expr, group: Expr) -> None:
         """It reads the address of every other member, and is connected to all of them."""
         s.when(s.place[process, group] == C.PUBLISHED)
@@ -229,7 +226,7 @@ class Groups(System):
         s.when(all_(s.again[q] | all_(s.place[q, g].isin(ENDED) for g in s.group) for q in s.process))
         self.begin(s, process)
 
-    @fault("restart", each="process", editions=WITH_LIVES, moves=[may((*RUNNING, *ENDED), C.IDLE)])
+    @fault("restart", each="process", editions=WITH_LIVES, moves=[may(LATER, C.IDLE)])
     def restart(self, s: S, process: Expr) -> None:
         """A process dies and is started again; the others go on until they notice."""
         s.when(~s.again[process], any_(s.place[process, g] != C.IDLE for g in s.group))
@@ -308,6 +305,9 @@ class Seed(Groups, edition=Edition.SEED):
 
     sequence = integer(0, "group", per=("process", "group"), doc="the sequence number; 0: none yet")
 
+    call = Groups.call.claiming(*Groups.call.arcs, arc(C.IDLE, C.BARRIER))
+    connect = Groups.connect.claiming(arc(C.PUBLISHED, C.BARRIER))
+
     def of_outsiders(self) -> Creation:
         return C.BARRIER
 
@@ -315,7 +315,7 @@ class Seed(Groups, edition=Edition.SEED):
         return C.BARRIER
 
     @transition(
-        each=("process", "group"), moves=[arc(C.BARRIER, C.NUMBERING), may(C.BARRIER, C.OUTSIDE)],
+        each=("process", "group"), moves=[arc(C.BARRIER, C.NUMBERING), arc(C.BARRIER, C.OUTSIDE)],
         cite="distributed_c10d.py:new_group: _store_based_barrier; in 2.13 with TORCH_DIST_INIT_BARRIER=1",
     )  # fmt: skip
     def leave_barrier(self, s: S, process: Expr, group: Expr) -> None:
@@ -372,11 +372,18 @@ class Seed(Groups, edition=Edition.SEED):
         return implies(both, (s.sequence[p, g] != 0) & (s.sequence[p, g] == s.sequence[q, h]))
 
 
-class Torch(Groups, edition=Edition.TORCH):
+class Later(Groups):
+    """torch since 2.0: no barrier and no sequence number."""
+
+    call = Groups.call.claiming(*Groups.call.arcs, arc(C.IDLE, C.OUTSIDE))
+    connect = Groups.connect.claiming(arc(C.PUBLISHED, C.CREATED))
+
+
+class Torch(Later, edition=Edition.TORCH):
     """torch 2.13: an outsider returns at once (P1), threads share a counter (P2), names begin anew (P3)."""
 
 
-class Local(Groups, edition=Edition.LOCAL):
+class Local(Later, edition=Edition.LOCAL):
     """torch 2.13, use_local_synchronization=True: the name counts the groups of this process (P4).
 
     Only members have to call. The name is a hash of the ranks and of how many groups the process is a member of.
@@ -393,7 +400,7 @@ class Local(Groups, edition=Edition.LOCAL):
         return super().same_name(s, p, g, q, h) & alike
 
 
-class Ours(Groups, edition=Edition.TRYSTATE):
+class Ours(Later, edition=Edition.TRYSTATE):
     """torch 2.13's groups on a store of a trystate URL: keys of an earlier life are below another prefix.
 
     Within one life names are torch's, so that P1 and P2 stay.

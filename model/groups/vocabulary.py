@@ -41,3 +41,11 @@ class User(enum.Enum):
     FAILED = "an operation has raised, and the process has ended"
     STUCK = "reads half a record, and does not end"
     DEAD = "has died"
+
+
+class Entry(enum.Enum):
+    """A group in the tables of a process."""
+
+    ABSENT = "not made, or destroyed"
+    ENTERED = "in _pg_map, _pg_names and _pg_group_ranks"
+    REFUSED = "new_group raised: the name is taken"

@@ -13,6 +13,7 @@ from .lines import Line, Server
 from .wire import VALIDATE, check, get, request, set_
 
 FIRST, SECOND = b"/first", b"/second"
+UNKNOWN = 0x3F  # the type of no request, torch's or ours
 PADDING = 4096  # zeros before the value of the second key: a MULTI_SET can go on that often
 
 
@@ -29,7 +30,8 @@ class FramesSubject:
             "stranger_is_ignored": self._set, "stranger_is_served": self._ping, "stranger_is_refused": self._set,
             "ask": self._note, "serve": self._set, "set_begins": self._set_begins, "set_ends": self._rest,
             "multi_set_begins": self._multi_set_begins, "multi_set_goes_on": self._goes_on,
-            "multi_set_ends": self._rest, "hang_up": self._hang_up, "clean_up": self._clean_up,
+            "multi_set_ends": self._rest, "ask_the_unknown": self._ask_the_unknown,
+            "hang_up": self._hang_up, "clean_up": self._clean_up,
         }  # fmt: skip
 
     def reset(self) -> None:
@@ -95,6 +97,9 @@ class FramesSubject:
 
     def _ping(self, connection: int) -> None:
         self._lines[connection].send(request(Query.PING, b"more"))
+
+    def _ask_the_unknown(self, connection: int) -> None:
+        self._lines[connection].send(bytes([UNKNOWN]))
 
     def _note(self, connection: int) -> None:
         """The request is sent when it is served: a server serves it at once."""

@@ -38,6 +38,7 @@ CASES = (
     Case(Watches, SEED, {"client": 1, "key": 1, "writes": 3}, ("drop",)),
     Case(StartUps, SEED, {"client": 2}, ("again", "overwrite")),
     Case(StartUps, SEED, {"client": 2}, ("crash", "stop")),
+    Case(StartUps, SEED, {"client": 2}, ("crash", "patience", "stop")),
     Case(StartUps, SEED, {"client": 3}),
     Case(Frames, SEED, {"connection": 1}),
     Case(Frames, SEED, {"connection": 2}),
