@@ -97,6 +97,7 @@ class PatientGate(Gate):
         self._read(keys)
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        assert self._store.check(list(keys)), f"{keys} are read before they are there"
         values: list[bytes] = self._store.multi_get(keys)
         return values
 
