@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from trystate.diagrams.structure import Structure
 from trystate.model.agent import Agents
 from trystate.model.agent.examples import WALKS as AGENT_WALKS
+from trystate.model.agent.ranks import Ranks
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.examples import WALKS as BACKWARD_WALKS
 from trystate.model.autograd.contexts import Contexts
@@ -51,10 +52,10 @@ from trystate.model.store.watches import Watches
 
 SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
-    "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
-    "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups, "group-registry": Registry,
-    "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids, "tombstones": Tombstones,
-    "optimizers": Optimizers, "references": References,
+    "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
+    "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
+    "group-registry": Registry, "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids,
+    "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

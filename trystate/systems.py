@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.model.agent import Agents
+    from trystate.model.agent.ranks import Ranks
     from trystate.model.autograd.backward import Backward
     from trystate.model.autograd.contexts import Contexts
     from trystate.model.autograd.ids import Ids
@@ -40,6 +41,6 @@ else:
 
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders", "Ids",
-    "Optimizers", "Queues", "References", "Registers", "Registrations", "Registry", "Rendezvous", "StartUps",
+    "Optimizers", "Queues", "Ranks", "References", "Registers", "Registrations", "Registry", "Rendezvous", "StartUps",
     "Tombstones", "Waits", "Watches",
 ]  # fmt: skip
