@@ -255,11 +255,11 @@ class Deadlines(System):
     def deadline_passes(self, s: S, thread: Expr) -> None:
         """A call's deadline passes while it is under way."""
         under_way = (s.at[thread] != P.IDLE) & not_(s.at[thread].isin((P.RETURNED, P.RAISED)))
-        s.when(under_way, ~s.late[thread], self.has_deadline(s.call[thread]))
+        s.when(under_way, ~s.late[thread], self.deadline_runs(s, thread))
         s.late[thread] = True
 
-    def has_deadline(self, call: Expr) -> Condition:
-        return call.isin((Call.EXIT, Call.SHUTDOWN, Call.SET_CLOSED, Call.KEEP_ALIVE))
+    def deadline_runs(self, s: S, thread: Expr) -> Condition:
+        return s.call[thread].isin((Call.EXIT, Call.SHUTDOWN, Call.SET_CLOSED, Call.KEEP_ALIVE))
 
     @environment(fair=True, cite="rendezvous-engine 3.2.1.1")
     def heartbeat_gets_due(self, s: S) -> None:
@@ -581,6 +581,7 @@ class Ours(Deadlines, edition=Edition.TRYSTATE):
 
     lease = flag(initial=True, doc="the lease of the node holds, by its own clock")
     lost = flag(per="thread", doc="the call has lost a write")
+    listed = flag(initial=True, doc="the shared state lists the node: as a member, or in the round that it has opened")
 
     def drops(self, s: S, thread: Expr) -> None:
         super().drops(s, thread)
@@ -588,6 +589,15 @@ class Ours(Deadlines, edition=Edition.TRYSTATE):
 
     def joins(self, s: S) -> None:
         s.lease = True
+        s.listed = True
+
+    def ends_call(self, s: S, thread: Expr) -> None:
+        """A node whose join has timed out leaves, so that its shutdown closes nothing (see R10)."""
+        leaves = (s.call[thread] == Call.EXIT) & (s.error[thread] == E.TIMEOUT) & (s.stored == Stored.STATE)
+        s.member = s.member & ~leaves
+        s.listed = s.listed & ~leaves
+        for t in s.thread:
+            s.got_good[t] = s.got_good[t] & ~leaves
 
     def ends_timer(self, s: S) -> None:
         """`KeepAlive.stop`: the timer's thread is interrupted before the next thing that it asks of the store."""
@@ -605,8 +615,11 @@ class Ours(Deadlines, edition=Edition.TRYSTATE):
         """A heartbeat, whose node knows by the end of its lease that it does not beat."""
         return (s.call[thread] == Call.KEEP_ALIVE) & ~s.lease
 
-    def has_deadline(self, call: Expr) -> Condition:
-        return call.isin((Call.EXIT, Call.SHUTDOWN, Call.SET_CLOSED, Call.POLL))
+    def deadline_runs(self, s: S, thread: Expr) -> Condition:
+        # The deadline of a join counts from the store's first answer on: an outage before that has a limit of its own.
+        first = (s.at[thread] == P.SYNCING) & ~s.lost[thread]
+        limited = s.call[thread].isin((Call.SHUTDOWN, Call.SET_CLOSED, Call.POLL))
+        return limited | (s.call[thread] == Call.EXIT) & ~first
 
     def driver_gives_up(self, s: S, thread: Expr) -> Condition:
         return s.late[thread] & (s.call[thread] != Call.EXIT)
@@ -621,11 +634,11 @@ class Ours(Deadlines, edition=Edition.TRYSTATE):
         s.when(s.at[thread] == P.SYNCING, ~self.driver_gives_up(s, thread))
         good, call = s.stored == Stored.STATE, s.call[thread]
         atoms = {
-            "closed": s.closed, "complete": not_(not_(True)), "participant": s.member, "expected": not_(True),
-            "listed": s.member, "beat_due": s.due,
+            "closed": s.closed, "complete": not_(not_(True)), "participant": s.member,
+            "expected": s.listed & ~s.member, "listed": s.listed, "beat_due": s.due,
         }  # fmt: skip
-        finished = self.decides(s, thread, Action.FINISH, atoms)
-        # set_closed closes for whoever asks, and one look is over when it has read.
+        finished = self.decides(s, thread, Action.FINISH, atoms) | (call == Call.KEEP_ALIVE) & s.closed
+        # A heartbeat ends where it reads that all is over. set_closed closes, member or not. A look is over with a read.
         over = ite(call == Call.POLL, not_(not_(True)), ite(call == Call.SET_CLOSED, s.closed, finished))
         late = (call == Call.EXIT) & s.late[thread] & s.lost[thread] & ~over
         s.error[thread] = ite(good, ite(late, E.TIMEOUT, E.NONE), self.error_of(s))
