@@ -29,6 +29,7 @@ from trystate.model.language.fields import Constant, Index
 from trystate.model.language.machines import View
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
+from trystate.model.rendezvous.deadlines import Deadlines
 from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.store.barriers import Barriers
@@ -42,7 +43,8 @@ from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 
 SYSTEMS: Mapping[str, type[System]] = {
-    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
+    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous,
+    "deadlines": Deadlines, "agents": Agents,
     "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
     "waits": Waits, "watches": Watches, "groups": Groups, "files": Files, "backward": Backward, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References,

@@ -160,7 +160,7 @@ class Deadlines(System):
 
     # ---- the agent's calls
 
-    @transition(each="thread", moves=STOP, cite="rendezvous-engine 2.2.2.3")
+    @transition(each="thread", moves=STOP, fair=False, cite="rendezvous-engine 2.2.2.3")
     def begin_exit(self, s: S, thread: Expr) -> None:
         """next_rendezvous ends the timer, and begins with the exit operation."""
         s.when(s.phase == AgentPhase.RUNNING)
@@ -168,7 +168,7 @@ class Deadlines(System):
         self.ends_timer(s)
         s.phase = AgentPhase.EXITING
 
-    @transition(each="thread", moves=STOP, cite="rendezvous-engine 2.2.2.2")
+    @transition(each="thread", moves=STOP, fair=False, cite="rendezvous-engine 2.2.2.2")
     def begin_shutdown(self, s: S, thread: Expr) -> None:
         """shutdown ends the timer, and closes."""
         s.when(s.phase.isin((AgentPhase.RUNNING, AgentPhase.FAILED)))
@@ -182,7 +182,7 @@ class Deadlines(System):
         s.when(s.phase == AgentPhase.RUNNING)
         self.begins(s, thread, AGENT, Call.SET_CLOSED)
 
-    @transition(each="thread", moves=BEGIN, cite="elastic-node-change 2.3.1")
+    @transition(each="thread", moves=BEGIN, fair=False, cite="elastic-node-change 2.3.1")
     def begin_poll(self, s: S, thread: Expr) -> None:
         """A look at the shared state."""
         s.when(s.phase == AgentPhase.RUNNING)
@@ -264,10 +264,12 @@ class Deadlines(System):
     @environment(fair=True, cite="rendezvous-engine 3.2.1.1")
     def heartbeat_gets_due(self, s: S) -> None:
         """The keep-alive interval passes since the last heartbeat."""
-        s.when(s.member, s.phase == AgentPhase.RUNNING, ~s.due, self.timer_idle(s))
-        s.when(~any_(s.at[t].isin((P.ANSWERED, P.LOADED)) for t in s.thread))
+        s.when(s.member, s.phase == AgentPhase.RUNNING, ~s.due, self.no_stamp_under_way(s))
         s.due = True
         self.ages(s)
+
+    def no_stamp_under_way(self, s: S) -> Condition:
+        return self.timer_idle(s) & ~any_(s.at[t].isin((P.ANSWERED, P.LOADED)) for t in s.thread)
 
     def ages(self, s: S) -> None:
         """What else grows older."""
@@ -611,6 +613,9 @@ class Ours(Deadlines, edition=Edition.TRYSTATE):
             for has in (s.got_closed, s.got_member, s.got_good):
                 has[t] = has[t] & ~mine
 
+    def no_stamp_under_way(self, s: S) -> Condition:
+        return not_(not_(True))  # a heartbeat is due by the node's own lease
+
     def may_go_on(self, s: S, thread: Expr) -> Condition:
         """A heartbeat, whose node knows by the end of its lease that it does not beat."""
         return (s.call[thread] == Call.KEEP_ALIVE) & ~s.lease
@@ -656,16 +661,25 @@ class Ours(Deadlines, edition=Edition.TRYSTATE):
     def write(self, s: S, thread: Expr) -> None:
         """The change is compared and set: it wins, or the store is read again."""
         s.when(s.at[thread] == P.ACTING, ~self.driver_gives_up(s, thread))
-        wins, call = s.got_good[thread] & self.takes_writes(s), s.call[thread]
+        wins, call = self.is_current(s, thread) & self.takes_writes(s), s.call[thread]
         s.closed = s.closed & ~wins | wins & (s.got_closed[thread] | call.isin((Call.SHUTDOWN, Call.SET_CLOSED)))
-        s.member = ite(wins, s.got_member[thread] & (call != Call.EXIT), s.member)
+        s.member = ite(wins, self.stays(s, thread), s.member)
         s.stored = ite(wins, Stored.STATE, s.stored)
         s.due = s.due & ~wins
         s.lease = s.lease | wins
         for t in s.thread:
             s.got_good[t] = s.got_good[t] & ~wins
         s.lost[thread] = s.lost[thread] | ~wins
-        s.at[thread] = ite(wins, P.RETURNED, P.SYNCING)
+        s.at[thread] = self.after_write(wins)
+
+    def stays(self, s: S, thread: Expr) -> Condition:
+        return s.got_member[thread] & (s.call[thread] != Call.EXIT)
+
+    def is_current(self, s: S, thread: Expr) -> Condition:
+        return s.got_good[thread]
+
+    def after_write(self, wins: Expr) -> Any:
+        return ite(wins, P.RETURNED, P.SYNCING)
 
     def takes_writes(self, s: S) -> Condition:
         return s.stored == Stored.STATE
@@ -681,7 +695,7 @@ class Ours(Deadlines, edition=Edition.TRYSTATE):
     @environment(fair=True, cite="docs/rendezvous.md: leases")
     def lease_ends(self, s: S) -> None:
         """No heartbeat was confirmed within the lease."""
-        s.when(s.lease, s.due, s.phase == AgentPhase.RUNNING)
+        s.when(s.lease, s.due, s.timer == Timer.BEATING)
         s.lease = False
 
     @sometimes()
