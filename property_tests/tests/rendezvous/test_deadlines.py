@@ -22,6 +22,8 @@ from torch.distributed import HashStore
 from torch.distributed.elastic.rendezvous.api import RendezvousStateError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from trystate.impl.rendezvous import driver, encoding, engine
+from trystate.impl.rendezvous.engine import Standing
+from trystate.impl.rendezvous.errors import RendezvousStateError as OurStateError
 from trystate.impl.rendezvous.state_holder import StateHolder
 from trystate.model.checker.check import check
 from trystate.model.checker.interpret import Interpreter
@@ -37,6 +39,9 @@ from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, bare, model_tests
+from trystate.property_tests.support.rendezvous.nodes import handlers, together, until
+
+from trystate.store import HashStore as OurHashStore
 
 S = SymbolicState
 P, E = CallStep, CallError
@@ -395,3 +400,40 @@ BROKEN_OURS: dict[str, Mutant] = {
 def test_a_rule_that_we_break_is_a_disagreement(name: str) -> None:
     with planted(BROKEN_OURS[name]):
         assert replay_ours(stop_after=1).disagreements
+
+
+# ---- a group of ours whose state is corrupt for a while
+
+
+STATE_KEY = "trystate/job/state"
+
+
+@pytest.mark.parametrize("value", [b"no JSON", b"", pickle.dumps(dr._RendezvousState())], ids=["text", "empty", "torch's"])
+def test_a_group_of_ours_goes_on_if_its_state_is_back_within_the_lease(value: bytes, caplog: Any) -> None:
+    """num_nodes_waiting reads no store, and the thread that beats logs the error and tries again."""
+    with OurHashStore() as store, handlers(2, store, 2, 2, keep_alive_max_attempt=10) as (a, b):
+        together([a.next_rendezvous, b.next_rendezvous])
+        state = store.get(STATE_KEY)
+        store.set(STATE_KEY, value)
+        until(lambda: sum("RendezvousStateError" in line.getMessage() for line in caplog.records) >= 2)
+        for node in (a, b):
+            assert (node.num_nodes_waiting(), node.standing()) == (0, Standing.CURRENT)
+            with pytest.raises(OurStateError, match="no state of a rendezvous"):
+                node.is_closed()
+        assert store.get(STATE_KEY) == value, "nobody writes over it"
+        store.set(STATE_KEY, state)
+        until(lambda: store.get(STATE_KEY) != state)
+        assert [a.standing(), b.standing(), a.is_closed()] == [Standing.CURRENT, Standing.CURRENT, False]
+
+
+def test_a_group_of_ours_ends_if_its_state_stays_corrupt() -> None:
+    """The leases end, so that every agent calls next_rendezvous: that says what is wrong, and shutdown cannot close."""
+    with OurHashStore() as store, handlers(2, store, 2, 2) as (a, b):
+        together([a.next_rendezvous, b.next_rendezvous])
+        store.set(STATE_KEY, b"no JSON")
+        until(lambda: a.num_nodes_waiting() and b.num_nodes_waiting())
+        assert a.standing() is b.standing() is Standing.LAPSED
+        raised = together([a.next_rendezvous, b.next_rendezvous])
+        assert [type(error).__name__ for error in raised] == ["RendezvousStateError"] * 2
+        assert [a.shutdown(), b.shutdown()] == [False, False]
+        assert store.get(STATE_KEY) == b"no JSON"
