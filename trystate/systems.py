@@ -39,5 +39,6 @@ else:
 
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "EtcdRendezvous", "Files", "Frames", "Groups",
-    "Holders", "Ids", "Optimizers", "Queues", "References", "Registers", "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
+    "Holders", "Ids", "Optimizers", "Queues", "References", "Registers", "Rendezvous", "StartUps", "Tombstones",
+    "Waits", "Watches",
 ]  # fmt: skip

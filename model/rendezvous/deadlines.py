@@ -7,12 +7,12 @@ ever: only its deadline ends it then (close 30 s, heartbeat 5 s; exit shares the
 
 torch. Both threads share one copy of the state with its token, and a sync changes copy and token one after the other.
 So a thread that syncs in the middle of the other's sync can leave an old copy with a new token, whose write wins and
-undoes what another node has written. `_heartbeat_lock` prevents that: `set_closed`, `is_closed`, `num_nodes_waiting` and
-the timer hold it for the whole of a call, and `next_rendezvous` and `shutdown` end the timer before.
+undoes what another node has written. `_heartbeat_lock` prevents that: `set_closed`, `is_closed`, `num_nodes_waiting`
+and the timer hold it for the whole of a call, and `next_rendezvous` and `shutdown` end the timer before.
 
 Ours. Each thread has a copy of its own, and no lock. The deadlines of `set_closed`, `is_closed` and `shutdown` are the
-driver's: it sends nothing after them. An exit whose write was lost gives up 5 s after the deadline of its join. A heartbeat
-has no deadline of its own, since it has the lease: when that is over, the agent stops its workers.
+driver's: it sends nothing after them. An exit whose write was lost gives up 5 s after the deadline of its join. A
+heartbeat has no deadline of its own, since it has the lease: when that is over, the agent stops its workers.
 
 A value that is no state. torch's reader turns a pickle.PickleError into RendezvousStateError, and lets any other error
 through: it is told as what it is not, and it ends the thread that beats. In ours, every such value is a
@@ -221,7 +221,7 @@ class Deadlines(System):
         self.drops(s, thread)
 
     def ends_call(self, s: S, thread: Expr) -> None:
-        """What else ends with it."""
+        """More ends with the call."""
 
     def ends_the_timer(self, s: S, thread: Expr) -> Condition:
         """Does the error of a heartbeat end the thread?"""
@@ -241,7 +241,7 @@ class Deadlines(System):
         self.joins(s)
 
     def joins(self, s: S) -> None:
-        """What else a node has that has joined."""
+        """More is new for a node that has joined."""
 
     @transition(cite="rendezvous-engine 3.2.4")
     def join_fails(self, s: S) -> None:
@@ -272,7 +272,7 @@ class Deadlines(System):
         return self.timer_idle(s) & ~any_(s.at[t].isin((P.ANSWERED, P.LOADED)) for t in s.thread)
 
     def ages(self, s: S) -> None:
-        """What else grows older."""
+        """More grows older with the heartbeat."""
 
     @environment(cite="rendezvous-engine 2.2.3.2")
     def another_writes(self, s: S) -> None:
@@ -445,7 +445,9 @@ class Torch(Deadlines, edition=Edition.TORCH):
 
     # ---- sync
 
-    @transition(each="thread", moves=[arc(P.SYNCING, P.ANSWERED)], cite="rendezvous-engine 2.2.3.2: get_state, set_state")
+    @transition(
+        each="thread", moves=[arc(P.SYNCING, P.ANSWERED)], cite="rendezvous-engine 2.2.3.2: get_state, set_state"
+    )
     def ask_store(self, s: S, thread: Expr) -> None:
         """The store is read, or compared and set; its answer is in the thread's hands."""
         s.when(s.at[thread] == P.SYNCING)
@@ -643,7 +645,7 @@ class Ours(Deadlines, edition=Edition.TRYSTATE):
             "expected": s.listed & ~s.member, "listed": s.listed, "beat_due": s.due,
         }  # fmt: skip
         finished = self.decides(s, thread, Action.FINISH, atoms) | (call == Call.KEEP_ALIVE) & s.closed
-        # A heartbeat ends where it reads that all is over. set_closed closes, member or not. A look is over with a read.
+        # A heartbeat ends where it reads that all is over. set_closed closes, member or not. A look is one read.
         over = ite(call == Call.POLL, not_(not_(True)), ite(call == Call.SET_CLOSED, s.closed, finished))
         late = (call == Call.EXIT) & s.late[thread] & s.lost[thread] & ~over
         s.error[thread] = ite(good, ite(late, E.TIMEOUT, E.NONE), self.error_of(s))
@@ -684,9 +686,7 @@ class Ours(Deadlines, edition=Edition.TRYSTATE):
     def takes_writes(self, s: S) -> Condition:
         return s.stored == Stored.STATE
 
-    @transition(
-        each="thread", moves=[arc((P.SYNCING, P.ACTING), P.RAISED)], cite="docs/rendezvous.md: close_timeout"
-    )
+    @transition(each="thread", moves=[arc((P.SYNCING, P.ACTING), P.RAISED)], cite="docs/rendezvous.md: close_timeout")
     def give_up(self, s: S, thread: Expr) -> None:
         """The deadline has passed: the driver sends nothing more, and raises."""
         s.when(s.at[thread].isin((P.SYNCING, P.ACTING)), self.driver_gives_up(s, thread))

@@ -205,6 +205,7 @@ EVERY_FAULT = (
 # Where min = max, no node can start with a larger min.
 EVERY_FAULT_BUT_OTHER_MIN = tuple(fault for fault in EVERY_FAULT if fault != "other_min")
 
+
 # Edition, nodes, min, max, faults; then property = finding. `idle`: states that such a run cannot reach.
 def calls(edition: Edition, faults: tuple[str, ...], **found: str) -> Run:
     """One search of a node's calls beside its heartbeats."""

@@ -122,7 +122,7 @@ class EtcdNode(enum.Enum):
 
 
 class Call(enum.Enum):
-    """What a thread of a node is inside of."""
+    """The call that a thread of a node is inside of."""
 
     NONE = "nothing"
     EXIT = "next_rendezvous: the exit operation"

@@ -186,7 +186,7 @@ class OurDeadlines:
         """The effects of a generator, each of which stops before the driver has it."""
         effect, exits = next(steps), thread.call is Call.EXIT
         while True:
-            # A wait ends a heartbeat. The exit is over at anything else than a write of its own, and the read after one.
+            # A wait ends a heartbeat. Anything but its own write ends an exit, and the read after one.
             beaten = thread.call is Call.KEEP_ALIVE and isinstance(effect, Sync) and effect.revision is not None
             writes = isinstance(effect, Write)
             thread.over = beaten or (thread.call is Call.EXIT and exits is None)

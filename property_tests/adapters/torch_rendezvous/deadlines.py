@@ -1,9 +1,9 @@
 """Steps of the model `Deadlines`, performed on torch's own handler: its two threads are two greenlets.
 
-`next_rendezvous`, `set_closed`, `num_nodes_waiting`, `shutdown` and `_keep_alive` are torch's, unmodified, and so are the
-executor, the operators and the state holder. Replaced are the sources of time, the event log, the backend, the lock and
-the timer; a lock that is taken, and a timer that is to be waited for, stop the greenlet that asks for them. A call stops
-before it syncs, with the store's answer in its hands, before it stores the token, before it decides, and before it acts.
+`next_rendezvous`, `set_closed`, `num_nodes_waiting`, `shutdown` and `_keep_alive` are torch's, unmodified, and so are
+the executor, the operators and the state holder. Replaced are the sources of time, the event log, the backend, the lock
+and the timer; a lock that is taken, and a timer that is to be waited for, stop the greenlet that asks for them. A call
+stops before it syncs, with the store's answer in its hands, before it stores the token, decides and acts.
 """
 
 from __future__ import annotations

@@ -408,7 +408,9 @@ def test_a_rule_that_we_break_is_a_disagreement(name: str) -> None:
 STATE_KEY = "trystate/job/state"
 
 
-@pytest.mark.parametrize("value", [b"no JSON", b"", pickle.dumps(dr._RendezvousState())], ids=["text", "empty", "torch's"])
+@pytest.mark.parametrize(
+    "value", [b"no JSON", b"", pickle.dumps(dr._RendezvousState())], ids=["text", "empty", "torch's"]
+)
 def test_a_group_of_ours_goes_on_if_its_state_is_back_within_the_lease(value: bytes, caplog: Any) -> None:
     """num_nodes_waiting reads no store, and the thread that beats logs the error and tries again."""
     with OurHashStore() as store, handlers(2, store, 2, 2, keep_alive_max_attempt=10) as (a, b):
