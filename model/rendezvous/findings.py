@@ -2,7 +2,8 @@
 
 R1 to R15 are defects of torch 2.13 that the checker finds in the edition TORCH and that happen again on torch's
 own classes (`trystate replay NAME`). Most are as old as torch 1.10, so that the edition SEED has them too. R16 is of
-older releases. R17, of torch 2.15, is a pause, which a model without time cannot tell: it has a replay alone.
+older releases. R17, of torch 2.15, is a pause, which a model without time cannot tell: it has a replay alone. R18 is of
+the calls of one node, which `Deadlines` has.
 """
 
 from __future__ import annotations

@@ -29,9 +29,12 @@ from trystate.model.checker.check import check
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.language import Expr, SymbolicState, not_
 from trystate.model.rendezvous.deadlines import Deadlines, Ours, Torch
-from trystate.model.rendezvous.vocabulary import Call, CallError, CallStep, Edition, Timer
+from trystate.model.rendezvous.vocabulary import Action, Call, CallError, CallStep, Edition, Timer
 from trystate.property_tests.adapters.our_rendezvous import deadlines as ours
 from trystate.property_tests.adapters.our_rendezvous.deadlines import OurDeadlines
+from trystate.property_tests.adapters.our_rendezvous.parts import Stage
+from trystate.property_tests.adapters.our_rendezvous.parts import settings as parts_settings
+from trystate.property_tests.adapters.torch_rendezvous import simulation as sim
 from trystate.property_tests.adapters.torch_rendezvous.deadlines import TorchDeadlines
 from trystate.property_tests.harness.paths import Replayed, replay_every_edge
 from trystate.property_tests.harness.side_by_side import SideBySide
@@ -439,3 +442,83 @@ def test_a_group_of_ours_ends_if_its_state_stays_corrupt() -> None:
         assert [type(error).__name__ for error in raised] == ["RendezvousStateError"] * 2
         assert [a.shutdown(), b.shutdown()] == [False, False]
         assert store.get(STATE_KEY) == b"no JSON"
+
+
+# ---- what torch does between two looks at the state, and with a token that is none
+
+
+def torch_node(store: Any, low: int, high: int) -> Any:
+    return HANDLER.from_backend("job", store, C10dRendezvousBackend(store, "job"), low, high, "127.0.0.1")
+
+
+@pytest.mark.parametrize(("number", "skewed"), [(0, True), (1, False)])
+def test_torch_waits_at_random_before_the_first_round_and_ours_does_not(number: int, skewed: bool) -> None:
+    """Ours draws a pause after a write that was lost: see `Engine._back_off`."""
+    pauses: list[Any] = []
+    node = torch_node(HashStore(), 1, 1)
+    node._state_holder.state.round = number
+    node._op_executor.run = mock.Mock(side_effect=KeyError)
+    with mock.patch.object(dr, "_delay", lambda seconds: pauses.append(seconds)), pytest.raises(KeyError):
+        node.next_rendezvous()
+    assert pauses == [(0, 0.3)] * skewed
+    stage = Stage()
+    joining = stage.start(stage.engine(0, parts_settings(1, 1)).join(600.0))
+    waits = [effect.seconds for effect in joining.effects if isinstance(effect, engine.Sync)]
+    stage.run()
+    assert joining.ended and waits == [0.0]
+
+
+def test_torch_reads_once_a_second_while_it_waits_and_ours_once_for_each_heartbeat() -> None:
+    """For a minute nobody else comes; both beat every 5 s."""
+    waited, reads = 0.0, 0
+    store = HashStore()
+    node = torch_node(store, 2, 2)
+    backend, clock = node._state_holder._backend, sim.Clock()
+
+    def pause(seconds: Any) -> None:
+        nonlocal waited
+        waited += seconds
+        clock.seconds += seconds + 0.001  # a sleep is longer than it is asked for; else the cache serves every other one
+        if waited >= 60:
+            raise KeyError
+
+    def read() -> Any:
+        nonlocal reads
+        reads += 1
+        return C10dRendezvousBackend.get_state(backend)
+
+    with (
+        mock.patch.multiple(dr, _delay=pause, time=clock),
+        mock.patch.object(backend, "get_state", read),
+        pytest.raises(KeyError),
+    ):
+        node._op_executor.run(dr._RendezvousJoinOp(), clock.seconds + 600)
+    assert (waited, reads) == (60, 60)
+    stage = Stage()
+    joining = stage.start(stage.engine(0, parts_settings(2, 2)).join(600.0))
+    stage.run(60.0)
+    ours = sum(isinstance(effect, engine.Sync) for effect in joining.effects)
+    beats = sum(action is Action.KEEP_ALIVE for _, action, _ in stage.notes)
+    assert (ours, beats) == (14, 12) and not joining.ended
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["no state", "a state"])
+@pytest.mark.parametrize("token", [None, b"", 0, 7, "text", b"stale", "current"])
+def test_torch_writes_nothing_with_a_token_that_is_no_bytes(token: Any, there: bool) -> None:
+    """Such a token is answered with the stored state, as a write that was lost. Ours has no other tokens than bytes."""
+    store = HashStore()
+    backend = C10dRendezvousBackend(store, "job")
+    stored = backend.set_state(b"one") if there else None
+    if token == "current":
+        token = stored[1] if stored is not None else b"current"
+    before = store.get("torch.rendezvous.job")
+    asked = mock.Mock(side_effect=store.compare_set)
+    with mock.patch.object(backend, "_store", mock.Mock(compare_set=asked, get=store.get)):
+        answer = backend.set_state(b"two", token)
+    wins = token == stored[1] if stored is not None and token else not token and not there
+    assert (store.get("torch.rendezvous.job") != before) is wins
+    assert asked.called is (not token or isinstance(token, bytes))
+    if wins:
+        assert answer is not None and (answer[0], answer[2]) == (b"two", True)
+    else:
+        assert answer == ((*stored[:2], False) if stored is not None else None)
