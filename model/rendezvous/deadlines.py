@@ -59,12 +59,14 @@ S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 P, E = CallStep, CallError
 AGENT, TIMER = 0, 1  # the two threads
+TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 OPERATOR = {Call.EXIT: "exit", Call.SHUTDOWN: "close", Call.SET_CLOSED: "close", Call.KEEP_ALIVE: "keep-alive"}
-BEGIN = [arc(CallStep.IDLE, CallStep.SYNCING)]
+BEGIN = [arc(P.IDLE, P.SYNCING)]
 STOP = [
     *BEGIN,
-    may((Timer.BEATING, Timer.DEAD), Timer.STOPPED),
-    may((CallStep.SYNCING, CallStep.ACTING, CallStep.RETURNED, CallStep.RAISED), CallStep.IDLE, of="others"),
+    arc(Timer.BEATING, Timer.STOPPED),
+    arc(Timer.DEAD, Timer.STOPPED, editions=[TORCH]),
+    arc((P.SYNCING, P.ACTING, P.RETURNED, P.RAISED), P.IDLE, of="others", editions=[TRYSTATE]),
 ]
 CITE = "dynamic_rendezvous.py: "
 
@@ -73,7 +75,7 @@ class Deadlines(System):
     """One node with its two threads, on a store that others write to."""
 
     title = "Operations beside heartbeats: deadlines, the heartbeat lock, a corrupt state"
-    Edition = (Edition.TORCH, Edition.TRYSTATE)
+    Edition = (TORCH, TRYSTATE)
 
     thread = index(2, "0 is the agent's, 1 the timer's")
 
@@ -196,7 +198,7 @@ class Deadlines(System):
 
     @transition(
         each="thread",
-        moves=[arc((P.RETURNED, P.RAISED), P.IDLE), may(Timer.BEATING, Timer.DEAD)],
+        moves=[arc((P.RETURNED, P.RAISED), P.IDLE), arc(Timer.BEATING, Timer.DEAD, editions=[TORCH])],
         cite="rendezvous-engine 3.2.1.2",
     )
     def end(self, s: S, thread: Expr) -> None:
@@ -396,7 +398,7 @@ class Deadlines(System):
         return not_(True)
 
 
-class Torch(Deadlines, edition=Edition.TORCH):
+class Torch(Deadlines, edition=TORCH):
     """torch 2.13: one copy, a lock, and deadlines that the operators look at."""
 
     lock = flag(doc="_heartbeat_lock is taken")
@@ -580,7 +582,7 @@ class Torch(Deadlines, edition=Edition.TORCH):
         return implies(s.token_good & ~s.dirty & ~syncing & ~any_(s.at[t] == P.ACTING for t in s.thread), same)
 
 
-class Ours(Deadlines, edition=Edition.TRYSTATE):
+class Ours(Deadlines, edition=TRYSTATE):
     """Ours: a copy for each thread, deadlines that the driver keeps, and a lease instead of a heartbeat's deadline."""
 
     lease = flag(initial=True, doc="the lease of the node holds, by its own clock")

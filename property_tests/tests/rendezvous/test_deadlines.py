@@ -478,7 +478,7 @@ def test_torch_reads_once_a_second_while_it_waits_and_ours_once_for_each_heartbe
     def pause(seconds: Any) -> None:
         nonlocal waited
         waited += seconds
-        clock.seconds += seconds + 0.001  # a sleep is longer than it is asked for; else the cache serves every other one
+        clock.seconds += seconds + 0.001  # a sleep is longer than it is asked for, and than the cache
         if waited >= 60:
             raise KeyError
 
