@@ -154,7 +154,7 @@ class Deadlines(System):
 
     def decides(self, s: S, thread: Expr, outcome: Any, atoms: dict[str, Any]) -> Condition:
         """The operator of the thread's call decides `outcome`."""
-        tables = OPERATORS[self.edition]  # type: ignore[index]
+        tables = OPERATORS[self.edition]
         verdict = not_(True)
         for call, name in OPERATOR.items():
             verdict = ite(s.call[thread] == call, tables[name].when(outcome, atoms), verdict)
