@@ -7,6 +7,7 @@ each effect of the engine: where the driver has the effect, and has not yet look
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
@@ -175,26 +176,28 @@ class OurDeadlines:
             self._stop_timer()
         limited = call not in (Call.EXIT, Call.KEEP_ALIVE)
         holder = self.holder.clone() if limited else self.holder
-        limits = {"timeout_seconds": TIMEOUT_SECONDS} if limited else {}
+        seconds = TIMEOUT_SECONDS if limited else math.inf
         steps = self._watched(thread, self._generator(call))
         thread.call = call
-        thread.operation = sim.Operation(lambda: run(steps, holder, outage_seconds_max=TIMEOUT_SECONDS, **limits))
+        thread.operation = sim.Operation(
+            lambda: run(steps, holder, outage_seconds_max=TIMEOUT_SECONDS, timeout_seconds=seconds)
+        )
         thread.operation.resume()
         self.phase = {Call.EXIT: AgentPhase.EXITING, Call.SHUTDOWN: AgentPhase.DONE}.get(call, self.phase)
 
     def _watched(self, thread: Thread, steps: Generator[Effect, Seen, Any]) -> Generator[Effect, Seen, Any]:
         """The effects of a generator, each of which stops before the driver has it."""
-        effect, exits = next(steps), thread.call is Call.EXIT
+        effect, won = next(steps), False
         while True:
             # A wait ends a heartbeat. Anything but its own write ends an exit, and the read after one.
             beaten = thread.call is Call.KEEP_ALIVE and isinstance(effect, Sync) and effect.revision is not None
             writes = isinstance(effect, Write)
-            thread.over = beaten or (thread.call is Call.EXIT and exits is None)
+            thread.over = beaten or (thread.call is Call.EXIT and won)
             if isinstance(effect, Write) and thread.call is Call.EXIT:
                 thread.over = effect.action is not Action.REPLACE_ROUND
             sim.stop("write" if writes else "read")
             seen = yield effect
-            exits = None if writes and seen.won else exits
+            won = won or seen.won
             try:
                 effect = steps.send(seen)
             except StopIteration as end:

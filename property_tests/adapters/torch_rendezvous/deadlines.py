@@ -14,8 +14,8 @@ from typing import Any
 from unittest import mock
 
 import greenlet  # type: ignore[import-untyped]
-import torch.distributed as dist
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic.rendezvous.api import RendezvousError, RendezvousStateError, RendezvousTimeoutError
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.deadlines import AGENT, TIMER, Deadlines
@@ -84,7 +84,7 @@ class Holder(dr._BackendRendezvousStateHolder):
     _stored_token: Any = None
 
     @property
-    def _token(self) -> Any:  # type: ignore[override]
+    def _token(self) -> Any:
         return self._stored_token
 
     @_token.setter
@@ -147,13 +147,22 @@ class Thread:
     def error(self) -> CallError:
         if self.noted is None:
             return CallError.NONE
-        kinds = {RendezvousTimeoutError: CallError.TIMEOUT, RendezvousStateError: CallError.STATE}
-        return kinds.get(type(self.noted), CallError.OTHER)  # type: ignore[call-overload, no-any-return]
+        kinds: dict[type[BaseException], CallError] = {
+            RendezvousTimeoutError: CallError.TIMEOUT,
+            RendezvousStateError: CallError.STATE,
+        }
+        return kinds.get(type(self.noted), CallError.OTHER)
 
     def abandon(self) -> None:
         if self.operation is not None:
             self.operation.abandon()
         self.__init__()  # type: ignore[misc]
+
+
+def _made(backend: Backend, settings: Any) -> tuple[Any, Any]:
+    """A state holder and a handler, parts of which are to be replaced."""
+    holder = Holder(backend, settings)
+    return holder, dr.DynamicRendezvousHandler(OWN, settings, "memory", HashStore(), holder)
 
 
 class TorchDeadlines:
@@ -181,8 +190,7 @@ class TorchDeadlines:
         self.phase = AgentPhase.RUNNING
         self.backend = Backend(sim.stop)
         settings = sim.settings(1, 2)
-        self.holder = Holder(self.backend, settings)
-        self.handler = dr.DynamicRendezvousHandler(OWN, settings, "memory", dist.HashStore(), self.holder)
+        self.holder, self.handler = _made(self.backend, settings)
         self.lock = self.handler._heartbeat_lock = Lock()
         self.beats = self.handler._keep_alive_timer = Beats(lambda: self.threads[TIMER].operation is not None)
         self._run = self.handler._op_executor.run

@@ -18,7 +18,7 @@ from unittest import mock
 
 import pytest
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
-from torch.distributed import HashStore
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic.rendezvous.api import RendezvousStateError
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from trystate.impl.rendezvous import driver, encoding, engine
@@ -322,7 +322,7 @@ def test_each_call_of_torch_has_the_deadline_that_is_said_of_it() -> None:
     settings = dr.RendezvousSettings("job", 1, 1, timeouts, timedelta(seconds=5), 3)
     backend = C10dRendezvousBackend(store, "job")
     holder = dr._BackendRendezvousStateHolder(backend, settings)
-    node = HANDLER(dr._NodeDesc("node", 1, 0), settings, backend.name, store, holder)
+    node: Any = HANDLER(dr._NodeDesc("node", 1, 0), settings, backend.name, store, holder)
     node._op_executor.run = lambda op, deadline, update=None: asked.update({type(op).__name__: deadline})
     with mock.patch.object(dr, "time", mock.Mock(monotonic=lambda: 1000.0)):
         node.set_closed()
@@ -354,7 +354,7 @@ def test_torch_raises_for_a_value_that_is_no_state_and_leaves_it(value: bytes, r
     settings = dr.RendezvousSettings("job", 1, 1, dr.RendezvousTimeout(), timedelta(seconds=5), 3)
     holder = dr._BackendRendezvousStateHolder(backend, settings, cache_duration=0)
     holder.sync()
-    store.set("torch.rendezvous.job", value)
+    store.set("torch.rendezvous.job", value.decode())
     for _ in range(2):
         with pytest.raises(raised) as error:
             holder.sync()

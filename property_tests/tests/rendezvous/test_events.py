@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
-from torch.distributed import HashStore as TorchHashStore
+from torch._C._distributed_c10d import HashStore as TorchHashStore
 from torch.distributed.elastic.events import handlers as torch_handlers
 from torch.distributed.elastic.events.api import RdzvEvent
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend

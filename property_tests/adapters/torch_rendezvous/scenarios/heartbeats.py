@@ -209,7 +209,7 @@ def corruption_ends_heartbeats(say: Say, *, benign: bool = False) -> Observation
         a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
         cluster.join_together(a, b)
         store, key = cluster.observer._store, cluster.observer._key
-        state = store.get(key)
+        state = store.get(key).decode()
         store.set(key, "bm8gcGlja2xl" if benign else "")
         say("the shared state is corrupt")
         if benign:
