@@ -36,6 +36,7 @@ from trystate.model.language.machines import View
 from trystate.model.language.properties import Claim, Form
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
+from trystate.model.rendezvous.deadlines import Deadlines
 from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.examples import WALKS as RENDEZVOUS_WALKS
 from trystate.model.rendezvous.holder import Holders
@@ -51,8 +52,8 @@ from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 
 SYSTEMS: Mapping[str, type[System]] = {
-    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
-    "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
+    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "deadlines": Deadlines,
+    "agents": Agents, "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
     "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
     "group-registry": Registry, "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids,
     "tombstones": Tombstones, "optimizers": Optimizers, "references": References,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trystate.model.groups.creation import Groups
     from trystate.model.groups.files import Files
     from trystate.model.groups.registry import Registry
+    from trystate.model.rendezvous.deadlines import Deadlines
     from trystate.model.rendezvous.etcd import EtcdRendezvous
     from trystate.model.rendezvous.holder import Holders
     from trystate.model.rendezvous.properties import Rendezvous
@@ -40,7 +41,7 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Agents", "Backward", "Barriers", "Contexts", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders", "Ids",
-    "Optimizers", "Queues", "Ranks", "References", "Registers", "Registrations", "Registry", "Rendezvous", "StartUps",
-    "Tombstones", "Waits", "Watches",
+    "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders",
+    "Ids", "Optimizers", "Queues", "Ranks", "References", "Registers", "Registrations", "Registry", "Rendezvous",
+    "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip
