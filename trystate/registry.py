@@ -19,6 +19,7 @@ from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.references import References
 from trystate.model.autograd.tombstones import Tombstones
+from trystate.model.autograd.walks import WALKS as AUTOGRAD_WALKS
 from trystate.model.checker.expectations import Finding, Run
 from trystate.model.errors import UsageError
 from trystate.model.groups.creation import Groups
@@ -55,7 +56,7 @@ TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     }
     for e in OPERATIONS
 }
-WALKS = STORE_WALKS  # the runs that are drawn, beside those of the findings: the examples of the articles
+WALKS = STORE_WALKS + AUTOGRAD_WALKS  # the runs that are drawn, beside those of the findings: the sources' examples
 GRAPHS = (local(), note(), unused_call())  # the graphs that are drawn: the examples of the design note
 DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 

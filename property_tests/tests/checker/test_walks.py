@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from trystate.model import DeclarationError
+from trystate.model.autograd.walks import WALKS as AUTOGRAD_WALKS
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.walks import Walk, walked
 from trystate.model.language.sorts import ordinal
@@ -13,7 +14,7 @@ from trystate.model.store.examples import SET_AND_WATCH_KEY, WALKS
 from trystate.model.store.vocabulary import Watcher
 
 
-@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+@pytest.mark.parametrize("walk", WALKS + AUTOGRAD_WALKS, ids=lambda walk: walk.name)
 def test_each_step_of_a_walk_is_one_of_its_system(walk: Walk) -> None:
     interpreter = Interpreter(walk.run.build())
     path = walked(walk).path
