@@ -2,9 +2,9 @@
 
 Theory of operation. Real workers run the graph forwards and backwards (`graph_programs`); each node of the model but
 the root notes when it runs. `force` opens the gates of operators one after the other, in an order that the test chose.
-What was seen is a sequence of *visible* steps, by the machine's one clock; gradients arrive, are counted and answered
-unseen. `Monitor` follows the model: it keeps every state in which the model may be, and what is seen must be a step
-from one of them. The outcome of backward(), a hang too, and the gradients in the context must be those of one in which
+A pass gives a sequence of *visible* steps, by the machine's one clock; gradients arrive, are counted and answered
+unseen. `Monitor` follows the model: it keeps every state in which the model may be, and the next visible step must be one
+from there. The outcome of backward(), a hang too, and the gradients in the context must be those of a state in which
 nothing is left to do.
 
 Rule: the model alone says what may happen; nothing of a graph is written down here.
@@ -30,7 +30,8 @@ from . import graph_programs as programs
 from .workers import WAIT_S, Group
 
 ENTERS_S = 3.0  # an operator whose inputs are there is entered within some milliseconds
-QUIET_S = 0.3  # nothing was noted for so long: what a failure has left over has run
+QUIET_S = 0.3  # nothing was noted for so long: the nodes that a failure has left over have run
+NEXT_S = 0.05
 
 Step = tuple[str, int]  # "run" or "raise_error", and the node
 Ended = tuple[Outcome, tuple[float, ...]]  # the outcome of backward(), and the gradients of the leaves
@@ -98,17 +99,19 @@ class Passes:
             self._workers[self._graph.nodes[node].worker].does(programs.go_on, node)
 
     def _ran(self, node: int) -> None:
+        """Wait until the operator has run, and those after it up to the next gate."""
         worker = self._workers[self._graph.nodes[node].worker]
         until = time.monotonic() + WAIT_S
         while not any(note.node == node for note in worker.does(programs.notes)) and time.monotonic() < until:
             pass
+        self._settle(NEXT_S)
 
-    def _settle(self) -> None:
+    def _settle(self, seconds: float = QUIET_S) -> None:
         """Wait until no worker has noted anything for a while."""
         before = -1
         while before != (now := sum(len(worker.does(programs.notes)) for worker in self._workers)):
             before = now
-            time.sleep(QUIET_S)
+            time.sleep(seconds)
 
 
 def operators(graph: Graph) -> list[int]:

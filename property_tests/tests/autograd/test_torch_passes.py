@@ -1,8 +1,11 @@
 """Passes of torch's engine are runs of the model's edition TORCH: the order of nodes, gradients, outcomes, and hangs.
 
 Each order in which the model runs the operators of a graph is forced on torch's workers, and each operator fails in it
-once. What is seen must be a run of the model; and the ends that the model has are seen, if the engine can be forced.
-Mistakes that are planted in the model are noticed: by what is seen, or by an order that cannot be forced.
+once. Each pass that is seen must be a run of the model, and each end of the model is seen. Mistakes that are planted in
+the model are noticed: by a pass, or by an order that cannot be forced.
+
+A gate holds the thread of its worker. So graphs are left out in which that worker has another node to run then, on which
+others wait, as "crossed".
 """
 
 from __future__ import annotations
@@ -26,12 +29,9 @@ from trystate.property_tests.support.nightly import NIGHTLY
 
 RPC_TIMEOUT_S, HANGS_S = 1.0, 3.0  # a pass that waits for a gradient that does not come: it is late, or hangs
 BY_DAY = ("diamond", "note")
-BY_NIGHT = ("trip", "fetched", "chain-3", "nested", "twice", "shared", "served", "joined", "parallel", "crossed")
+BY_NIGHT = ("trip", "fetched", "chain-3", "nested", "twice", "shared", "served", "joined", "parallel")
 UNUSED = ("unused-alone", "unused-call")
 USED = BY_DAY + BY_NIGHT if NIGHTLY else BY_DAY
-# Two workers act at once when backward() has raised: which gradients are there then is chance.
-BY_CHANCE = ("crossed",)
-
 Runs = Mapping[tuple[str, tuple[int, ...], int | None], Seen]  # a graph, an order of operators, which of them fails
 
 
@@ -87,7 +87,7 @@ def test_each_end_of_the_model_is_seen_on_torch(runs: Runs, monitors: Mapping[st
         seen = ends(runs, name)
         if not monitor.counts:  # gradients of several tensors of one message
             seen, expected = ({(o, tuple(float(x > 0) for x in xs)) for o, xs in each} for each in (seen, expected))
-        assert seen <= expected if name in BY_CHANCE else seen == expected, name
+        assert seen == expected, name
 
 
 def test_a_pass_with_an_unused_call_hangs_or_is_late_as_in_the_model(runs: Runs) -> None:
