@@ -3,8 +3,8 @@
 Theory of operation. Real workers run the graph forwards and backwards (`graph_programs`); each node of the model but
 the root notes when it runs. `force` opens the gates of operators one after the other, in an order that the test chose.
 A pass gives a sequence of *visible* steps, by the machine's one clock; gradients arrive, are counted and answered
-unseen. `Monitor` follows the model: it keeps every state in which the model may be, and the next visible step must be one
-from there. The outcome of backward(), a hang too, and the gradients in the context must be those of a state in which
+unseen. `Monitor` follows the model: it keeps every state in which the model may be, and the next visible step must be
+one from there. The outcome of backward(), a hang too, and the gradients in the context must be those of a state where
 nothing is left to do.
 
 Rule: the model alone says what may happen; nothing of a graph is written down here.
@@ -212,7 +212,7 @@ class Monitor:
 
 
 def _visible(name: str, indices: Sequence[int], graph: Graph) -> Step | None:
-    """What is seen of a step; None: nothing."""
+    """The visible part of a step; None: there is none."""
     if name == "raise_error" or (name == "run" and graph.nodes[indices[0]].kind is not K.ROOT):
         return name, indices[0]
     return None

@@ -38,7 +38,7 @@ class Note(NamedTuple):
 
 
 class _Program:
-    """What this worker has of the graph."""
+    """This worker's part of the graph."""
 
     def __init__(self, graph: Graph, failing: Iterable[int]) -> None:
         self.graph, self.failing = graph, frozenset(failing)

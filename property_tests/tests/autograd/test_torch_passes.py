@@ -4,8 +4,8 @@ Each order in which the model runs the operators of a graph is forced on torch's
 once. Each pass that is seen must be a run of the model, and each end of the model is seen. Mistakes that are planted in
 the model are noticed: by a pass, or by an order that cannot be forced.
 
-A gate holds the thread of its worker. So graphs are left out in which that worker has another node to run then, on which
-others wait, as "crossed".
+A gate holds the thread of its worker. So graphs are left out in which that worker has another node to run then, for
+which others wait, as "crossed".
 """
 
 from __future__ import annotations
