@@ -21,6 +21,7 @@ from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.contexts.examples import WALKS as CONTEXT_WALKS
 from trystate.model.autograd.examples import local, note, unused_call
 from trystate.model.autograd.ids import Ids
+from trystate.model.autograd.initialisation import CONTAINERS
 from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.references import References
 from trystate.model.autograd.tombstones import Tombstones
@@ -62,6 +63,7 @@ TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {
         **{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}),
         **{k.name: INITIALISATION[k] for k in INITIALISATION}.get(e.name, {}),
+        **{k.name: CONTAINERS[k] for k in CONTAINERS}.get(e.name, {}),
         **OPERATIONS[e],
     }
     for e in OPERATIONS
