@@ -220,7 +220,7 @@ TOLD: tuple[dict[str, NodeState], ...] = (
     {"mul": EXECUTED, "t4": CAPTURED, "recv2": SHIPPED, "send1": WAITING, "send2": UNREACHED},
     {"send2": READY, "add": WAITING, "recv1": WAITING},
     {"send2": EXECUTED, "add": EXECUTED, "recv1": READY},
-    {"recv1": SHIPPED, "send1": READY},
+    {"recv1": SHIPPED, "send1": WAITING},
     {"send1": EXECUTED, "t1": READY, "t2": READY},
     {"t1": CAPTURED, "t2": CAPTURED, "t4": CAPTURED},
 )
