@@ -16,6 +16,7 @@ from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.examples import local, note, unused_call
 from trystate.model.autograd.ids import Ids
+from trystate.model.autograd.meeting import Meetings
 from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.references import References
 from trystate.model.autograd.tombstones import Tombstones
@@ -46,6 +47,7 @@ SYSTEMS: Mapping[str, type[System]] = {
     "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
     "waits": Waits, "watches": Watches, "groups": Groups, "files": Files, "backward": Backward, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
+    "meetings": Meetings,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trystate.model.autograd.backward import Backward
     from trystate.model.autograd.contexts import Contexts
     from trystate.model.autograd.ids import Ids
+    from trystate.model.autograd.meeting import Meetings
     from trystate.model.autograd.optimizer import Optimizers
     from trystate.model.autograd.references import References
     from trystate.model.autograd.tombstones import Tombstones
@@ -38,5 +39,6 @@ else:
 
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders", "Ids",
-    "Optimizers", "Queues", "References", "Registers", "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
+    "Meetings", "Optimizers", "Queues", "References", "Registers", "Rendezvous", "StartUps", "Tombstones", "Waits",
+    "Watches",
 ]  # fmt: skip
