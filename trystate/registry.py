@@ -22,6 +22,7 @@ from trystate.model.autograd.contexts.examples import WALKS as CONTEXT_WALKS
 from trystate.model.autograd.examples import local, note, unused_call
 from trystate.model.autograd.ids import Ids
 from trystate.model.autograd.initialisation import CONTAINERS
+from trystate.model.autograd.meeting import Meetings
 from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.references import References
 from trystate.model.autograd.tombstones import Tombstones
@@ -57,7 +58,7 @@ SYSTEMS: Mapping[str, type[System]] = {
     "agents": Agents, "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
     "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
     "group-registry": Registry, "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids,
-    "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
+    "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trystate.model.autograd.backward import Backward
     from trystate.model.autograd.contexts import Contexts
     from trystate.model.autograd.ids import Ids
+    from trystate.model.autograd.meeting import Meetings
     from trystate.model.autograd.optimizer import Optimizers
     from trystate.model.autograd.references import References
     from trystate.model.autograd.tombstones import Tombstones
@@ -42,6 +43,6 @@ else:
 
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders",
-    "Ids", "Optimizers", "Queues", "Ranks", "References", "Registers", "Registrations", "Registry", "Rendezvous",
-    "StartUps", "Tombstones", "Waits", "Watches",
+    "Ids", "Meetings", "Optimizers", "Queues", "Ranks", "References", "Registers", "Registrations", "Registry",
+    "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

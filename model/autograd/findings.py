@@ -1,9 +1,9 @@
 """Known defects of distributed autograd. Data: `trystate verify` checks it.
 
-All are defects of torch 2.13's torch.distributed.autograd that happen again on the real one (`trystate replay NAME`).
-G1 to G8 are of a backward pass, G9 to G14 of contexts and their ids, G15 and G16 of optimizers. The checker finds them
-in the edition TORCH, but for G5, G7 and G8, which no model of states shows: a text, a value, and a call that is not
-made. Ours has none.
+All are defects of torch 2.13's torch.distributed.autograd and torch.distributed.rpc that happen again on the real one
+(`trystate replay NAME`). G1 to G8 are of a backward pass, G9 to G14 of contexts and their ids, G15 and G16 of
+optimizers, G17 to G19 of the shutdown of RPC. The checker finds them in the edition TORCH, but for G5, G7 and G8, which
+no model of states shows: a text, a value, and a call that is not made. Ours has none.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from .backward import Backward
 from .contexts import Contexts
 from .examples import NUMBER
 from .ids import Ids
+from .meeting import Meetings
 from .optimizer import Optimizers
 from .references import References
 from .tombstones import Tombstones
@@ -138,6 +139,26 @@ _FINDINGS = (
             "Two DistributedOptimizers, or two threads with one, of a class with a TorchScript version (SGD, Adam), "
             "that step at the same time over the same parameters.",
             "Let one worker at a time step, or wrap the class in a subclass: it is not scripted, and takes the lock."),
+    Finding("gone-worker-waited-for", "G17",
+            "A graceful shutdown waits without end for a worker that has died or has left without waiting.",
+            "look at lost connections while it waits, and raise",
+            "shutdown() never returns on the workers that are left; no message says which worker is meant.",
+            "A worker that dies, or calls shutdown(graceful=False), before it has called shutdown().",
+            "Have a watchdog of your own end the job, as torchrun does when a worker dies."),
+    Finding("shutdown-timeout-ignored", "G18",
+            "The timeout of a graceful shutdown is taken for the signal that all have come: it waits on for them.",
+            "raise when the wait has timed out, and name the workers that did not come",
+            "shutdown(timeout=1) waits on for as long as the timeout of calls, and raises 'Wait timeout'.",
+            "shutdown() with a timeout, while another worker works on.",
+            "Give shutdown() no timeout, and bound it by rpc_timeout of the options."),
+    Finding("late-call-outlives-shutdown", "G19",
+            "A graceful shutdown does not wait for a function whose caller has given up: its own calls fail.",
+            "count the functions that run, and not only the calls that wait",
+            "A function raises 'RPC is no longer running on this node', or 'pipe closed', though every worker called "
+            "shutdown() gracefully.",
+            "A call that timed out at its caller shortly before the shutdown, and whose function still runs or calls "
+            "on.",
+            "Have the functions say that they are over, and wait for that before shutdown()."),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
@@ -280,5 +301,29 @@ OPTIMIZERS: tuple[Run, ...] = (
     _optimizers(TRYSTATE, "error", "slow", "timeout", "crash", steps=1),
 )
 # fmt: on
+
+
+def _meetings(edition: Edition, *faults: str, w: int = 2, idle: tuple[str, ...] = (), **found: str) -> Run:
+    """Workers that call each other in a ring."""
+    return _run(Meetings, edition, *faults, sizes={"worker": w}, idle=idle, **found)
+
+
+# fmt: off
+MEETINGS: tuple[Run, ...] = (
+    _meetings(TORCH),
+    _meetings(TORCH, "timeout", a_graceful_end_leaves_no_call="G19"),
+    _meetings(TORCH, "late", a_timeout_ends_the_wait="G18"),
+    _meetings(TORCH, "impatient", shutdown_ends="G17", deadlock_freedom="G17"),
+    _meetings(TORCH, "crash", shutdown_ends="G17", deadlock_freedom="G17"),
+    _meetings(TORCH, "crash", "again", shutdown_ends="G17", deadlock_freedom="G17"),
+    _meetings(TORCH, "twin"),
+    _meetings(TRYSTATE),
+    _meetings(TRYSTATE, "crash", "timeout", "late", "impatient"),
+    _meetings(TRYSTATE, "crash", "again"),
+    _meetings(TRYSTATE, "twin"),
+    _meetings(TRYSTATE, "crash", w=3),
+    _meetings(TRYSTATE, "timeout", w=3),
+)
+# fmt: on
 REFERENCES: tuple[Run, ...] = (_run(References, TRYSTATE), _run(References, TRYSTATE, "crash"))
-PLAN: tuple[Run, ...] = PASSES + CONTEXTS + OPTIMIZERS + REFERENCES
+PLAN: tuple[Run, ...] = PASSES + CONTEXTS + OPTIMIZERS + REFERENCES + MEETINGS

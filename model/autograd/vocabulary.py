@@ -191,3 +191,32 @@ class News(enum.Enum):
     KNOWN = "the owner's answer: it knows the fork"
     GONE = "the owner's answer: there is no value"
     ACCEPTED = "to the worker that passed it on: the owner has answered"
+
+
+# ---- workers
+
+
+class WorkerState(enum.Enum):
+    """A worker of RPC."""
+
+    AWAY = "has not called init_rpc"
+    MEETING = "its entry is in the store; waits for those of all others"
+    CONNECTING = "has read the entries; connects to all others"
+    SERVING = "init_rpc has returned: it calls, and is called"
+    PARTING = "in a graceful shutdown"
+    COUNTING = "in a graceful shutdown; its numbers are in the store, and it waits for those of all others"
+    ENDED = "the graceful shutdown has returned"
+    RAISED = "the graceful shutdown has raised; all is closed"
+    CLOSED = "a shutdown that is not graceful has returned"
+    REFUSED = "init_rpc has raised"
+    DEAD = "has died"
+
+
+class Delivery(enum.Enum):
+    """A call of one worker to another, wherever it is."""
+
+    NONE = "not made"
+    SENT = "the request is on its way"
+    RUNNING = "the function runs"
+    ANSWERED = "the answer is on its way"
+    OVER = "nothing of it is left"

@@ -35,6 +35,7 @@ NUMBERS: Mapping[str, int] = {
     # The simulator, and passes in it.
     "nodes of a crowd": 500,  # 30 s: the square of it
     "simulated passes": 2_500,  # 30 s
+    "edges of workers that meet, each of two faults": 200_000,  # 40 s: all of them
     # Scripts in processes of their own.
     "reports for torch": 99,  # 230 s: all of them; each imports torch, and mostly waits
     # Programs that worker processes run.

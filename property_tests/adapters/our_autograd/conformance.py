@@ -14,6 +14,7 @@ from typing import Any
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.examples import NUMBER, small_graphs
 from trystate.model.autograd.graphs import Graph
+from trystate.model.autograd.meeting import Meetings
 from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.references import References
 from trystate.model.autograd.vocabulary import Edition, Mode
@@ -24,6 +25,7 @@ from ...harness.paths import replay_every_edge
 from ...harness.subjects import Subject
 from . import context_edges
 from .edges import PassSteps
+from .meeting_edges import MeetingSteps
 from .optimizer_edges import OptimizerSteps
 from .reference_edges import ReferenceSteps
 
@@ -123,6 +125,21 @@ def references(slices: Iterable[tuple[str, ...]], report: Report, edges_max: int
     return replay(((model, ReferenceSteps(model)) for model in models), report, edges_max)
 
 
+MEETINGS = ((), ("crash",), ("late",), ("impatient",), ("twin",))
+LONG_MEETINGS = (("timeout", "late"), ("timeout", "crash"), ("crash", "again"), ("impatient", "again"))
+
+
+def meetings(slices: Iterable[tuple[str, ...]], report: Report, edges_max: int | None = None) -> Outcome:
+    """Every step of two workers that meet, call each other and part, under each of the faults."""
+    began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
+    for faults in slices:
+        model = Meetings(edition=FAST, faults=faults)
+        with MeetingSteps(model) as subject:
+            one = replay([(model, subject)], report, edges_max)
+        edges, of, disagreements = edges + one.compared, of + (one.of or 0), [*disagreements, *one.disagreements]
+    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
+
+
 def _checks(edition: Edition | Mode, mode: str) -> tuple[Check, ...]:
     return (
         _sampled(f"our {mode} pass, examples", partial(examples, edition), SLICES),
@@ -140,4 +157,5 @@ CHECKS: tuple[Check, ...] = (
     _sampled("our contexts, tombstones and ids", contexts, context_edges.SLICES),
     _sampled("our distributed optimizers", optimizers, OPTIMIZERS),
     _sampled("our references", references, ((), ("crash",))),
+    _sampled("our workers that meet and part", meetings, MEETINGS),
 )

@@ -445,3 +445,31 @@ def step_together(scripted: bool) -> list[float]:
         if values != [-0.75]:
             break
     return values
+
+
+# ---- G17 to G19: shutdown
+
+
+def shut_down(timeout_s: float) -> None:
+    """Gracefully; 0 is torch's word for no timeout."""
+    rpc.shutdown(timeout=timeout_s)
+
+
+def call_back(timeout_s: float) -> None:
+    """On A: a call of B, whose function calls A when B's gate is open."""
+    rpc.rpc_sync("B", hold_and_call_back, timeout=timeout_s)
+
+
+def hold_and_call_back() -> None:
+    """On B."""
+    hold()
+    try:
+        rpc.rpc_sync("A", passes)
+        _kept["outcome"] = "returned"
+    except RuntimeError as error:
+        _kept["outcome"] = f"raised {error}"
+
+
+def last_outcome() -> str:
+    """On B: how the call of the function has ended; "" if it has not."""
+    return str(_kept.get("outcome", ""))

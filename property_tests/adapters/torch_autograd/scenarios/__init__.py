@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...replays import Catalogue
 from .contexts import clean_up_cut_off, context_recreated, creator_dies, id_means_none, negative_ids
+from .meetings import gone_worker_waited_for, late_call_outlives_shutdown, shutdown_timeout_ignored
 from .optimizers import scripted_steps_interleave, stale_gradient_stepped
 from .passes import (
     duplicate_gradient,
@@ -42,6 +43,9 @@ _CATALOGUE = Catalogue.of((
     ("G14", "clean-up-cut-off", clean_up_cut_off, "Behind a worker that was killed a context stays."),
     ("G15", "stale-gradient-stepped", stale_gradient_stepped, "A step applies a gradient of the context before."),
     ("G16", "scripted-steps-interleave", scripted_steps_interleave, "Two steps at a time lose a part of each other."),
+    ("G17", "gone-worker-waited-for", gone_worker_waited_for, "A worker dies: the shutdown of the other never ends."),
+    ("G18", "shutdown-timeout-ignored", shutdown_timeout_ignored, "A shutdown waits on when its timeout has passed."),
+    ("G19", "late-call-outlives-shutdown", late_call_outlives_shutdown, "A function outlives its graceful shutdown."),
 ))
 # fmt: on
 

@@ -1,0 +1,534 @@
+"""Steps of the model `Meetings`, performed by the runtime's `init_rpc`, agents and `shutdown`.
+
+The directory, the agents with their tables and frames, and the rounds of the shutdown are the runtime's. Replaced are
+the store, by a table that stops after each write; the handshake, by one that ends when the model says so; connections,
+by two queues of bytes; and the threads of an agent. `init_rpc` and `shutdown` of each worker run in greenlets.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from trystate.impl.rpc import calls, directory, termination
+from trystate.impl.rpc.agent import FREE_KINDS, Agent
+from trystate.impl.rpc.errors import PeerLost, RpcTimeout
+from trystate.impl.rpc.frames import Kind, Parser
+from trystate.impl.rpc.limits import Limits
+from trystate.impl.rpc.options import Options
+from trystate.impl.rpc.requests import Answer, Incoming
+from trystate.model.autograd.meeting import Meetings
+from trystate.model.autograd.vocabulary import Delivery, WorkerState
+from trystate.model.language.sorts import ordinal
+
+from ...harness.subjects import Disagreement, Refused
+from ..torch_rendezvous import simulation as sim
+
+D, W = Delivery, WorkerState
+KIND = FREE_KINDS.start
+SECONDS = 1000.0  # of init_rpc and of shutdown
+LATE = 2 * SECONDS
+CALL_SECONDS = 60.0
+ENTRIES, CONNECT, IDLE = "entries", "connect", "idle"  # where a worker's greenlet stops, beside after a write
+END = Callable[[Agent, Any, float], None]
+
+
+class Table:
+    """A store. Stops after each write but the one that takes an entry back, and where numbers are missing."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker, self.texts = worker, worker.group.texts
+
+    def set(self, key: str, text: str) -> None:
+        self.texts[key] = text.encode()
+        if text != directory.GONE.decode():
+            sim.stop(key)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        return all(key in self.texts for key in keys)
+
+    def get(self, key: str) -> bytes:
+        return self.texts[key]
+
+    def wait(self, keys: Sequence[str], timeout: Any) -> None:
+        worker = self._worker
+        while not self.check(keys):
+            if worker.agent is None:
+                raise RuntimeError("wait timeout")  # and the clock stands still: the model says when time is over
+            if worker.late or worker.agent.loss(int(keys[0].rpartition("/")[2])) is not None:
+                worker.group.clock += timeout.total_seconds()
+                raise RuntimeError("wait timeout")
+            sim.stop(keys[0])
+
+
+class Works:
+    """An agent's pool: its works are run when the model says so."""
+
+    def __init__(self) -> None:
+        self.works: deque[Callable[[], object]] = deque()
+
+    @property
+    def open(self) -> int:
+        return len(self.works)
+
+    def start(self) -> None:
+        """There are no threads."""
+
+    close = start
+
+    def later(self, work: Callable[[], object], refuse: Any = None) -> None:
+        self.works.append(work)
+
+
+class Line:
+    """One worker's end of a connection."""
+
+    def __init__(self, peer: int, inbox: deque[tuple[int, bytes]]) -> None:
+        self.peer, self.inbox = peer, inbox
+        self.other: Line | None = None
+        self.lost: str | None = None
+        self.arena, self.goodbye, self.unsent = None, False, 0
+        self.frames_sent = self.frames_received = 0
+        self.cut = False  # the peer has ended: it waits for no answer
+        self.pool: Any = Works()
+        self._parser = Parser(Limits())
+
+    def belong(self, pool: Any, take: Callable[..., None], over: Callable[..., None]) -> None:
+        self.pool, self._take, self._over = pool, take, over
+
+    def begin(self) -> None:
+        """Nothing reads by itself."""
+
+    release = begin
+
+    def send(self, frame: Any) -> None:
+        if self.lost is not None:
+            raise PeerLost(self.lost)
+        self.frames_sent += 1
+        assert self.other is not None
+        data = b"".join(map(bytes, frame.pieces))
+        if not self.cut or data[0] > Kind.FAILED:
+            self.other.inbox.append((data[0], data))
+
+    def read(self) -> None:
+        """One frame arrives."""
+        _, data = self.inbox.popleft()
+        self._parser.buffer()[: len(data)] = data
+        (frame,) = self._parser.received(len(data))
+        self.frames_received += 1
+        self._take(self, frame)
+
+    def close(self, why: str) -> None:
+        if self.lost is None:
+            self.lost = why
+            self._over(self, why)
+
+
+class Worker:
+    """One worker in one of its lives."""
+
+    def __init__(self, group: MeetingSteps, rank: int, life: int) -> None:
+        self.group, self.rank, self.life = group, rank, life
+        self.operation: sim.Operation | None = None
+        self.agent: Agent | None = None
+        self.lines: dict[int, Line] = {}
+        self.met: list[int] = []  # the lives whose entries it has read
+        self.late = self.leaves = False
+        self.over: WorkerState | None = None
+
+    @property
+    def phase(self) -> WorkerState:
+        if self.over is not None:
+            return self.over
+        if self.operation is None:
+            return W.AWAY if self.agent is None else W.SERVING
+        at = self.operation.at
+        if self.agent is None:
+            return W.CONNECTING if at == CONNECT else W.MEETING
+        return W.PARTING if at == IDLE else W.COUNTING
+
+    @property
+    def is_up(self) -> bool:
+        return self.phase in (W.SERVING, W.PARTING, W.COUNTING)
+
+    def begin(self, run: Callable[[], None]) -> None:
+        self.operation = sim.Operation(run)
+        self.operation.resume()
+
+    def resume(self) -> None:
+        """Go on to the next stop. Raises what `init_rpc` or `shutdown` raises."""
+        assert self.operation is not None
+        operation = self.operation
+        operation.resume()
+        if operation.over:
+            self.operation = None
+            if operation.error is not None:
+                raise operation.error
+
+    def close(self, phase: WorkerState) -> None:
+        """Its agent ends."""
+        if self.operation is not None:
+            self.operation.abandon()
+            self.operation = None
+        self.over = phase
+        if self.agent is not None:
+            self.agent.close("it is over")
+        for line in self.lines.values():
+            line.inbox = deque(each for each in line.inbox if each[0] > Kind.FAILED)
+            assert line.other is not None
+            line.other.cut = True
+
+
+class MeetingSteps:
+    """Subject for the model `Meetings` (edition TRYSTATE). Use it as a context manager: it replaces the network."""
+
+    def __init__(
+        self, model: Meetings, *, build: type[Agent] = Agent, all_done: END = termination.all_done, **replaced: Any
+    ) -> None:
+        self.model, self._all_done, self._replaced = model, all_done, replaced
+        self._stack = ExitStack()
+        self.workers: list[Worker] = []
+
+        class Stopped(build):  # type: ignore[valid-type, misc]
+            """An agent whose `busy` is asked for when the model says so."""
+
+            def __init__(self, *arguments: Any) -> None:
+                super().__init__(*arguments)
+                self.pool = Works()
+                self._deadlines = SimpleNamespace(add=lambda *_: None, close=lambda: None)
+
+            @property
+            def busy(self) -> tuple[int, int]:
+                sim.stop(IDLE)
+                return super().busy  # type: ignore[no-any-return]
+
+        self._agent = Stopped
+
+    def __enter__(self) -> MeetingSteps:
+        listeners = SimpleNamespace(open=self._listens)
+        self._stack.enter_context(
+            mock.patch.multiple(
+                calls, Agent=self._agent, Listeners=listeners, Meeting=self._meeting, PrefixStore=lambda _, store: store
+            )
+        )
+        now = lambda: self.clock  # noqa: E731  # the same reading for both modules
+        self._stack.enter_context(
+            mock.patch.multiple(directory, sleep=lambda _: sim.stop(ENTRIES), monotonic=now, **self._replaced)
+        )
+        still = SimpleNamespace(sleep=lambda _: None)
+        self._stack.enter_context(mock.patch.multiple(termination, time=still, monotonic=now))
+        self.reset()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._abandon()
+        self._stack.close()
+
+    def _abandon(self) -> None:
+        for worker in self.workers:
+            if worker.operation is not None:
+                worker.operation.abandon()
+
+    def reset(self) -> None:
+        self._abandon()
+        self.clock = 0.0
+        self.texts: dict[str, bytes] = {}
+        self.twin = False
+        self.workers = [Worker(self, rank, 0) for rank in range(self.model.sizes["worker"])]
+        count = len(self.workers)
+        self.came, self.runs, self.ends = [False] * count, [0] * count, [0] * count
+        self.made: dict[int, Line] = {}  # by caller: its end of the connection on which it has made its call
+        self._here: Worker | None = None  # in whose greenlet init_rpc runs
+
+    # ---- the place of sockets
+
+    def _listens(self, host: str) -> Any:
+        assert self._here is not None
+        tcp = SimpleNamespace(getsockname=partial(tuple, ("", self._here.life)))
+        return SimpleNamespace(name="", tcp=tcp, close=lambda: None)
+
+    def _meeting(self, rank: int, entries: Sequence[directory.Entry], options: Options, deadline: float) -> Any:
+        worker = self.workers[rank]
+        worker.met = [entry.port for entry in entries]
+
+        def connect(listeners: Any) -> dict[int, Any]:
+            while not all(self._is_connected(worker, other) for other in self.workers):
+                if worker.leaves:
+                    raise RpcTimeout("not all are connected in time")
+                sim.stop(CONNECT)
+            return {k: line for k, line in worker.lines.items() if k != rank}
+
+        def alone() -> tuple[Line, Line]:
+            return Line(rank, deque()), Line(rank, deque())
+
+        sim.stop(CONNECT)
+        return SimpleNamespace(connect=connect, alone=alone)
+
+    def _is_connected(self, worker: Worker, other: Worker) -> bool:
+        """Whether they find each other; then they have a connection."""
+        here = other is worker or other.phase is W.CONNECTING or other.is_up
+        if not here or worker.met[other.rank] != other.life or other.met[worker.rank] != worker.life:
+            return False
+        if other is not worker and other.rank not in worker.lines:
+            worker.lines[other.rank], other.lines[worker.rank] = one, two = (
+                Line(other.rank, deque()),
+                Line(worker.rank, deque()),
+            )
+            one.other, two.other = two, one
+        return True
+
+    # ---- to meet
+
+    def can_refuse(self, step: str) -> bool:
+        return step in ("read_entries", "connect", "show_numbers", "end", "count_again", "miss_one")
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        getattr(self, f"_{step}")(*indices)
+
+    def _init(self, worker: Worker) -> None:
+        name = "w0" if self.twin else f"w{worker.rank}"
+        options = Options(init_timeout=SECONDS)
+        group: Any = Table(worker)
+        agent, _ = calls._connected(
+            name,
+            worker.rank,
+            len(self.workers),
+            group,
+            "",
+            options,
+            self.clock + SECONDS,
+        )
+        agent.serve(KIND, lambda incoming: agent.later(partial(self._function, worker, incoming)))
+        agent.start()
+        worker.agent = agent
+
+    def _function(self, worker: Worker, incoming: Incoming) -> None:
+        incoming.answer(b"")
+
+    def _come(self, worker: int) -> None:
+        self._here = self.workers[worker]
+        self._here.begin(partial(self._init, self._here))
+
+    def _read_entries(self, worker: int) -> None:
+        self._goes_on(self.workers[worker], W.MEETING)
+
+    def _connect(self, worker: int) -> None:
+        self._goes_on(self.workers[worker], W.CONNECTING)
+
+    def _goes_on(self, worker: Worker, phase: WorkerState) -> None:
+        """init_rpc goes on, if it can."""
+        if worker.phase is not phase:
+            raise Refused("it is elsewhere")
+        try:
+            worker.resume()
+        except Exception:
+            worker.close(W.REFUSED)
+        if worker.phase is phase:
+            raise Refused("others are missing")
+
+    def _meeting_times_out(self, worker: int) -> None:
+        one = self.workers[worker]
+        one.leaves = True
+        self.clock = LATE
+        while one.over is None:
+            try:
+                one.resume()
+            except RpcTimeout:
+                one.close(W.REFUSED)
+            if one.agent is not None:
+                raise Disagreement(f"worker {worker} has met all")
+        self.clock = 0.0
+
+    def _come_again(self, worker: int) -> None:
+        self.workers[worker] = Worker(self, worker, self.workers[worker].life + 1)
+
+    def _take_a_name(self) -> None:
+        self.twin = True
+
+    # ---- to call
+
+    def _up(self, worker: int) -> Agent:
+        agent = self.workers[worker].agent
+        if agent is None:
+            raise Disagreement(f"worker {worker} has no agent")
+        return agent
+
+    def _ask(self, worker: int, to: int) -> None:
+        def done(result: Answer | BaseException) -> None:
+            self.ends[worker] += 1
+
+        self.made[worker] = self.workers[worker].lines[to]
+        self._up(worker).request(to, KIND, b"", (), CALL_SECONDS, done)
+
+    def _run(self, worker: int, to: int) -> None:
+        before = self._up(to).pool.open
+        self._frame(to, worker, request=True)
+        self.runs[worker] += self._up(to).pool.open - before
+
+    def _answer(self, worker: int, to: int) -> None:
+        self._works(to).works.popleft()()
+
+    def _hear(self, worker: int) -> None:
+        self._frame(worker, self._next(worker), request=False)
+
+    def _frame(self, reader: int, peer: int, *, request: bool) -> None:
+        line = self.workers[reader].lines[peer]
+        if not line.inbox or (line.inbox[0][0] > Kind.FAILED) is not request:
+            at = next((k for k, each in enumerate(line.inbox) if (each[0] > Kind.FAILED) is request), None)
+            if at is None:
+                raise Disagreement(f"nothing is on its way from worker {peer} to {reader}")
+            line.inbox.appendleft(line.inbox[at])  # the model keeps no order between the two kinds
+            del line.inbox[at + 1]
+        line.read()
+
+    def _next(self, worker: int) -> int:
+        return (worker + 1) % len(self.workers)
+
+    def _works(self, worker: int) -> Works:
+        pool: Any = self._up(worker).pool
+        assert isinstance(pool, Works)
+        return pool
+
+    def _call_times_out(self, worker: int) -> None:
+        agent = self._up(worker)
+        for number in list(agent._requests):
+            agent._expired(number)
+
+    def _lose(self, worker: int, to: int) -> None:
+        functions = list(self._works(worker).works)
+        line = self.workers[worker].lines[to]
+        if line.inbox:
+            raise Disagreement(f"worker {worker} has not read all of worker {to}")
+        line.close("it has ended")
+        works = self._works(worker).works
+        for work in list(works)[len(functions) :]:
+            works.remove(work)
+            work()
+        if self.made.get(worker) is line:
+            self._vanish(worker, to)
+
+    def _vanish(self, worker: int, to: int) -> None:
+        """The rest of a call, at workers that are gone, is nobody's."""
+        mine = self.made[worker]
+        assert mine.other is not None
+        mine.other.inbox = deque(each for each in mine.other.inbox if each[0] <= Kind.FAILED)
+        mine.other.pool.works.clear()
+
+    # ---- faults and ends
+
+    def _crash(self, worker: int) -> None:
+        self.workers[worker].close(W.DEAD)
+
+    def _leave(self, worker: int) -> None:
+        self.workers[worker].close(W.CLOSED)
+
+    def _begin_shutdown(self, worker: int) -> None:
+        one = self.workers[worker]
+        self.came[worker] = True
+        one.begin(partial(self._all_done, self._up(worker), Table(one), SECONDS))
+
+    def _shuts_down(self, worker: int) -> WorkerState:
+        """The shutdown goes on; what has become of the worker."""
+        one = self.workers[worker]
+        try:
+            one.resume()
+        except Exception:
+            one.close(W.RAISED)
+        else:
+            if one.operation is None:
+                one.close(W.ENDED)
+        return one.phase
+
+    def _numbers(self, worker: int) -> list[list[int]]:
+        """A worker's numbers, from its first round on."""
+        keys = itertools.takewhile(self.texts.__contains__, (f"done/{n}/{worker}" for n in itertools.count()))
+        return [[int(each) for each in self.texts[key].split()] for key in keys]
+
+    def _is_left_out(self, worker: int, after: WorkerState) -> bool:
+        """The round is over, and otherwise: three steps of the model are one look of the runtime."""
+        ranks = range(len(self.workers))
+        shown = [self._numbers(k) for k in ranks]
+        number = len(shown[worker])
+        lines = self.workers[worker].lines
+        for k in ranks:  # by rank, as the runtime waits for them
+            if len(shown[k]) < number:
+                return after is not W.RAISED and lines[k].lost is not None
+        equal = number > 1 and all(len(each) == number and each[-1] == each[-2] for each in shown)
+        over = equal and sum(each[-1][0] - each[-1][1] for each in shown) == 0
+        lost = any(line.lost is not None for line in lines.values())
+        return after is not (W.ENDED if over else W.RAISED if lost else W.PARTING)
+
+    def _becomes(self, worker: int, before: WorkerState, after: WorkerState) -> None:
+        if self.workers[worker].phase is not before:
+            raise Refused("it is elsewhere")
+        if before is W.COUNTING and self._is_left_out(worker, after):
+            raise Refused("left out: it goes on otherwise")
+        found = self._shuts_down(worker)
+        if found is before:
+            raise Refused("it waits")
+        if found is not after:
+            raise Disagreement(f"worker {worker} is {found.name}, not {after.name}")
+
+    def _show_numbers(self, worker: int) -> None:
+        self._becomes(worker, W.PARTING, W.COUNTING)
+
+    def _end(self, worker: int) -> None:
+        self._becomes(worker, W.COUNTING, W.ENDED)
+
+    def _count_again(self, worker: int) -> None:
+        self._becomes(worker, W.COUNTING, W.PARTING)
+
+    def _miss_one(self, worker: int) -> None:
+        self._becomes(worker, W.COUNTING, W.RAISED)
+
+    def _shutdown_times_out(self, worker: int) -> None:
+        one = self.workers[worker]
+        one.late = True
+        self.clock = LATE
+        while one.is_up:
+            self._shuts_down(worker)
+        if one.over is not W.RAISED:
+            raise Disagreement(f"worker {worker} is {one.phase.name}, though its time is over")
+        self.clock = 0.0
+
+    # ---- what can be seen
+
+    def _delivery(self, worker: int) -> Delivery:
+        mine = self.made.get(worker)
+        if mine is None:
+            return D.NONE
+        assert mine.other is not None
+        if any(kind > Kind.FAILED for kind, _ in mine.other.inbox):
+            return D.SENT
+        if any(kind <= Kind.FAILED for kind, _ in mine.inbox):
+            return D.ANSWERED
+        return D.RUNNING if mine.other.pool.works else D.OVER
+
+    def observe(self) -> Mapping[str, int]:
+        out: dict[str, int] = {"twin": int(self.twin)}
+        for k, worker in enumerate(self.workers):
+            agent = worker.agent
+            entry = self.texts.get(f"worker/{k}", directory.GONE)
+            numbers = self._numbers(k)
+            shown = [[0, 0], [0, 0], *numbers]
+            out |= {
+                f"phase[{k}]": ordinal(worker.phase), f"entry[{k}]": int(entry != directory.GONE),
+                f"call[{k}]": ordinal(self._delivery(k)), f"runs[{k}]": self.runs[k], f"ends[{k}]": self.ends[k],
+                f"waits[{k}]": int(agent is not None and bool(agent._requests)), f"life[{k}]": worker.life,
+                f"came[{k}]": int(self.came[k]), f"expired[{k}]": int(worker.late),
+                f"round[{k}]": len(numbers) % 3, f"rounds[{k}]": min(len(numbers), 2),
+                f"shown_sent[{k}]": shown[-1][0], f"shown_received[{k}]": shown[-1][1],
+                f"before_sent[{k}]": shown[-2][0], f"before_received[{k}]": shown[-2][1],
+            }  # fmt: skip
+            if agent is not None:
+                out[f"sent[{k}]"], out[f"received[{k}]"] = agent.traffic
+            for j, line in worker.lines.items():
+                if worker.is_up:
+                    out[f"lost[{k}][{j}]"] = int(line.lost is not None)
+        return out
