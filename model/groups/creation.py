@@ -145,7 +145,7 @@ class Groups(System):
 
     @transition(
         each=("process", "group"),
-        moves=[arc(C.IDLE, C.NAMED), may(C.IDLE, C.OUTSIDE), may(C.IDLE, C.BARRIER)],
+        moves=[arc(C.IDLE, C.NAMED), may(C.IDLE, C.OUTSIDE)],
         cite="ddp-initialisation 3.3.2.1: group_name = str(_group_count)",
     )
     def call(self, s: S, process: Expr, group: Expr) -> None:
@@ -167,7 +167,7 @@ class Groups(System):
 
     @transition(
         each=("process", "group"),
-        moves=[may(C.PUBLISHED, C.CREATED), may(C.PUBLISHED, C.BARRIER)],
+        moves=[may(C.PUBLISHED, C.CREATED)],
         cite="ddp-initialisation 3.3.2.2: connectFullMesh",
     )
     def connect(self, s: S, process: Expr, group: Expr) -> None:
@@ -307,6 +307,9 @@ class Seed(Groups, edition=Edition.SEED):
     """torch 1.9: a barrier of the world, which misses a process that does not call (P8), and then a sequence number."""
 
     sequence = integer(0, "group", per=("process", "group"), doc="the sequence number; 0: none yet")
+
+    call = Groups.call.claiming(arc(C.IDLE, C.NAMED), *may(C.IDLE, C.BARRIER))
+    connect = Groups.connect.claiming(arc(C.PUBLISHED, C.BARRIER))
 
     def of_outsiders(self) -> Creation:
         return C.BARRIER
