@@ -1,1 +1,1 @@
-"""The TCPStore of torch 1.9 as a program of its own, the model's edges on it, and the findings that only it has."""
+"""The TCPStore of torch 1.9 and its groups as programs of their own, models' edges on them, and their findings."""

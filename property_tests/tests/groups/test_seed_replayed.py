@@ -74,7 +74,7 @@ def disagree(system: Groups) -> bool:
 
 # ---- mutants of the program
 
-MUTANTS = {
+MUTANTS: dict[str, tuple[Any, str, str]] = {
     "everybody draws": (Program._number, "self._rank == 0", "True"),
     "another is read": (Program._number, "U64.unpack(self._store.get(key))[0]", "1"),
     "the number is below no prefix": (Program._number, "self._key(group.name, NUMBER_KEY)", "self._key(NUMBER_KEY)"),

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from torch.distributed.rendezvous import register_rendezvous_handler
 from torch.distributed.rendezvous import rendezvous as torch_rendezvous
 from trystate.impl.store import urls
 from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreClosed, StoreTimeout
@@ -75,7 +74,7 @@ def another(url: str, **_: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("scheme", ["tcp", "trystate-tcp"])
 def test_torch_refuses_a_scheme_that_is_registered_and_keeps_its_handler(scheme: str, port: int) -> None:
     with pytest.raises(RuntimeError, match=f"handler for {scheme}:// already registered"):
-        register_rendezvous_handler(scheme, another)
+        torch_module.register_rendezvous_handler(scheme, another)
     place = f"127.0.0.1:{port}" if scheme == "trystate-tcp" else "127.0.0.1:0"
     store, rank, world_size = meet(f"{scheme}://{place}?rank=0&world_size=1" + "&hosted=0" * (scheme != "tcp"))
     with contextlib.closing(store) if scheme != "tcp" else contextlib.nullcontext():

@@ -138,7 +138,7 @@ def test_where_no_number_is_given_nobody_counts_or_is_waited_for(
     master: Any, world_size: int | None, waits: bool
 ) -> None:
     """A number below zero is none; and with wait_for_workers=False no number counts. Clients are of both makes."""
-    options = {"timeout": timedelta(seconds=30), "wait_for_workers": waits}
+    options: dict[str, Any] = {"timeout": timedelta(seconds=30), "wait_for_workers": waits}
     with within(10), closed_at_end(master(HOST, 0, world_size, True, **options)) as store:
         for client in (TCPStore, TorchTCPStore):
             with closed_at_end(client(HOST, store.port, world_size, False, **options)) as one:
