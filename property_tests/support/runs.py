@@ -15,8 +15,9 @@ from trystate.model.checker.kernel import Lasso, Path
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.checker.walks import Walk, walked
 from trystate.model.language import Property, State, System
-from trystate.property_tests.harness.side_by_side import SideBySide
-from trystate.property_tests.harness.subjects import Subject
+
+from ..harness.side_by_side import SideBySide
+from ..harness.subjects import Subject
 
 
 def assert_is_a_run(system: System, path: Path, begins: State | None = None) -> None:
