@@ -9,14 +9,13 @@ docs/generate.py writes the pages too, but needs a report of `trystate verify` f
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from articles import names
 from trystate.model.language.transitions import Kind, Rule
 
 from trystate.language import System
@@ -169,22 +168,10 @@ def _runtime(system: type[System], name: str) -> str:
     for place in RUNTIME[system].get(name, "").split():
         module, _, function = place.partition(".")
         path = f"impl/{module}.py"
-        if function not in _functions(path):
+        if function not in names(path):
             raise SystemExit(f"RUNTIME: {name}: there is no {function} in {path}")
         cells.append(f"[{Path(module).name}.{function.rpartition('.')[2]}](../{path})")
     return ", ".join(cells)
-
-
-@cache
-def _functions(path: str) -> frozenset[str]:
-    def names(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
-        for each in body:
-            if isinstance(each, ast.FunctionDef):
-                yield prefix + each.name
-            elif isinstance(each, ast.ClassDef):
-                yield from names(each.body, f"{each.name}.")
-
-    return frozenset(names(ast.parse((HERE.parent / path).read_text(encoding="utf-8")).body))
 
 
 def written(name: str, text: str) -> str:

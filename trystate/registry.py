@@ -14,12 +14,14 @@ from collections.abc import Iterable, Mapping
 from trystate.diagrams.structure import Structure
 from trystate.model.agent import Agents
 from trystate.model.agent.examples import WALKS as AGENT_WALKS
+from trystate.model.agent.ranks import Ranks
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.backward.examples import WALKS as BACKWARD_WALKS
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.contexts.examples import WALKS as CONTEXT_WALKS
 from trystate.model.autograd.examples import local, note, unused_call
 from trystate.model.autograd.ids import Ids
+from trystate.model.autograd.initialisation import CONTAINERS
 from trystate.model.autograd.optimizer import Optimizers
 from trystate.model.autograd.references import References
 from trystate.model.autograd.tombstones import Tombstones
@@ -28,12 +30,14 @@ from trystate.model.errors import UsageError
 from trystate.model.groups.creation import Groups
 from trystate.model.groups.files import Files
 from trystate.model.groups.initialisation import INITIALISATION
+from trystate.model.groups.registry import Registry
 from trystate.model.language import DecisionTable, System
 from trystate.model.language.fields import Constant, Index
 from trystate.model.language.machines import View
 from trystate.model.language.properties import Claim, Form
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import OPERATORS, Edition, Rendezvous
+from trystate.model.rendezvous.deadlines import Deadlines
 from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.examples import WALKS as RENDEZVOUS_WALKS
 from trystate.model.rendezvous.holder import Holders
@@ -43,20 +47,23 @@ from trystate.model.store.frames import Frames
 from trystate.model.store.operations import OPERATIONS
 from trystate.model.store.queues import Queues
 from trystate.model.store.registers import Registers
+from trystate.model.store.registrations import Registrations
 from trystate.model.store.startup import StartUps
 from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 
 SYSTEMS: Mapping[str, type[System]] = {
-    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
-    "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
-    "waits": Waits, "watches": Watches, "groups": Groups, "files": Files, "backward": Backward, "contexts": Contexts,
-    "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
+    "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "deadlines": Deadlines,
+    "agents": Agents, "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
+    "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
+    "group-registry": Registry, "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids,
+    "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {
         **{k.name: OPERATORS[k] for k in OPERATORS}.get(e.name, {}),
         **{k.name: INITIALISATION[k] for k in INITIALISATION}.get(e.name, {}),
+        **{k.name: CONTAINERS[k] for k in CONTAINERS}.get(e.name, {}),
         **OPERATIONS[e],
     }
     for e in OPERATIONS

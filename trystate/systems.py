@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.model.agent import Agents
+    from trystate.model.agent.ranks import Ranks
     from trystate.model.autograd.backward import Backward
     from trystate.model.autograd.contexts import Contexts
     from trystate.model.autograd.ids import Ids
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from trystate.model.autograd.tombstones import Tombstones
     from trystate.model.groups.creation import Groups
     from trystate.model.groups.files import Files
+    from trystate.model.groups.registry import Registry
+    from trystate.model.rendezvous.deadlines import Deadlines
     from trystate.model.rendezvous.etcd import EtcdRendezvous
     from trystate.model.rendezvous.holder import Holders
     from trystate.model.rendezvous.properties import Rendezvous
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from trystate.model.store.frames import Frames
     from trystate.model.store.queues import Queues
     from trystate.model.store.registers import Registers
+    from trystate.model.store.registrations import Registrations
     from trystate.model.store.startup import StartUps
     from trystate.model.store.waits import Waits
     from trystate.model.store.watches import Watches
@@ -37,6 +41,7 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "Agents", "Backward", "Barriers", "Contexts", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders", "Ids",
-    "Optimizers", "Queues", "References", "Registers", "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
+    "Agents", "Backward", "Barriers", "Contexts", "Deadlines", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders",
+    "Ids", "Optimizers", "Queues", "Ranks", "References", "Registers", "Registrations", "Registry", "Rendezvous",
+    "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

@@ -42,6 +42,13 @@ def log_to_stderr() -> None:
         package.addHandler(said)
 
 
+def _master_endpoint(state: State | None) -> str:
+    """The address at which the first member of a complete round serves its store; empty where there is none yet."""
+    if state is None or not state.complete or not state.participants:
+        return ""
+    return f"{state.participants[0].host}:{state.participants[0].port}"
+
+
 class Recorder:
     """The events of one node; nothing is computed unless somebody listens."""
 
@@ -99,6 +106,7 @@ class Recorder:
                 hostname=self._node.address,
                 pid=self._node.pid,
                 node_state=node_state,
+                master_endpoint=_master_endpoint(state),
                 rank=rank,
                 local_id=self._node.local_id,
                 error_trace=traceback.format_exc() if node_state is NodeState.FAILED else "",

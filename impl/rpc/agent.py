@@ -43,11 +43,12 @@ from trystate.model.errors import UsageError
 from . import remote_errors
 from .connection import Connection
 from .deadline_timer import DeadlineTimer
+from .directory import checked_name
 from .errors import AgentClosed, LimitExceeded, NoWorker, PeerLost, RpcError, RpcTimeout, UnknownWorker
 from .events import OneShotEvent
 from .frames import Frame, Kind, Tensors, encode
 from .inquiries import Key, lead_time
-from .options import UNSET, Options, checked_seconds
+from .options import UNSET, Options, call_seconds
 from .pool import Pool, Work, guarded
 from .requests import Answer, Done, Handler, Incoming, Interceptor, Outcome, Request
 
@@ -56,11 +57,21 @@ OUTBOX_POLL_SECONDS = 0.05  # between two looks at whether the last byte has lef
 DELIVERY_SECONDS = 5.0  # a caller waits so long beyond its deadline for a thread that has begun to deliver its answer
 
 
-class WorkerInfo(NamedTuple):
-    """A worker: its unique name, and its rank as `id`."""
-
+class _Worker(NamedTuple):
     name: str
     id: int
+
+
+class WorkerInfo(_Worker):
+    """A worker: its unique name, and its rank as `id`. Raises BadName: no worker can have this name."""
+
+    __slots__ = ()
+
+    def __new__(cls, name: str, id: int) -> WorkerInfo:
+        return super().__new__(cls, checked_name(name), id)
+
+    def __str__(self) -> str:
+        return f"WorkerInfo(id={self.id}, name={self.name})"
 
 
 class _Thread(threading.local):
@@ -214,8 +225,8 @@ class Agent:
         self._on_lost.append(call)
 
     def seconds(self, timeout: float | None) -> float:
-        """The seconds of a timeout; None and UNSET mean the default. Raises UsageError."""
-        return self.timeout if timeout is None or timeout == UNSET else checked_seconds(timeout, "timeout")
+        """The seconds of a timeout; None and UNSET mean the default, 0 the longest. Raises UsageError."""
+        return self.timeout if timeout is None or timeout == UNSET else call_seconds(timeout, "timeout")
 
     def rank_of(self, worker: str | int | WorkerInfo) -> int:
         """The rank of a worker, by its name, rank or WorkerInfo. Raises UnknownWorker: there is none; NoWorker."""

@@ -38,6 +38,7 @@ DEFAULT: Modules = (FunctionSet.PROGRAM, FunctionSet.TORCH)
 INSTALLED = {"site-packages", "dist-packages"}  # where installers put packages; Debian's has a name of its own
 PYTHON = tuple(PurePath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))  # its own tests are there too
 NEVER_THE_PROGRAM = ("torch", __name__.partition(".")[0])  # wherever they are installed
+MAIN = ("__main__", "__mp_main__")  # the second in a process that multiprocessing has spawned
 # Parts of a DistributedOptimizer, which it calls on the owners of its parameters, whatever `modules` says.
 SERVICES = frozenset(f"{__name__.rpartition('.rpc.')[0]}.autograd.optimizer:{part}" for part in ("_make", "_step"))
 
@@ -113,7 +114,7 @@ def _is_of_torch(function: Any, home: str) -> bool:
 
 def _is_of_the_program(home: str) -> bool:
     top = home.partition(".")[0]
-    return top == "__main__" or (top not in (*sys.stdlib_module_names, *NEVER_THE_PROGRAM) and _is_own(top))
+    return top in MAIN or (top not in (*sys.stdlib_module_names, *NEVER_THE_PROGRAM) and _is_own(top))
 
 
 @functools.lru_cache(maxsize=1024)

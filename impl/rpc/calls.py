@@ -43,7 +43,7 @@ from .agent import Agent, WorkerInfo
 from .errors import AgentExists, PeerLost, RpcError, RpcTimeout
 from .handshake import Listeners, Meeting
 from .invocations import Invocations
-from .options import Options, checked_seconds
+from .options import Options, call_seconds, checked_seconds
 from .rref import RRef
 from .termination import all_done
 
@@ -145,7 +145,7 @@ def _told(given: Any, options: Options | None) -> tuple[Options, str]:
     except AttributeError:
         raise UsageError(f"rpc_backend_options is {given!r}: give Options, or torch's with init_method and rpc_timeout"
                          ) from None  # fmt: skip
-    return replace(options or Options(), timeout=checked_seconds(seconds, "rpc_timeout")), str(url)
+    return replace(options or Options(), timeout=call_seconds(seconds, "rpc_timeout")), str(url)
 
 
 def _begun(
@@ -214,8 +214,8 @@ def get_rpc_timeout() -> float:
 
 
 def set_rpc_timeout(seconds: float) -> None:
-    """Give the requests that this worker makes from now on another timeout. Raises UsageError."""
-    current_agent().timeout = checked_seconds(seconds, "timeout")
+    """Give the requests that this worker makes from now on another timeout; 0: the longest. Raises UsageError."""
+    current_agent().timeout = call_seconds(seconds, "timeout")
 
 
 def debug_info() -> dict[str, int]:
@@ -255,7 +255,8 @@ def rpc_sync(
     """The result of `func(*args, **kwargs)` on worker `to`: a name, a rank or a WorkerInfo.
 
     Raises what it raised there, as a RemoteError that is of that type too; RpcTimeout after `timeout` seconds (default:
-    that of the options); PeerLost; NotAllowed for what cannot be sent; UsageError. As torch.distributed.rpc.rpc_sync.
+    that of the options; 0: the longest, four months); PeerLost; NotAllowed for what cannot be sent; UsageError.
+    As torch.distributed.rpc.rpc_sync.
     """
     calls = invocations.current()
     return calls.sync(calls.agent.rank_of(to), func, args or (), kwargs, timeout)  # type: ignore[no-any-return]

@@ -20,11 +20,11 @@ from typing import Any
 from torch.distributed import Store  # type: ignore[attr-defined]
 from trystate.model.errors import UsageError
 
-from .errors import RpcError, RpcTimeout
+from .errors import BadName, RpcError, RpcTimeout
 from .options import Options
 
 VERSION = 2
-NAME = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+NAME = re.compile(r"[\w.:-]{1,127}", re.ASCII)
 WORKER_MAX = (1 << 16) - 1  # a worker has 16 bits in the ids of others
 ENTRY_BYTES_MAX = 4096
 SHOWN_MAX = 8
@@ -70,10 +70,16 @@ def own_host(options: Options, store: Any) -> str:
         return "127.0.0.1"
 
 
+def checked_name(name: str) -> str:
+    """The name of a worker. Raises BadName."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise BadName(f"Worker name must match [A-Za-z0-9_.:-]*, must be non-empty and shorter than 128: {name!r}")
+    return name
+
+
 def check_worker(name: str, rank: int, world_size: int, limit: int) -> None:
     """Raises UsageError."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise UsageError(f"a worker's name is {name!r}: 1 to 128 letters, digits, '-', '_', ':' and '.'")
+    checked_name(name)
     if not 1 <= world_size <= min(limit, WORKER_MAX + 1):
         raise UsageError(f"world_size is {world_size}: 1 to {min(limit, WORKER_MAX + 1)}; the limit is `workers`")
     if not 0 <= rank < world_size:

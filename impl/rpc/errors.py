@@ -29,6 +29,10 @@ class UnknownWorker(RpcError, UsageError):
     """There is no worker of this name or rank."""
 
 
+class BadName(RpcError, UsageError):
+    """A name that no worker can have."""
+
+
 class NoWorker(UsageError, ValueError):
     """An argument stands for a worker, and is no name, rank or WorkerInfo."""
 

@@ -84,7 +84,8 @@ def find(name: str, modules: Modules, limit: int) -> Callable[..., Any]:
             found = _walk(importlib.import_module(home), path)
     except (ImportError, AttributeError, ValueError) as error:
         raise NotAllowed(
-            f"{name!r} is not to be found here ({error}): see that all workers have the same code"
+            f"the RPC pickler does not serialize code, and {name!r} is not to be found here ({error}): see that all "
+            "workers have the same code"
         ) from None
     if not callable(found):
         raise NotAllowed(f"{name!r} is no function")
@@ -120,8 +121,8 @@ def async_execution(function: F) -> F:
         future = inner(*args, **kwargs)
         if not isinstance(future, Future):
             raise NotAllowed(
-                f"{inner.__qualname__} is an async_execution function, but returned a {type(future).__name__}: "
-                "return a torch.futures.Future, or the future that then() or collect_all() returns"
+                "Functions decorated with @rpc.async_function must return a torch.futures.Future object, or the future "
+                f"that then() or collect_all() returns: {inner.__qualname__} returned a {type(future).__name__}"
             )
         return future
 

@@ -13,7 +13,9 @@ becomes of the call. A user's function runs on a thread that may block: `Agent.l
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -24,6 +26,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 from torch._C import Future as AnyFuture  # returned by then() and collect_all(); the other derives from it
+from torch._C._autograd import _profiler_enabled
+from torch.autograd.profiler import record_function
 from torch.futures import Future
 from torch.nn import Parameter
 
@@ -40,6 +44,7 @@ from .remote_errors import RemoteError
 from .requests import Answer, Incoming
 from .serialise import PLAIN_CLASSES, Serialiser
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 CALL = Struct("<HH")  # bytes of the name, forks; then both, then the pickle
 RESULT = Struct("<H")  # forks; then they, then the pickle
@@ -48,6 +53,7 @@ PLAIN, NOTHING, SHARING = 1, 2, 4
 TENSORS = {Tensor, Parameter}
 NEVER_SENT = (LimitExceeded, NotAllowed, AgentClosed)
 FETCH, INVOKE, TYPE, BACKWARD = ":fetch", ":invoke", ":type", ":backward"  # functions that each worker has for RRefs
+PROFILED = {TYPE: "_rref_typeof_on_owner"}  # those that torch's profiler has under another name
 
 
 class _Packed(NamedTuple):
@@ -116,12 +122,20 @@ class Invocations:
         seconds = self.agent.seconds(timeout)
         call = self._packed(to, function, args, kwargs)
         try:
-            answer = self.agent.ask(to, Kind.CALL, call.body, call.tensors, seconds, metadata=call.metadata,
-                                    flags=call.flags, what=call.name)  # fmt: skip
+            with self._profiled("sync", call.name, to):
+                answer = self.agent.ask(to, Kind.CALL, call.body, call.tensors, seconds, metadata=call.metadata,
+                                        flags=call.flags, what=call.name)  # fmt: skip
         except Exception as error:
             self._unsent(error, call.forks, call.metadata)
             raise
         return self._result(to, answer)
+
+    def _profiled(self, mode: str, name: str, to: int) -> AbstractContextManager[Any]:
+        """An event of torch's profiler, under torch's name, if it runs: a call, or the sending of one."""
+        if not _profiler_enabled():
+            return nullcontext()
+        workers, function = self.agent.workers, PROFILED.get(name, name.partition(":")[2])
+        return record_function(f"rpc_{mode}#{function}({self.agent.name} -> {workers[to].name})")
 
     def _unsent(self, error: BaseException, forks: list[Fork], metadata: bytes) -> None:
         """Let go of the forks and the metadata of a request, if the error says that it was not sent."""
@@ -139,8 +153,9 @@ class Invocations:
         seconds = self.agent.seconds(timeout)
         call = self._packed(to, function, args, kwargs)
         future = RpcFuture(self, to, seconds, (keep, call.forks, call.metadata))
-        self.agent.request(to, Kind.CALL, call.body, call.tensors, seconds, future.arrived, metadata=call.metadata,
-                           flags=call.flags, what=call.name)  # fmt: skip
+        with self._profiled("async", call.name, to):
+            self.agent.request(to, Kind.CALL, call.body, call.tensors, seconds, future.arrived, metadata=call.metadata,
+                               flags=call.flags, what=call.name)  # fmt: skip
         if collected.future_list is not None:
             collected.future_list.append(future)
         return future
@@ -158,8 +173,9 @@ class Invocations:
             self._withdraw(call.forks, call.metadata)
             raise
         done = partial(self._created, ref, keep, call.forks, call.metadata)
-        self.agent.request(to, Kind.REMOTE, fork.packed() + call.body, call.tensors, seconds, done,
-                           metadata=call.metadata, flags=call.flags, what=call.name)  # fmt: skip
+        with self._profiled("remote", call.name, to):
+            self.agent.request(to, Kind.REMOTE, fork.packed() + call.body, call.tensors, seconds, done,
+                               metadata=call.metadata, flags=call.flags, what=call.name)  # fmt: skip
         return self._reference_type._of(ref, self)
 
     def all_gather(self, value: Any, ranks: Ranks, timeout: float | None) -> dict[str, Any]:
@@ -177,7 +193,7 @@ class Invocations:
         """Take the value of a call back that is late; the text of its error."""
         agent = self.agent
         names = [agent.workers[rank].name for rank in ranks]
-        text = f"timed out in all_gather after {seconds:.2f} seconds, of {', '.join(names)}: "
+        text = f"timed out in _all_gather after {seconds:.2f} seconds, of {', '.join(names)}: "
         try:
             late = self.sync(leader, LEAVE, (ranks, number), None, min(seconds, LEAVE_SECONDS))
         except RpcError as error:
@@ -351,6 +367,10 @@ class Invocations:
 
     def _fail(self, incoming: Incoming, owned: Owned | None, error: BaseException) -> None:
         self.inquiries.ended(incoming)
+        # The caller may never look at its future: then this is all that anybody sees of the error. It is written out
+        # here, since a log that keeps records would keep the frames of the error, and what they hold.
+        log.warning("a call of %s failed on %r:\n%s", self.agent.workers[incoming.peer].name, self.agent.name,
+                    "".join(traceback.format_exception(error)))  # fmt: skip
         if owned is None:
             incoming.fail(error)
         elif not owned.made.done():
@@ -523,7 +543,10 @@ def current() -> Invocations:
     """The calls of this process's worker. Raises AgentClosed before `init_rpc` and after `shutdown`."""
     calls = _Process.calls
     if calls is None:
-        raise AgentClosed("RPC has not been initialized in this process: call init_rpc() first, and shutdown() last")
+        raise AgentClosed(
+            "RPC has not been initialized in this process. Current RPC agent is not set! Did you initialize the RPC "
+            "framework by init_rpc()?"
+        )
     return calls
 
 

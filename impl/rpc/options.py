@@ -63,6 +63,11 @@ class Options:
 UNSET = -1.0  # torch's UNSET_RPC_TIMEOUT: as if no timeout was given
 
 
+def call_seconds(value: float, name: str) -> float:
+    """The timeout of a call, where torch's 0, for no end, is the longest that can be waited for. Raises UsageError."""
+    return SECONDS_MAX if value == 0 else checked_seconds(value, name)
+
+
 def checked_seconds(value: float, name: str) -> float:
     """A timeout. Raises UsageError unless it is above 0 and not beyond what can be waited for."""
     if not 0 < value <= SECONDS_MAX:

@@ -84,7 +84,8 @@ def made(original: str, text: str, trace: str, workers: tuple[str, ...]) -> Remo
 
 
 def _filled(kind: type[RemoteError], original: str, text: str, trace: str, workers: tuple[str, ...]) -> RemoteError:
-    error = kind(f"on worker {workers[0]!r}: {original.rpartition(':')[2]}: {text}\n\nThere:\n{trace}")
+    said = f"{original.rpartition(':')[2]}: {text}"
+    error = kind(f"on worker {workers[0]!r}: {said}\n\nOriginal exception on remote side was:\n{trace}")
     error.original, error.remote_traceback, error.workers, error.said = original, trace, workers, text
     return error
 

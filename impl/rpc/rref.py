@@ -11,7 +11,7 @@ from torch.futures import Future
 
 from . import invocations, remote_errors
 from .agent import WorkerInfo
-from .errors import RpcError, RpcTimeout
+from .errors import AgentClosed, RpcError, RpcTimeout
 from .events import OneShotEvent
 from .invocations import BACKWARD, FETCH, INVOKE, TYPE, Invocations
 from .references import Held, Id, Owned
@@ -69,12 +69,19 @@ class RRef(Generic[T]):
             return self._value(timeout)
         if self._ref.failed is not None:
             raise remote_errors.fresh(self._ref.failed)
+        if self._calls.agent.closed is not None:
+            raise AgentClosed(f"Cannot call to_here() on it after deletion. {self._calls.agent.closed}")
         return self._calls.sync(self._ref.owner, FETCH, self._ref.reference, None, timeout)  # type: ignore[no-any-return]
 
     def local_value(self) -> T:
         """The value, at its owner; it waits until there is one, for as long as a call may take."""
         if isinstance(self._ref, Held):
-            raise RpcError(f"local_value() is the owner's, worker {self.owner_name()!r}: call to_here() for a copy")
+            ids = f"rref_id={_written(self._ref.reference)}, fork_id={_written(self._ref.fork)}"
+            agent = self._calls.agent
+            raise RpcError(
+                f"For UserRRef({ids}), can't call localValue() on user {agent.workers[agent.me]}. "
+                f"Call it on owner {self.owner()}, or to_here() for a copy"
+            )
         return self._value(None)
 
     def _value(self, timeout: float | None) -> T:
@@ -142,10 +149,24 @@ class RRef(Generic[T]):
         return Proxy(self, partial(self._calls.remote, keep=self), timeout)
 
     def __reduce__(self) -> Any:
-        raise RpcError("an RRef is pickled only as an argument or a result of a call: elsewhere nobody would count it")
+        if self._calls.agent.closed is not None:
+            raise AgentClosed(f"Cannot call fork an UserRRef after deletion. {self._calls.agent.closed}")
+        raise RpcError("Can not pickle rref in python pickler: it can only be an argument or a result of a call, which "
+                       "count it")  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<RRef {self.id[0]}.{self.id[1]} on {self.owner_name()}>"
+
+    def __str__(self) -> str:
+        ref = self._ref
+        if isinstance(ref, Owned):
+            return f"OwnerRRef({_written(ref.reference)})"
+        return f"UserRRef(RRefId = {_written(ref.reference)}, ForkId = {_written(ref.fork)})"
+
+
+def _written(one: Id) -> str:
+    """An id in torch's words."""
+    return f"GloballyUniqueId(created_on={one[0]}, local_id={one[1]})"
 
 
 class Proxy:

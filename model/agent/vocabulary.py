@@ -9,6 +9,7 @@ import enum
 class Edition(enum.Enum):
     """One agent in variants; the same properties are asked of each."""
 
+    SEED = "torch 1.10: as 2.7, but an agent that has failed waits in the exit barrier too, and a spare gets an error"
     TORCH = "torch 2.13: each agent counts its restarts and ends for itself; an agent that leaves closes the rendezvous"
     TORCH_2_7 = "torch up to 2.7: as 2.13, but an agent that gets SIGTERM or Ctrl-C closes the rendezvous too"
     TRYSTATE = "ours: restarts, successes and the verdict are agreed in the shared state"
@@ -75,3 +76,32 @@ class Ending(enum.Enum):
     CUT_OFF = "the store could not be reached: RendezvousConnectionError"
     NOTHING = "run() returns None"
     KILLED = "died without a word"
+
+
+class Assignment(enum.Enum):
+    """The assignment of ranks in variants; the same properties are asked of each."""
+
+    SEED = "torch 1.10: each agent reads what all have told, and computes its own ranks"
+    TORCH = "torch 2.13: the first agent reads what all have told, and writes the ranks of all"
+    TRYSTATE = "ours: torch's exchange, over a store whose waits end with the round"
+
+
+class Role(enum.Enum):
+    """What the workers of a node are there for: `--role`."""
+
+    TRAINER = "the first role"
+    READER = "another role"
+
+
+class Ranking(enum.Enum):
+    """How far an agent is with the ranks of its workers."""
+
+    AWAY = "not started yet"
+    WAITING = "in next_rendezvous"
+    MET = "has a round; the others do not know of its workers"
+    TOLD = "its role and number of workers are in the store"
+    GATHERED = "the first of the round: has read what all have told"
+    ASSIGNED = "the first of the round: the ranks of all are in the store"
+    RANKED = "its workers have their ranks, and run"
+    FAILED = "an exception has ended it"
+    DEAD = "killed"

@@ -48,8 +48,9 @@ S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 C = Creation
 ENDED = (C.CREATED, C.OUTSIDE, C.SKIPPED, C.FAILED)
-RUNNING = (C.NAMED, C.PUBLISHED, C.MESHED, C.BARRIER)
-IN_STORE = (C.PUBLISHED, C.MESHED, C.BARRIER, C.CREATED)  # a member whose address is there
+RUNNING = (C.NAMED, C.PUBLISHED, C.BARRIER, C.NUMBERING)
+LATER = (C.NAMED, C.PUBLISHED, C.CREATED, C.OUTSIDE, C.SKIPPED, C.FAILED)  # of a call, without torch 1.9's places
+IN_STORE = (C.PUBLISHED, C.BARRIER, C.NUMBERING, C.CREATED)  # a member whose address is there
 WITH_LIVES = (Edition.TORCH, Edition.TRYSTATE)
 
 
@@ -145,7 +146,7 @@ class Groups(System):
 
     @transition(
         each=("process", "group"),
-        moves=[arc(C.IDLE, C.NAMED), may(C.IDLE, C.OUTSIDE), may(C.IDLE, C.BARRIER)],
+        moves=[arc(C.IDLE, C.NAMED)],
         cite="ddp-initialisation 3.3.2.1: group_name = str(_group_count)",
     )
     def call(self, s: S, process: Expr, group: Expr) -> None:
@@ -165,11 +166,7 @@ class Groups(System):
         for k in s.group:
             s.left[process, k] = s.left[process, k] & (ord_(k) + 1 != s.number[process, group])
 
-    @transition(
-        each=("process", "group"),
-        moves=[may(C.PUBLISHED, C.CREATED), may(C.PUBLISHED, C.MESHED)],
-        cite="ddp-initialisation 3.3.2.2: connectFullMesh",
-    )
+    @transition(each=("process", "group"), cite="ddp-initialisation 3.3.2.2: connectFullMesh")
     def connect(self, s: S, process: Expr, group: Expr) -> None:
         """It reads the address of every other member, and is connected to all of them."""
         s.when(s.place[process, group] == C.PUBLISHED)
@@ -229,7 +226,7 @@ class Groups(System):
         s.when(all_(s.again[q] | all_(s.place[q, g].isin(ENDED) for g in s.group) for q in s.process))
         self.begin(s, process)
 
-    @fault("restart", each="process", editions=WITH_LIVES, moves=[may((*RUNNING, *ENDED), C.IDLE)])
+    @fault("restart", each="process", editions=WITH_LIVES, moves=[may(LATER, C.IDLE)])
     def restart(self, s: S, process: Expr) -> None:
         """A process dies and is started again; the others go on until they notice."""
         s.when(~s.again[process], any_(s.place[process, g] != C.IDLE for g in s.group))
@@ -304,36 +301,52 @@ class Groups(System):
 
 
 class Seed(Groups, edition=Edition.SEED):
-    """torch 1.9: every call ends with a barrier of the whole world, which misses a process that does not call (P8)."""
+    """torch 1.9: a barrier of the world, which misses a process that does not call (P8), and then a sequence number."""
 
     sequence = integer(0, "group", per=("process", "group"), doc="the sequence number; 0: none yet")
+
+    call = Groups.call.claiming(*Groups.call.arcs, arc(C.IDLE, C.BARRIER))
+    connect = Groups.connect.claiming(arc(C.PUBLISHED, C.BARRIER))
 
     def of_outsiders(self) -> Creation:
         return C.BARRIER
 
     def of_connected(self) -> Creation:
-        return C.MESHED
+        return C.BARRIER
 
     @transition(
-        each=("process", "group"), moves=[may(C.MESHED, C.BARRIER)],
+        each=("process", "group"), moves=[arc(C.BARRIER, C.NUMBERING), arc(C.BARRIER, C.OUTSIDE)],
+        cite="distributed_c10d.py:new_group: _store_based_barrier; in 2.13 with TORCH_DIST_INIT_BARRIER=1",
+    )  # fmt: skip
+    def leave_barrier(self, s: S, process: Expr, group: Expr) -> None:
+        """As many have come to the barrier of this number as the world has."""
+        s.when(s.place[process, group] == C.BARRIER)
+        s.when(all_(any_(self.has_come(s, process, group, q, h) for h in s.group) for q in s.process))
+        s.place[process, group] = ite(self.is_member(process, group), C.NUMBERING, C.OUTSIDE)
+
+    def has_come(self, s: S, p: Expr, g: Expr, q: Expr, h: Expr) -> Condition:
+        return (s.number[p, g] == s.number[q, h]) & s.place[q, h].isin((C.BARRIER, C.NUMBERING, C.CREATED, C.OUTSIDE))
+
+    @transition(
+        each=("process", "group"), moves=[arc(C.NUMBERING, C.CREATED)],
         cite="ddp-initialisation 3.3.2.2: store_->set(kSeqNumStoreKey, values)",
     )  # fmt: skip
     def set_sequence_number(self, s: S, process: Expr, group: Expr) -> None:
         """Rank 0 of the group draws a number, and writes it under the prefix."""
-        s.when(s.place[process, group] == C.MESHED, ord_(process) == 0)
+        s.when(s.place[process, group] == C.NUMBERING, ord_(process) == 0)
         s.sequence[process, group] = ord_(group) + 1
-        s.place[process, group] = C.BARRIER
+        s.place[process, group] = C.CREATED
 
     @transition(
-        each=("process", "group"), moves=[may(C.MESHED, C.BARRIER)],
+        each=("process", "group"), moves=[arc(C.NUMBERING, C.CREATED)],
         cite="ddp-initialisation 3.3.2.2: store_->wait({kSeqNumStoreKey}), store_->get(kSeqNumStoreKey)",
     )  # fmt: skip
     def read_sequence_number(self, s: S, process: Expr, group: Expr) -> None:
         """Another member waits for the number, and reads it."""
-        s.when(s.place[process, group] == C.MESHED, ord_(process) > 0)
+        s.when(s.place[process, group] == C.NUMBERING, ord_(process) > 0)
         s.when(any_(self.drew(s, process, group, h) for h in s.group))
         s.sequence[process, group] = self.read(s, process, group)
-        s.place[process, group] = C.BARRIER
+        s.place[process, group] = C.CREATED
 
     def drew(self, s: S, process: Expr, group: Expr, h: Expr) -> Condition:
         """Rank 0 has written the number of h under the name that the process has for its group."""
@@ -348,19 +361,6 @@ class Seed(Groups, edition=Edition.SEED):
             found = ite(there, number, found)
         return found
 
-    @transition(
-        each=("process", "group"), moves=[arc(C.BARRIER, C.CREATED), may(C.BARRIER, C.OUTSIDE)],
-        cite="distributed_c10d.py:new_group: _store_based_barrier; in 2.13 with TORCH_DIST_INIT_BARRIER=1",
-    )  # fmt: skip
-    def leave_barrier(self, s: S, process: Expr, group: Expr) -> None:
-        """As many have come to the barrier of this number as the world has."""
-        s.when(s.place[process, group] == C.BARRIER)
-        s.when(all_(any_(self.has_come(s, process, group, q, h) for h in s.group) for q in s.process))
-        s.place[process, group] = ite(self.is_member(process, group), C.CREATED, C.OUTSIDE)
-
-    def has_come(self, s: S, p: Expr, g: Expr, q: Expr, h: Expr) -> Condition:
-        return (s.number[p, g] == s.number[q, h]) & s.place[q, h].isin((C.BARRIER, C.CREATED, C.OUTSIDE))
-
     @always(witness="all_are_created")
     def sequence_numbers_agree(self, s: S) -> Condition:
         """The members of a communicator have one sequence number."""
@@ -372,11 +372,18 @@ class Seed(Groups, edition=Edition.SEED):
         return implies(both, (s.sequence[p, g] != 0) & (s.sequence[p, g] == s.sequence[q, h]))
 
 
-class Torch(Groups, edition=Edition.TORCH):
+class Later(Groups):
+    """torch since 2.0: no barrier and no sequence number."""
+
+    call = Groups.call.claiming(*Groups.call.arcs, arc(C.IDLE, C.OUTSIDE))
+    connect = Groups.connect.claiming(arc(C.PUBLISHED, C.CREATED))
+
+
+class Torch(Later, edition=Edition.TORCH):
     """torch 2.13: an outsider returns at once (P1), threads share a counter (P2), names begin anew (P3)."""
 
 
-class Local(Groups, edition=Edition.LOCAL):
+class Local(Later, edition=Edition.LOCAL):
     """torch 2.13, use_local_synchronization=True: the name counts the groups of this process (P4).
 
     Only members have to call. The name is a hash of the ranks and of how many groups the process is a member of.
@@ -393,7 +400,7 @@ class Local(Groups, edition=Edition.LOCAL):
         return super().same_name(s, p, g, q, h) & alike
 
 
-class Ours(Groups, edition=Edition.TRYSTATE):
+class Ours(Later, edition=Edition.TRYSTATE):
     """torch 2.13's groups on a store of a trystate URL: keys of an earlier life are below another prefix.
 
     Within one life names are torch's, so that P1 and P2 stay.

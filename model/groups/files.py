@@ -114,11 +114,14 @@ class Files(System):
     def mend(self, s: S) -> None:
         """The part of a record that a writer finds at the end."""
 
+    def mend_first(self, s: S) -> None:
+        """That which a process finds that opens the file."""
+
     # ---- the protocol
 
     @transition(
         each="process",
-        moves=[arc(U.AWAY, U.OPEN), may(U.AWAY, U.STUCK)],
+        moves=[arc(U.AWAY, U.OPEN)],
         cite="ddp-initialisation 3.2.1; FileStore.cpp:FileStore, which adds 1 to refcount/",
     )
     def open(self, s: S, process: Expr) -> None:
@@ -126,6 +129,7 @@ class Files(System):
         self.acts(s, process, U.AWAY)
         s.when(self.is_free(s))
         self.empty(s, self.left_over(s))
+        self.mend_first(s)
         stuck = self.may_not_read(s)
         s.phase[process] = ite(stuck, U.STUCK, U.OPEN)
         s.locked[process] = stuck
@@ -151,7 +155,7 @@ class Files(System):
 
     @transition(
         each="process",
-        moves=[arc(U.WROTE, U.READ), may(U.WROTE, U.STUCK)],
+        moves=[arc(U.WROTE, U.READ)],
         cite="FileStore.cpp:get; File::read",
     )
     def read(self, s: S, process: Expr) -> None:
@@ -163,7 +167,7 @@ class Files(System):
         s.locked[process] = stuck
         s.stale[process] = and_(not_(stuck), any_(x == Address.OLD for x in s.address))
 
-    @transition(each="process", moves=[arc(U.READ, U.LEFT), may(U.READ, U.STUCK)], cite="FileStore.cpp:~FileStore")
+    @transition(each="process", moves=[arc(U.READ, U.LEFT)], cite="FileStore.cpp:~FileStore")
     def close(self, s: S, process: Expr) -> None:
         """It closes the file; the last one deletes it."""
         self.acts(s, process, U.READ)
@@ -201,7 +205,7 @@ class Files(System):
             s.address[j] = ite(s.address[j] == Address.NEW, Address.OLD, s.address[j])
             s.stopped[j] = False
 
-    @fault("die", each="process", moves=[arc((U.OPEN, U.WRITING, U.WROTE), U.DEAD), may((U.READ, U.STUCK), U.DEAD)])
+    @fault("die", each="process", moves=[arc((U.OPEN, U.WRITING, U.WROTE, U.READ), U.DEAD)])
     def die(self, s: S, process: Expr) -> None:
         """A process is killed: the kernel frees the lock, and part of its record may stay."""
         s.when(s.phase[process].isin(BUSY))
@@ -288,6 +292,11 @@ class Files(System):
 class Torch(Files, edition=Edition.TORCH):
     """torch 2.13: half a record is read for ever (P6), the lock is waited for without a limit (P7), files stay (P5)."""
 
+    open = Files.open.claiming(*Files.open.arcs, arc(U.AWAY, U.STUCK))
+    read = Files.read.claiming(*Files.read.arcs, arc(U.WROTE, U.STUCK))
+    close = Files.close.claiming(*Files.close.arcs, arc(U.READ, U.STUCK))
+    die = Files.die.claiming(*Files.die.arcs, arc(U.STUCK, U.DEAD))
+
 
 class Ours(Files, edition=Edition.TRYSTATE):
     """Ours: readers take whole records, the next writer cuts the rest away, locks have a limit, users are known."""
@@ -301,13 +310,16 @@ class Ours(Files, edition=Edition.TRYSTATE):
         return False
 
     def left_over(self, s: S) -> Condition:
-        """None of the users that the file names lives: all are of the job before."""
-        nobody_lives = all_(x.isin((U.AWAY, *OVER)) for x in s.phase)
-        return s.second & s.there & (s.opened > 0) & nobody_lives
+        """None of the users that the file names lives: they are taken for those of a job before, also of this one."""
+        return s.there & (s.opened > 0) & all_(x.isin((U.AWAY, *OVER)) for x in s.phase)
 
     def mend(self, s: S) -> None:
         """It is cut away."""
         s.torn = False
+
+    def mend_first(self, s: S) -> None:
+        """It is cut away: to be counted is to append."""
+        self.mend(s)
 
     def after_full(self, s: S) -> Condition:
         """The part that was written is cut away again."""

@@ -1,8 +1,8 @@
 """Known defects of process groups and of file://, and the runs that show them. Data: `trystate verify` checks it.
 
-P1 to P7 happen on torch 2.6 to 2.15 (`trystate replay NAME`): P1 to P4 with gloo groups, P5 to P7 with FileStore. P8 is
-of the edition SEED, whose barrier torch has today only with TORCH_DIST_INIT_BARRIER=1. Ours makes torch's groups over a
-store of its own, so that P3 is gone, and P1 and P2 stay; our FileStore has none of the others.
+P1 to P7 happen on torch 2.6 to 2.15 (`trystate replay NAME`): P1 to P4 with gloo groups, P5 to P7 with FileStore; P9 on
+2.13. P8 is of the edition SEED, whose barrier torch has today only with TORCH_DIST_INIT_BARRIER=1. Ours makes torch's
+groups over a store of its own, so that P3 is gone, and P1, P2 and P9 stay; our FileStore has none of the others.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from types import MappingProxyType
 from ..checker.expectations import Finding, Run, explained
 from .creation import Groups
 from .files import Files
+from .registry import Registry
 from .vocabulary import Edition
 
 _FINDINGS = (
@@ -71,6 +72,13 @@ _FINDINGS = (
             "where it is no member.",
             "let outsiders return at once, and derive the name so that it needs no call of theirs",
             since="1.9", until="1.9"),
+    Finding("local-name-taken", "P9",
+            "With use_local_synchronization=True the name counts the groups that this process has now: after one was "
+            "destroyed, the next of the same ranks gets the name of a living group, or of the dead one.",
+            "count how many groups of the same ranks the process has ever made, and never count down",
+            "new_group raises 'The specified group name has already been created', although it was given none.",
+            "use_local_synchronization=True, two groups of the same ranks, of which the first was destroyed.",
+            "Destroy the groups of the same ranks in the opposite order, or leave use_local_synchronization out."),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 Found = Mapping[str, str | tuple[str, ...]]
@@ -89,6 +97,10 @@ def _files(edition: Edition, *faults: str, p: int = 2, found: Found = MappingPro
     return Run(Files, {"process": p}, edition, faults, explained({**found}, FINDINGS))
 
 
+def _registry(edition: Edition, found: Found = MappingProxyType({})) -> Run:
+    return Run(Registry, {}, edition, (), explained({**found}, FINDINGS), ())
+
+
 SEED, TORCH, LOCAL, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.LOCAL, Edition.TRYSTATE
 
 
@@ -98,6 +110,7 @@ def _hangs(number: str) -> Found:
 
 MIXED: Found = {"a_communicator_is_of_one_group": "P2"}
 REUSED: Found = {"names_are_fresh": "P3", "called_means_created": "P3"}
+TAKEN: Found = {"a_name_is_given_once": "P9", "a_group_can_be_made": "P9"}
 UNMET = ("all_are_created",)
 LEFT: Found = {"addresses_are_of_this_job": "P5", "the_last_one_deletes": "P5"}
 TORN: Found = dict.fromkeys(("half_a_record_stops_nobody", "operations_end", "deadlock_freedom"), "P6")
@@ -125,6 +138,8 @@ PLAN: tuple[Run, ...] = (
     _run(TRYSTATE, "again"),
     _run(TRYSTATE, "again", "restart"),
     _run(TRYSTATE, "again", "restart", p=2, g=3, o=0),
+    _registry(TORCH),
+    _registry(LOCAL, found=TAKEN),
     _files(TORCH),
     _files(TORCH, "another_job"),
     _files(TORCH, "full", found=TORN),

@@ -21,8 +21,8 @@ class Creation(enum.Enum):
     IDLE = "not called yet"
     NAMED = "the group has its name; the process's address is not in the store"
     PUBLISHED = "the address is in the store; the addresses of the others are waited for"
-    MESHED = "connected to all members; the sequence number is missing"
     BARRIER = "waits until every process of the world has called"
+    NUMBERING = "connected to all members, and through the barrier; the sequence number is missing"
     CREATED = "returned the group"
     OUTSIDE = "returned: the process is no member"
     SKIPPED = "never called: the process is no member"
@@ -41,3 +41,11 @@ class User(enum.Enum):
     FAILED = "an operation has raised, and the process has ended"
     STUCK = "reads half a record, and does not end"
     DEAD = "has died"
+
+
+class Entry(enum.Enum):
+    """A group in the tables of a process."""
+
+    ABSENT = "not made, or destroyed"
+    ENTERED = "in _pg_map, _pg_names and _pg_group_ranks"
+    REFUSED = "new_group raised: the name is taken"

@@ -2,7 +2,8 @@
 
 R1 to R15 are defects of torch 2.13 that the checker finds in the edition TORCH and that happen again on torch's
 own classes (`trystate replay NAME`). Most are as old as torch 1.10, so that the edition SEED has them too. R16 is of
-older releases. R17, of torch 2.15, is a pause, which a model without time cannot tell: it has a replay alone.
+older releases. R17, of torch 2.15, is a pause, which a model without time cannot tell: it has a replay alone. R18 is of
+the calls of one node, which `Deadlines` has.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..checker.expectations import Finding, Run, explained
+from .deadlines import Deadlines
 from .etcd import EtcdRendezvous
 from .holder import Holders
 from .properties import Rendezvous
@@ -146,6 +148,14 @@ _FINDINGS = (
             "cas_backoff_max_seconds is set in --rdzv-conf (by default it is 0).",
             "Leave cas_backoff_max_seconds at 0.",
             since="2.15"),
+    Finding("corruption-ends-heartbeats", "R18",
+            "A shared state that cannot be read for another reason than PickleError ends the thread that beats.",
+            "turn each error of reading the state into RendezvousStateError",
+            "torchrun ends with EOFError or AttributeError, also out of shutdown; a node that reads the state no more "
+            "is dropped as dead, though the state is back.",
+            "The value is empty, or a pickle of a class that this torch lacks, as of another release of torch.",
+            "Run one release of torch on all nodes; give each job its own --rdzv-id.",
+            since="1.10"),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
@@ -196,7 +206,13 @@ EVERY_FAULT = (
 # Where min = max, no node can start with a larger min.
 EVERY_FAULT_BUT_OTHER_MIN = tuple(fault for fault in EVERY_FAULT if fault != "other_min")
 
+
 # Edition, nodes, min, max, faults; then property = finding. `idle`: states that such a run cannot reach.
+def calls(edition: Edition, faults: tuple[str, ...], **found: str) -> Run:
+    """One search of a node's calls beside its heartbeats."""
+    return Run(Deadlines, {}, edition, faults, explained(found, FINDINGS))
+
+
 # fmt: off
 PLAN: tuple[Run, ...] = (
     run(TORCH, 2, 1, 2, (), members_learn_the_master="R1", agree_on_master="R2", live_nodes_stay="R15"),
@@ -293,6 +309,9 @@ PLAN: tuple[Run, ...] = (
     etcd(3, 2, 3, ("crash", "restart")),
     etcd(3, 2, 2, ("crash", "restart", "late", "job_end")),
     etcd(3, 2, 3, ("crash", "restart", "worker_failure", "job_end", "join_timeout", "late")),
+    calls(TORCH, ()),
+    calls(TORCH, ("corrupt", "restored")),
+    calls(TORCH, ("corrupt", "foreign", "restored"), corruption_is_named="R18", the_timer_lives="R18"),
     run(SEED, 2, 2, 2, (), idle=("somebody_waits",)),
     run(SEED, 2, 2, 2, ("worker_failure",), rounds=4, agree_on_world="R3", ranks_are_dense="R3", at_least_min="R3"),
     run(SEED, 2, 2, 2, ("crash",),
@@ -359,5 +378,6 @@ PLAN: tuple[Run, ...] = (
     run(TRYSTATE, 3, 1, 2, ("crash", "restart", "join_timeout")),
     run(TRYSTATE, 3, 2, 4, ("other_min", "other_expiry", "join_timeout")),
     run(TRYSTATE, 4, 2, 3, ("crash", "stall")),
+    calls(TRYSTATE, ("corrupt", "foreign", "restored")),
 )
 # fmt: on

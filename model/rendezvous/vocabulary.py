@@ -121,6 +121,55 @@ class EtcdNode(enum.Enum):
     DEAD = "crashed"
 
 
+class Call(enum.Enum):
+    """The call that a thread of a node is inside of."""
+
+    NONE = "nothing"
+    EXIT = "next_rendezvous: the exit operation"
+    SHUTDOWN = "shutdown: the close operation, after the timer has ended"
+    SET_CLOSED = "set_closed: the close operation, beside the timer"
+    POLL = "is_closed, or num_nodes_waiting of torch: one look at the shared state"
+    KEEP_ALIVE = "the timer's keep-alive operation"
+
+
+class CallStep(enum.Enum):
+    """How far a thread is in its call."""
+
+    IDLE = "in no call"
+    SYNCING = "is about to read or to write the shared state"
+    ANSWERED = "has the answer in its hands; the node's copy is the one of before"
+    LOADED = "has replaced the copy; the token is the one of before"
+    DECIDING = "has a copy and its token; asks the operator"
+    ACTING = "has decided; is about to change the copy, or to write"
+    RETURNED = "the call returns"
+    RAISED = "the call raises"
+
+
+class CallError(enum.Enum):
+    """The error that a call raises."""
+
+    NONE = "no error"
+    TIMEOUT = "RendezvousTimeoutError"
+    STATE = "RendezvousStateError"
+    OTHER = "an error that is no RendezvousError, of the module that reads pickles"
+
+
+class Timer(enum.Enum):
+    """The thread that beats."""
+
+    BEATING = "beats at each interval"
+    STOPPED = "was stopped by next_rendezvous or shutdown"
+    DEAD = "an error has ended it"
+
+
+class Stored(enum.Enum):
+    """The value that the store has for the rendezvous."""
+
+    STATE = "a state"
+    CORRUPT = "bytes that the reader refuses by its own error: pickle.UnpicklingError"
+    FOREIGN = "bytes at which torch's reader raises another one: EOFError of no bytes at all"
+
+
 class Action(enum.Enum):
     """A decision of an operator (`_Action` of dynamic_rendezvous.py)."""
 

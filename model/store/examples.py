@@ -9,7 +9,7 @@ from .vocabulary import Edition
 from .watches import Watches
 
 ONE = Run(Watches, {"client": 1, "key": 1, "writes": 1}, Edition.SEED)
-TWO = Run(Frames, {"connection": 2}, Edition.SEED, faults=("stop",))
+TWO = Run(Frames, {"connection": 2}, Edition.SEED, faults=("end",))
 
 SET = Walk(
     "set-a-key", "A worker sets a key (ddp-initialisation 4.2.2.2).", ONE,
@@ -38,6 +38,7 @@ MASTER_RUNS = Walk(
      Taken("serve(0)", "queryFds: the whole request is read and carried out"),
      Taken("hang_up(0)", "poll: the socket has POLLIN, and the read fails"),
      Taken("clean_up(0)", "queryFds: the socket is closed, and polled no more"),
-     Taken("stop", "the daemon ends, as by a hang-up of its control pipe")),
+     Taken("end", "the owner closes the control pipe"),
+     Taken("finish", "poll: the control pipe has POLLHUP, and the loop ends")),
 )  # fmt: skip
 WALKS = (SET, SET_AND_WATCH_KEY, MASTER_RUNS)

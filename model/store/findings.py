@@ -15,6 +15,7 @@ from .barriers import Barriers
 from .frames import Frames
 from .queues import Queues
 from .registers import Registers
+from .registrations import Registrations
 from .startup import StartUps
 from .vocabulary import Edition
 from .waits import Waits
@@ -263,13 +264,20 @@ NO_CUT = ("a_connection_is_closed",)
 _FRAMES = (
     _run(Frames, SEED, "stop",
         only_the_validated_are_served="S9", what_returned_has_happened="S15", requests_are_served="S23"),
+    _run(Frames, SEED, "end", "revents", "stop",
+        only_the_validated_are_served="S9", what_returned_has_happened="S15", requests_are_served="S23",
+        an_end_is_reached="S23"),
     _run(Frames, TORCH,
         requests_are_whole="S8", nothing_is_undone="S8", only_the_validated_are_served="S9",
         who_keeps_the_rules_stays="S10", nothing_is_left_of_the_closed="S17"),
+    _run(Frames, TORCH, "end", "stop", sizes={"connection": 1}, idle=("both_keys_are_written",),
+        requests_are_whole="S8", only_the_validated_are_served="S9",
+        who_keeps_the_rules_stays="S10", what_returned_has_happened="S15", nothing_is_left_of_the_closed="S17"),
     _run(Frames, TORCH, "stop",
         requests_are_whole="S8", nothing_is_undone="S8", only_the_validated_are_served="S9",
         who_keeps_the_rules_stays="S10", what_returned_has_happened="S15", nothing_is_left_of_the_closed="S17"),
     _run(Frames, TRYSTATE),
+    _run(Frames, TRYSTATE, "end", "stop"),
     _run(Frames, TRYSTATE, "stop", sizes={"connection": 3}),
 )
 _STARTUPS = (
@@ -278,6 +286,7 @@ _STARTUPS = (
     _run(StartUps, SEED, "stop", started_means_enough_are_counted="S19"),
     _run(StartUps, SEED, "freeze",
         started_means_enough_are_counted="S19", the_constructor_ends="S14", deadlock_freedom="S14"),
+    _run(StartUps, SEED, "crash", "patience", idle=("the_master_misses_one",), started_means_enough_are_counted="S19"),
     _run(StartUps, SEED, "again", started_means_enough_are_counted="S19"),
     _run(StartUps, SEED, "overwrite", started_means_enough_are_counted=("S19", "S16"), only_the_start_up_counts="S16"),
     _run(StartUps, TORCH),
@@ -381,6 +390,10 @@ _WATCHES = (
     _run(Watches, TRYSTATE, "slow", "wait", sizes=WATCH),
     _run(Watches, TRYSTATE, "again", "cancel", "drop", "leave", "newcomer", "slow", sizes=SMALL),
 )
+_REGISTRATIONS = (
+    _run(Registrations, SEED),
+    _run(Registrations, TRYSTATE),
+)
 _BARRIERS = (
     _run(Barriers, TORCH, sizes=PAIR, keys_stay_untouched="S13"),
     _run(Barriers, TORCH, sizes={**PAIR, "rounds": 2},
@@ -416,4 +429,4 @@ _REGISTERS = (
     _run(Registers, TRYSTATE, "drop"),
 )
 # fmt: on
-PLAN: tuple[Run, ...] = _FRAMES + _STARTUPS + _REGISTERS + _WAITS + _QUEUES + _WATCHES + _BARRIERS
+PLAN: tuple[Run, ...] = _FRAMES + _STARTUPS + _REGISTERS + _WAITS + _QUEUES + _WATCHES + _REGISTRATIONS + _BARRIERS

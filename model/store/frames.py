@@ -2,8 +2,9 @@
 
 Each connection writes a value of its own (its number + 1; 0 is absent). A request is one packet, or a beginning,
 perhaps a middle, and an end; a packet is read whole. The steps of a client are environment: it may stop at any moment,
-and a server must not depend on it. The server's steps with whole requests are protocol, and fair. Rule: the properties
-judge the server's own acts, in `write`, `close` and `clean_up`, in every edition alike.
+and a server must not depend on it. The server's steps with whole requests are protocol, and fair. A server that is told
+to end does so between two requests, closes all connections, and carries out no more; one that crashes has no say. Rule:
+the properties judge the server's own acts, in `write`, `close` and `clean_up`, in every edition alike.
 """
 
 from __future__ import annotations
@@ -34,11 +35,23 @@ from ..language import (
     terminal,
     transition,
 )
-from .vocabulary import Connection, Edition, Fragment
+from .vocabulary import Connection, Edition, Fragment, Serving
 
 S = SymbolicState
 OPEN = (Connection.CONNECTING, Connection.VALIDATING, Connection.READY)
+OVER = (Serving.ENDED, Serving.DEAD)
 LATER = (Edition.TORCH, Edition.TRYSTATE)  # torch 1.9 has neither VALIDATE nor MULTI_SET
+
+
+def dropped(fragment: Fragment, of: str = "self") -> tuple[Arc, ...]:
+    """A fragment goes with its connection."""
+    return may(fragment, Fragment.NOTHING, of=of)
+
+
+GONE = (
+    *arc((Connection.CONNECTING, Connection.READY, Connection.CLOSING), Connection.CLOSED, of="others"),
+    *dropped(Fragment.SET, "others"),
+)  # every connection with its server
 
 
 class Frames(System):
@@ -62,7 +75,12 @@ class Frames(System):
     intruded = flag(doc="a connection that never validated was served")
     wronged = flag(doc="the server closed a connection that broke no rule")
     left_over = flag(doc="the server still holds a fragment of a closed connection")
-    stopped = flag(doc="the server is gone")
+    serving = choice(Serving)
+
+    @machine(Serving)
+    def server(self, s: S) -> Any:
+        """The server."""
+        return s.serving
 
     @machine(Connection, each="connection")
     def connection_state(self, s: S, connection: Expr) -> Any:
@@ -96,10 +114,10 @@ class Frames(System):
         if both:
             s.second = own
 
-    def close(self, s: S, connection: Expr, packet: Fragment) -> None:
+    def close(self, s: S, connection: Expr, *, breaks_a_rule: bool) -> None:
         """The server closes a connection for the packet that it sent."""
         s.at[connection] = Connection.CLOSING
-        s.wronged = s.wronged | not_(packet is Fragment.STRANGER)
+        s.wronged = s.wronged | not_(breaks_a_rule)
 
     def forget(self, s: S, connection: Expr) -> None:
         """The server drops the part of an unfinished request with its connection."""
@@ -118,7 +136,7 @@ class Frames(System):
     @environment(each="connection", moves=[arc(Connection.CLOSED, Connection.CONNECTING)])
     def connect(self, s: S, connection: Expr) -> None:
         """Somebody connects."""
-        s.when(s.at[connection] == Connection.CLOSED, ~s.stopped)
+        s.when(s.at[connection] == Connection.CLOSED, s.serving == Serving.RUNNING)
         s.at[connection] = Connection.CONNECTING
 
     # ---- requests
@@ -158,6 +176,17 @@ class Frames(System):
         self.write(s, connection)
         s.returned[connection] = True
 
+    @environment(
+        each="connection",
+        moves=[arc(Connection.READY, Connection.CLOSING)],
+        cite="ddp-initialisation 4.2.6.4: query throws at an unexpected query type, and queryFds closes",
+    )
+    def ask_the_unknown(self, s: S, connection: Expr) -> None:
+        """A request arrives whose type no server knows: the connection is closed."""
+        self.between_requests(s, connection)
+        self.begin(s, connection)
+        self.close(s, connection, breaks_a_rule=True)
+
     # ---- the end
 
     @environment(
@@ -186,18 +215,39 @@ class Frames(System):
         s.held[connection] = Fragment.NOTHING  # of the next connection in this place
         s.validated[connection] = False
 
+    @environment(
+        switch="end",
+        moves=[arc(Serving.RUNNING, Serving.ENDING)],
+        cite="ddp-initialisation 4.2.5.2: the write end of the control pipe is closed",
+    )
+    def end(self, s: S) -> None:
+        """The owner of the server tells it to end."""
+        s.when(s.serving == Serving.RUNNING)
+        s.serving = Serving.ENDING
+
+    @transition(
+        moves=[arc(Serving.ENDING, Serving.ENDED), GONE],
+        cite="ddp-initialisation 4.2.6.1: POLLHUP on the control pipe: finished, before queryFds",
+    )
+    def finish(self, s: S) -> None:
+        """The loop sees it: the server carries out nothing more, and closes all connections."""
+        s.when(s.serving == Serving.ENDING, self.is_free(s))
+        s.serving = Serving.ENDED
+        self.let_all_go(s)
+
     @fault(
         "stop",
         cite="TCPStore.cpp: set sends and returns",
-        moves=[
-            arc((Connection.CONNECTING, Connection.READY, Connection.CLOSING), Connection.CLOSED, of="others"),
-            may(Fragment.SET, Fragment.NOTHING, of="others"),
-        ],
+        moves=[arc((Serving.RUNNING, Serving.ENDING), Serving.DEAD), GONE],
     )
     def stop(self, s: S) -> None:
         """The server dies, and with it what it has not carried out."""
-        s.when(~s.stopped)
-        s.stopped = True
+        s.when(~s.serving.isin(OVER))
+        s.serving = Serving.DEAD
+        self.let_all_go(s)
+
+    def let_all_go(self, s: S) -> None:
+        """Every connection ends with the server, and what it has not carried out is lost."""
         for j in s.connection:
             s.at[j] = Connection.CLOSED
             s.held[j] = Fragment.NOTHING
@@ -209,7 +259,7 @@ class Frames(System):
     @terminal
     def at_rest(self, s: S) -> Any:
         """The server is gone, and nobody can connect."""
-        return s.stopped
+        return s.serving.isin(OVER)
 
     @sometimes()
     def both_are_ready(self, s: S) -> Any:
@@ -229,7 +279,12 @@ class Frames(System):
     @sometimes(needs="stop")
     def the_server_stops(self, s: S) -> Any:
         """The server has died after it had carried out a set."""
-        return s.stopped & (s.first != 0)
+        return (s.serving == Serving.DEAD) & (s.first != 0)
+
+    @sometimes(needs="end")
+    def the_server_ends(self, s: S) -> Any:
+        """The server has ended in order after it had carried out a set."""
+        return (s.serving == Serving.ENDED) & (s.first != 0)
 
     @sometimes()
     def a_set_returns(self, s: S) -> Any:
@@ -269,6 +324,17 @@ class Frames(System):
         )
         return gone & ~s.left_over
 
+    @always(witness="the_server_ends", needs="end")
+    def an_end_leaves_nothing(self, s: S) -> Any:
+        """A server that has ended in order holds no connection, and no part of a request."""
+        closed = all_((s.at[j] == Connection.CLOSED) & (s.held[j] == Fragment.NOTHING) for j in s.connection)
+        return (s.serving != Serving.ENDED) | closed
+
+    @leads_to(needs="end")
+    def an_end_is_reached(self, s: S) -> Any:
+        """A server that is told to end does so, whatever its clients leave undone."""
+        return s.serving == Serving.ENDING, s.serving.isin(OVER)
+
     @leads_to(each="connection")
     def requests_are_served(self, s: S, connection: Expr) -> Any:
         """A whole request is served, whatever other connections do or leave undone."""
@@ -292,6 +358,22 @@ class Seed(Frames, edition=Edition.SEED):
         """There is no VALIDATE yet: any first byte is taken for a query."""
         s.when(s.at[connection] == Connection.CONNECTING)
         s.at[connection] = Connection.READY
+
+    @fault(
+        "revents",
+        moves=[arc((Serving.RUNNING, Serving.ENDING), Serving.DEAD), GONE],
+        cite="ddp-initialisation 4.2.6.1: throw std::system_error, Unexpected poll revent",
+    )
+    def throw(self, s: S) -> None:
+        """poll says something else of the listening socket than that somebody came: the thread throws."""
+        s.when(~s.serving.isin(OVER), self.is_free(s))
+        s.serving = Serving.DEAD
+        self.let_all_go(s)
+
+
+ALSO_GONE = (
+    *arc(Connection.VALIDATING, Connection.CLOSED, of="others"), *dropped(Fragment.MULTI_SET, "others")
+)  # fmt: skip
 
 
 class Later(Frames):
@@ -332,11 +414,9 @@ class Later(Frames):
         s.returned[connection] = True
 
     hang_up = Frames.hang_up.claiming(*Frames.hang_up.arcs, arc(Connection.VALIDATING, Connection.CLOSING))
-
-
-def dropped(also: Fragment, of: str = "self") -> tuple[Arc, ...]:
-    """A fragment goes with its connection."""
-    return (*may(Fragment.MULTI_SET, Fragment.NOTHING, of=of), *may(also, Fragment.NOTHING, of=of))
+    clean_up = Frames.clean_up.claiming(*Frames.clean_up.arcs, dropped(Fragment.MULTI_SET))
+    finish = Frames.finish.claiming(*Frames.finish.arcs, ALSO_GONE)
+    stop = Frames.stop.claiming(*Frames.stop.arcs, ALSO_GONE)
 
 
 class Torch(Later, edition=Edition.TORCH):
@@ -357,7 +437,7 @@ class Torch(Later, edition=Edition.TORCH):
     def split_validate_is_refused(self, s: S, connection: Expr) -> None:
         """A VALIDATE comes in two packets; the server closes."""
         s.when(s.at[connection] == Connection.CONNECTING)
-        self.close(s, connection, Fragment.VALIDATE)
+        self.close(s, connection, breaks_a_rule=False)
 
     @environment(
         each="connection",
@@ -388,11 +468,8 @@ class Torch(Later, edition=Edition.TORCH):
         self.write(s, connection)
 
     clean_up = Later.clean_up.claiming(*Later.clean_up.arcs, dropped(Fragment.STRANGER))
-    stop = Later.stop.claiming(
-        *Later.stop.arcs,
-        arc(Connection.VALIDATING, Connection.CLOSED, of="others"),
-        dropped(Fragment.STRANGER, "others"),
-    )
+    finish = Later.finish.claiming(*Later.finish.arcs, dropped(Fragment.STRANGER, "others"))
+    stop = Later.stop.claiming(*Later.stop.arcs, dropped(Fragment.STRANGER, "others"))
 
 
 class Ours(Later, edition=Edition.TRYSTATE):
@@ -425,11 +502,8 @@ class Ours(Later, edition=Edition.TRYSTATE):
     def stranger_is_refused(self, s: S, connection: Expr) -> None:
         """The first packet is no VALIDATE: the connection is closed."""
         s.when(s.at[connection] == Connection.CONNECTING)
-        self.close(s, connection, Fragment.STRANGER)
+        self.close(s, connection, breaks_a_rule=True)
 
     clean_up = Later.clean_up.claiming(*Later.clean_up.arcs, dropped(Fragment.VALIDATE))
-    stop = Later.stop.claiming(
-        *Later.stop.arcs,
-        arc(Connection.VALIDATING, Connection.CLOSED, of="others"),
-        dropped(Fragment.VALIDATE, "others"),
-    )
+    finish = Later.finish.claiming(*Later.finish.arcs, dropped(Fragment.VALIDATE, "others"))
+    stop = Later.stop.claiming(*Later.stop.arcs, dropped(Fragment.VALIDATE, "others"))

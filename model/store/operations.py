@@ -99,6 +99,8 @@ class Count(enum.Enum):
 
     OWN = "the keys of this store"
     ALL = "also other keys in the same place"
+    NONE = "0"
+    NO_QUEUE = "0: the name of a queue is no key"
 
 
 PRESENT = Atom("present", "key has a value", "the key has a value")
@@ -117,6 +119,7 @@ MATCHED = Atom("matched", "as many values as keys", "the two lists are equally l
 QUEUED = Atom("queued", "queue not empty", "the queue holds a value")
 BLOCKING = Atom("blocking", "block=True", "the caller waits for a value")
 ALONE = Atom("alone", "world_size = 1", "nobody else is to come")
+SOME = Atom("some", "a key has a value", "any key has a value; init/ is one, once workers have counted themselves in")
 ENOUGH = Atom("enough", "count + 1 ≥ world_size", "with this one the key counts to world_size")
 
 _NO_NUMBER = (
@@ -255,6 +258,29 @@ TAKE = DecisionTable(
     ),
 )
 
+NUM_KEYS = DecisionTable(
+    "num_keys",
+    doc="How many keys have a value.",
+    cite="ddp-initialisation 4.2.6: getNumKeysHandler; TCPStoreLibUvBackend.cpp: tcpStore_.size(), without queues_",
+    atoms=(SOME, QUEUED),
+    rows=(
+        row(Count.OWN,              some=True),
+        row(Count.NO_QUEUE,         queued=True),
+        row(Count.NONE),
+    ),
+)
+
+NUM_KEYS_SEED = DecisionTable(
+    "num_keys",
+    doc="How many keys have a value.",
+    cite="ddp-initialisation 4.2.6: getNumKeysHandler sends tcpStore_.size()",
+    atoms=(SOME,),
+    rows=(
+        row(Count.OWN,              some=True),
+        row(Count.NONE),
+    ),
+)
+
 MULTI_SET = DecisionTable(
     "multi_set",
     doc="Give several keys their values, in one step.",
@@ -315,10 +341,10 @@ BARRIER_TORCH = DecisionTable(
 # fmt: on
 
 _SHARED = {"set": SET, "compare_set": COMPARE_SET, "check": CHECK, "wait": WAIT, "delete_key": DELETE_KEY}
-_LATER = {**_SHARED, "append": APPEND, "multi_set": MULTI_SET}
+_LATER = {**_SHARED, "append": APPEND, "multi_set": MULTI_SET, "num_keys": NUM_KEYS}
 
 OPERATIONS: dict[Edition, dict[str, DecisionTable]] = {
-    Edition.SEED: {**_SHARED, "add": ADD_TORCH, "get": GET},
+    Edition.SEED: {**_SHARED, "add": ADD_TORCH, "get": GET, "num_keys": NUM_KEYS_SEED},
     Edition.TORCH: {
         **_LATER,
         "add": ADD_TORCH,

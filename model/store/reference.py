@@ -292,9 +292,11 @@ class NumKeys(Operation):
     table: ClassVar[str] = "num_keys"
 
     def look(self, contents: Contents) -> dict[str, bool]:
-        return {}
+        return {"some": bool(contents.values), "queued": bool(contents.queues)}
 
     def act(self, case: enum.Enum | None, contents: Contents) -> tuple[Contents, Result]:
+        if case in (Count.NONE, Count.NO_QUEUE):
+            return contents, 0
         return contents, len(contents.values) + (contents.counted_besides if case is Count.ALL else 0)
 
 
@@ -396,7 +398,7 @@ class Barrier(Operation):
         return Add.SUM if key in contents.values else Add.CREATE
 
 
-SOLE_CASES: Mapping[str, enum.Enum] = {"num_keys": Count.OWN, "list_keys": Count.OWN}
+SOLE_CASES: Mapping[str, enum.Enum] = {"list_keys": Count.OWN}
 
 
 def apply(

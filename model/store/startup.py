@@ -2,7 +2,10 @@
 
 Client 0 is the master: it serves the store, and its constructor returns when as many have counted themselves in as
 the world has. No client is told from another: one that dies after it has counted, and comes again, counts twice.
-The timeout of the constructor is long enough: it passes only for a client that would otherwise wait for ever.
+torch 1.9 connects a second time then, for the watches. A constructor that raises closes all that it has opened.
+The timeout of the constructor is long enough: it passes only for a client that would otherwise wait for ever. Without a
+timeout (torch 1.9's kNoTimeout; in 2.13 a timeout of 0 fails at once) it never passes. The pause of 10 ms between two
+looks of the master at init/ is no step: it reads the number when it has changed.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ from ..language import (
 from .vocabulary import Edition, StartUp
 
 S = SymbolicState
-RUNNING = (StartUp.CONNECTING, StartUp.COUNTING, StartUp.WAITING)
+RUNNING = (StartUp.CONNECTING, StartUp.COUNTING, StartUp.WAITING, StartUp.WATCHING)
+BEFORE = (StartUp.CONNECTING, StartUp.COUNTING)  # the phases of a client that is not the master, before it is counted
 
 
 class StartUps(System):
@@ -47,6 +51,7 @@ class StartUps(System):
 
     client = index(3, "0 is the master")
     phase = choice(StartUp, per="client")
+    connected = flag(per="client", doc="the connection of its requests is open at its end (storeSocket_)")
     listening = flag(doc="the master accepts connections")
     stopped = flag(doc="the server is gone")
     frozen = flag(doc="the server accepts connections and answers nothing")
@@ -82,6 +87,26 @@ class StartUps(System):
         """A constructor raises, and closes all that it has: the master's, its server too."""
         s.phase[client] = StartUp.FAILED
         s.stopped = s.stopped | self.is_master(client)
+        self.closes(s, client)
+
+    def closes(self, s: S, client: Expr) -> None:
+        """The client's ends of its connections are closed."""
+        s.connected[client] = False
+
+    def holds_nothing(self, s: S, client: Expr) -> Any:
+        return ~s.connected[client]
+
+    def is_counted(self, s: S) -> Any:
+        """The phase of a client that is counted, the master's when all are."""
+        return StartUp.STARTED
+
+    def can_die(self) -> tuple[StartUp, ...]:
+        """The phases in which a client that is not the master may die before it has started."""
+        return BEFORE
+
+    def may_be_late(self, s: S) -> Any:
+        """A timeout can pass."""
+        return not_(False)
 
     # ---- the protocol
 
@@ -96,10 +121,11 @@ class StartUps(System):
         """A client connects; the kernel accepts for a server that is frozen."""
         s.when(s.phase[client] == StartUp.CONNECTING, s.listening, ~s.stopped)
         s.phase[client] = StartUp.COUNTING
+        s.connected[client] = True
 
     @transition(
         each="client",
-        moves=[arc(StartUp.COUNTING, StartUp.STARTED), arc(StartUp.COUNTING, StartUp.WAITING)],
+        moves=[arc(StartUp.COUNTING, StartUp.WAITING)],
         cite="ddp-initialisation 4.2.4: waitForWorkers",
     )
     def count_in(self, s: S, client: Expr) -> None:
@@ -108,15 +134,13 @@ class StartUps(System):
         s.counter = self.plus_one(s.counter)
         s.count_ins = self.plus_one(s.count_ins)
         s.counted[client] = True
-        s.phase[client] = ite(self.is_master(client), StartUp.WAITING, StartUp.STARTED)
+        s.phase[client] = ite(self.is_master(client), StartUp.WAITING, self.is_counted(s))
 
-    @transition(
-        each="client", moves=[arc(StartUp.WAITING, StartUp.STARTED)], cite="ddp-initialisation 4.2.4: waitForWorkers"
-    )
+    @transition(each="client", cite="ddp-initialisation 4.2.4: waitForWorkers")
     def see_all(self, s: S, client: Expr) -> None:
         """The master reads that all are counted."""
         s.when(s.phase[client] == StartUp.WAITING, self.answers(s), s.counter == self.world())
-        s.phase[client] = StartUp.STARTED
+        s.phase[client] = self.is_counted(s)
 
     # ---- timeouts
 
@@ -125,9 +149,9 @@ class StartUps(System):
     )
     def connecting_times_out(self, s: S, client: Expr) -> None:
         """There is no server, and the timeout passes."""
-        s.when(s.phase[client] == StartUp.CONNECTING, not_(s.listening & ~s.stopped))
+        s.when(s.phase[client] == StartUp.CONNECTING, not_(s.listening & ~s.stopped), self.may_be_late(s))
         s.when(not_(self.is_master(client)) | s.listening)
-        s.phase[client] = StartUp.FAILED
+        self.fails(s, client)
 
     @transition(
         each="client",
@@ -137,15 +161,16 @@ class StartUps(System):
     def lose_the_server(self, s: S, client: Expr) -> None:
         """The connection ends under a client."""
         s.when(s.stopped, s.phase[client].isin((StartUp.COUNTING, StartUp.WAITING)))
-        s.phase[client] = StartUp.FAILED
+        self.fails(s, client)
 
     # ---- faults
 
-    @fault("crash", each="client", moves=[arc((StartUp.CONNECTING, StartUp.COUNTING), StartUp.FAILED)])
+    @fault("crash", each="client", moves=[arc(BEFORE, StartUp.FAILED)])
     def crash(self, s: S, client: Expr) -> None:
         """A client that is not the master dies before it has started."""
-        s.when(not_(self.is_master(client)), s.phase[client].isin((StartUp.CONNECTING, StartUp.COUNTING)))
+        s.when(not_(self.is_master(client)), s.phase[client].isin(self.can_die()))
         s.phase[client] = StartUp.FAILED
+        self.closes(s, client)
 
     @fault("stop")
     def stop(self, s: S) -> None:
@@ -164,6 +189,7 @@ class StartUps(System):
         """A client dies after it has counted itself in, and is started once more."""
         s.when(not_(self.is_master(client)), s.phase[client] == StartUp.STARTED)
         s.phase[client] = StartUp.CONNECTING
+        self.closes(s, client)
 
     @fault("overwrite", cite="TCPStore.cpp: init/ is a key like any other")
     def overwrite_low(self, s: S) -> None:
@@ -195,6 +221,11 @@ class StartUps(System):
         """The master's constructor returns."""
         return self.master_started(s)
 
+    @sometimes()
+    def one_fails(self, s: S) -> Any:
+        """A constructor raises."""
+        return any_(p == StartUp.FAILED for p in s.phase)
+
     @sometimes(needs="crash")
     def the_master_misses_one(self, s: S) -> Any:
         """The master's constructor raises, because a client died."""
@@ -220,6 +251,11 @@ class StartUps(System):
         """The server of a master whose constructor has raised is gone."""
         return ~self.master_failed(s) | s.stopped
 
+    @always(witness="one_fails", cite="ddp-initialisation 4.2.4: catch, closeSocket, throw")
+    def a_constructor_that_failed_leaves_nothing(self, s: S) -> Any:
+        """The connections of a constructor that has raised are closed."""
+        return all_((s.phase[j] != StartUp.FAILED) | self.holds_nothing(s, j) for j in s.client)
+
     @leads_to()
     def enough_counted_means_started(self, s: S) -> Any:
         """When enough are counted and the server answers, the master's constructor returns."""
@@ -229,29 +265,99 @@ class StartUps(System):
 
     @leads_to(each="client")
     def the_constructor_ends(self, s: S, client: Expr) -> Any:
-        """Every constructor returns or raises."""
-        return s.phase[client].isin(RUNNING), s.phase[client].isin((StartUp.STARTED, StartUp.FAILED))
+        """Every constructor that has a timeout returns or raises."""
+        ended = s.phase[client].isin((StartUp.STARTED, StartUp.FAILED))
+        return s.phase[client].isin(RUNNING), ended | not_(self.may_be_late(s))
 
 
 # ---- the editions
 
 
 class Seed(StartUps, edition=Edition.SEED):
-    """torch 1.9: a master that is late goes on without a word (S19)."""
+    """torch 1.9: a master that is late goes on without a word (S19); each client connects a second time."""
+
+    listens = flag(per="client", doc="the connection of its watches is open at its end (listenSocket_)")
+    no_timeout = flag(doc="the constructors have no timeout (kNoTimeout)")
+
+    count_in = StartUps.count_in.claiming(*StartUps.count_in.arcs, arc(StartUp.COUNTING, StartUp.WATCHING))
+    see_all = StartUps.see_all.claiming(arc(StartUp.WAITING, StartUp.WATCHING))
+    crash = StartUps.crash.claiming(*StartUps.crash.arcs, arc(StartUp.WATCHING, StartUp.FAILED))
+
+    def is_counted(self, s: S) -> Any:
+        return StartUp.WATCHING
+
+    def can_die(self) -> tuple[StartUp, ...]:
+        return (*BEFORE, StartUp.WATCHING)
+
+    def closes(self, s: S, client: Expr) -> None:
+        super().closes(s, client)
+        s.listens[client] = False
+
+    def holds_nothing(self, s: S, client: Expr) -> Any:
+        return super().holds_nothing(s, client) & ~s.listens[client]
+
+    def may_be_late(self, s: S) -> Any:
+        return ~s.no_timeout
 
     @environment(
         each="client",
         fair=True,
-        moves=[may(StartUp.WAITING, StartUp.STARTED)],
-        cite="ddp-initialisation 4.2.4: `if (elapsed > timeout_) break`",
+        moves=[may(StartUp.WAITING, StartUp.WATCHING)],
+        cite="ddp-initialisation 4.2.4: `if (timeout_ != kNoTimeout && elapsed > timeout_) break`",
     )
     def waiting_gives_up(self, s: S, client: Expr) -> None:
         """Not all are counted in time: the master goes on without a word."""
-        s.when(s.phase[client] == StartUp.WAITING, s.counter < self.world(), self.answers(s))
+        s.when(s.phase[client] == StartUp.WAITING, s.counter < self.world(), self.answers(s), ~s.no_timeout)
+        s.phase[client] = self.is_counted(s)
+
+    @transition(
+        each="client",
+        moves=[arc(StartUp.WATCHING, StartUp.STARTED)],
+        cite="ddp-initialisation 4.2.4: listenSocket_ = tcputil::connect(...), after waitForWorkers",
+    )
+    def connect_for_watches(self, s: S, client: Expr) -> None:
+        """A client connects once more, for its watches: its constructor returns."""
+        s.when(s.phase[client] == StartUp.WATCHING, s.listening, ~s.stopped)
+        s.listens[client] = True
         s.phase[client] = StartUp.STARTED
 
+    @environment(
+        each="client",
+        fair=True,
+        moves=[arc(StartUp.WATCHING, StartUp.FAILED)],
+        cite="ddp-initialisation 4.2.4: catch, closeSocket(listenSocket_), closeSocket(storeSocket_)",
+    )
+    def connecting_for_watches_times_out(self, s: S, client: Expr) -> None:
+        """The server is gone before the second connection, and the timeout passes."""
+        s.when(s.phase[client] == StartUp.WATCHING, s.stopped, ~s.no_timeout)
+        self.fails(s, client)
 
-class Torch(StartUps, edition=Edition.TORCH):
+    @environment(switch="patience", cite="ddp-initialisation 4.2.4: kNoTimeout")
+    def wait_without_end(self, s: S) -> None:
+        """The constructors are called without a timeout."""
+        s.when(~s.no_timeout, ~s.listening, all_(p == StartUp.CONNECTING for p in s.phase))
+        s.no_timeout = True
+
+    @terminal
+    def at_rest(self, s: S) -> Any:
+        """Every constructor has returned, raised, or waits without a timeout."""
+        return all_(p.isin((StartUp.STARTED, StartUp.FAILED)) for p in s.phase) | s.no_timeout
+
+    @sometimes(needs=("patience", "crash"))
+    def one_waits_without_end(self, s: S) -> Any:
+        """The master waits for a client that has died, and has no timeout."""
+        waits = any_(self.is_master(j) & (s.phase[j] == StartUp.WAITING) for j in s.client)
+        return waits & s.no_timeout & any_((s.phase[j] == StartUp.FAILED) & ~s.counted[j] for j in s.client)
+
+
+class Later(StartUps):
+    """torch since 2.0: one connection, which is for all."""
+
+    count_in = StartUps.count_in.claiming(*StartUps.count_in.arcs, arc(StartUp.COUNTING, StartUp.STARTED))
+    see_all = StartUps.see_all.claiming(arc(StartUp.WAITING, StartUp.STARTED))
+
+
+class Torch(Later, edition=Edition.TORCH):
     """torch 2.13: a master that is late raises; its constructor waits for a frozen server without end (S14)."""
 
     @environment(
@@ -267,7 +373,7 @@ class Torch(StartUps, edition=Edition.TORCH):
         self.fails(s, client)
 
 
-class Ours(StartUps, edition=Edition.TRYSTATE):
+class Ours(Later, edition=Edition.TRYSTATE):
     """Ours: every answer has a deadline, and only the start-up counts."""
 
     def overwrite(self, s: S, number: int) -> None:

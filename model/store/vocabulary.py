@@ -140,12 +140,22 @@ class Fragment(enum.Enum):
     MULTI_SET = "part of a MULTI_SET of both keys"
 
 
+class Serving(enum.Enum):
+    """The loop of a server."""
+
+    RUNNING = "its loop runs"
+    ENDING = "told to end (its control pipe is closed); its loop has not seen it"
+    ENDED = "its loop has ended, and with it every connection"
+    DEAD = "it died, or its thread threw"
+
+
 class StartUp(enum.Enum):
     """The constructor of a client that counts itself in."""
 
     CONNECTING = "no server yet"
     COUNTING = "connected; not counted"
     WAITING = "the master: counted, until all are"
+    WATCHING = "counted; the connection of its watches is missing"
     STARTED = "the constructor returned"
     FAILED = "the constructor raised"
 
@@ -157,3 +167,12 @@ class Arrival(enum.Enum):
     ARRIVED = "counted, until all have arrived"
     RELEASED = "returned: all had arrived"
     WITHDRAWN = "raised: not in time"
+
+
+class Registration(enum.Enum):
+    """A thread's call of watch_key."""
+
+    IDLE = "has not called"
+    CALLED = "has called; nothing is sent"
+    SENT = "waits for the acknowledgement"
+    RETURNED = "returned"

@@ -277,6 +277,7 @@ def conformance_checks() -> tuple[Check, ...]:
     prepare_for_torch()
     from trystate.property_tests.adapters.our_agent import conformance as agent
     from trystate.property_tests.adapters.our_autograd import conformance as autograd
+    from trystate.property_tests.adapters.our_rendezvous import deadlines as our_calls
     from trystate.property_tests.adapters.our_rendezvous import operators as operators
     from trystate.property_tests.adapters.our_store import conformance as store_models
     from trystate.property_tests.adapters.seed_rendezvous import conformance as seed_rendezvous
@@ -293,6 +294,7 @@ def conformance_checks() -> tuple[Check, ...]:
         *cases.CHECKS,
         *store_models.CHECKS,
         *operators.CHECKS,
+        *our_calls.CHECKS,
         *engine.CHECKS,
         *agent.CHECKS,
         *torch_agent.CHECKS,

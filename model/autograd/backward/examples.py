@@ -15,7 +15,7 @@ FAST = Walk(
     (
         Taken("begin(0)", "backward on worker 0"),
         Taken("count_inputs(0)", "dependencies from the root and send1", (1,)),
-        Taken("run(9)", "the root: its local engine begins", (1,)),
+        Taken("run(9)", "the root: its local engine begins", (2,)),
         Taken("run(8)", "mul", (2,)),
         Taken("run(7)", "the gradient of t4, in the context", (2,)),
         Taken("run(6)", "recv2 sends a gradient to worker 1", (2,)),

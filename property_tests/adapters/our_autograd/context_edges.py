@@ -3,25 +3,33 @@
 Rule: messages on their way, dead workers and what each has noticed are kept here; a worker's own state is the
 runtime's, and is compared cell by cell. A worker that is told that a context is over may have answered long before the
 model says so: the answer is kept until then.
+
+A pass of the model ships once to each worker that the root has called. So where the model has a pass, the tensors of
+its calls need no gradient, and one tensor of each worker does that is there when the pass begins. The root of a pass
+that has failed cancels it; the model has no CANCEL, which here reaches a worker as soon as its gradient is answered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from trystate.impl.autograd.contexts import Asker
-from trystate.impl.autograd.effects import Answer, Effect, Request
-from trystate.impl.autograd.errors import ContextError
+from trystate.impl.autograd.contexts import Asker, Context
+from trystate.impl.autograd.effects import Answer, Effect, Over, Request
+from trystate.impl.autograd.errors import ContextError, PassError, PassRunningError
+from trystate.impl.autograd.local_pass import Begin, LocalPass
+from trystate.impl.autograd.messages import BACKWARD, CANCEL, NO_MESSAGE, unpack_outcome
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.contexts.fields import CREATOR
 from trystate.model.autograd.ids import Ids as IdsModel
 from trystate.model.autograd.tombstones import Tombstones
-from trystate.model.autograd.vocabulary import CallState, CleanUp, Edition
+from trystate.model.autograd.vocabulary import CallState, CleanUp, Edition, Mode, Shipped
 from trystate.model.language import System
 from trystate.model.language.sorts import ordinal
 
 from ...harness.subjects import Disagreement, Refused, Subject
+from .simulated import DEADLINE, take
 from .tombstone_edges import Build, IdSteps, TombstoneSteps, container
 
 C, L = CleanUp, CallState
@@ -52,8 +60,26 @@ class Serving:
     waited_for: bool = True
 
 
+@dataclass(eq=False, slots=True)
+class Gradient:
+    """A BACKWARD of the root, until the root has heard its answer."""
+
+    request: Request
+    state: Shipped = Shipped.SENT
+    answer: bytes | BaseException = b""
+
+    def take(self, answer: bytes, _: object = ()) -> None:
+        if self.state not in (Shipped.SENT, Shipped.RUNNING):
+            raise Disagreement("a gradient is answered twice")
+        self.answer = answer
+        self.state = Shipped.FAILED if isinstance(unpack_outcome(answer), PassError) else Shipped.DONE
+
+    def fail(self, error: BaseException) -> None:
+        self.answer, self.state = error, Shipped.FAILED
+
+
 class ContextSteps:
-    """Subject for the model `Contexts` (edition TRYSTATE) without backward passes."""
+    """Subject for the model `Contexts` (edition TRYSTATE)."""
 
     def __init__(self, model: Contexts, build: Build = container) -> None:
         self.model, self._build = model, build
@@ -70,25 +96,55 @@ class ContextSteps:
         self.letters: dict[tuple[int, int], Letter] = {}
         self.dead: set[int] = set()
         self.noticed: set[tuple[int, int]] = set()
+        self.root: LocalPass | None = None
+        self.returned = False
+        self.over: set[LocalPass] = set()
+        self.parts: dict[int, LocalPass] = {}
+        self.gradients: dict[int, Gradient] = {}
+        self.cancels: dict[int, Request] = {}
 
     def can_refuse(self, step: str) -> bool:
-        return step in ("ask", "leave", "answer_clean_up")
+        return step in ("ask", "leave", "answer_clean_up", "begin_pass", "end_part", "end_pass")
 
     def perform(self, step: str, indices: tuple[int, ...]) -> None:
         getattr(self, f"_{step}")(*indices)
+        for to in [to for to in self.cancels if to not in self.gradients]:
+            self._cancel(self.cancels.pop(to))
 
     def _do(self, worker: int, effects: Iterable[Effect]) -> None:
+        """Perform effects; the thread of a part that is over notices at once."""
         for effect in effects:
             if isinstance(effect, Answer):
                 effect.asker.answer(effect.body, effect.gradients)
             elif isinstance(effect, Request):
-                way = (worker, effect.to)
-                if way in self.letters or effect.message.context != self.number:
-                    raise Disagreement(f"worker {worker} tells {effect.to} again, or of another context")
-                self.letters[way] = Letter(effect)
+                self._send(worker, effect)
+            elif isinstance(effect, Over):
+                self.over.add(effect.local_pass)
+        part = self.parts.get(worker)
+        if part is not None and part.running and part.is_over:
+            self._do(worker, part.next()[1])
+
+    def _send(self, worker: int, request: Request) -> None:
+        way = (worker, request.to)
+        if request.message.context != self.number:
+            raise Disagreement(f"worker {worker} tells {request.to} of another context")
+        if request.kind in (BACKWARD, CANCEL):
+            sent: dict[int, Any] = self.gradients if request.kind == BACKWARD else self.cancels
+            if worker != CREATOR or request.to in sent:
+                raise Disagreement(f"worker {worker} ships or cancels again, or is not the root")
+            sent[request.to] = Gradient(request) if request.kind == BACKWARD else request
+        elif way in self.letters:
+            raise Disagreement(f"worker {worker} tells {request.to} again")
+        else:
+            self.letters[way] = Letter(request)
 
     def _is_over(self, worker: int) -> bool:
         return self.number in self.workers[worker].dead or (worker, CREATOR) in self.noticed
+
+    @property
+    def _edges(self) -> list[tuple[Any, int]]:
+        """Of the tensors of a call."""
+        return [] if self.model.passes else EDGES
 
     def _waits(self, worker: int) -> bool:
         return any(call.waited_for and call.caller == worker for call in self.calls.values())
@@ -107,7 +163,7 @@ class ContextSteps:
         context = self.workers[worker].contexts.get(self.number)
         if context is None or not (worker in self.inside or (worker == CREATOR and self.open)):
             raise Refused("the call is made outside of the context")
-        self.calls[to] = Serving(worker, self.workers[worker].sent(context, to, EDGES, "arguments"))
+        self.calls[to] = Serving(worker, self.workers[worker].sent(context, to, self._edges, "arguments"))
         self.asked += 1
 
     def _take_request(self, worker: int) -> None:
@@ -115,14 +171,14 @@ class ContextSteps:
         context = self.workers[worker].heard(self.number)
         if context is not None:
             self.inside.add(worker)
-            self.workers[worker].received(context, call.caller, call.message, ("recv", call.message))
+            self._receives(worker, context, call.caller, call.message)
         call.state = L.RUNNING
 
     def _answer(self, worker: int) -> None:
         call, container = self.calls[worker], self.workers[worker]
         context = container.contexts.get(self.number) if worker in self.inside else None
         if context is not None:
-            call.message = container.sent(context, call.caller, EDGES, "result", call=False)
+            call.message = container.sent(context, call.caller, self._edges, "result", call=False)
         self.inside.discard(worker)
         call.state = L.ANSWERED
 
@@ -130,7 +186,11 @@ class ContextSteps:
         call = self.calls.pop(worker)
         context = self.workers[call.caller].contexts.get(self.number)
         if call.waited_for and context is not None:
-            self.workers[call.caller].received(context, worker, call.message, ("recv", call.message))
+            self._receives(call.caller, context, worker, call.message)
+
+    def _receives(self, worker: int, context: Context, peer: int, message: int) -> None:
+        if message != NO_MESSAGE:
+            self.workers[worker].received(context, peer, message, ("recv", message))
 
     def _time_out(self, worker: int) -> None:
         self.calls[worker].waited_for = False
@@ -142,6 +202,8 @@ class ContextSteps:
             raise Refused("only its creator leaves it")
         if not self.model.outlives and self._waits(worker):
             raise Refused("its creator waits for a call")
+        if not self.model.outlives and self._runs():
+            raise Refused("its creator is in backward()")
         try:
             effects = self.workers[worker].release(self.number)
         except ContextError as error:
@@ -186,6 +248,101 @@ class ContextSteps:
     def _repeat(self, worker: int, to: int) -> None:
         self.letters[worker, to].state = C.SENT
 
+    # ---- the pass
+
+    def _runs(self) -> bool:
+        """Is the creator in backward()? The release ends it with an error."""
+        if self.root is None or self.returned:
+            return False
+        return not (self.root.is_over and self.root.context.released)
+
+    def _begin_pass(self) -> None:
+        container = self.workers[CREATOR]
+        context = container.contexts.get(self.number)
+        if not self.model.passes or CREATOR in self.dead or context is None or self.calls or not context.known:
+            raise Refused("the model begins no pass now")
+        if self.root is not None and self.root.is_settled:
+            raise Refused("the model begins one pass")
+        edges = [(self._fetch(context, j), 0) for j in sorted(context.known)] if self.root is None else []
+        try:
+            self.root, effects = container.begin(context, Begin(edges, [1] * len(edges)), Mode.FAST, True, DEADLINE)
+        except PassRunningError as error:
+            raise Refused(str(error)) from None
+        self.parts[CREATOR] = self.root
+        self._do(CREATOR, effects)
+        self._do(CREATOR, self.root.next()[1])
+        for node, _ in edges:
+            self._do(CREATOR, self.root.ship(context.by_node[node], [1]))
+        self._do(CREATOR, self.root.next()[1])
+        for j, gradient in self.gradients.items():
+            if (CREATOR, j) in self.noticed:
+                gradient.fail(ConnectionError("killed"))
+
+    def _fetch(self, context: Context, worker: int) -> tuple[str, int]:
+        """A tensor of a worker comes to the root: the node that stands for it there."""
+        container = self.workers[worker]
+        there = container.contexts.get(self.number)
+        if worker in self.dead:
+            message = -1 - worker  # it came before the worker died
+        elif there is None:
+            raise Disagreement(f"worker {worker} does not have the context, and no one has left it")
+        else:
+            message = container.sent(there, CREATOR, EDGES, "tensor", call=False)
+        self._receives(CREATOR, context, worker, message)
+        return "recv", message
+
+    def _take_gradient(self, worker: int) -> None:
+        gradient, container = self.gradients[worker], self.workers[worker]
+        gradient.state = Shipped.RUNNING
+        asker = Asker(CREATOR, gradient.take)
+        request = gradient.request
+        effects = take(container, BACKWARD, request.message.pack(), request.gradients, asker)
+        context = container.contexts.get(self.number)
+        if context is not None and context.local_pass is not None:
+            self.parts[worker] = context.local_pass
+        self._do(worker, effects)
+
+    def _part(self, worker: int) -> LocalPass:
+        part = self.parts.get(worker)
+        if worker in self.dead or worker == CREATOR or part is None or not part.running:
+            raise Refused("no thread runs its part")
+        return part
+
+    def _end_part(self, worker: int) -> None:
+        part = self._part(worker)
+        while True:
+            item, effects = part.next()
+            self._do(worker, effects)
+            if item is None:
+                return
+
+    def _fail_part(self, worker: int) -> None:
+        self._do(worker, self._part(worker).fail(PassError("a node", (worker,))))
+
+    def _hear_answer(self, worker: int) -> None:
+        gradient = self.gradients.pop(worker)
+        self._do(CREATOR, gradient.request.done(gradient.answer))
+
+    def _end_pass(self) -> None:
+        if self.root is None or CREATOR in self.dead or not self._runs():
+            raise Refused("no pass runs")
+        if self.root not in self.over:
+            raise Refused("backward() has not returned")
+        self.returned = True
+
+    def _cancel(self, request: Request) -> None:
+        """CANCEL arrives, and is answered."""
+        if CREATOR in self.dead:
+            return
+        if request.to in self.dead:
+            self._do(CREATOR, request.done(ConnectionError("killed")))
+            return
+        answers: list[bytes] = []
+        asker = Asker(CREATOR, lambda body, _: answers.append(body))
+        self._do(request.to, take(self.workers[request.to], CANCEL, request.message.pack(), (), asker))
+        (answer,) = answers
+        self._do(CREATOR, request.done(answer))
+
     # ---- workers that are lost
 
     def _crash(self, worker: int) -> None:
@@ -205,6 +362,8 @@ class ContextSteps:
         self.letters.pop((lost, worker), None)
         letter = self.letters.pop((worker, lost), None)
         self.noticed.add((worker, lost))
+        if worker == CREATOR and lost in self.gradients:
+            self.gradients[lost].fail(ConnectionError("killed"))
         if letter is not None:
             self._do(worker, letter.request.done(ConnectionError("killed")))
         self._do(worker, self.workers[worker].lost(lost, "killed"))
@@ -224,12 +383,16 @@ class ContextSteps:
             for j in range(len(self.workers)):
                 letter = self.letters.get((k, j))
                 out[f"clean[{k}][{j}]"] = ordinal(letter.state if letter is not None else C.NONE)
+            gradient = self.gradients.get(k)
+            out[f"shipped[{k}]"] = ordinal(gradient.state if gradient is not None else Shipped.NONE)
             if k not in self.dead:
                 out[f"has[{k}]"] = int(context is not None)
                 out[f"over[{k}]"] = int(self._is_over(k))
                 out[f"inside[{k}]"] = int(k in self.inside)
                 for j in range(len(self.workers)):
                     out[f"known[{k}][{j}]"] = int(context is not None and j in context.known)
+        if CREATOR not in self.dead:
+            out["running"] = int(self._runs())
         return out
 
 
@@ -258,9 +421,9 @@ class Slice:
         return " ".join((self.system.__name__, *sizes, *self.faults))
 
 
-def contexts(workers: int, calls: int, outlives: int, *faults: str) -> Slice:
-    """Without backward passes: those are another model's."""
-    return Slice(Contexts, {"worker": workers, "calls": calls, "outlives": outlives, "passes": 0}, faults)
+def contexts(workers: int, calls: int, outlives: int, *faults: str, passes: int = 0) -> Slice:
+    """A slice of `Contexts`; with `passes=1` its creator runs a pass."""
+    return Slice(Contexts, {"worker": workers, "calls": calls, "outlives": outlives, "passes": passes}, faults)
 
 
 LOSSES = ("crash", "creator_crash", "timeout", "lose", "duplicate")
@@ -270,7 +433,14 @@ SLICES: tuple[Slice, ...] = (
     contexts(3, 2, 1),
     contexts(3, 2, 0, "crash", "creator_crash"),
     contexts(3, 2, 0, "crash", "lose", "duplicate"),
+    contexts(2, 2, 1, "error", "crash", "creator_crash", "timeout", passes=1),
+    contexts(3, 2, 1, "error", passes=1),
     Slice(Tombstones),
     Slice(IdsModel),
 )
-LONG = (contexts(3, 2, 0, *LOSSES), contexts(3, 3, 1), contexts(4, 3, 0))
+LONG = (
+    contexts(3, 2, 0, *LOSSES),
+    contexts(3, 3, 1),
+    contexts(4, 3, 0),
+    contexts(3, 2, 1, "error", "crash", passes=1),
+)

@@ -13,6 +13,7 @@ from .lines import Line, Server
 from .wire import VALIDATE, check, get, request, set_
 
 FIRST, SECOND = b"/first", b"/second"
+UNKNOWN = 0x3F  # the type of no request, torch's or ours
 PADDING = 4096  # zeros before the value of the second key: a MULTI_SET can go on that often
 
 
@@ -29,7 +30,8 @@ class FramesSubject:
             "stranger_is_ignored": self._set, "stranger_is_served": self._ping, "stranger_is_refused": self._set,
             "ask": self._note, "serve": self._set, "set_begins": self._set_begins, "set_ends": self._rest,
             "multi_set_begins": self._multi_set_begins, "multi_set_goes_on": self._goes_on,
-            "multi_set_ends": self._rest, "hang_up": self._hang_up, "clean_up": self._clean_up,
+            "multi_set_ends": self._rest, "ask_the_unknown": self._ask_the_unknown,
+            "hang_up": self._hang_up, "clean_up": self._clean_up,
         }  # fmt: skip
 
     def reset(self) -> None:
@@ -37,9 +39,9 @@ class FramesSubject:
         self._lines: dict[int, Line] = {}
         self._unsent: dict[int, bytes] = {}
         self._observer = self._server.connect()
-        self._observer.send(VALIDATE)
+        self._observer.send(self._server.greeting)
         for key in (FIRST, SECOND):
-            self._observer.send(request(Query.DELETE_KEY, blob(key)))
+            self._observer.send(self._server.encode(request(Query.DELETE_KEY, blob(key))))
         self._server.settle()
         self._observer.read()
 
@@ -69,6 +71,10 @@ class FramesSubject:
     def _own(self, connection: int) -> bytes:
         return b"%d" % (connection + 1)
 
+    def _whole(self, connection: int) -> bytes:
+        """The SET of the first key."""
+        return self._server.encode(set_(FIRST, self._own(connection)))
+
     def _connect(self, connection: int) -> None:
         self._lines[connection] = self._server.connect()
 
@@ -87,10 +93,13 @@ class FramesSubject:
         self._end_to_validate(connection)
 
     def _set(self, connection: int) -> None:
-        self._lines[connection].send(set_(FIRST, self._own(connection)))
+        self._lines[connection].send(self._whole(connection))
 
     def _ping(self, connection: int) -> None:
         self._lines[connection].send(request(Query.PING, b"more"))
+
+    def _ask_the_unknown(self, connection: int) -> None:
+        self._lines[connection].send(bytes([UNKNOWN]))
 
     def _note(self, connection: int) -> None:
         """The request is sent when it is served: a server serves it at once."""
@@ -100,7 +109,7 @@ class FramesSubject:
         self._unsent[connection] = data[first:]
 
     def _set_begins(self, connection: int) -> None:
-        whole = set_(FIRST, self._own(connection))
+        whole = self._whole(connection)
         self._begin(connection, whole, len(whole) // 2)
 
     def _multi_set_begins(self, connection: int) -> None:

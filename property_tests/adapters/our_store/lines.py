@@ -141,6 +141,7 @@ class _TcpLine:
         self._socket = socket.create_connection(("127.0.0.1", port), SILENT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
+        self.port: int = self._socket.getsockname()[1]  # of this end
         self.is_cut = False
 
     def send(self, data: bytes) -> None:

@@ -125,6 +125,11 @@ class Constructor:
                 each.close()
 
     @property
+    def is_connected(self) -> bool:
+        """Is a connection of the constructor, or of its store, open at its end?"""
+        return any(_is_open(near) for near in self._pairs if near.getsockname()[0] == self.host)
+
+    @property
     def has_added(self) -> bool:
         return bool(self._held)
 
@@ -152,6 +157,16 @@ class Constructor:
         self.store = None
 
 
+def _is_open(near: socket.socket) -> bool:
+    """Has the other end not closed the connection?"""
+    try:
+        return near.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
 class _Owned(TCPStore):
     """Our store, which its owner has before the constructor has returned."""
 
@@ -163,7 +178,8 @@ class _Owned(TCPStore):
 class StartUpsSubject:
     """Subject for `StartUps`: the constructors of all clients, and the server of the master's.
 
-    Shows where each constructor is, the counter while there is a server, and whether a stranger was cut off.
+    Shows where each constructor is, whether it is connected, the counter while there is a server, and whether a
+    stranger was cut off.
     """
 
     def __init__(self, system: StartUps, stack: ExitStack) -> None:
@@ -231,7 +247,9 @@ class StartUpsSubject:
             if waits and master.pump(lambda: master.is_over, first_add=True, seconds=LOOK_S):
                 master.ended("the master waits")
         seen["refused"] = int(self._is_refused)
-        return seen | {f"phase[{k}]": ordinal(client.phase) for k, client in enumerate(self._clients)}
+        for k, client in enumerate(self._clients):
+            seen |= {f"phase[{k}]": ordinal(client.phase), f"connected[{k}]": int(client.is_connected)}
+        return seen
 
     def _is_served(self) -> bool:
         """Does anybody serve those who connect now? A process that was killed may take a moment to end."""

@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from trystate.model.store.frames import Frames
+from trystate.model.store.registers import Registers
 from trystate.model.store.startup import StartUps
 from trystate.model.store.vocabulary import Edition
 from trystate.model.store.waits import Waits
@@ -21,7 +23,8 @@ from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_every_edge
 from ..our_store.conformance import Case, Report
 from ..our_store.lines import Server
-from .edges import MasterProcess, OverTcp19, SeedStartUps, SeedWaits, SeedWatches
+from .edges import MasterProcess, OverTcp19, SeedRegisters, SeedStartUps, SeedWaits, SeedWatches
+from .frames import SeedFrames
 
 SEED = Edition.SEED
 SAMPLE_EDGES = 100
@@ -35,7 +38,12 @@ CASES = (
     Case(Watches, SEED, {"client": 1, "key": 1, "writes": 3}, ("drop",)),
     Case(StartUps, SEED, {"client": 2}, ("again", "overwrite")),
     Case(StartUps, SEED, {"client": 2}, ("crash", "stop")),
+    Case(StartUps, SEED, {"client": 2}, ("crash", "patience", "stop")),
     Case(StartUps, SEED, {"client": 3}),
+    Case(Frames, SEED, {"connection": 1}),
+    Case(Frames, SEED, {"connection": 2}),
+    Case(Registers, SEED, {"client": 1}, ("drop",)),
+    Case(Registers, SEED, {"value": 1}),
 )
 
 
@@ -57,16 +65,18 @@ def replay(cases: tuple[Case, ...], report: Report, edges_max: int | None = EDGE
 def made(case: Case, stack: ExitStack) -> tuple[Any, Any]:
     """The system of a case, and its subject."""
     system = case.build()
-    if isinstance(system, StartUps):
-        subject = SeedStartUps(system)
+    if isinstance(system, StartUps | Frames):
+        subject = SeedStartUps(system) if isinstance(system, StartUps) else SeedFrames(system)
         stack.callback(subject.close)
         return system, subject
     server = stack.enter_context(OverTcp19(stack.enter_context(MasterProcess()).port))
     return system, subject_of(system, server)
 
 
-def subject_of(system: Any, server: Server) -> SeedWaits | SeedWatches:
+def subject_of(system: Any, server: Server) -> SeedRegisters | SeedWaits | SeedWatches:
     """The clients of a system, on a master daemon."""
+    if isinstance(system, Registers):
+        return SeedRegisters(system, server)
     return SeedWaits(system, server) if isinstance(system, Waits) else SeedWatches(system, server)
 
 

@@ -20,7 +20,7 @@ import select
 import socket
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from trystate.impl.store.wire import I64, NOT_READY, READY, STOP_WAITING, blob
 from trystate.model.store.vocabulary import Change
@@ -32,11 +32,21 @@ Pause = Callable[[str], None]
 COUNTER_VALUES = 1 << 64  # size_t: one below zero is the largest
 
 
+def expect(revents: int, wanted: int, where: str) -> None:
+    """Raises ConnectionAbortedError: poll says something else of the descriptor than it may."""
+    if revents ^ wanted:
+        raise ConnectionAbortedError(f"Unexpected poll revent on {where}: {revents}")
+
+
 class Daemon:
-    """A thread that waits for sockets, until its control pipe is closed."""
+    """A thread that waits for sockets, until its control pipe is closed.
+
+    Where the thread of torch 1.9 throws, and its process ends, this one ends alone: `thrown` says why.
+    """
 
     def __init__(self, name: str) -> None:
         self._is_stopped = False
+        self.thrown: Exception | None = None
         self._read_end, self._write_end = os.pipe()
         self._poll = select.poll()
         self._poll.register(self._read_end, select.POLLHUP)
@@ -60,12 +70,22 @@ class Daemon:
         self._close()
 
     def _run(self) -> None:
-        while True:
-            happened = dict(self._poll.poll())
-            if not self._round(happened.keys() - {self._read_end}) or self._read_end in happened:
-                return
+        try:
+            while True:
+                happened = dict(self._poll.poll())
+                self._welcome(happened)
+                if revents := happened.pop(self._read_end, 0):
+                    expect(revents, select.POLLHUP, "the control pipe's reading fd")
+                    return
+                if not self._round(happened.keys()):
+                    return
+        except ConnectionAbortedError as unexpected:
+            self.thrown = unexpected
 
-    def _round(self, happened: set[int]) -> bool:
+    def _welcome(self, happened: dict[int, int]) -> None:
+        """Accept a newcomer, before the control pipe is looked at."""
+
+    def _round(self, happened: Set[int]) -> bool:
         """Serve the sockets with these numbers; False ends the thread."""
         raise NotImplementedError
 
@@ -82,6 +102,7 @@ class MasterDaemon(Daemon):
         self._poll.register(listener.fileno(), select.POLLIN)
         self._connections: list[socket.socket] = []
         self.keys: dict[bytes, bytes] = {}
+        self.reading: socket.socket | None = None  # the connection whose request is read, and carried out
         self._waiting: defaultdict[bytes, list[int]] = defaultdict(list)
         self._awaited: Counter[int] = Counter()
         self._watching: defaultdict[bytes, list[int]] = defaultdict(list)
@@ -91,13 +112,22 @@ class MasterDaemon(Daemon):
             Query.WATCH_KEY: self._watch, Query.DELETE_KEY: self._delete,
         }  # fmt: skip
 
-    def _round(self, happened: set[int]) -> bool:
-        ready = [each for each in self._connections if each.fileno() in happened]
-        if self._listener.fileno() in happened:
+    @property
+    def listens_at(self) -> tuple[str, int]:
+        """Host and port."""
+        host, port = self._listener.getsockname()
+        return host, port
+
+    def _welcome(self, happened: dict[int, int]) -> None:
+        if revents := happened.pop(self._listener.fileno(), 0):
+            expect(revents, select.POLLIN, "the master's listening socket")
             newcomer, _ = self._listener.accept()
             newcomer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connections.append(newcomer)
             self._poll.register(newcomer.fileno(), select.POLLIN)
+
+    def _round(self, happened: Set[int]) -> bool:
+        ready = [each for each in self._connections if each.fileno() in happened]
         for connection in ready:
             try:
                 self._query(connection)
@@ -108,7 +138,16 @@ class MasterDaemon(Daemon):
         return True
 
     def _query(self, connection: socket.socket) -> None:
-        self._handlers[Query(recv(connection, 1)[0])](connection)
+        self.reading = connection
+        try:
+            self._handlers[Query(recv(connection, 1)[0])](connection)
+        finally:
+            self.reading = None
+
+    @property
+    def connections(self) -> int:
+        """How many are in the daemon's table."""
+        return len(self._connections)
 
     def _forget(self, connection: socket.socket) -> None:
         """Close a connection; its number leaves the tables of waiters, and stays in that of watchers."""
@@ -233,15 +272,11 @@ class Registration:
 
 
 class WorkerDaemon(Daemon):
-    """Reads the changes of watched keys from the master, and runs the callbacks.
-
-    Where the thread of torch 1.9 throws, and its process ends, this one ends alone: `thrown` says why.
-    """
+    """Reads the changes of watched keys from the master, and runs the callbacks."""
 
     def __init__(self, connection: socket.socket, pause: Pause) -> None:
         super().__init__("worker daemon")
         self._connection = connection
-        self.thrown: Exception | None = None
         self._poll.register(connection.fileno(), select.POLLIN)
         self._callbacks: dict[bytes, Callback] = {}
         self._lock = threading.Lock()
@@ -257,7 +292,7 @@ class WorkerDaemon(Daemon):
         with self._lock:
             self._callbacks[key] = callback
 
-    def _round(self, happened: set[int]) -> bool:
+    def _round(self, happened: Set[int]) -> bool:
         if self._connection.fileno() in happened:
             try:
                 if self._connection.recv(1, socket.MSG_PEEK) == b"":

@@ -1,12 +1,13 @@
-"""`Waits`, `Watches` and `StartUps` (edition SEED) on the daemons of torch 1.9, over TCP.
+"""`Waits`, `Watches`, `Registers` and `StartUps` (edition SEED) on the daemons of torch 1.9, over TCP.
 
 Rule: the bytes of a step are sent when the model's server takes it, as on the other servers (`adapters/our_store`).
-Left out: half a request and a stopped process, after which a daemon answers nobody; and a daemon that blocks in
-a send (`get_stuck`): its request is kept until the model's daemon goes on, and `scenarios` has the real one.
+Left out: half a request, which `frames` has; a stopped process, after which a daemon answers nobody; and a daemon that
+blocks in a send (`get_stuck`): its request is kept until the model's daemon goes on, and `scenarios` has the real one.
 """
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -27,6 +28,7 @@ from trystate.model.store.watches.fields import Message
 from ..our_store.lines import OverTcp, Server
 from ..our_store.peers import Message as Record
 from ..our_store.peers import Others
+from ..our_store.registers import RegistersSubject
 from ..our_store.waits import WaitsSubject
 from ..our_store.watches import Watcher, WatchesSubject, change
 from ..our_store.wire import request
@@ -36,6 +38,7 @@ from .daemons import MasterDaemon
 from .store import HOST, Clock, Store, listen
 from .wire import Query, recv, recv_blob
 
+TIMEOUT_S = 300.0  # of a constructor, by a clock that stands still but where the model says that it is late
 START_S = 60.0  # for a process, on a busy machine
 NUMBERS = {Query213[query.name]: query for query in Query if query is not Query.WATCH_KEY}
 UNHEARD_OF = b"no key holds this"
@@ -115,6 +118,16 @@ class SeedWaits(WaitsSubject):
         return is_known(request)
 
 
+# ---- registers
+
+
+class SeedRegisters(RegistersSubject):
+    """`RegistersSubject` on torch 1.9's daemon."""
+
+    def _value(self, name: bytes) -> int:
+        return int(held(self._others, name) or b"0")
+
+
 # ---- watches
 
 
@@ -169,12 +182,13 @@ class _Owned(Store):
 
 
 class _Constructor:
-    """A client's constructor in a greenlet, which stops before it connects, counts and polls."""
+    """A client's constructor in a greenlet, which stops before it connects, counts, polls, and connects again."""
 
     def __init__(self, port: int, world: int, is_master: bool) -> None:
         self._port, self._world, self._is_master = port, world, is_master
         self.store: Store | None = None
-        self.is_late = self.has_crashed = False
+        self.has_crashed = False
+        self.timeout_s, self._now = TIMEOUT_S, 0.0
         self._begin()
 
     def _begin(self) -> None:
@@ -184,14 +198,12 @@ class _Constructor:
             self.operation.resume()
 
     def _run(self) -> None:
-        clock = Clock(lambda: 1e9 if self.is_late else 0.0, lambda seconds: None)
-        _Owned(self, self._port, self._world, self._is_master, clock=clock, pause=self._pause)
+        clock = Clock(lambda: self._now, lambda seconds: None)
+        _Owned(self, self._port, self._world, self._is_master, self.timeout_s, clock=clock, pause=self._pause)
 
     def _pause(self, where: str) -> None:
-        if where == "connect" and self._has_connected:
-            return  # for the watches: the model's constructor has returned
-        self._has_connected = where != "connect"
-        stop(where)
+        stop("watch" if where == "connect" and self._has_connected else where)
+        self._has_connected |= where == "count"
 
     @property
     def phase(self) -> StartUp:
@@ -199,11 +211,24 @@ class _Constructor:
             return StartUp.FAILED
         if self.operation.over:
             return StartUp.FAILED if self.operation.error else StartUp.STARTED
-        return {"count": StartUp.COUNTING, "poll": StartUp.WAITING}.get(self.operation.at, StartUp.CONNECTING)
+        phases = {"count": StartUp.COUNTING, "poll": StartUp.WAITING, "watch": StartUp.WATCHING}
+        return phases.get(self.operation.at, StartUp.CONNECTING)
+
+    @property
+    def connections(self) -> tuple[bool, bool]:
+        """Is that of its requests open, and that of its watches?"""
+        if self.store is None:
+            return False, False
+        return self.store._requests is not None, self.store.worker is not None
 
     def go_on(self, *, late: bool = False) -> None:
-        self.is_late = late
+        if late:
+            self._now += 2 * TIMEOUT_S  # with no timeout, nothing is late
         self.operation.resume()
+
+    def wait_without_end(self) -> None:
+        self.timeout_s = math.inf
+        self.come_again()
 
     def crash(self) -> None:
         self.close()
@@ -228,7 +253,11 @@ class SeedStartUps:
         self._stranger: socket.socket | None = None
         self._steps: Mapping[str, Callable[..., None]] = {
             **dict.fromkeys(("connect", "count_in", "see_all", "lose_the_server"), _Constructor.go_on),
-            **dict.fromkeys(("connecting_times_out", "waiting_gives_up"), partial(_Constructor.go_on, late=True)),
+            "connect_for_watches": _Constructor.go_on, "wait_without_end": self._wait_without_end,
+            **dict.fromkeys(
+                ("connecting_times_out", "waiting_gives_up", "connecting_for_watches_times_out"),
+                partial(_Constructor.go_on, late=True),
+            ),
             "crash": _Constructor.crash, "come_again": _Constructor.come_again, "listen": self._listen,
             "stop": self._stop, "overwrite_low": partial(self._overwrite, 0),
             "overwrite_high": partial(self._overwrite, self._world),
@@ -260,15 +289,21 @@ class SeedStartUps:
         self._steps[step](*(self._clients[k] for k in indices))
 
     def observe(self) -> Mapping[str, int]:
-        """Where each constructor is, and the counter, while there is a server to ask.
+        """Where each constructor is, what it has open, and the counter, while there is a server to ask.
 
-        A master that waits polls once more, if not all are counted: it must go on waiting.
+        A master that waits polls once more, if not all are counted: it must go on waiting, without a timeout for ever.
         """
         counter = None if self._stranger is None else min(self._counter(self._stranger), self._world)
         if counter is not None and counter < self._world and self._clients[0].phase is StartUp.WAITING:
-            self._clients[0].go_on()
+            self._clients[0].go_on(late=math.isinf(self._clients[0].timeout_s))
         seen = {f"phase[{k}]": ordinal(client.phase) for k, client in enumerate(self._clients)}
+        for k, client in enumerate(self._clients):
+            seen[f"connected[{k}]"], seen[f"listens[{k}]"] = map(int, client.connections)
         return seen if counter is None else {**seen, "counter": counter}
+
+    def _wait_without_end(self) -> None:
+        for client in self._clients:
+            client.wait_without_end()
 
     def _listen(self) -> None:
         self._clients[0].go_on()

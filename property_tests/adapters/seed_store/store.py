@@ -11,6 +11,7 @@ between; a `Clock` is given from outside.
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
 import threading
@@ -50,7 +51,7 @@ def listen(port: int = 0) -> socket.socket:
 class Store(AbstractContextManager["Store"]):
     """A client of a store, and its server with `is_server`.
 
-    `world`: how many count themselves in, if the constructor is to wait for them.
+    `world`: how many count themselves in, if the constructor is to wait for them; `timeout_s`: infinite is kNoTimeout.
 
     Raises:
         TimeoutError: the server was not there in time.
@@ -175,7 +176,8 @@ class Store(AbstractContextManager["Store"]):
         return recv_blob(self.requests)
 
     def _wait(self, names: list[bytes], timeout_s: float) -> None:
-        seconds, rest = divmod(round(timeout_s * 1_000_000), 1_000_000)
+        # {0, 0} is no receive timeout: kNoTimeout.
+        seconds, rest = (0, 0) if timeout_s == math.inf else divmod(round(timeout_s * 1_000_000), 1_000_000)
         self.requests.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", seconds, rest))
         self._send(Query.WAIT, counted(names))
         if recv(self.requests, 1) != STOP_WAITING:

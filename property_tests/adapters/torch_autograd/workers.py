@@ -73,10 +73,12 @@ class Worker:
             raise ScheduleError(f"{function.__name__} on {self.name}: {outcome}")
         return outcome
 
-    def shows(self, function: Callable[[], Any], expected: object, seconds: float = WAIT_S) -> bool:
+    def shows(
+        self, function: Callable[..., Any], expected: object, seconds: float = WAIT_S, *arguments: object
+    ) -> bool:
         """Whether a function comes to return this there in time."""
         until = time.monotonic() + seconds
-        while self.does(function) != expected:
+        while self.does(function, *arguments) != expected:
             if time.monotonic() > until:
                 return False
             time.sleep(0.01)

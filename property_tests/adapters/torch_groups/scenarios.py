@@ -1,4 +1,4 @@
-"""P1 to P7: real gloo groups of the installed torch, in a process for each rank, over its TCPStore; its FileStore.
+"""P1 to P7, P9: real gloo groups of the installed torch, in a process for each rank, over its TCPStore; its FileStore.
 
 Rule: a scenario decides only which process calls new_group when, and computes from what the calls return or raise, and
 from sums that the groups compute, whether the property was violated. `CONTROLS` runs the same code on a schedule that
@@ -64,6 +64,17 @@ def local_names_differ(say: Say, *, benign: bool = False) -> Observation:
     return judge(any(outcome != "created" for outcome in said), "a group that every member calls for is made", facts)
 
 
+def local_name_taken(say: Say, *, benign: bool = False) -> Observation:
+    """P9. Of two groups of the same ranks the first is destroyed; a third is refused. Benign: by the counter."""
+    said = _world(_with_a_destroyed_group, 2, benign)
+    for rank, outcome in enumerate(said):
+        say(f"rank {rank}: a third group of the same ranks: {outcome}")
+    facts = [f"rank {rank}: {outcome}" for rank, outcome in enumerate(said)]
+    return judge(
+        any(outcome != "created" for outcome in said), "a group can be made after another was destroyed", facts
+    )
+
+
 # fmt: off
 _CATALOGUE = Catalogue.of((
     ("P1", "outsider-skips", outsider_skips, "A process outside a group does not call: its next group is never made."),
@@ -73,6 +84,7 @@ _CATALOGUE = Catalogue.of((
     ("P5", "left-over-file", left_over_file, "A FileStore reads the keys of a job that crashed."),
     ("P6", "torn-record", torn_record, "A FileStore never opens a file that ends with part of a record."),
     ("P7", "lock-kept", lock_kept, "A set with a timeout hangs while another process has the lock of the file."),
+    ("P9", "local-name-taken", local_name_taken, "use_local_synchronization: a living group's name is given again."),
 ))
 # fmt: on
 SCENARIOS, CONTROLS = _CATALOGUE.scenarios, _CATALOGUE.controls
@@ -125,7 +137,7 @@ def _made(make: Callable[[], object]) -> str:
 
     try:
         make()
-    except (dist.DistStoreError, RuntimeError) as error:
+    except (dist.DistStoreError, RuntimeError, ValueError) as error:
         return type(error).__name__
     return "created"
 
@@ -191,6 +203,18 @@ def _with_local_synchronization(line: Connection, port: int, rank: int, size: in
     if rank < 2 or benign:
         dist.new_group([0, 1], **how)
     line.send(_made(lambda: dist.new_group([0, 1, 2], **how)))
+    _stay(line)
+
+
+def _with_a_destroyed_group(line: Connection, port: int, rank: int, size: int, benign: bool) -> None:
+    import torch.distributed as dist
+
+    _join(port, rank, size)
+    how: dict[str, Any] = {"timeout": TIMEOUT, "use_local_synchronization": not benign}
+    made = [dist.new_group([0, 1], **how) for _ in range(2)]
+    dist.barrier(made[0])
+    dist.destroy_process_group(made[0])
+    line.send(_made(lambda: dist.new_group([0, 1], **how)))
     _stay(line)
 
 

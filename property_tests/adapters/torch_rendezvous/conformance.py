@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from trystate.model.errors import UnavailableError
+from trystate.model.rendezvous.deadlines import Deadlines
 from trystate.model.rendezvous.etcd import EtcdRendezvous
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.operators import OPERATORS
@@ -19,6 +20,7 @@ from trystate.model.rendezvous.vocabulary import Edition
 from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_every_edge
 from .contexts import TORCH_OPERATORS, Compared, compare, observe
+from .deadlines import TorchDeadlines
 from .executors import TorchHolders
 
 TABLES = OPERATORS[Edition.TORCH]
@@ -48,6 +50,16 @@ def every_edge(report: Report, edges_max: int | None = None) -> Outcome:
     started = time.perf_counter()
     system = Holders(node=2, min_nodes=2, max_nodes=2, rounds=2, edition=Edition.TORCH)
     with TorchHolders(system) as subject:
+        replayed = replay_every_edge(system, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
+    seconds = time.perf_counter() - started
+    return Outcome(replayed.edges, "edges", replayed.disagreements, seconds, replayed.edges_of_all)
+
+
+def every_edge_of_calls(report: Report, edges_max: int | None = None) -> Outcome:
+    """Replay every step of a node's calls beside its heartbeats on torch's handler, or a sample."""
+    started = time.perf_counter()
+    system = Deadlines(edition=Edition.TORCH, faults=("corrupt",))
+    with TorchDeadlines(system) as subject:
         replayed = replay_every_edge(system, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
     seconds = time.perf_counter() - started
     return Outcome(replayed.edges, "edges", replayed.disagreements, seconds, replayed.edges_of_all)
@@ -83,5 +95,6 @@ def every_etcd_edge(report: Report, edges_max: int | None = None) -> Outcome:
 CHECKS: tuple[Check, ...] = (
     *(Check(f"{name} operator", partial(operator_contexts, name)) for name in TABLES),
     Check("state holders and executors", every_edge, partial(every_edge, edges_max=SAMPLE_EDGES)),
+    Check("calls beside heartbeats", every_edge_of_calls, partial(every_edge_of_calls, edges_max=SAMPLE_EDGES)),
     Check("rendezvous over etcd", every_etcd_edge, partial(every_etcd_edge, edges_max=SAMPLE_EDGES)),
 )

@@ -10,14 +10,18 @@ import random
 import pytest
 from trystate.diagrams.graph import graph_dot, graph_page
 from trystate.model.autograd.backward import Backward
+from trystate.model.autograd.backward.examples import FAST
 from trystate.model.autograd.backward.fields import PAIRS_MAX
 from trystate.model.autograd.examples import GRAPHS, NUMBER, drawn_graph, local, note, small_graphs, unused_call
 from trystate.model.autograd.findings import FINDINGS, PASSES
 from trystate.model.autograd.graphs import Graph, Program, described
-from trystate.model.autograd.vocabulary import Edition, Mode
+from trystate.model.autograd.vocabulary import Edition, Mode, NodeState, Part
 from trystate.model.checker.check import check
+from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Report, Status
+from trystate.model.checker.walks import walked
 from trystate.model.errors import UsageError
+from trystate.model.language import State
 from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.pinned import (
     Asked,
@@ -203,3 +207,40 @@ def test_a_system_takes_its_sizes_from_its_graph() -> None:
         Backward(graph=99)
     with pytest.raises(UsageError, match=rf"zeros has 13 pairs: give a graph with at most {PAIRS_MAX}"):
         Backward.over(drawn_graph("zeros", lambda n: 0, transfers=13))()
+
+
+# ---- the design note's walk-through
+
+UNREACHED, WAITING, READY, EXECUTED, CAPTURED, SHIPPED = (
+    NodeState.UNREACHED, NodeState.WAITING, NodeState.READY, NodeState.EXECUTED, NodeState.CAPTURED, NodeState.SHIPPED,
+)  # fmt: skip
+# After each of the note's seven steps: the nodes that it names, each with the state that it then has.
+TOLD: tuple[dict[str, NodeState], ...] = (
+    {"send1": WAITING, "mul": WAITING, "root": READY, "send2": UNREACHED},
+    {"mul": EXECUTED, "t4": CAPTURED, "recv2": SHIPPED, "send1": WAITING, "send2": UNREACHED},
+    {"send2": READY, "add": WAITING, "recv1": WAITING},
+    {"send2": EXECUTED, "add": EXECUTED, "recv1": READY},
+    {"recv1": SHIPPED, "send1": WAITING},
+    {"send1": EXECUTED, "t1": READY, "t2": READY},
+    {"t1": CAPTURED, "t2": CAPTURED, "t4": CAPTURED},
+)
+
+
+def shown(interpreter: Interpreter, name: str, member: int, state: State) -> object:
+    """The state in which a machine shows a member."""
+    which = interpreter.system.machines[name]
+    return [*which.states][interpreter.value(which.control, state, {which.params[0]: member})]
+
+
+def test_the_walk_through_of_the_note_leads_to_what_the_note_says() -> None:
+    graph, system = note(), FAST.run.build()
+    interpreter = Interpreter(system)
+    label = {node.label: k for k, node in enumerate(graph.nodes)}
+    path = walked(FAST).path
+    for number, told in enumerate(TOLD, start=1):
+        at = 1 + max(k for k, taken in enumerate(FAST.steps) if number in taken.of)
+        seen = {name: shown(interpreter, "node_state", label[name], path.states[at]) for name in told}
+        assert seen == told
+    assert at < len(path.steps)  # the note does not tell how the pass ends
+    assert [shown(interpreter, "part", w, path.states[-1]) for w in range(2)] == [Part.DONE, Part.DONE]
+    assert check(system).exploration.depth == len(path.steps)  # no run is longer than what the note tells, and its end

@@ -249,6 +249,37 @@ def test_a_pass_whose_root_is_lost_is_over_though_the_context_is_not() -> None:
     assert here.heard(6) is None, "its creator is lost"
 
 
+def test_a_message_that_arrives_again_is_refused_and_its_first_recv_stays() -> None:
+    here = container()
+    context, other = here.heard(5), here.heard(6)
+    assert context is not None
+    assert other is not None
+    here.received(context, 2, 0x2_0007, "recv")
+    first = context.recvs[0x2_0007]
+    for peer, node in ((2, "recv"), (2, "another"), (3, "another")):
+        with pytest.raises(AutogradError, match=f"message 0x20007 from worker {peer} has arrived before"):
+            here.received(context, peer, 0x2_0007, node)
+        assert context.recvs == {0x2_0007: first}
+        assert context.by_node == {"recv": first}
+    here.received(context, 2, 0x2_0008, "another")
+    here.received(other, 2, 0x2_0007, "recv")  # of another context: ids are unique, and are not looked up there
+    assert (len(context.recvs), len(other.recvs)) == (2, 1)
+
+
+class TakesAgain(Container):
+    """A message that arrives again takes the place of the first."""
+
+    def received(self, context: Any, peer: int, message: int, node: Any) -> None:
+        context.recvs.pop(message, None)
+        super().received(context, peer, message, node)
+
+
+def test_a_container_that_takes_a_message_again_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "container", lambda: TakesAgain(1, 4))
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_message_that_arrives_again_is_refused_and_its_first_recv_stays()
+
+
 # A part's request to its parent goes with its answer.
 
 

@@ -19,7 +19,7 @@ from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous import examples as rendezvous
 from trystate.model.rendezvous.vocabulary import Membership, Operation
 from trystate.model.store import examples as store
-from trystate.model.store.vocabulary import Watcher
+from trystate.model.store.vocabulary import Serving, Watcher
 from trystate.property_tests.support.runs import assert_is_a_run
 
 from trystate.registry import WALKS
@@ -64,7 +64,7 @@ def test_the_numbered_steps_of_the_source_are_in_the_walk_in_their_order(walk: W
 def test_a_walk_without_one_of_its_steps_is_refused_or_another_run(walk: Walk) -> None:
     """No step of a walk stands there for nothing; a daemon that ends forgets all, so that its end is left out."""
     system = walk.run.build()
-    steps = tuple(taken for taken in walk.steps if taken.step != "stop")
+    steps = tuple(taken for taken in walk.steps if taken.step not in ("end", "finish"))
     whole = walked(replace(walk, steps=steps), system).path.states
     for k in range(len(steps)):
         try:
@@ -94,7 +94,7 @@ def test_the_callback_runs_in_the_sixth_step() -> None:
 
 def test_the_master_serves_each_request_and_is_gone_in_the_end() -> None:
     assert values(store.MASTER_RUNS, "first")[5:9] == [0, 0, 2, 1]
-    assert last(store.MASTER_RUNS, "stopped") == [1]
+    assert last(store.MASTER_RUNS, "serving") == [ordinal(Serving.ENDED)]
 
 
 def test_an_executor_syncs_decides_acts_and_syncs_again() -> None:

@@ -7,6 +7,9 @@ from trystate.model.groups import files
 from trystate.model.groups.files import Files
 from trystate.model.groups.vocabulary import Edition, User
 from trystate.model.language import Expr, SymbolicState, transition
+from trystate.property_tests.adapters.our_store.files import FilesSubject
+from trystate.property_tests.harness.paths import replay_every_edge
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, model_tests
 
 S = SymbolicState
@@ -25,8 +28,8 @@ ASKED = (
     Asked(Files, TORCH, "process=2", 445, f"{OLD} {TORN}", ALL),
     Asked(Files, TORCH, "process=3", 3825, f"{OLD} {TORN}", ALL),
     Asked(Files, TRYSTATE, "process=2", 23),
-    Asked(Files, TRYSTATE, "process=2", 526, "", ALL),
-    Asked(Files, TRYSTATE, "process=3", 3891, "", ALL),
+    Asked(Files, TRYSTATE, "process=2", 576, "", ALL),
+    Asked(Files, TRYSTATE, "process=3", 4486, "", ALL),
 )
 # fmt: on
 
@@ -105,3 +108,52 @@ def test_our_file_store_holds_what_torchs_violates(name: str, benign: bool) -> N
     observation = SCHEDULES[name](print, benign=benign, library="trystate.store")
     assert not observation.reproduced, observation
     assert observation.verdict.startswith("held in this run: ")
+
+
+# ---- every edge on our FileStore: the processes are real ones, and by night all of them are taken
+
+EDGES = {("another_job",): 61, ("full",): 50, ("another_job", "die"): 239, ("stop",): 42}
+SAMPLE = {("another_job",): 25, ("full",): 15, ("another_job", "die"): 30}  # by day
+
+
+@pytest.mark.parametrize("faults", EDGES if NIGHTLY else SAMPLE, ids=" ".join)
+def test_our_file_store_takes_the_edges_of_the_model(faults: tuple[str, ...]) -> None:
+    system = Files(edition=TRYSTATE, faults=faults)
+    with FilesSubject(system) as subject:
+        seen = replay_every_edge(system, subject, repeats=False, edges_max=None if NIGHTLY else SAMPLE[faults])
+    assert seen.disagreements == ()
+    assert seen.edges_of_all == EDGES[faults]
+    assert seen.edges == (EDGES if NIGHTLY else SAMPLE)[faults]
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="a second of real time for each lock that is not free")
+def test_our_file_store_takes_edges_of_all_faults_together() -> None:
+    system = Files(edition=TRYSTATE, faults=ALL)
+    with FilesSubject(system) as subject:
+        seen = replay_every_edge(system, subject, repeats=False, edges_max=250)
+    assert seen.disagreements == ()
+    assert (seen.edges, seen.edges_of_all) == (250, 827)
+
+
+class KeepsTheRest(files.Ours):
+    """A process that opens the file leaves the part of a record that is at its end."""
+
+    def mend_first(self, s: S) -> None:
+        pass
+
+
+TOLD = {NeverDeletes: (), KeepsTheFile: ("another_job", "die"), KeepsTheRest: ("die",)}
+
+
+@pytest.mark.parametrize("mutant", TOLD if NIGHTLY else (NeverDeletes,))
+def test_a_mutant_of_the_model_is_told_from_our_file_store(mutant: type[Files]) -> None:
+    system = mutant(edition=TRYSTATE, faults=TOLD[mutant])
+    with FilesSubject(system) as subject:
+        assert replay_every_edge(system, subject, repeats=False, stop_after=1).disagreements
+
+
+def test_torchs_file_store_is_not_taken_for_ours() -> None:
+    """A disk that is full: torch's keeps the part of the record."""
+    system = Files(edition=TORCH, faults=("full",))
+    with FilesSubject(system) as subject:
+        assert replay_every_edge(system, subject, repeats=False, stop_after=1).disagreements

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="the functions are torch's")
 
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_timeout
 from trystate.impl.store import urls
+from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.model.groups.initialisation import INITIALISATION
 from trystate.model.groups.vocabulary import Edition
 from trystate.model.language import DecisionTable
@@ -95,6 +100,49 @@ def test_a_handler_of_ours_that_always_serves_is_noticed(monkeypatch: pytest.Mon
     monkeypatch.setattr(urls, "_agents", lambda port: False)
     seen = initialisation.handlers(TRYSTATE)
     assert all(differences(INITIALISATION[TRYSTATE][name], seen[name]) for name in ("env_url", "tcp_url"))
+
+
+HALF_AN_HOUR = timedelta(minutes=30)
+
+
+class _Told(Exception):
+    """The timeout that a handler was told."""
+
+
+def told_timeout(init: Callable[..., None], **given: Any) -> timedelta:
+    """The timeout that init_process_group hands to the handler of its URL."""
+
+    def meet(url: str, timeout: timedelta, **_: Any) -> Iterator[Any]:
+        raise _Told(timeout)
+        yield
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(_Told) as told:
+        patch.setitem(torch_module._rendezvous_handlers, "told", meet)
+        init("gloo", "told://", rank=0, world_size=1, **given)
+    found: timedelta = told.value.args[0]
+    return found
+
+
+def test_init_process_group_gives_up_after_30_minutes_unless_told() -> None:
+    assert default_pg_timeout == HALF_AN_HOUR
+    assert told_timeout(dist.init_process_group) == HALF_AN_HOUR
+    assert told_timeout(dist.init_process_group, timeout=timedelta(seconds=7)) == timedelta(seconds=7)
+
+
+def test_a_group_that_gives_up_after_another_time_is_noticed() -> None:
+    function, right = dist.distributed_c10d._get_default_timeout, "else:\n        return default_pg_timeout"
+    with planted(rewritten(function, right, f"{right} * 2")):
+        assert told_timeout(dist.init_process_group) == 2 * HALF_AN_HOUR
+
+
+def test_a_store_of_a_url_waits_for_30_minutes_unless_told(tmp_path: Path) -> None:
+    """torch's handler of file:// leaves its store's 5 minutes, which init_process_group sets to the group's timeout."""
+    with TCPStoreServer() as server:
+        tcp, file = f"trystate-tcp://127.0.0.1:{server.port}?hosted=0&", f"trystate-file://{tmp_path}/store?"
+        for url in (tcp, file):
+            with next(torch_module.rendezvous(f"{url}rank=0&world_size=1"))[0] as store:
+                assert store.timeout == HALF_AN_HOUR
+    assert next(torch_module.rendezvous("tcp://127.0.0.1:0?rank=0&world_size=1"))[0].timeout == HALF_AN_HOUR
 
 
 def test_the_command_line_has_the_tables() -> None:

@@ -9,15 +9,18 @@ stands for any text.
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from trystate.impl.autograd import errors as autograd_errors
@@ -176,6 +179,97 @@ def test_the_tables_of_steps_are_what_the_model_declares() -> None:
     tool = CHECKOUT / "docs" / "steps.py"
     done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
     assert done.stdout.count("fresh: ") == 3, f"run python docs/steps.py: {done.stdout}{done.stderr}"
+
+
+# ---- the page of the articles
+
+
+@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+def test_the_page_of_the_articles_is_what_their_files_say() -> None:
+    tool = CHECKOUT / "docs" / "articles.py"
+    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True, check=False)
+    assert done.stdout == "fresh: articles.md\n", f"run python docs/articles.py: {done.stdout}{done.stderr}"
+
+
+PLACED = {
+    "section": "1.1", "name": "`store`", "model": ["rendezvous/operators.JOIN_SEED"], "picture": ["join-seed-edition"],
+    "runtime": ["rendezvous/operators.join", "rendezvous"], "tests": ["house/test_docs"], "compared": "no program",
+}  # fmt: skip
+
+
+@pytest.fixture
+def articles(tmp_path: Path) -> Callable[..., Any]:
+    """A function of the tool, on a folder in which each article has one item: `PLACED` with other columns."""
+    if not (CHECKOUT / "docs").is_dir():
+        pytest.skip("needs a clone: a wheel holds packages only")
+    tool = runpy.run_path(str(CHECKOUT / "docs" / "articles.py"))
+
+    def read(function: str = "articles", **columns: Any) -> Any:
+        item = {key: value for key, value in {**PLACED, **columns}.items() if value is not None}
+        lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in item.items())
+        for name in tool["ARTICLES"]:
+            (tmp_path / f"{name}.toml").write_text(f'title = "T"\nsource = "S"\n[[item]]\n{lines}', encoding="utf-8")
+        return tool[function](tmp_path)
+
+    return read
+
+
+def test_an_item_with_places_and_reasons_is_taken_and_one_that_is_left_out_too(articles: Callable[..., Any]) -> None:
+    assert {one.items[0]["name"] for one in articles()} == {"`store`"}
+    without = dict.fromkeys(("model", "picture", "runtime", "tests", "compared"))
+    assert articles(**without, left_out="it needs a GPU")[0].items[0]["left_out"] == "it needs a GPU"
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a file that is not there": (
+        {"model": ["rendezvous/no_such"]},
+        "model: there is no rendezvous/no_such below model/",
+    ),
+    "a name that is not there": ({"runtime": ["rendezvous/operators.joins"]}, "there is no rendezvous/operators.joins"),
+    "a method that is not there": (
+        {"model": ["rendezvous/torch.Torch.ends"]},
+        "there is no rendezvous/torch.Torch.ends",
+    ),
+    "a picture that is not there": ({"picture": ["join"]}, "picture: there is no join below diagrams/generated/"),
+    "a second place that is not there": ({"tests": ["house/test_docs", "house/no"]}, "tests: there is no house/no"),
+    "no places": ({"tests": []}, "tests is empty: name a place, or say in a sentence why there is none"),
+    "no reason": ({"compared": ""}, "compared is empty"),
+    "an unknown key": ({"code": ["rendezvous"]}, "code; give section, name, and either model, picture"),
+    "no column": ({"picture": None}, "has section, name, model, runtime, tests, compared; give"),
+    "no section": ({"section": None}, "give section, name"),
+    "left out, with a column": ({"left_out": "no GPU"}, "or left_out alone"),
+    "left out without a reason": (
+        {**dict.fromkeys(("model", "picture", "runtime", "tests", "compared")), "left_out": ""},
+        "left_out is empty",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_item_that_is_wrong_is_refused_by_file_item_and_column(name: str, articles: Callable[..., Any]) -> None:
+    columns, said = WRONG[name]
+    with pytest.raises(SystemExit, match=f"rendezvous-engine.toml: `store`: .*{re.escape(said)}"):
+        articles(**columns)
+
+
+def test_a_citation_without_an_item_is_found(articles: Callable[..., Any]) -> None:
+    """The code cites 3.2.4 of the first article; the only item is of another section."""
+    with pytest.raises(
+        SystemExit, match=r"no item stands for .*rendezvous-engine 3\.2\.4, cited by \[\w+/\w+\.\w+\]\("
+    ):
+        articles("page", section="1.1")
+
+
+@pytest.mark.parametrize(
+    ("cited", "home"),
+    [("3.2.4", "3.2.4"), ("3.2", "3.2.1.1"), ("4.5.1", "4.5"), ("4.5 (ranks)", "4.5"), ("4", "4.5"), ("3.2.41", None)],
+)
+def test_a_citation_stands_below_its_section_a_part_of_it_or_the_whole(
+    cited: str, home: str | None, articles: Callable[..., Any]
+) -> None:
+    article = articles()[0]
+    sections = ({"section": section} for section in ("3.2.1.1", "3.2.4", "4.5"))
+    assert dataclasses.replace(article, items=tuple(sections)).home(cited) == home
 
 
 def fenced(language: str, body: str, above: str = "") -> str:

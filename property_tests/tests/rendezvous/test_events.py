@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+import torch.distributed.elastic.rendezvous.dynamic_rendezvous as dr
+from torch._C._distributed_c10d import HashStore as TorchHashStore
 from torch.distributed.elastic.events import handlers as torch_handlers
+from torch.distributed.elastic.events.api import RdzvEvent
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.decisions import EVENTS
 from trystate.impl.rendezvous.engine import Standing
@@ -202,21 +211,66 @@ class Kept(logging.Handler):
         self.texts.append(record.getMessage())
 
 
-def test_torchs_consumers_get_torchs_events(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def kept_events() -> Iterator[list[dict[str, Any]]]:
+    """The events that a handler of torch's destination `dynamic_rendezvous` gets while the block runs."""
     from torch.distributed.elastic import events
 
-    kept = Kept()
-    monkeypatch.setitem(torch_handlers._log_handlers, "dynamic_rendezvous", kept)
-    monkeypatch.setattr(events, "_events_loggers", {})
+    kept, found = Kept(), list[dict[str, Any]]()
     logger = logging.getLogger("torchelastic-events-dynamic_rendezvous")
     before = list(logger.handlers)
-    try:
+    with (
+        mock.patch.dict(torch_handlers._log_handlers, {"dynamic_rendezvous": kept}),
+        mock.patch.object(events, "_events_loggers", {}),
+    ):
+        try:
+            yield found
+        finally:
+            logger.handlers[:] = before
+            found += [json.loads(text) for text in kept.texts]
+
+
+def test_torchs_consumers_get_torchs_events() -> None:
+    with kept_events() as found:
         Recorder("job", participant().node).said("joined", state(round=3, version=17), rank=1)
-    finally:
-        logger.handlers[:] = before
-    (event,) = [json.loads(text) for text in kept.texts]
+    (event,) = found
     assert (event["run_id"], event["rank"], event["node_state"]) == ("job", 1, "RUNNING")
     assert '"round": 3' in event["message"] and '"version": 17' in event["message"]
+
+
+def test_torchs_consumers_get_the_trace_of_a_failure() -> None:
+    with kept_events() as found, HashStore() as store, handler(store, 2, 2, join_timeout=0.2) as alone:
+        together([alone.next_rendezvous])
+    *before, event = found
+    assert event["node_state"] == "FAILED" and "RendezvousTimeoutError" in event["message"]
+    assert event["error_trace"].startswith("Traceback") and "RendezvousTimeoutError" in event["error_trace"]
+    assert before and not any(one["error_trace"] for one in before)
+
+
+def test_an_event_has_the_fields_of_torchs_and_the_address_of_the_master_of_a_complete_round() -> None:
+    """torch's `_record` says which method of which file it is in, and leaves master_endpoint empty."""
+    timeout = dr.RendezvousTimeout(last_call=timedelta(seconds=1))
+    with kept_events() as theirs:
+        store = TorchHashStore()
+        torch_node = dr.DynamicRendezvousHandler.from_backend(
+            "job", store, C10dRendezvousBackend(store, "job"), 1, 1, "127.0.0.1", timeout
+        )
+        torch_node.next_rendezvous()
+        torch_node.shutdown()
+    with kept_events() as mine, HashStore() as our_store, handler(our_store, 1, 1) as node:
+        (info,) = together([node.next_rendezvous])
+        master = info.bootstrap_store_info
+        assert node.shutdown()
+    always = ("run_id", "hostname", "pid", "node_state", "name", "message")
+    for event in (*theirs, *mine):
+        assert set(event) == {field.name for field in fields(RdzvEvent)}
+        assert all(event[name] for name in always), event
+    assert {event["name"].split(":")[0] for event in theirs} == {"dynamic_rendezvous.py"}
+    assert {event["name"].split(":")[0] for event in mine} == {"trystate.rendezvous"}
+    assert {event["master_endpoint"] for event in theirs} == {""}
+    said = {event["name"].split(":")[1]: event["master_endpoint"] for event in mine}
+    assert said["joining"] == ""
+    assert said["joined"] == said["closed"] == f"{master.master_addr}:{master.master_port}"
 
 
 def test_without_a_listener_nothing_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:

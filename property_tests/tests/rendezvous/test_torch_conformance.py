@@ -33,6 +33,7 @@ COMPARED = {
     "close operator": (327_680, "contexts"),
     "keep-alive operator": (327_680, "contexts"),
     "state holders and executors": (14_364, "edges"),
+    "calls beside heartbeats": (15_693, "edges"),
     "rendezvous over etcd": (14_230, "edges"),
 }
 

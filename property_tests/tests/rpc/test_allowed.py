@@ -9,6 +9,7 @@ import pkgutil
 import subprocess
 import sys
 import sysconfig
+import types
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,18 @@ def name_of_any(function: Any) -> str:
 @pytest.mark.parametrize("function", [*OPERATORS, offered], ids=name_of_any)
 def test_the_default_allows_the_program_and_operators(function: Any) -> None:
     assert find(name_of(function), DEFAULT, LIMIT) == function
+
+
+def test_the_program_has_another_name_in_a_process_that_multiprocessing_has_spawned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = types.ModuleType("__mp_main__")
+    exec("import os\ndef offered(): pass", vars(program))
+    monkeypatch.setitem(sys.modules, "__mp_main__", program)
+    assert find("__mp_main__:offered", DEFAULT, LIMIT) is program.offered
+    for name in ("__mp_main__:os.system", "__mp_main__x:offered"):
+        with pytest.raises(NotAllowed):
+            find(name, DEFAULT, LIMIT)
 
 
 @pytest.mark.parametrize("function", OTHERS, ids=name_of_any)

@@ -16,6 +16,7 @@ import torch
 from torch.distributed.rpc import BackendType, TensorPipeRpcBackendOptions
 from trystate.impl.autograd.optimizer import DistributedOptimizer
 from trystate.impl.rpc import handshake
+from trystate.impl.rpc.options import SECONDS_MAX
 from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.torch_store.isolated import Child
 from trystate.property_tests.support.rpc import functions as f
@@ -203,19 +204,22 @@ def counted(to: str) -> list[Any]:
     rpc.set_rpc_timeout(0.05)
     found += [rpc.get_rpc_timeout(), error_of(rpc.rpc_sync, to, f.sleep, (0.5,)).partition(" on ")[2]]
     try:
-        rpc.set_rpc_timeout(0)
+        rpc.set_rpc_timeout(-2)
     except UsageError as error:
         found.append(str(error))
+    rpc.set_rpc_timeout(0)  # torch's word for no end
+    found.append(rpc.get_rpc_timeout())
     return found
 
 
 def test_a_block_ends_when_its_calls_have_ended(tmp_path: Path) -> None:
     with processes(tmp_path, 2) as (one, _):
         assert one.does(waited_for, "w1") == [[True], 1, [True, True], [True], 1]
-        counts, is_default, seconds, late, refused = one.does(counted, "w1")
+        counts, is_default, seconds, late, refused, longest = one.does(counted, "w1")
         assert counts == {"num_owner_rrefs": 1, "num_forks": 1, "num_held_rrefs": 1, "num_autograd_contexts": 0}
         assert is_default and seconds == 0.05 and late.startswith("worker 'w1' was not answered within 0.05 s")
-        assert refused == "timeout is 0: give seconds above 0, at most 10000000; no wait is for ever"
+        assert refused == "timeout is -2: give seconds above 0, at most 10000000; no wait is for ever"
+        assert longest == SECONDS_MAX
 
 
 def test_when_a_worker_is_killed_nobody_waits_for_it(tmp_path: Path) -> None:
@@ -287,13 +291,15 @@ def test_who_does_not_come_is_named(lone_store: HashStore) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("", None, 0, 1), "a worker's name is ''"),
+        (("", None, 0, 1), "must be non-empty and shorter than 128: ''"),
+        (("a*", None, 0, 1), r"Worker name must match .*: 'a\*'"),
+        (("a" * 128, None, 0, 1), "shorter than 128"),
         (("a", "TENSORPIPE", 1, 1), "rank is 1"),
         (("a", None, 0, 0), "world_size is 0"),
         (("a", None, -1, None), "rank and world_size are missing"),
         (("a", 0, 1), "backend is 0: give None or TENSORPIPE; rank and world_size go by their names"),
         (("a", None, 0, 1, "options"), "rpc_backend_options is 'options'"),
-        (("a", None, 0, 1, TensorPipeRpcBackendOptions(rpc_timeout=0)), "rpc_timeout is 0"),
+        (("a", None, 0, 1, TensorPipeRpcBackendOptions(rpc_timeout=1e9)), "rpc_timeout is 1000000000.0"),
     ],
 )
 def test_what_cannot_be_is_refused(lone_store: HashStore, arguments: Any, complaint: str) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from trystate.impl.torch_release import METHODS
 from trystate.model.store.vocabulary import Edition
+from trystate.property_tests.adapters.seed_store.store import Store as Seeds
 from trystate.property_tests.adapters.stores.cases import CHECKS, compare
+from trystate.property_tests.harness.stores.handles import c10d
 from trystate.property_tests.support.marks import by_verify
 
 from trystate.store import HashStore
+from trystate.store import TCPStore as Ours
 
 COMPARED = {
     "store operations: torch's client and server": 396,
@@ -51,6 +56,32 @@ def test_operations_that_a_release_of_torch_lacks_are_left_out() -> None:
     assert compare(Edition.TRYSTATE, HashStore, lacking=METHODS).disagreements == ()
     said = compare(Edition.TRYSTATE, Wrapping, lacking=METHODS).disagreements
     assert said and all(line.startswith("AddTo") for line in said)
+
+
+class CountsQueues(HashStore):
+    """Counts the name of a queue as a key."""
+
+    def num_keys(self) -> int:
+        return super().num_keys() + bool(self.queue_len("k"))
+
+
+def test_a_store_that_counts_queues_is_found_out() -> None:
+    said = compare(Edition.TRYSTATE, CountsQueues).disagreements
+    assert said and all(line.startswith("NumKeys()") for line in said)
+
+
+def test_the_counter_of_the_start_up_is_a_key_that_counts() -> None:
+    """Of torch's store, of ours, and of torch 1.9's."""
+    with Ours("127.0.0.1", 0, 1, True, timedelta(seconds=30), True) as ours:
+        assert ours.num_keys() == 1
+    theirs = c10d.TCPStore("127.0.0.1", 0, 1, True, timedelta(seconds=30), True)
+    assert theirs.num_keys() == 1
+    with Seeds(world=1, is_server=True) as seeds:
+        assert seeds.num_keys() == 1
+        seeds.set("k", b"1")
+        assert seeds.num_keys() == 2
+    with Seeds(is_server=True) as seeds:
+        assert seeds.num_keys() == 0
 
 
 def test_torchs_tables_are_not_ours() -> None:

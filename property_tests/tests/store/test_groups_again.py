@@ -105,6 +105,24 @@ def listens(port: int) -> bool:
     return True
 
 
+def test_torch_counts_a_group_that_it_did_not_make_until_a_group_of_one_is_destroyed() -> None:
+    """Else a rank that waited in vain, and one that was started again, name each later group differently."""
+
+    def name_of_the_next() -> str:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        return str(dist.group.WORLD.group_name)
+
+    timeout = timedelta(seconds=0.2)
+    with pytest.raises(RuntimeError, match="timeout"):
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=2, timeout=timeout)
+    with pytest.raises(AssertionError):
+        dist.destroy_process_group()
+    assert name_of_the_next() == "1"
+    group_again.leave()
+    assert name_of_the_next() == "0"
+    group_again.leave()
+
+
 @pytest.fixture
 def url() -> str:
     rendezvous.register()

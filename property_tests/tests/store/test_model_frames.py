@@ -12,7 +12,7 @@ from trystate.model.language import Expr, SymbolicState, all_, environment, tran
 from trystate.model.store import frames, startup
 from trystate.model.store.frames import Frames
 from trystate.model.store.startup import StartUps
-from trystate.model.store.vocabulary import Connection, Edition, Fragment, StartUp
+from trystate.model.store.vocabulary import Connection, Edition, Fragment, Serving, StartUp
 from trystate.property_tests.support.pinned import Asked, model_tests
 
 S = SymbolicState
@@ -25,6 +25,7 @@ EARLY, MISCOUNTED = "started_means_enough_are_counted", "only_the_start_up_count
 NEVER, ENDLESS = "enough_counted_means_started", "the_constructor_ends deadlock_freedom"
 FOUR = ("crash", "freeze", "overwrite", "stop")
 EVERY = ("again", *FOUR)
+NO_END, WHOLE = "an_end_is_reached", "requests_are_whole"
 # fmt: off
 ASKED = (
     Asked(Frames, SEED, "connection=1", 15, STRANGER),
@@ -32,11 +33,15 @@ ASKED = (
     Asked(Frames, TORCH, "connection=1", 358, f"requests_are_whole {STRANGER} {WRONGED} {LEFT}"),
     Asked(Frames, TORCH, "connection=2", 27712, f"{PIECES} {STRANGER} {WRONGED} {LEFT}"),
     Asked(Frames, TORCH, "connection=2", 29400, f"{PIECES} {STRANGER} {WRONGED} {LEFT} {RETURNED}", ("stop",)),
+    Asked(Frames, SEED, "connection=2", 440, f"{STRANGER} {HANGS} {RETURNED} {NO_END}", ("end", "revents", "stop")),
+    Asked(Frames, TORCH, "connection=1", 992, f"{WHOLE} {STRANGER} {WRONGED} {LEFT} {RETURNED}", ("end", "stop")),
+    Asked(Frames, TRYSTATE, "connection=2", 2391, "", ("end", "stop")),
     Asked(Frames, TRYSTATE, "connection=1", 43, "", ("stop",)),
     Asked(Frames, TRYSTATE, "connection=2", 1158),
     Asked(Frames, TRYSTATE, "connection=3", 28189, "", ("stop",)),
-    Asked(StartUps, SEED, "client=2", 18, EARLY),
-    Asked(StartUps, SEED, "client=3", 1357, f"{EARLY} {MISCOUNTED} {ENDLESS}", FOUR),
+    Asked(StartUps, SEED, "client=2", 27, EARLY),
+    Asked(StartUps, SEED, "client=3", 342, EARLY, ("crash", "patience")),
+    Asked(StartUps, SEED, "client=3", 4331, f"{EARLY} {MISCOUNTED} {ENDLESS}", FOUR),
     Asked(StartUps, TORCH, "client=2", 18),
     Asked(StartUps, TORCH, "client=3", 611, "", ("again", "crash", "stop")),
     Asked(StartUps, TORCH, "client=2", 31, ENDLESS, ("freeze",)),
@@ -93,7 +98,7 @@ class WantsValidateWhole(frames.Ours):
     def begin_to_validate(self, s: S, connection: Expr) -> None:
         """Refuses the first of them."""
         s.when(s.at[connection] == C.CONNECTING)
-        self.close(s, connection, F.VALIDATE)
+        self.close(s, connection, breaks_a_rule=False)
 
 
 class ForgetsNothing(frames.Ours):
@@ -118,6 +123,26 @@ class ReadsToTheEnd(frames.Ours):
 
     def is_free(self, s: S) -> Any:
         return all_(held == F.NOTHING for held in s.held)
+
+
+class WaitsForHalves(frames.Ours):
+    """The server ends only between two requests of all its clients."""
+
+    @transition()
+    def finish(self, s: S) -> None:
+        """Waits for the rest."""
+        s.when(all_(held == F.NOTHING for held in s.held))
+        frames.Ours.finish.body(self, s)
+
+
+class LeavesThemOpen(frames.Ours):
+    """The server ends, and closes no connection."""
+
+    @transition()
+    def finish(self, s: S) -> None:
+        """The loop ends."""
+        s.when(s.serving == Serving.ENDING)
+        s.serving = Serving.ENDED
 
 
 class NeverCleansUp(frames.Ours):
@@ -158,6 +183,13 @@ class ReadsWithoutEnd(startup.Ours):
     counting_times_out = None  # type: ignore[assignment]
 
 
+class KeepsItsConnection(startup.Ours):
+    """A constructor that raises leaves its connection open."""
+
+    def closes(self, s: S, client: Expr) -> None:
+        pass
+
+
 class LosesTheNewcomer(startup.Ours):
     """A client that comes again is not connected."""
 
@@ -195,6 +227,8 @@ MUTANTS = (
     ("nothing_is_left_of_the_closed", ForgetsNothing, "connection=1", ()),
     ("what_returned_has_happened", AnswersFirst, "connection=1", ("stop",)),
     ("requests_are_served", ReadsToTheEnd, "connection=2", ()),
+    ("an_end_is_reached", WaitsForHalves, "connection=1", ("end",)),
+    ("an_end_leaves_nothing", LeavesThemOpen, "connection=1", ("end",)),
     ("deadlock_freedom", NeverCleansUp, "connection=1", ()),
     ("started_means_enough_are_counted", CountsToAll, "client=3", ()),
     ("started_means_enough_are_counted", TakesAnyNumber, "client=2", ("overwrite",)),
@@ -202,6 +236,7 @@ MUTANTS = (
     ("only_the_start_up_counts", CountsToAll, "client=3", ()),
     ("only_the_start_up_counts", TakesAnyNumber, "client=2", ("overwrite",)),
     ("a_master_that_failed_serves_nobody", ServesOn, "client=2", ()),
+    ("a_constructor_that_failed_leaves_nothing", KeepsItsConnection, "client=2", ()),
     ("enough_counted_means_started", NeverTellsTheMaster, "client=2", ()),
     ("enough_counted_means_started", TakesAnyNumber, "client=2", ("overwrite",)),
     ("the_constructor_ends", ReadsWithoutEnd, "client=2", ("freeze",)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection as Connection_
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from trystate.impl.store.contents import barriers, waiting
 from trystate.impl.store.contents import contents as contents
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.server import blocking, fast_path, promises, service, unread, watches
+from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.wire import blob
 from trystate.model.errors import UsageError
 from trystate.model.store.barriers import Barriers
@@ -24,11 +26,13 @@ from trystate.model.store.waits import Waits
 from trystate.model.store.watches import Watches
 from trystate.property_tests.adapters.our_store.barriers import BarriersSubject
 from trystate.property_tests.adapters.our_store.conformance import CHECKS, Case
+from trystate.property_tests.adapters.our_store.frames import UNKNOWN
 from trystate.property_tests.adapters.our_store.lines import InProcess, OverTcp
 from trystate.property_tests.adapters.our_store.queues import QueuesSubject
 from trystate.property_tests.adapters.our_store.registers import RegistersSubject
 from trystate.property_tests.adapters.our_store.watches import LIMITS
-from trystate.property_tests.adapters.our_store.wire import VALIDATE, request, wait
+from trystate.property_tests.adapters.our_store.wire import VALIDATE, Peer, request, set_, wait
+from trystate.property_tests.adapters.torch_store.isolated import Child, silence
 from trystate.property_tests.adapters.torch_store.server import TorchServer
 from trystate.property_tests.harness.checks import Check
 from trystate.property_tests.harness.paths import replay_every_edge
@@ -38,13 +42,13 @@ from trystate.property_tests.support.nightly import examples
 
 TORCH, TRYSTATE = Edition.TORCH, Edition.TRYSTATE
 EDGES = {
-    "frames on our service": 4584, "barriers on our service": 7049, "watches on our service": 11186,
+    "frames on our service": 4920, "barriers on our service": 7049, "watches on our service": 11186,
     "waits on our service": 83404, "queues on our service": 20466,
     "registers on our service": 20763, "registers on our server": 240,
     "registers on torch's server": 1442,
-    "frames on our server": 74, "barriers on our server": 1900, "watches on our server": 300,
+    "frames on our server": 79, "barriers on our server": 1900, "watches on our server": 300,
     "waits on our server": 5228, "queues on our server": 1988,
-    "frames on torch's server": 738, "barriers on torch's server": 2443, "waits on torch's server": 12358,
+    "frames on torch's server": 802, "barriers on torch's server": 2443, "waits on torch's server": 12358,
     "queues on torch's server": 1921,
 }  # fmt: skip
 
@@ -99,6 +103,52 @@ def test_torch_and_its_larger_models_agree_on_random_runs(case: Case, torch_line
 )
 def test_our_service_and_its_larger_models_agree_on_random_runs(case: Case) -> None:
     run_at_random(case, InProcess(LIMITS))
+
+
+# ---- the end of a server: told to, and not dead
+
+
+def test_our_server_ends_in_order_whatever_a_client_leaves_undone() -> None:
+    """Frames, `end` and `finish`: half a request holds up nobody, and each connection is closed."""
+    with TCPStoreServer(run_in="thread", log=lambda line: None) as server:
+        assert_all_are_closed(server.close, server.port)
+
+
+def test_torchs_server_ends_in_order_whatever_a_client_leaves_undone() -> None:
+    """As above; the process of the server goes on."""
+    with Child(_master) as master:
+        port = master.hear(60)
+
+        def end() -> None:
+            master.tell("end")
+            assert master.hear(60) == "ended"
+
+        assert_all_are_closed(end, port)
+        master.tell("and on")
+        assert master.hear(60) == "and on"
+
+
+def assert_all_are_closed(end: Callable[[], None], port: int) -> None:
+    """Two clients, one of which has sent half a request, are served until the server ends, and closed then."""
+    with Peer(port) as whole, Peer(port) as half:
+        half.send(set_(b"/k", b"1")[:-1])
+        assert whole.answers()
+        end()
+        assert whole.closed()
+        assert half.closed()
+
+
+def _master(line: Connection_) -> None:
+    """In the child: a store that serves until it is deleted."""
+    from torch._C._distributed_c10d import TCPStore
+
+    silence()
+    store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    line.send(store.port)
+    line.recv()
+    del store
+    line.send("ended")
+    line.send(line.recv())
 
 
 # ---- the replay tells one server from another
@@ -394,6 +444,17 @@ def pops_wait_for_nothing(patch: pytest.MonkeyPatch) -> None:
     replace(patch, Query.QUEUE_POP, greedy)
 
 
+def the_unknown_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    """A request of no known type is dropped, and its connection stays."""
+    received = service.Service.received
+
+    def patient(self: Any, session: Any, data: bytes, now: float) -> None:
+        if data != bytes([UNKNOWN]):
+            received(self, session, data, now)
+
+    patch.setattr(service.Service, "received", patient)
+
+
 FRAMES = Case(Frames, TRYSTATE)
 BARRIERS = Case(Barriers, TRYSTATE, {"client": 2, "rounds": 2}, ("drop", "timeout"), extended=True)
 WRITTEN = Case(Barriers, TRYSTATE, {"client": 2}, ("timeout", "write"), extended=True)
@@ -407,7 +468,8 @@ REGISTERS = Case(Registers, TRYSTATE, {"client": 1})
 LINE = Case(Queues, TRYSTATE, {"element": 1, "both": 0})
 TAKERS = Case(Queues, TRYSTATE, {"torch_clients": 2, "element": 1, "both": 0})
 FAULTS: tuple[tuple[Break, Case], ...] = (
-    (everybody_is_ready, FRAMES), (half_a_set_counts, FRAMES), (multi_set_forgets_the_second, FRAMES),
+    (everybody_is_ready, FRAMES), (half_a_set_counts, FRAMES), (the_unknown_is_ignored, FRAMES),
+    (multi_set_forgets_the_second, FRAMES),
     (barriers_stay_open, BARRIERS), (the_late_stay_in, BARRIERS), (who_comes_again_counts_twice, BARRIERS),
     (late_barriers_leave_a_key, WRITTEN), (keys_open_barriers, WRITTEN),
     (waits_count_down, WAITS), (nothing_is_kept, WAITS), (cancelled_waits_stay, WAITS), (the_expired_stay, OUR_WAITS),

@@ -94,7 +94,14 @@ class SeesAllAtOnce(startup.Torch):
         s.phase[client] = StartUp.STARTED
 
 
-@pytest.mark.parametrize("mutant", [CountsNobody, ServesOn, SeesAllAtOnce])
+class LeavesItsConnection(startup.Torch):
+    """A constructor that raises leaves its connection open."""
+
+    def closes(self, s: S, client: Expr) -> None:
+        pass
+
+
+@pytest.mark.parametrize("mutant", [CountsNobody, LeavesItsConnection, ServesOn, SeesAllAtOnce])
 def test_a_mutant_of_the_model_is_found_out(mutant: Callable[..., StartUps]) -> None:
     assert disagree(mutant(edition=TORCH, client=2))
 

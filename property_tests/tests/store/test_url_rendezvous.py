@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from torch.distributed.rendezvous import register_rendezvous_handler
 from torch.distributed.rendezvous import rendezvous as torch_rendezvous
+from trystate.impl.store import urls
 from trystate.impl.store.errors import InvalidArgument, NotSupported, StoreClosed, StoreTimeout
 from trystate.impl.store.tcp_server import TCPStoreServer
 from trystate.impl.store.urls import HANDLERS, env_rendezvous
@@ -23,6 +26,7 @@ from trystate.property_tests.support.rendezvous.jobs import free_port
 from trystate import rendezvous
 from trystate.store import FileStore, PrefixStore, TCPStore
 
+torch_module: Any = importlib.import_module("torch.distributed.rendezvous")  # the package has a function so named
 VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE")
 SOON = timedelta(seconds=10)
 
@@ -60,6 +64,33 @@ def test_registering_again_does_nothing() -> None:
     rendezvous.register()
     rendezvous.register()
     assert set(HANDLERS) == {"trystate-env", "trystate-file", "trystate-tcp"}
+
+
+def another(url: str, **_: Any) -> Iterator[Any]:
+    """A handler that no other has registered."""
+    raise AssertionError(url)
+    yield
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "trystate-tcp"])
+def test_torch_refuses_a_scheme_that_is_registered_and_keeps_its_handler(scheme: str, port: int) -> None:
+    with pytest.raises(RuntimeError, match=f"handler for {scheme}:// already registered"):
+        register_rendezvous_handler(scheme, another)
+    place = f"127.0.0.1:{port}" if scheme == "trystate-tcp" else "127.0.0.1:0"
+    store, rank, world_size = meet(f"{scheme}://{place}?rank=0&world_size=1" + "&hosted=0" * (scheme != "tcp"))
+    with contextlib.closing(store) if scheme != "tcp" else contextlib.nullcontext():
+        assert (rank, world_size, store.check(["k"])) == (0, 1, False)
+
+
+def test_a_scheme_of_ours_that_somebody_else_has_registered_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of register says it with torch's error, and does not take the scheme."""
+    known: dict[str, Any] = {"trystate-file": another}
+    monkeypatch.setattr(torch_module, "_rendezvous_handlers", known)
+    monkeypatch.setattr(urls, "_registered", set())
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="handler for trystate-file:// already registered"):
+            rendezvous.register()
+    assert known == {"trystate-env": env_rendezvous, "trystate-file": another}
 
 
 def test_the_schemes_are_registered_only_by_who_asks() -> None:

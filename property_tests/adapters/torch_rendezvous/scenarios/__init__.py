@@ -11,6 +11,7 @@ from .departures import departure_unnoticed
 from .heartbeats import (
     clock_steps_back,
     connecting_node_expelled,
+    corruption_ends_heartbeats,
     impatient_observer,
     never_told,
     store_pause,
@@ -59,6 +60,8 @@ _CATALOGUE = Catalogue.of((
      "Members of a round agree on the master: a member that was led by another asserts when it is rank 0."),
     ("R17", "back-off-retries-stale", back_off_retries_stale,
      "A retry is lost only to a later write: one that paused decides on the state from before the pause."),
+    ("R18", "corruption-ends-heartbeats", corruption_ends_heartbeats,
+     "A heartbeat that failed is followed by the next: a state without bytes ends the thread for ever."),
 ))
 # fmt: on
 

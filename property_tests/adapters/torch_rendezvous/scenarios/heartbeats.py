@@ -1,12 +1,15 @@
-"""R6, R7, R12, R13 and R15: a live node is expelled, and two groups run at once.
+"""R6, R7, R12, R13, R15 and R18: a live node is expelled, and two groups run at once; or its heartbeats end.
 
 Rule: no process dies here; every node that is removed is alive, and can reach the store when it matters.
 The cause of the first four: a heartbeat is a wall-clock time judged by whoever looks (`_sanitize`). The keep-alive
 operation of a node that is gone from the state has nothing to do, and succeeds (`_should_keep_alive`). In R15 the
-heartbeat waits for the store client, which is in use.
+heartbeat waits for the store client, which is in use. In R18 an error ends the thread that beats.
 """
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 
@@ -19,6 +22,7 @@ from .nodes import Cluster, Node, Peek, Settings, is_oblivious, require, wait_fo
 ALWAYS_TOLD = "a removed member is told before another group starts"
 ONE_GROUP = "there are never two groups at once"
 NEVER_EXPELLED = "a live node is never expelled"
+BEATS_GO_ON = "a heartbeat that failed is followed by the next one"
 
 
 def never_told(say: Say, *, benign: bool = False) -> Observation:
@@ -193,6 +197,53 @@ def connecting_node_expelled(say: Say, *, benign: bool = False) -> Observation:
     for fact in facts:
         say(fact)
     return judge(expelled and beats == 0, NEVER_EXPELLED, facts)
+
+
+def corruption_ends_heartbeats(say: Say, *, benign: bool = False) -> Observation:
+    """R18. The shared state has no bytes for a while: no thread beats any more when it is back.
+
+    Benign: for that while it has bytes that the module pickle calls by its own error.
+    """
+    settings = Settings(min_nodes=2, max_nodes=2)
+    with Cluster(say) as cluster, _ends_of_threads() as ended:
+        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
+        cluster.join_together(a, b)
+        store, key = cluster.observer._store, cluster.observer._key
+        state = store.get(key).decode()
+        store.set(key, "bm8gcGlja2xl" if benign else "")
+        say("the shared state is corrupt")
+        if benign:
+            time.sleep(2 * settings.beat_s)
+        else:
+            wait_for(lambda: not a.alive and not b.alive, "no thread beats")
+        time.sleep(1.1)  # the copy that num_nodes_waiting may serve again has grown old
+        told = type(a.call(a.handler.num_nodes_waiting).finish()).__name__
+        store.set(key, state)
+        back = cluster.peek().beats
+        say("the shared state is back, as it was")
+        time.sleep(2.5 * settings.beat_s)
+        beats = cluster.peek().beats
+        waiting = a.nodes_waiting()
+        silent = [node.name for node in (a, b) if not node.alive and beats[node.name] == back[node.name]]
+
+    facts = [
+        f"num_nodes_waiting raised {told}; it returns {waiting} now",
+        f"threads that beat ended with {', '.join(ended) or 'nothing'}",
+        f"after {2.5 * settings.beat_s:g} s with the state back, {' and '.join(silent) or 'nobody'} had not beaten",
+    ]
+    return judge(silent == ["A", "B"], BEATS_GO_ON, facts)
+
+
+@contextmanager
+def _ends_of_threads() -> Iterator[list[str]]:
+    """The errors that end threads while the block runs, in the place of their tracebacks."""
+    ended: list[str] = []
+    usual = threading.excepthook
+    threading.excepthook = lambda end: ended.append(end.exc_type.__name__)
+    try:
+        yield ended
+    finally:
+        threading.excepthook = usual
 
 
 def _standing(peek: Peek, node: Node) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore as TorchTCPStore
 from trystate.impl.store.client import codec
 from trystate.impl.store.server import embedding
@@ -128,6 +130,40 @@ def test_a_failed_master_says_how_many_workers_came_and_leaves_no_server_behind(
         TCPStore(HOST, port, 3, True, timedelta(seconds=5))  # its server's process starts in that time, too
     with pytest.raises(ConnectionLost):
         TCPStore(HOST, port, timeout=SHORT)
+
+
+@pytest.mark.parametrize("master", [TCPStore, TorchTCPStore])
+@pytest.mark.parametrize(("world_size", "waits"), [(None, True), (-1, True), (-7, True), (2, False)])
+def test_where_no_number_is_given_nobody_counts_or_is_waited_for(
+    master: Any, world_size: int | None, waits: bool
+) -> None:
+    """A number below zero is none; and with wait_for_workers=False no number counts. Clients are of both makes."""
+    options = {"timeout": timedelta(seconds=30), "wait_for_workers": waits}
+    with within(10), closed_at_end(master(HOST, 0, world_size, True, **options)) as store:
+        for client in (TCPStore, TorchTCPStore):
+            with closed_at_end(client(HOST, store.port, world_size, False, **options)) as one:
+                assert one.num_keys() == 0
+        assert store.num_keys() == 0
+
+
+@pytest.mark.parametrize("make", [TCPStore, TorchTCPStore])
+def test_a_world_of_nobody_is_refused(make: Any) -> None:
+    with pytest.raises(ValueError, match=r"world.size"):
+        make(HOST, 0, 0, True)
+
+
+@pytest.mark.parametrize("make", [TCPStore, TorchTCPStore])
+def test_a_master_of_two_that_is_alone_counts_itself_and_gives_up(make: Any) -> None:
+    """So a number that is given counts: what is said of none above does not hold of it."""
+    with pytest.raises(dist.DistStoreError, match="1/2 clients joined"):
+        make(HOST, 0, 2, True, timeout=timedelta(seconds=2))
+
+
+@contextlib.contextmanager
+def closed_at_end(store: Any) -> Iterator[Any]:
+    """torch's store ends when nobody has it, and ours when it is closed."""
+    with store if isinstance(store, TCPStore) else contextlib.nullcontext(store):
+        yield store
 
 
 def test_masters_of_one_process_share_a_port_if_told() -> None:

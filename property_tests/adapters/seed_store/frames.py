@@ -1,0 +1,149 @@
+"""`Frames` (edition SEED) on the daemon of torch 1.9, which answers nobody while it has half a request.
+
+Theory of operation. The daemon is a thread of this process, so that its keys and the connection that it reads can be
+seen while it is held up. When it has begun to read half a request, a question is asked on the control line: there is
+no answer to it until that request has ended, by its rest or by the end of its connection.
+
+Rule: a connection that hangs up is held open until the model's daemon removes it, and a whole request is sent when it
+is served: the daemon does at once what the model does in two steps. Left out: the end of the daemon (`stop`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic, sleep
+from types import TracebackType
+
+from trystate.model.language.sorts import ordinal
+from trystate.model.store.frames import Frames
+from trystate.model.store.vocabulary import Fragment
+
+from ...harness.subjects import Disagreement
+from ..our_store.frames import FIRST, SECOND, FramesSubject
+from ..our_store.lines import SILENT_S, Line
+from .daemons import MasterDaemon
+from .edges import OverTcp19
+from .store import listen
+
+LOOK_S = 0.000_2
+
+
+class InThread(OverTcp19):
+    """A master daemon in a thread of this process; half a request holds it up, and then it is not settled."""
+
+    def __init__(self) -> None:
+        listener = listen()
+        self._daemon = MasterDaemon(listener)
+        self._daemon.start()
+        self._is_held_up = False
+        super().__init__(listener.getsockname()[1])
+
+    def value(self, key: bytes) -> int:
+        """The number that a key holds, or 0."""
+        return int(self._daemon.keys.get(key, b"0"))
+
+    def reads(self, line: Line) -> bool:
+        """Whether the daemon is in the middle of a request of this line."""
+        connection = self._daemon.reading
+        try:
+            return connection is not None and connection.getpeername()[1] == line.port  # type: ignore[attr-defined]
+        except OSError:  # it is closed at this moment
+            return False
+
+    def is_held_up_by(self, line: Line) -> None:
+        """Wait until the daemon reads the first part of a request of this line, and ask it something else.
+
+        Raises:
+            Disagreement: it does not wait for the rest.
+        """
+        deadline = monotonic() + SILENT_S
+        while not self.reads(line):
+            line.read()
+            if line.is_cut or monotonic() > deadline:
+                raise Disagreement("the daemon does not wait for the rest of a request")
+            sleep(LOOK_S)
+        self._is_held_up = True
+        self._control.send(self.question)
+
+    def look(self) -> None:
+        """Check that the daemon answers nobody while it is held up, and else that it has the lines that are open.
+
+        Raises:
+            Disagreement: it is otherwise.
+        """
+        if self._is_held_up:
+            if self._control.read():
+                raise Disagreement("the daemon answers another connection while it has half a request")
+        elif self._daemon.connections != len(self._lines) + 1:
+            raise Disagreement(f"the daemon has {self._daemon.connections} connections, not {len(self._lines) + 1}")
+
+    def goes_on(self) -> None:
+        """Half a request has ended: the answer comes to the question that was asked meanwhile."""
+        self._is_held_up = False
+        if not self.is_answer(self._control.ask(b"", len(self.answer))):
+            raise Disagreement("the daemon does not go on after half a request has ended")
+
+    def drop(self, line: Line) -> None:
+        """Close a line from this side."""
+        line.hang_up()
+        self._lines = [each for each in self._lines if each is not line]
+
+    def settle(self) -> None:
+        if not self._is_held_up:
+            super().settle()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        super().__exit__(kind, error, at)
+        self._daemon.stop()
+
+
+class SeedFrames(FramesSubject):
+    """`FramesSubject` on a daemon of its own: shows the keys, and the connection of which the daemon has a part."""
+
+    def __init__(self, system: Frames) -> None:
+        self._daemon = InThread()
+        super().__init__(system, self._daemon)
+        self._steps["speak_at_once"] = self._note
+
+    def reset(self) -> None:
+        self.close()
+        self._server = self._daemon = InThread()
+        self._holder: int | None = None
+        super().reset()
+
+    def close(self) -> None:
+        """End the daemon and all lines."""
+        with self._daemon:
+            pass
+
+    def observe(self) -> Mapping[str, int]:
+        self._daemon.look()
+        parts = dict.fromkeys(range(self.system.sizes["connection"]), Fragment.NOTHING)
+        parts |= {number: Fragment.SET for number, line in self._lines.items() if self._daemon.reads(line)}
+        held = {f"held[{number}]": ordinal(part) for number, part in parts.items()}
+        return {"first": self._daemon.value(FIRST), "second": self._daemon.value(SECOND), **held}
+
+    # ---- steps
+
+    def _set_begins(self, connection: int) -> None:
+        super()._set_begins(connection)
+        self._daemon.is_held_up_by(self._lines[connection])
+        self._holder = connection
+
+    def _rest(self, connection: int) -> None:
+        self._daemon.look()
+        super()._rest(connection)
+        self._go_on()
+
+    def _hang_up(self, connection: int) -> None:
+        self._unsent.pop(connection, None)
+
+    def _clean_up(self, connection: int) -> None:
+        self._daemon.look()
+        self._daemon.drop(self._lines.pop(connection))
+        if self._holder == connection:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        self._holder = None
+        self._daemon.goes_on()

@@ -1,0 +1,182 @@
+"""torch's container of contexts and ours, in every context of the tables about them: each in a process of its own.
+
+Rule: a process has one container, so that each question begins with a child that has none.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from trystate.model.autograd.initialisation import CONTAINERS, Initialised, Used
+from trystate.model.autograd.vocabulary import Edition
+
+from ..torch_groups.initialisation import contexts, observe
+from ..torch_rendezvous.contexts import Observed
+from ..torch_store.isolated import Child, silence
+
+I, U = Initialised, Used  # noqa: E741
+ANSWER_S = 60.0
+BITS = 48
+WORKERS = 1 << 16
+ERRORS = {
+    "worker_id needs to be in the range": I.RANGE, "Container is already initialized with worker_id": I.OTHER,
+    "RPC is already initialized": I.TWICE, "Need to initialize distributed autograd": U.EARLY,
+    "RPC has not been initialized": U.EARLY,
+}  # fmt: skip
+Answer = Initialised | Used | str
+Question = tuple[Sequence[int | None], int | None]  # initialisations that come before; a worker, or None: a use
+
+
+def _refusal(error: BaseException) -> Answer:
+    return next((answer for text, answer in ERRORS.items() if text in str(error)), f"{type(error).__name__}: {error}")
+
+
+class Torchs:
+    """torch's container in this process."""
+
+    def __init__(self) -> None:
+        import torch.distributed.autograd
+
+        self._module: Any = torch.distributed.autograd
+
+    def init(self, worker: int) -> None:
+        self._module._init(worker)
+
+    def ends(self) -> None:
+        """A shutdown of RPC leaves it as it is."""
+
+    def id(self) -> int:
+        """The id of a context, which has ended."""
+        context = self._module._new_context()
+        number = int(context._context_id())
+        self._module._release_context(number)
+        return number % (1 << 64)
+
+
+class Ours:
+    """Ours in this process: that of an agent of RPC that is alone."""
+
+    def __init__(self) -> None:
+        from trystate.impl.autograd import api
+        from trystate.impl.rpc import calls
+
+        self._api, self._calls = api, calls
+
+    def init(self, worker: int) -> None:
+        from trystate.impl.store.hash import HashStore
+
+        self._calls.init_rpc("worker", rank=0, world_size=1, store=HashStore())
+
+    def ends(self) -> None:
+        self._calls.shutdown()
+
+    def id(self) -> int:
+        number = self._api.new_context()
+        self._api.release_context(number)
+        return number
+
+
+SIDES: dict[Edition, Callable[[], Torchs | Ours]] = {Edition.TORCH: Torchs, Edition.TRYSTATE: Ours}
+
+
+def initialised(side: Torchs | Ours, worker: int) -> Answer:
+    """The answer to an initialisation: of a container that counts on the next id is not its first."""
+    try:
+        side.init(worker)
+    except Exception as error:
+        return _refusal(error)
+    return I.NEW if side.id() == worker << BITS else I.KEPT
+
+
+def used(side: Torchs | Ours) -> Answer:
+    try:
+        side.id()
+    except Exception as error:
+        return _refusal(error)
+    return U.CONTAINER
+
+
+def _answer(side: Torchs | Ours, before: Sequence[int | None], worker: int | None) -> Answer:
+    """Initialisations that come before, None for a shutdown, each with a context; then the question."""
+    for each in before:
+        if each is None:
+            side.ends()
+        else:
+            side.init(each)
+            side.id()
+    return used(side) if worker is None else initialised(side, worker)
+
+
+def answer(line: Connection, edition: Edition, questions: Sequence[Question]) -> None:
+    """In a child: the answer to each question, in a process that is forked for it."""
+    silence()
+    side = SIDES[edition]()
+    for question in questions:
+        ours, theirs = multiprocessing.Pipe(duplex=False)
+        if os.fork() == 0:
+            theirs.send(_answer(side, *question))
+            os._exit(0)
+        theirs.close()
+        line.send(ours.recv())
+        os.wait()
+
+
+def together(line: Connection, edition: Edition, workers: Sequence[int]) -> None:
+    """In a child: threads initialise the container at once; their answers, and the worker of an id that follows."""
+    silence()
+    side, answers = SIDES[edition](), list[Answer]()
+    barrier = threading.Barrier(len(workers))
+
+    def init(worker: int) -> None:
+        barrier.wait()
+        try:
+            side.init(worker)
+            answers.append(I.NEW)
+        except Exception as error:
+            answers.append(_refusal(error))
+
+    threads = [threading.Thread(target=init, args=(worker,)) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    line.send((answers, side.id() >> BITS))
+
+
+def observed(edition: Edition) -> dict[str, Observed]:
+    """The answers of the containers of an edition, by table."""
+    ours = edition is Edition.TRYSTATE
+    befores: tuple[tuple[int | None, ...], ...] = ((), (0,), (0, None), (0, None, 0))
+    if not ours:
+        befores += ((1,), (WORKERS - 1,))
+    asking: dict[str, Sequence[int | None]] = {
+        "init_container": (0,) if ours else (-1, 0, 1, WORKERS - 1, WORKERS), "use_container": (None,),
+    }  # fmt: skip
+    tables = CONTAINERS[edition]
+
+    def held(before: Sequence[int | None], worker: int | None) -> dict[str, bool]:
+        begun = bool(before) and (before[-1] is not None or not ours)
+        known = {"in_range": worker in range(WORKERS), "begun": begun, "same": begun and worker in before}
+        return {**known, "positive": worker is not None and worker < WORKERS // 2}
+
+    with Child(answer, edition, [(b, w) for workers in asking.values() for b in befores for w in workers]) as child:
+        return {
+            name: observe(
+                tuple(atom.name for atom in tables[name].atoms),
+                ((words, held(**words)) for words in contexts(before=befores, worker=workers)),
+                lambda _: child.hear(ANSWER_S),
+            )
+            for name, workers in asking.items()
+        }
+
+
+def threads_together(edition: Edition, workers: Sequence[int]) -> tuple[list[Answer], int]:
+    """The answers of threads that initialise a container at once, and whose it is then."""
+    with Child(together, edition, workers) as child:
+        answers, worker = child.hear(ANSWER_S)
+        return answers, worker
