@@ -128,11 +128,11 @@ def _attributes(node: ast.ClassDef, begins: ast.FunctionDef | None) -> Iterator[
     if begins is None:
         return
     given = {a.arg: ast.unparse(a.annotation) for a in (*begins.args.args, *begins.args.kwonlyargs) if a.annotation}
-    for line in ast.walk(begins):
-        if isinstance(line, ast.AnnAssign) and _is_own(line.target):
-            yield _last(line.target), ast.unparse(line.annotation)
-        elif isinstance(line, ast.Assign):
-            for target, value in _pairs(line):
+    for part in ast.walk(begins):
+        if isinstance(part, ast.AnnAssign) and _is_own(part.target):
+            yield _last(part.target), ast.unparse(part.annotation)
+        elif isinstance(part, ast.Assign):
+            for target, value in _pairs(part):
                 kind = _type(value, given)
                 if isinstance(target, ast.Name):
                     given[target.id] = kind

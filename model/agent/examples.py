@@ -69,14 +69,12 @@ SCALE_DOWN = Walk(
     before=THREE_RUN,
 )  # fmt: skip
 NO_RESTART_LEFT = Walk(
-    "scale-down-no-restart-left", "One node is lost, and no restart is left (elastic-node-change 3.3.2).",
-    Run(Agents, {**SIZES, "max_restarts": 0, "counted": 1}, Edition.TORCH, faults=("crash", "worker_failure")),
+    "scale-down-no-restart-left", "A worker fails, and no restart is left (elastic-node-change 3.3.2).",
+    Run(Agents, {**SIZES, "max_restarts": 0, "counted": 1}, Edition.TORCH, faults=("worker_failure",)),
     (
-        *LOST,
-        Taken("find_failure(0)", f"_monitor_workers finds FAILED, no restart is left: {CLOSE}", (1, 2, 3, 4)),
-        Taken("find_failure(1)", "and on the other node", (1, 2, 3, 4)),
-        Taken("mark_closed(0)", "the agent ends, and closes the rendezvous"),
-        Taken("mark_closed(1)", "and on the other node"),
+        Taken("worker_fails(2)", "a worker of the third node fails"),
+        Taken("find_failure(2)", f"_monitor_workers finds FAILED, no restart is left: {CLOSE}", (1, 2, 3, 4)),
+        Taken("mark_closed(2)", "the agent ends, and closes the rendezvous"),
     ),
     before=THREE_RUN,
 )  # fmt: skip

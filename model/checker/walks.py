@@ -45,6 +45,11 @@ class Walk:
     before: str = ""
 
     @property
+    def all_steps(self) -> tuple[Taken, ...]:
+        """Those before the walk too."""
+        return (*map(Taken, LABEL.findall(self.before)), *self.steps)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """The words of each step."""
         return tuple(taken.note for taken in self.steps)
@@ -56,9 +61,9 @@ def walked(walk: Walk, system: System | None = None) -> Counterexample:
     Raises:
         DeclarationError: a step is none of the system's, or is not enabled where it stands.
     """
-    before = LABEL.findall(walk.before)
-    path = _follow(system or walk.run.build(), [*before, *(taken.step for taken in walk.steps)], f"{walk.name}: ")
-    return Counterexample(Path(path.states[len(before) :], path.steps[len(before) :]))
+    labels = [taken.step for taken in walk.all_steps]
+    path, begin = _follow(system or walk.run.build(), labels, f"{walk.name}: "), len(labels) - len(walk.steps)
+    return Counterexample(Path(path.states[begin:], path.steps[begin:]))
 
 
 def after(system: System, steps: str) -> State:

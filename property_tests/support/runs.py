@@ -5,12 +5,19 @@ Rule: judged by the interpreter alone, one state at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise, product
+from typing import Any
 
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.kernel import Lasso, Path
 from trystate.model.checker.verdicts import Counterexample
+from trystate.model.checker.walks import Walk, walked
 from trystate.model.language import Property, State, System
+
+from ..harness.side_by_side import SideBySide
+from ..harness.subjects import Subject
 
 
 def assert_is_a_run(system: System, path: Path, begins: State | None = None) -> None:
@@ -20,6 +27,24 @@ def assert_is_a_run(system: System, path: Path, begins: State | None = None) -> 
     assert len(path.states) == len(path.steps) + 1
     for (before, after), number in zip(pairwise(path.states), path.steps, strict=True):
         assert interpreter.step(interpreter.kernel.instances[number], before) == after
+
+
+def replay(walk: Walk, make: Callable[[Any], Subject]) -> int:
+    """Take the steps of a walk, and those before it, on a subject of its system; returns how many states were compared.
+
+    Raises:
+        Disagreement: the subject differs from the model after one of them.
+    """
+    system = walk.run.build()
+    interpreter = Interpreter(system)
+    whole = walked(replace(walk, before="", steps=walk.all_steps), system).path
+    both = SideBySide(interpreter, make(system))
+    both.reset()
+    both.compare(whole.states[0])
+    for number, state in zip(whole.steps, whole.states[1:], strict=True):
+        both.take(interpreter.kernel.instances[number])
+        both.compare(state)
+    return len(whole.states)
 
 
 def allowed(system: System, state: State) -> set[str]:

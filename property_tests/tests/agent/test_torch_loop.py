@@ -7,6 +7,8 @@ Rule: the loop is torch's, with its launcher; only the rendezvous and the worker
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 pytest.importorskip("torch", reason="the loop is torch's")
@@ -15,13 +17,17 @@ import torch.distributed.elastic.agent.server.api as api
 import torch.distributed.launcher.api as launcher
 from hypothesis import settings
 from trystate.model.agent import Edition
+from trystate.model.agent.examples import SCALE_UP, WALKS
+from trystate.model.checker.walks import Walk
 from trystate.property_tests.adapters.our_agent.conformance import Slice
 from trystate.property_tests.adapters.torch_agent import loop
 from trystate.property_tests.adapters.torch_agent.conformance import CHECKS, FAULTS, SEED_SLICES, SIGNAL, compare
 from trystate.property_tests.adapters.torch_agent.loop import TorchLoop
+from trystate.property_tests.harness.subjects import Disagreement
 from trystate.property_tests.support.marks import by_verify
-from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
+from trystate.property_tests.support.mutants import Mutant, planted, replaced, rewritten, survives
 from trystate.property_tests.support.nightly import NIGHTLY, examples
+from trystate.property_tests.support.runs import replay
 
 from trystate.testing import state_machine
 
@@ -50,6 +56,22 @@ def test_so_it_does_with_two_faults() -> None:
 BOTH = Slice("2 1:2", FAULTS).build(Edition.TORCH)
 TestSteps = state_machine(BOTH, lambda: TorchLoop(BOTH)).TestCase
 TestSteps.settings = settings(max_examples=examples(10), stateful_step_count=30)
+
+
+def on_the_loop(walk: Walk) -> int:
+    with ExitStack() as stack:
+        return replay(walk, lambda system: stack.enter_context(TorchLoop(system)))
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+def test_the_steps_of_the_articles_pictures_are_those_of_torchs_loop(walk: Walk) -> None:
+    assert on_the_loop(walk) > len(walk.steps)
+
+
+def test_a_loop_that_overlooks_a_node_that_waits_takes_no_picture() -> None:
+    overlooks = rewritten(Agent._invoke_run, "num_nodes_waiting > 0", "num_nodes_waiting > 9")
+    with planted(overlooks), pytest.raises(Disagreement):
+        on_the_loop(SCALE_UP)
 
 
 # ---- what would be noticed

@@ -123,7 +123,7 @@ def test_after_the_restart_three_run_and_no_restart_is_spent() -> None:
 def test_after_the_loss_of_one_two_run_and_a_restart_is_spent() -> None:
     assert last(agent.SCALE_DOWN, "current") == [1, 1, 0]
     assert last(agent.SCALE_DOWN, "spent") == [1]
-    assert last(agent.NO_RESTART_LEFT, "loop") == [ordinal(Loop.LEFT)] * 3
+    assert last(agent.NO_RESTART_LEFT, "loop") == [*map(ordinal, (Loop.MONITORING, Loop.MONITORING, Loop.LEFT))]
 
 
 def test_sender_and_receiver_have_the_context() -> None:

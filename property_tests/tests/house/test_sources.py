@@ -24,7 +24,7 @@ def citations() -> frozenset[str]:
     for cls in registry.SYSTEMS.values():
         for edition in registry.edition_names(cls) or (None,):
             system = cls(edition=edition, faults=registry.fault_bounds(cls))
-            found |= {declared.cite for declared in (*system.transitions, *system.properties)}
+            found |= {t.cite for t in system.transitions} | {p.cite for p in system.properties}
     for table in registry.titled_tables().values():
         found |= {table.cite, *(row.cite for row in table.rows)}
     return frozenset(found - {""})

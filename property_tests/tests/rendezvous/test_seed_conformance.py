@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from trystate.model.checker.explicit.graph import Explored
 from trystate.model.checker.interpret import Interpreter
+from trystate.model.checker.walks import Walk
+from trystate.model.rendezvous.examples import SCALE_UP, WALKS
 from trystate.model.rendezvous.holder import Holders
 from trystate.model.rendezvous.vocabulary import Raised
 from trystate.property_tests.adapters.seed_rendezvous import engine
@@ -26,6 +28,7 @@ from trystate.property_tests.support.marks import by_verify
 from trystate.property_tests.support.mutants import planted, rewritten
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.tables import unnoticed
+from trystate.property_tests.support.runs import replay
 
 COMPARED = {
     "torch 1.10's operators": (414_720 if NIGHTLY else 103_680, "contexts"),
@@ -95,6 +98,19 @@ def test_where_the_model_is_coarser_than_the_program_is_known(name: str) -> None
     both.take(instances[last])
     with pytest.raises(Disagreement, match=said):
         both.compare(state)
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+def test_the_steps_of_the_articles_pictures_are_those_of_the_program(walk: Walk) -> None:
+    assert replay(walk, SeedHolders) > len(walk.steps)
+
+
+def test_a_program_that_does_not_list_a_newcomer_is_no_picture_of_the_article() -> None:
+    with (
+        planted(rewritten(engine.Join.__call__, "and at.node not in state.wait_list", "and False")),
+        pytest.raises(Disagreement),
+    ):
+        replay(SCALE_UP, SeedHolders)
 
 
 # ---- mutants of the operators, by the contexts
