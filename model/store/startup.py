@@ -129,7 +129,7 @@ class StartUps(System):
         cite="ddp-initialisation 4.2.4: waitForWorkers",
     )
     def count_in(self, s: S, client: Expr) -> None:
-        """It adds 1 to init/; a client that is not the master is done."""
+        """It adds 1 to init/; the master waits for the others then."""
         s.when(s.phase[client] == StartUp.COUNTING, self.answers(s))
         s.counter = self.plus_one(s.counter)
         s.count_ins = self.plus_one(s.count_ins)

@@ -42,7 +42,7 @@ class TorchRegistry(AbstractContextManager["TorchRegistry"]):
         self._seen: Mapping[str, int] = self._child.hear(HEARS_S)
 
     def observe(self) -> Mapping[str, int]:
-        """What the tables of torch's module hold."""
+        """The tables of torch's module, and whether it refused."""
         return self._seen
 
     def can_refuse(self, step: str) -> bool:

@@ -142,7 +142,11 @@ class KeepsTheRest(files.Ours):
         pass
 
 
-TOLD = {NeverDeletes: (), KeepsTheFile: ("another_job", "die"), KeepsTheRest: ("die",)}
+TOLD: dict[type[Files], tuple[str, ...]] = {
+    NeverDeletes: (),
+    KeepsTheFile: ("another_job", "die"),
+    KeepsTheRest: ("die",),
+}
 
 
 @pytest.mark.parametrize("mutant", TOLD if NIGHTLY else (NeverDeletes,))
