@@ -280,5 +280,9 @@ OPTIMIZERS: tuple[Run, ...] = (
     _optimizers(TRYSTATE, "error", "slow", "timeout", "crash", steps=1),
 )
 # fmt: on
-REFERENCES: tuple[Run, ...] = (_run(References, TRYSTATE), _run(References, TRYSTATE, "crash"))
+REFERENCES: tuple[Run, ...] = (
+    _run(References, TRYSTATE),
+    _run(References, TRYSTATE, "crash"),
+    _run(References, TRYSTATE, "owner_crash"),
+)  # fmt: skip
 PLAN: tuple[Run, ...] = PASSES + CONTEXTS + OPTIMIZERS + REFERENCES

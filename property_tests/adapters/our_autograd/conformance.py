@@ -139,5 +139,5 @@ CHECKS: tuple[Check, ...] = (
     *PASS_CHECKS,
     _sampled("our contexts, tombstones and ids", contexts, context_edges.SLICES),
     _sampled("our distributed optimizers", optimizers, OPTIMIZERS),
-    _sampled("our references", references, ((), ("crash",))),
+    _sampled("our references", references, ((), ("crash",), ("owner_crash",))),
 )
