@@ -24,7 +24,7 @@ I, U = Initialised, Used  # noqa: E741
 ANSWER_S = 60.0
 BITS = 48
 WORKERS = 1 << 16
-ERRORS = {
+ERRORS: dict[str, Initialised | Used] = {
     "worker_id needs to be in the range": I.RANGE, "Container is already initialized with worker_id": I.OTHER,
     "RPC is already initialized": I.TWICE, "Need to initialize distributed autograd": U.EARLY,
     "RPC has not been initialized": U.EARLY,
@@ -55,7 +55,7 @@ class Torchs:
         with tempfile.TemporaryDirectory() as folder:
             options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{folder}/store")
             rpc.init_rpc("worker", rank=0, world_size=1, rpc_backend_options=options)  # type: ignore[no-untyped-call]
-            rpc.shutdown()  # type: ignore[no-untyped-call]
+            rpc.shutdown()
 
     def id(self) -> int:
         """The id of a context, which has ended."""
@@ -176,7 +176,7 @@ def observed(edition: Edition) -> dict[str, Observed]:
         return {
             name: observe(
                 tuple(atom.name for atom in tables[name].atoms),
-                ((words, held(**words)) for words in contexts(before=befores, worker=workers)),
+                ((words, held(**words)) for words in contexts(before=befores, worker=(*workers,))),
                 lambda _: child.hear(ANSWER_S),
             )
             for name, workers in asking.items()
