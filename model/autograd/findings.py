@@ -325,5 +325,9 @@ MEETINGS: tuple[Run, ...] = (
     _meetings(TRYSTATE, "timeout", w=3),
 )
 # fmt: on
-REFERENCES: tuple[Run, ...] = (_run(References, TRYSTATE), _run(References, TRYSTATE, "crash"))
+REFERENCES: tuple[Run, ...] = (
+    _run(References, TRYSTATE),
+    _run(References, TRYSTATE, "crash"),
+    _run(References, TRYSTATE, "owner_crash"),
+)  # fmt: skip
 PLAN: tuple[Run, ...] = PASSES + CONTEXTS + OPTIMIZERS + REFERENCES + MEETINGS

@@ -3,7 +3,7 @@
 A process has one container, whose ids begin with the number of the worker that the process is. torch's lives as long
 as the process, and is initialised under one lock: a second time for the same worker it goes on counting, and another
 worker is refused, also after a shutdown. Ours lives as long as the agent of RPC: a second agent is refused while there
-is one, and the next begins anew, as any worker.
+is one, and the next begins anew.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ workers arrive in order; those of three have no order, and may be late as long a
 
 When a user dies, the owner ends its forks, and the others their keeping for it. A handle that it had passed on may
 then reach the owner too late: its holder is told that there is no value (FAILED). A handle that was confirmed is never
-without one.
+without one while the owner lives. When the owner dies its values are lost: a user that notices it knows whether its
+handle was confirmed, and takes one that it does not know of, or that comes later from another user, for FAILED.
 
-Abstractions: one value; a worker has one handle at a time, and gets another when all is quiet about the first. The
-owner does not die: then its values are lost, and each holder is told by the loss of the connection.
+Abstractions: one value; a worker has one handle at a time, and gets another when all is quiet about the first.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class References(System):
     @transition(
         each="worker",
         moves=[
-            arc(H.PASSED, H.HELD), arc(H.PASSED, H.CONFIRMED), arc(H.PASSED, H.NONE),
+            arc(H.PASSED, H.HELD), arc(H.PASSED, H.CONFIRMED), arc(H.PASSED, H.NONE), may(H.PASSED, H.FAILED),
             arc(N.NONE, N.FORKED), arc(N.NONE, N.ACCEPTED),
         ],
         cite=CITE,
@@ -140,19 +140,27 @@ class References(System):
     def take(self, s: S, worker: Expr) -> None:
         """The handle arrives. The owner has its value again; a user tells the owner of a fork that it does not know."""
         s.when(s.handle[worker] == H.PASSED, ~s.dead[worker])
-        home = self.is_owner(worker)
+        home, lost = self.is_owner(worker), self.knows_the_loss(s, worker)
         from_owner = s.parent[worker] == 1
-        s.handle[worker] = ite(home, H.NONE, ite(from_owner, H.CONFIRMED, H.HELD))
-        s.news[worker] = ite(home, N.ACCEPTED, ite(from_owner, N.NONE, N.FORKED))
+        s.handle[worker] = ite(home, H.NONE, ite(from_owner, H.CONFIRMED, ite(lost, H.FAILED, H.HELD)))
+        s.news[worker] = ite(home, N.ACCEPTED, ite(from_owner, N.NONE, ite(lost, N.ACCEPTED, N.FORKED)))
         s.wanted[worker] = ~home
         s.let_go = s.let_go & (~home | s.gone)
+
+    def knows_the_loss(self, s: S, worker: Expr) -> Condition:
+        """Has the worker noticed that the owner is lost? Nothing is sent there then."""
+        return any_(self.is_owner(j) & s.noticed[worker, j] for j in s.worker)
+
+    def lives(self, s: S) -> Condition:
+        """The owner lives."""
+        return ~any_(self.is_owner(j) & s.dead[j] for j in s.worker)
 
     # ---- the notices
 
     @transition(each="worker", moves=[arc(N.FORKED, N.KNOWN), arc(N.FORKED, N.GONE)], cite=CITE)
     def register(self, s: S, worker: Expr) -> None:
         """FORKED arrives: the owner knows the fork, or says that there is no value."""
-        s.when(s.news[worker] == N.FORKED, ~s.dead[worker])
+        s.when(s.news[worker] == N.FORKED, ~s.dead[worker], self.lives(s))
         s.known[worker] = self.has_value(s)
         s.news[worker] = ite(self.has_value(s), N.KNOWN, N.GONE)
 
@@ -195,7 +203,7 @@ class References(System):
         """Nothing keeps the handle: DELETED goes to the owner."""
         s.when(s.handle[worker].isin(HAS), ~s.wanted[worker], self.may_end(s, worker))
         s.handle[worker] = H.NONE
-        s.deleted[worker] = True
+        s.deleted[worker] = ~self.knows_the_loss(s, worker)
 
     def may_end(self, s: S, worker: Expr) -> Condition:
         """No handle that it has passed on is unknown to the owner, and its own is known or failed."""
@@ -205,7 +213,7 @@ class References(System):
     @transition(each="worker", cite=CITE)
     def forget(self, s: S, worker: Expr) -> None:
         """DELETED arrives."""
-        s.when(s.deleted[worker])
+        s.when(s.deleted[worker], self.lives(s))
         s.deleted[worker] = False
         s.known[worker] = False
         self.collects(s)
@@ -217,7 +225,7 @@ class References(System):
         s.let_go = True
         self.collects(s)
 
-    # ---- users that die
+    # ---- workers that die
 
     @fault(
         "crash",
@@ -227,6 +235,19 @@ class References(System):
     def crash(self, s: S, worker: Expr) -> None:
         """A user dies, with its handles and notices. A handle that it has passed may still arrive."""
         s.when(~self.is_owner(worker), ~s.dead[worker])
+        self.dies(s, worker)
+
+    @fault("owner_crash", each="worker", moves=[may(H.PASSED, H.NONE), may(N.ACCEPTED, N.NONE)])
+    def owner_crashes(self, s: S, worker: Expr) -> None:
+        """The owner dies, with the value. A handle that it has passed, and an answer, may still arrive."""
+        s.when(self.is_owner(worker), ~s.dead[worker])
+        self.dies(s, worker)
+        s.let_go = True
+        s.gone = True
+        for k in s.worker:
+            s.known[k] = False
+
+    def dies(self, s: S, worker: Expr) -> None:
         s.dead[worker] = True
         s.handle[worker] = H.NONE
         s.wanted[worker] = False
@@ -235,17 +256,33 @@ class References(System):
         for k in s.worker:
             s.keeps[worker, k] = False
 
-    @environment(each=("worker", "worker"), fair=True, moves=[may(H.PASSED, H.NONE), may(N.ACCEPTED, N.NONE)])
+    @environment(
+        each=("worker", "worker"),
+        fair=True,
+        moves=[
+            may(H.PASSED, H.NONE), may(H.HELD, H.FAILED), may(N.ACCEPTED, N.NONE),
+            may((N.FORKED, N.KNOWN, N.GONE), N.ACCEPTED), may((N.FORKED, N.KNOWN, N.GONE), N.NONE),
+        ],
+    )  # fmt: skip
     def notice(self, s: S, worker: Expr, lost: Expr) -> None:
         """A worker notices that another is lost: its forks end, and what it has sent comes no more."""
         s.when(s.dead[lost], ~s.dead[worker], ~s.noticed[worker, lost])
         s.noticed[worker, lost] = True
+        self.hears_of_the_owner(s, worker, self.is_owner(lost))
         s.keeps[worker, lost] = False
         by_lost = self.is_parent(s, lost, worker)
         s.handle[worker] = ite((s.handle[worker] == H.PASSED) & by_lost, H.NONE, s.handle[worker])
         s.news[worker] = ite((s.news[worker] == N.ACCEPTED) & by_lost, N.NONE, s.news[worker])
         s.known[lost] = s.known[lost] & ~self.ends_forks(worker)
         self.collects(s)
+
+    def hears_of_the_owner(self, s: S, worker: Expr, when: Any) -> None:
+        """The owner is lost: a handle that waits for its answer has no value, and DELETED does not arrive."""
+        waits = when & s.news[worker].isin((N.FORKED, N.KNOWN, N.GONE))
+        alone = any_(s.noticed[worker, p] & self.is_parent(s, p, worker) for p in s.worker)
+        s.handle[worker] = ite(waits, H.FAILED, s.handle[worker])
+        s.news[worker] = ite(waits, ite(alone, N.NONE, N.ACCEPTED), s.news[worker])
+        s.deleted[worker] = s.deleted[worker] & ~when
 
     def ends_forks(self, worker: Expr) -> Condition:
         return self.is_owner(worker)
@@ -277,10 +314,20 @@ class References(System):
         """A handle has no value, because the worker that passed it died: this is not prevented."""
         return any_(x == H.FAILED for x in s.handle)
 
+    @sometimes(needs="owner_crash")
+    def a_handle_outlives_the_owner(self, s: S) -> Condition:
+        """A worker knows that the owner is lost, and has a handle that was confirmed: its use raises PeerLost."""
+        return any_((s.handle[j] == H.CONFIRMED) & self.knows_the_loss(s, j) for j in s.worker)
+
     @always(witness="a_handle_is_passed_on_before_it_is_known", cite=CITE)
     def the_confirmed_have_a_value(self, s: S) -> Condition:
-        """While a worker has a handle that the owner knows, the owner has the value."""
-        return ~(s.gone & any_(x == H.CONFIRMED for x in s.handle))
+        """While a worker has a handle that the owner knows, the owner has the value, unless it has died."""
+        return implies(s.gone & any_(x == H.CONFIRMED for x in s.handle), ~self.lives(s))
+
+    @always(witness="a_handle_outlives_the_owner", needs="owner_crash")
+    def nobody_waits_for_an_owner_that_is_lost(self, s: S) -> Condition:
+        """A worker that knows that the owner is lost has no handle whose state it is yet to learn."""
+        return ~any_((s.handle[j] == H.HELD) & self.knows_the_loss(s, j) for j in s.worker)
 
     @always(witness="a_handle_is_passed_on_before_it_is_known")
     def all_have_a_value_if_nobody_died(self, s: S) -> Condition:

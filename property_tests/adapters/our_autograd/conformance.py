@@ -156,6 +156,6 @@ CHECKS: tuple[Check, ...] = (
     *PASS_CHECKS,
     _sampled("our contexts, tombstones and ids", contexts, context_edges.SLICES),
     _sampled("our distributed optimizers", optimizers, OPTIMIZERS),
-    _sampled("our references", references, ((), ("crash",))),
+    _sampled("our references", references, ((), ("crash",), ("owner_crash",))),
     _sampled("our workers that meet and part", meetings, MEETINGS),
 )

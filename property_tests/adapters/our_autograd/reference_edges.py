@@ -199,7 +199,7 @@ class ReferenceSteps:
     def _owner_lets_go(self) -> None:
         self.value = None
 
-    # ---- users that die
+    # ---- workers that die
 
     def _crash(self, worker: int) -> None:
         self.dead.add(worker)
@@ -211,6 +211,11 @@ class ReferenceSteps:
         self.on_way.pop(worker, None)
         self.tables[worker]._passed.clear()
 
+    def _owner_crashes(self, worker: int) -> None:
+        self._crash(worker)
+        self.value = None
+        self.tables[worker]._shared.clear()
+
     def _notice(self, worker: int, lost: int) -> None:
         agent = self.agents[worker]
         agent.lost.add(lost)
@@ -219,6 +224,8 @@ class ReferenceSteps:
         for notice in [n for n in agent.sent if n.to == lost]:
             notice.answer = PeerLost("killed")
             self._answered(worker, notice)
+            if notice.what is Happened.FORKED:
+                self.handles[worker] = H.FAILED
         assert agent.on_lost is not None
         agent.on_lost(lost, "killed")
 

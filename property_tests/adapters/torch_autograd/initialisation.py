@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -23,7 +24,7 @@ I, U = Initialised, Used  # noqa: E741
 ANSWER_S = 60.0
 BITS = 48
 WORKERS = 1 << 16
-ERRORS = {
+ERRORS: dict[str, Initialised | Used] = {
     "worker_id needs to be in the range": I.RANGE, "Container is already initialized with worker_id": I.OTHER,
     "RPC is already initialized": I.TWICE, "Need to initialize distributed autograd": U.EARLY,
     "RPC has not been initialized": U.EARLY,
@@ -48,7 +49,13 @@ class Torchs:
         self._module._init(worker)
 
     def ends(self) -> None:
-        """A shutdown of RPC leaves it as it is."""
+        """RPC begins, for worker 0, and is shut down."""
+        from torch.distributed import rpc
+
+        with tempfile.TemporaryDirectory() as folder:
+            options = rpc.TensorPipeRpcBackendOptions(init_method=f"file://{folder}/store")
+            rpc.init_rpc("worker", rank=0, world_size=1, rpc_backend_options=options)  # type: ignore[no-untyped-call]
+            rpc.shutdown()
 
     def id(self) -> int:
         """The id of a context, which has ended."""
@@ -115,6 +122,7 @@ def _answer(side: Torchs | Ours, before: Sequence[int | None], worker: int | Non
 def answer(line: Connection, edition: Edition, questions: Sequence[Question]) -> None:
     """In a child: the answer to each question, in a process that is forked for it."""
     silence()
+    os.environ["TP_SOCKET_IFNAME"] = "lo"
     side = SIDES[edition]()
     for question in questions:
         ours, theirs = multiprocessing.Pipe(duplex=False)
@@ -168,7 +176,7 @@ def observed(edition: Edition) -> dict[str, Observed]:
         return {
             name: observe(
                 tuple(atom.name for atom in tables[name].atoms),
-                ((words, held(**words)) for words in contexts(before=befores, worker=workers)),
+                ((words, held(**words)) for words in contexts(before=befores, worker=(*workers,))),
                 lambda _: child.hear(ANSWER_S),
             )
             for name, workers in asking.items()

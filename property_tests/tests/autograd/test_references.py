@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from trystate.impl.rpc.errors import PeerLost
 from trystate.impl.rpc.references import Fork, Happened, Held, Id, Owned, References
 from trystate.model.autograd.references import Ours
 from trystate.model.autograd.references import References as Model
@@ -28,6 +29,8 @@ THREE = "worker=3"
 ASKED = (
     Asked(Model, TRYSTATE, THREE, 1744),
     Asked(Model, TRYSTATE, THREE, 5780, "", ("crash",)),
+    Asked(Model, TRYSTATE, THREE, 3711, "", ("owner_crash",)),
+    Asked(Model, TRYSTATE, THREE, 10487, "", ("crash", "owner_crash")),
 )
 
 
@@ -83,6 +86,13 @@ class HearsNothing(Ours):
     hear = None  # type: ignore[assignment]
 
 
+class WaitsForTheLost(Ours):
+    """A handle that the owner does not know waits for its answer, although the owner is lost."""
+
+    def hears_of_the_owner(self, s: S, worker: Expr, when: Any) -> None:
+        pass
+
+
 # fmt: off
 MUTANTS = (
     ("all_have_a_value_if_nobody_died", KeepsNothing, THREE, ()),
@@ -93,6 +103,7 @@ MUTANTS = (
     ("a_handle_is_confirmed_or_fails", LosesForked, THREE, ()),
     ("nobody_keeps_a_handle_for_ever", LosesAccepted, THREE, ()),
     ("deadlock_freedom", HearsNothing, THREE, ()),
+    ("nobody_waits_for_an_owner_that_is_lost", WaitsForTheLost, THREE, ("owner_crash",)),
 )
 # fmt: on
 
@@ -114,7 +125,7 @@ def test_the_runtime_does_what_the_model_says() -> None:
     check = next(check for check in CHECKS if check.name == "our references")
     found = check.run(lambda _: None)
     assert not found.disagreements
-    assert found.compared == found.of == 5_538 + 22_174
+    assert found.compared == found.of == 5_538 + 22_174 + 12_726
 
 
 class KeepsNoHandle(References):
@@ -188,9 +199,18 @@ class KeepsWhatNobodyHolds(References):
             super()._unshare(reference, fork)
 
 
+class WaitsForAnOwnerThatIsLost(References):
+    """A handle that the owner does not know is left as it is when the owner is lost."""
+
+    def _known_there(self, held: Held, parent: int, result: Any) -> None:
+        if not isinstance(result, PeerLost):
+            super()._known_there(held, parent, result)
+
+
 BROKEN = (
     (KeepsNoHandle, ()), (KnowsNoFork, ()), (TellsNobody, ()), (AcceptsAtOnce, ()), (KeepsForGood, ("crash",)),
     (DropsSilently, ()), (KeepsForTheLost, ("crash",)), (KeepsWhatNobodyHolds, ()),
+    (WaitsForAnOwnerThatIsLost, ("owner_crash",)),
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ which others wait, as "crossed".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import pytest
@@ -83,8 +83,8 @@ def ends(runs: Runs, name: str) -> set[Ended]:
 def test_each_end_of_the_model_is_seen_on_torch(runs: Runs, monitors: Mapping[str, Monitor]) -> None:
     for name in (*USED, *UNUSED):
         monitor = monitors[name]
-        expected = monitor.ends(operators(monitor.graph) if name in USED else ())
-        seen = ends(runs, name)
+        expected: Set[Ended] = monitor.ends(operators(monitor.graph) if name in USED else ())
+        seen: Set[Ended] = ends(runs, name)
         if not monitor.counts:  # gradients of several tensors of one message
             seen, expected = ({(o, tuple(float(x > 0) for x in xs)) for o, xs in each} for each in (seen, expected))
         assert seen == expected, name
