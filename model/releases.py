@@ -72,11 +72,14 @@ RELEASES: tuple[Release, ...] = (
     )),
     Release("2.7", "2.7.1", OLD, CLOSING, (
         "rendezvous: `keep_alive_interval`, `keep_alive_max_attempt` and `heartbeat` in --rdzv-conf",
+        "store: the libuv server hangs up, in this release alone, when it has read a part of a request that fills its "
+        "buffer of 4,096 bytes, and the rest has not come yet: large values fail at times with `Broken pipe`",
     )),
     Release("2.8", "2.8.0", OLD, LEAVING, (
         "agent: a signal that ends an agent no longer closes the rendezvous (A16)",
         "agent: an event for the start of each worker; --event-log-handler",
         "store: queues (`queue_push`, `queue_pop`, `queue_len`); `clone`",
+        "store: the libuv server waits for the rest of a request whose first part fills its buffer, as it did in 2.6",
     )),
     Release("2.9", "2.9.1", OLD, LEAVING, (
         "agent: --numa-binding",

@@ -50,6 +50,7 @@ ELSEWHERE = re.compile(
 )
 TESTS_AT_ONCE = REPLAYS_AT_ONCE = 4  # on two cores: most of the time they wait
 REPLAY_SECONDS = 180
+WHY_CHARACTERS = 2_000  # of a failed test's error
 ATTEMPTS = 3  # of a replay: real time is in it, and a busy machine can spoil a schedule
 Told = Callable[[str], None]
 
@@ -180,7 +181,7 @@ def tested(*folders: str, seconds: float) -> Callable[[Place, Told], Result]:
             code, said = place.run(place.python, "-m", "pytest", *options, *_files(folders), seconds=seconds)
             if not out.exists():
                 return Result(False, said.strip().rpartition("\n")[2][:200])
-            return _counted(out, code)
+            return _counted(out, code, tell)
 
     return step
 
@@ -195,11 +196,14 @@ def _files(folders: Iterable[str]) -> list[str]:
     return found
 
 
-def _counted(out: Path, code: int) -> Result:
+def _counted(out: Path, code: int, tell: Told) -> Result:
+    """The tests that passed, of those that ran; why a test failed is told, and is not kept."""
     cases = list(xml.parse(out).iter("testcase"))
-    failed = [
-        case.get("name", "") for case in cases if case.find("failure") is not None or case.find("error") is not None
-    ]
+    failed = []
+    for case in cases:
+        if reasons := [*case.iter("failure"), *case.iter("error")]:
+            failed.append(case.get("name", ""))
+            tell(f"{failed[-1]}: {reasons[0].get('message', '')[:WHY_CHARACTERS]}")
     skipped = sum(case.find("skipped") is not None for case in cases)
     ran = len(cases) - skipped
     said = f"{ran - len(failed):,} of {ran:,}" + f", {skipped} skipped" * bool(skipped)
