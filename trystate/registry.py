@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from trystate.model.agent import Agents
+from trystate.model.agent.ranks import Ranks
 from trystate.model.autograd.backward import Backward
 from trystate.model.autograd.contexts import Contexts
 from trystate.model.autograd.examples import local, note, unused_call
@@ -43,7 +44,7 @@ from trystate.model.store.watches import Watches
 
 SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
-    "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
+    "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
     "waits": Waits, "watches": Watches, "groups": Groups, "files": Files, "backward": Backward, "contexts": Contexts,
     "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
 }  # fmt: skip

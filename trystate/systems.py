@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.model.agent import Agents
+    from trystate.model.agent.ranks import Ranks
     from trystate.model.autograd.backward import Backward
     from trystate.model.autograd.contexts import Contexts
     from trystate.model.autograd.ids import Ids
@@ -38,5 +39,5 @@ else:
 
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders", "Ids",
-    "Optimizers", "Queues", "References", "Registers", "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
+    "Optimizers", "Queues", "Ranks", "References", "Registers", "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Known defects of the elastic agent, and the runs that show them. Data only: `trystate verify` checks it.
 
-A2 to A15 are defects of torch 2.13's agent that the checker finds in the edition TORCH. R6, R8 and R14 are of the
-rendezvous below it (`model/rendezvous/findings.py`), seen from here. The edition TRYSTATE has none.
+A2 to A15 are defects of torch 2.13's agent that the checker finds in the edition TORCH, and A17 in the ranks of its
+workers. R6, R8 and R14 are of the rendezvous below it (`model/rendezvous/findings.py`), seen from here. The edition TRYSTATE has none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from ..checker.expectations import Finding, Run, explained
 from ..rendezvous.findings import FINDINGS as RENDEZVOUS
 from .properties import Agents
-from .vocabulary import Edition
+from .ranks import Ranks
+from .vocabulary import Assignment, Edition
 
 _FINDINGS = (
     Finding("leaving-closes", "A2",
@@ -71,6 +72,12 @@ _FINDINGS = (
             "A scheduler or user sends SIGTERM to one node: scaling down, preemption, a drained host.",
             "Upgrade to 2.8, or end the torchrun and the workers of that node with SIGKILL.",
             since="2.4", until="2.7"),
+    Finding("exchange-not-left", "A17",
+            "An agent that dies before its number of workers is told, or their ranks assigned, ends the others.",
+            "end the waits of the exchange with the round, and go on to the next one",
+            "A node dies as a round begins, and torchrun ends on the others with DistStoreError after read_timeout (60 s).",
+            "An agent ends, or stands still, between the end of next_rendezvous and the start of its workers.",
+            "Start torchrun again on every node; a smaller read_timeout in --rdzv-conf ends the wait sooner."),
 )  # fmt: skip
 FINDINGS: Mapping[str, Finding] = {f.name: f for f in _FINDINGS}
 
@@ -93,6 +100,14 @@ def run(
     if max_restarts != 1:
         sizes["max_restarts"] = max_restarts
     return Run(Agents, sizes, edition, faults, explained(found, FINDINGS, RENDEZVOUS), idle, max_faults)
+
+
+def ranks(
+    edition: Assignment, nodes: int, kinds: int, rounds: int, faults: tuple[str, ...], idle: tuple[str, ...] = (), **found: str
+) -> Run:
+    """One search of the exchange of ranks."""
+    sizes = {"node": nodes, "kind": kinds, "round": rounds}
+    return Run(Ranks, sizes, edition, faults, explained(found, FINDINGS), idle)
 
 
 TORCH, TORCH_2_7, TRYSTATE = Edition.TORCH, Edition.TORCH_2_7, Edition.TRYSTATE
@@ -193,5 +208,10 @@ PLAN: tuple[Run, ...] = (
     run(TRYSTATE, 3, 2, 3, ("worker_failure", "crash", "newcomer"),
         ends=0, idle=("all_succeed", "one_waits_for_another")),
     run(TRYSTATE, 3, 2, 3, ("stall", "outage"), ends=0, idle=("all_succeed", "one_waits_for_another", "it_is_closed")),
+    *(ranks(edition, 3, 4, 1, ()) for edition in Assignment),
+    *(ranks(edition, 2, 4, 2, ("crash", "newcomer"), a_death_ends_nobody="A17")
+      for edition in (Assignment.SEED, Assignment.TORCH)),
+    ranks(Assignment.TRYSTATE, 2, 4, 2, ("crash", "newcomer")),
+    ranks(Assignment.TRYSTATE, 3, 2, 2, ("crash", "newcomer"), idle=("two_roles_have_ranks",)),
 )
 # fmt: on

@@ -75,3 +75,32 @@ class Ending(enum.Enum):
     CUT_OFF = "the store could not be reached: RendezvousConnectionError"
     NOTHING = "run() returns None"
     KILLED = "died without a word"
+
+
+class Assignment(enum.Enum):
+    """The assignment of ranks in variants; the same properties are asked of each."""
+
+    SEED = "torch 1.10: each agent reads what all have told, and computes its own ranks"
+    TORCH = "torch 2.13: the first agent reads what all have told, and writes the ranks of all"
+    TRYSTATE = "ours: torch's exchange, over a store whose waits end with the round"
+
+
+class Role(enum.Enum):
+    """What the workers of a node are there for: `--role`."""
+
+    TRAINER = "the first role"
+    READER = "another role"
+
+
+class Ranking(enum.Enum):
+    """How far an agent is with the ranks of its workers."""
+
+    AWAY = "not started yet"
+    WAITING = "in next_rendezvous"
+    MET = "has a round; the others do not know of its workers"
+    TOLD = "its role and number of workers are in the store"
+    GATHERED = "the first of the round: has read what all have told"
+    ASSIGNED = "the first of the round: the ranks of all are in the store"
+    RANKED = "its workers have their ranks, and run"
+    FAILED = "an exception has ended it"
+    DEAD = "killed"

@@ -12,12 +12,15 @@ from functools import partial
 
 from trystate.impl.torch_release import is_before, needs
 from trystate.model.agent import Edition
+from trystate.model.agent.ranks import Ranks
+from trystate.model.agent.vocabulary import Assignment
 
 from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_every_edge
 from ..our_agent.conformance import Slice
 from ..torch_release import NotInRelease
 from .loop import TorchLoop
+from .ranks import Exchanges
 
 Report = Callable[[str], None]
 FAULTS = ("worker_failure", "outage", *(() if is_before("2.8") else ("signal",)))
@@ -49,10 +52,34 @@ def compare(slices: Iterable[Slice], report: Report, edges_max: int | None = Non
     return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
 
 
+RANKS = tuple(
+    Ranks(edition=edition, faults=faults, node=nodes, kind=kinds, round=rounds)
+    for edition in Assignment
+    for nodes, kinds, rounds, faults in ((2, 4, 1, ()), (2, 2, 2, ("crash", "newcomer")), (3, 2, 2, ("crash",)))
+)
+
+
+def compare_ranks(models: Iterable[Ranks], report: Report, edges_max: int | None = None) -> Outcome:
+    """Take every edge of each model on the exchange of ranks, or about `edges_max`, and try what the model forbids."""
+    began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
+    for model in models:
+        report(f"replaying {model.label}")
+        with Exchanges(model) as subject:
+            found = replay_every_edge(model, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
+        edges, of = edges + found.edges, of + found.edges_of_all
+        disagreements += [f"{model.label}: {text}" for text in found.disagreements]
+    return Outcome(edges, "edges", tuple(disagreements), time.perf_counter() - began, of)
+
+
 CHECKS: tuple[Check, ...] = (
     Check(
         "torch's agent loop",
         partial(compare, SLICES),
         partial(compare, SLICES[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES),
+    ),
+    Check(
+        "the exchange of ranks",
+        partial(compare_ranks, RANKS),
+        partial(compare_ranks, RANKS[1:], edges_max=SAMPLE_EDGES),
     ),
 )

@@ -1,0 +1,307 @@
+"""The exchange of ranks: torch's own function on torch's own store, one greenlet for each agent, beside the model `Ranks`.
+
+Theory of operation. `SimpleElasticAgent._assign_worker_ranks` is torch's, unmodified; ours is the same function over
+`impl/agent/exchange.py`. The store is torch's HashStore, with a PrefixStore for each round, as torch's rendezvous makes
+it. Between the function and the store stands a gate, where the greenlet stops before each request; the gate tells from
+the key which step of the model it is. A read of a key that is not there does not block: it is refused, or has timed out
+when the model says so. The edition SEED has no function in today's torch: `assign_as_seed` is a program of torch 1.10's.
+
+Rule: the rounds below are written out here, as coarse as the model has them; what is told and assigned is read from the
+store, and the ranks from the workers that the function returns.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+import torch.distributed as dist
+from torch.distributed.elastic.agent.server.api import SimpleElasticAgent, Worker, WorkerSpec, _RoleInstanceInfo
+from trystate.impl.agent import exchange
+from trystate.impl.agent.exchange import Exchange, RoundOver
+from trystate.model.agent.ranks import Ranks
+from trystate.model.agent.vocabulary import Assignment, Ranking, Role
+from trystate.model.language.sorts import ordinal
+
+from ...harness.subjects import Refused
+from ..torch_rendezvous import simulation as sim
+
+TOLD, ASSIGNED = "torchelastic/role_info", "torchelastic/assigned_ranks"
+EXCHANGE = ("tell", "gather", "assign", "read")  # what the function does; the other steps happen to it
+READS = ("gather", "read")
+AT = {"tell": Ranking.MET, "gather": Ranking.TOLD, "assign": Ranking.GATHERED}
+Assign = Callable[[Any, int, int, WorkerSpec], Sequence[Worker]]
+
+
+def assign_as_torch(store: Any, rank: int, size: int, spec: WorkerSpec) -> Sequence[Worker]:
+    """torch's own; it needs nothing of its agent."""
+    function: Any = SimpleElasticAgent._assign_worker_ranks
+    workers: Sequence[Worker] = function(None, store, rank, size, spec)
+    return workers
+
+
+def assign_as_seed(store: Any, rank: int, size: int, spec: WorkerSpec) -> Sequence[Worker]:
+    """As torch 1.10: each agent reads what all have told, one key after the other, and adds up for itself."""
+    store.set(f"{TOLD}{rank}", _RoleInstanceInfo(spec.role, rank, spec.local_world_size).serialize())
+    told = [_RoleInstanceInfo.deserialize(store.get(f"{TOLD}{k}")) for k in range(size)]
+    alike = [one for one in told if one.role == spec.role]
+    base = sum(one.local_world_size for one in told if one.rank < rank)
+    role_base = sum(one.local_world_size for one in alike if one.rank < rank)
+    world, role_world = (sum(one.local_world_size for one in those) for those in (told, alike))
+    return [Worker(k, base + k, role_base + k, world, role_world) for k in range(spec.local_world_size)]
+
+
+class Gate:
+    """The store of a round, as one agent sees it: the greenlet stops before each request, at a step of the model."""
+
+    def __init__(self, node: Node, store: Any) -> None:
+        self._node, self._store = node, store
+
+    def _stop(self, step: str, keys: Sequence[str] = ()) -> None:
+        self._node.keys = keys
+        sim.stop(step)
+        if self._node.unanswered or not self._store.check(list(keys)):
+            raise dist.DistStoreError("the request has timed out")
+
+    def _read(self, keys: Sequence[str]) -> None:
+        self._stop("gather" if keys[0].startswith(TOLD) else "read", keys)
+
+    def set(self, key: str, value: Any) -> None:
+        self._stop("tell")
+        self._store.set(key, value)
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[Any]) -> None:
+        self._stop("assign")
+        self._store.multi_set(keys, values)
+        self._node.assigns = True
+
+    def get(self, key: str) -> bytes:
+        self._read([key])
+        value: bytes = self._store.get(key)
+        return value
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        self._read(keys)
+        values: list[bytes] = self._store.multi_get(keys)
+        return values
+
+
+class PatientGate(Gate):
+    """For our Exchange, which waits for the keys before it reads them: it stops at the wait alone."""
+
+    def wait(self, keys: Sequence[str], within: Any) -> None:
+        self._read(keys)
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+        assert self._store.check(list(keys)), f"{keys} are read before they are there"
+        values: list[bytes] = self._store.multi_get(keys)
+        return values
+
+
+class Node:
+    """One agent, and the function that it is in."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.workers, self.role = 0, Role.TRAINER
+        self.outside = Ranking.AWAY  # where it is, unless it is in the function
+        self.round = 0
+        self.operation: sim.Operation | None = None
+        self.keys: Sequence[str] = ()
+        self.assigns = self.unanswered = self.over = False
+        self.ranked: Sequence[Worker] = ()
+
+    @property
+    def place(self) -> Ranking:
+        if self.operation is None:
+            return self.outside
+        return AT.get(self.operation.at, Ranking.ASSIGNED if self.assigns else Ranking.TOLD)
+
+    def begin(self, round: int, run: Callable[[], Sequence[Worker]]) -> None:
+        def guarded() -> None:
+            self.ranked = run()
+
+        self.round, self.assigns = round, False
+        self.operation = sim.Operation(guarded)
+        self.resume()
+
+    def resume(self) -> None:
+        """To the next request, or out of the function."""
+        assert self.operation is not None
+        self.operation.resume()
+        if self.operation.over:
+            error = self.operation.error
+            ends = {RoundOver: Ranking.WAITING, dist.DistStoreError: Ranking.FAILED, type(None): Ranking.RANKED}
+            if type(error) not in ends:
+                raise AssertionError(f"node {self.number} raises {error!r}")
+            self.outside, self.operation = ends[type(error)], None
+
+    def leave(self, place: Ranking) -> None:
+        if self.operation is not None:
+            self.operation.abandon()
+        self.outside, self.operation = place, None
+
+
+class Exchanges(AbstractContextManager["Exchanges"]):
+    """Subject for the model `Ranks`; use it as a context manager, as time does not pass for our Exchange in it."""
+
+    def __init__(self, model: Ranks) -> None:
+        self._sizes, self._edition = model.sizes, model.edition
+        self._assign: Assign = assign_as_seed if self._edition is Assignment.SEED else assign_as_torch
+        clock = mock.Mock(wraps=time, sleep=lambda _: None)
+        self._still = mock.patch.object(exchange, "time", clock)
+        self.nodes: list[Node] = []
+
+    def __enter__(self) -> Exchanges:
+        self._still.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._abandon()
+        self._still.stop()
+
+    def _abandon(self) -> None:
+        for node in self.nodes:
+            node.leave(Ranking.DEAD)
+
+    def reset(self) -> None:
+        self._abandon()
+        self.nodes = [Node(k) for k in range(self._sizes["node"])]
+        self._below = dist.HashStore()
+        self._rounds: list[list[Node]] = []
+        self._closed = False
+
+    def can_refuse(self, step: str) -> bool:
+        return step in EXCHANGE
+
+    def perform(self, step: str, indices: tuple[int, ...]) -> None:
+        if step in EXCHANGE:
+            self._exchange(step, self.nodes[indices[0]], indices[1])
+        else:
+            getattr(self, f"_{step}")(*indices)
+
+    def _exchange(self, step: str, node: Node, round: int) -> None:
+        """One request of the function.
+
+        Raises:
+            Refused: it is at another, or reads a key that is not there.
+        """
+        if node.operation is None or node.round != round + 1 or node.operation.at != step:
+            raise Refused(f"node {node.number} is {node.place.name} in round {node.round}")
+        while node.operation is not None and node.operation.at == step:  # SEED reads one key after the other
+            if step in READS and not self._store(round).check(list(node.keys)):
+                raise Refused(f"{node.keys} are not in the store")
+            node.resume()
+
+    def _store(self, round: int) -> Any:
+        """The store of a round: dynamic_rendezvous.py:_get_store."""
+        return dist.PrefixStore(f"torch.rendezvous.job.{round}", self._below)
+
+    # ---- the rounds, and what happens to agents
+
+    def _start_agent(self, number: int, kind: int) -> None:
+        node = self.nodes[number]
+        node.workers, node.role = 1 + kind % 2, list(Role)[kind // 2]
+        node.outside = Ranking.WAITING
+
+    _start_newcomer = _start_agent
+
+    def _begin_round(self, round: int) -> None:
+        members = [node for node in self.nodes if node.place is Ranking.WAITING]
+        self._rounds.append(members)
+        for rank, node in enumerate(members):
+            node.begin(round + 1, self._function(node, round, rank, len(members)))
+
+    def _function(self, node: Node, round: int, rank: int, size: int) -> Callable[[], Sequence[Worker]]:
+        spec = WorkerSpec(node.role.name, node.workers, rdzv_handler=None, entrypoint="true")  # type: ignore[arg-type]
+        store: Any = Gate(node, self._store(round))
+        if self._edition is Assignment.TRYSTATE:
+            store = Exchange(PatientGate(node, self._store(round)), lambda: self._look(node))
+        node.over = False
+        return lambda: self._assign(store, rank, size, spec)
+
+    def _look(self, node: Node) -> None:
+        if node.over:
+            raise RoundOver("a member is gone")
+
+    def _restart_workers(self, number: int) -> None:
+        self.nodes[number].leave(Ranking.WAITING)
+
+    def _error_closed(self, number: int) -> None:
+        self.nodes[number].leave(Ranking.FAILED)
+
+    def _crash(self, number: int) -> None:
+        self.nodes[number].leave(Ranking.DEAD)
+
+    def _wait_times_out(self, number: int, round: int) -> None:
+        self._unanswered(self.nodes[number])
+        self._closed = True
+
+    def _leave_exchange(self, number: int, round: int) -> None:
+        node = self.nodes[number]
+        node.over = True
+        self._unanswered(node)
+
+    def _unanswered(self, node: Node) -> None:
+        node.unanswered = True
+        node.resume()
+        node.unanswered = False
+
+    # ---- what can be seen
+
+    def observe(self) -> Mapping[str, int]:
+        out = {"begun": len(self._rounds), "closed": int(self._closed)}
+        for node in self.nodes:
+            k, ranks = node.number, _ranks(node.ranked)
+            out |= {
+                f"place[{k}]": ordinal(node.place), f"workers[{k}]": node.workers, f"role[{k}]": ordinal(node.role),
+                f"number[{k}]": node.round,
+            }  # fmt: skip
+            out |= {f"{name}[{k}]": value for name, value in zip(RANKS, ranks, strict=True)}
+        for round in range(self._sizes["round"]):
+            members = self._rounds[round] if round < len(self._rounds) else []
+            store = self._store(round)
+            seed = self._edition is Assignment.SEED
+            if not seed:
+                out[f"assigned[{round}]"] = int(bool(members) and store.check([f"{ASSIGNED}/0"]))
+            for node in self.nodes:
+                at, rank = f"[{round}][{node.number}]", members.index(node) if node in members else -1
+                info = _read(store, f"{TOLD}{'' if seed else '/'}{rank}")
+                out[f"member{at}"] = int(node in members)
+                out[f"told{at}"] = info["local_world_size"] if info else 0
+                out[f"told_role{at}"] = ordinal(Role[info["role"]]) if info else 0
+                if not seed:
+                    base, world, role_base, role_world = _read(store, f"{ASSIGNED}/{rank}") or (0, 0, 0, 0)
+                    out |= {
+                        f"base_of{at}": base, f"world_of{at}": world, f"role_base_of{at}": role_base,
+                        f"role_world_of{at}": role_world,
+                    }  # fmt: skip
+        return out
+
+
+RANKS = ("base", "world", "role_base", "role_world")
+
+
+def _read(store: Any, key: str) -> Any:
+    return json.loads(store.get(key)) if store.check([key]) else None
+
+
+def _ranks(workers: Sequence[Worker]) -> tuple[int, int, int, int]:
+    """The first ranks and the sizes that all workers of a node have, which follow one another.
+
+    Raises:
+        AssertionError: they do not.
+    """
+    if not workers:
+        return 0, 0, 0, 0
+    first = workers[0]
+    for k, worker in enumerate(workers):
+        assert (worker.local_rank, worker.global_rank, worker.role_rank) == (
+            k, first.global_rank + k, first.role_rank + k,
+        )  # fmt: skip
+        assert (worker.world_size, worker.role_world_size) == (first.world_size, first.role_world_size)
+    return first.global_rank, first.world_size, first.role_rank, first.role_world_size
