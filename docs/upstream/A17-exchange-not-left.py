@@ -46,7 +46,7 @@ def agent(name: str, folder: str, port: int, ended) -> None:
         logs_specs=DefaultLogsSpecs(log_dir=folder),
     )
     try:
-        api.launch_agent(config, "true", [])
+        api.launch_agent(config, "sleep", ["30"])
         ended.put("success")
     except BaseException as error:
         ended.put(type(error).__name__)

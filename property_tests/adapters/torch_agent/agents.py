@@ -44,6 +44,7 @@ class Options:
     read_timeout_s: int = 10
     beat_s: int = 1
     beats_missed_max: int = 15  # so that nobody expires unless the scenario is about that
+    dies_with_a_round: str = ""  # the agent that is killed when next_rendezvous has returned to it
 
 
 class Node:
@@ -206,6 +207,10 @@ def _serve(line: Connection) -> None:
     line.recv()
 
 
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _launch(line: Connection, folder: Path, name: str, port: int, options: Options) -> None:
     """In the child: what torchrun does after it has read its options."""
     log = os.open(folder / f"log.{name}", os.O_WRONLY | os.O_CREAT)
@@ -225,6 +230,8 @@ def _launch(line: Connection, folder: Path, name: str, port: int, options: Optio
     if not has_heartbeat_options():
         beating = with_heartbeats(options.beat_s, options.beats_missed_max)
         mock.patch.object(dynamic_rendezvous.DynamicRendezvousHandler, "from_backend", beating).start()
+    if name == options.dies_with_a_round:
+        mock.patch.object(agents.SimpleElasticAgent, "_assign_worker_ranks", _die).start()
     low, high = options.nodes
     timeouts = {"read_timeout": options.read_timeout_s, "last_call_timeout": 1, "close_timeout": 5, "join_timeout": 120}
     beats = {"keep_alive_interval": options.beat_s, "keep_alive_max_attempt": options.beats_missed_max}

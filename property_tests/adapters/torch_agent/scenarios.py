@@ -219,6 +219,30 @@ def signal_closes(say: Say, *, benign: bool = False) -> Observation:
     return judge(ended == CLOSED and used < 2, "nobody is told that it is over while a restart is left", facts)
 
 
+def exchange_not_left(say: Say, *, benign: bool = False) -> Observation:
+    """A17. B is killed when it has a round, before its number of workers is told: A waits for that, and ends.
+
+    Benign: B is killed when its workers run.
+    """
+    options = Options(
+        nodes=(1, 2), max_restarts=3, barrier_s=1, read_timeout_s=4, beats_missed_max=2,
+        dies_with_a_round="" if benign else "B",
+    )  # fmt: skip
+    with Cluster(say, options) as cluster:
+        if benign:
+            a, b = cluster.two()
+            b.signal(signal.SIGKILL)
+            say("B is killed")
+            a.do("succeed")
+        else:
+            a, b = cluster.node("A"), cluster.node("B")
+            say(f"A and B have a round; B {b.ended()} before it has told its number of workers")
+        ended = a.ended()
+
+    facts = [f"A, which may run alone and has 3 restarts, ended with {ended}"]
+    return judge(ended == "DistStoreError", "a death ends no other agent", facts)
+
+
 # fmt: off
 _CATALOGUE = Catalogue.of((
     ("A2", "leaving-closes", leaving_closes, "An agent leaves after success, and closes the rendezvous of another."),
@@ -230,6 +254,7 @@ _CATALOGUE = Catalogue.of((
     ("A14", "restarts-counted-apart", restarts_counted_apart, "A job with one restart restarts twice."),
     ("A15", "stopped-agent", stopped_agent, "Workers of a stopped agent work on beside those of the next round."),
     ("A16", "signal-closes", signal_closes, "An agent gets SIGTERM, and closes the rendezvous of another."),
+    ("A17", "exchange-not-left", exchange_not_left, "An agent dies as a round begins, and another ends with DistStoreError."),
 ))
 # fmt: on
 
