@@ -2,6 +2,7 @@
 
 from .ours import Ours
 from .properties import Agents
+from .seed import Seed
 from .torch import Torch, Torch27
 from .vocabulary import Edition, Ending, Loop, Pace, Stopping, Verdict, WorkerState
 
@@ -12,6 +13,7 @@ __all__ = [
     "Loop",
     "Ours",
     "Pace",
+    "Seed",
     "Stopping",
     "Torch",
     "Torch27",

@@ -13,6 +13,7 @@ R15) are found there; here the rendezvous is taken to work, so that each violati
 
     environment.py   agents and workers that start, succeed and fail, and faults: the same in every edition
     torch.py         torch up to 2.7, and 2.13
+    seed.py          torch 1.10
     ours.py          the edition TRYSTATE
     properties.py    what is asked of both
 
