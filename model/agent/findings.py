@@ -110,7 +110,7 @@ def ranks(
     return Run(Ranks, sizes, edition, faults, explained(found, FINDINGS), idle)
 
 
-TORCH, TORCH_2_7, TRYSTATE = Edition.TORCH, Edition.TORCH_2_7, Edition.TRYSTATE
+SEED, TORCH, TORCH_2_7, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TORCH_2_7, Edition.TRYSTATE
 EVERY_FAULT = ("worker_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal")
 
 # Edition, nodes, min, max, faults; then property = finding. `idle`: states that such a run cannot reach. `ends=0`:
@@ -186,6 +186,25 @@ PLAN: tuple[Run, ...] = (
         restarts_left_are_used=("A16", "A2"), closing_says_why="A2", one_verdict=("A2", "A13"),
         one_group_in_the_job="A15", outages_are_survived="A4", signals_are_obeyed="A11",
         success_is_everybodys="A13", restarts_are_limited="A14"),
+    run(SEED, 2, 2, 2, ("signal",),
+        idle=("a_round_is_replaced",), restarts_left_are_used="A16", closing_says_why="A2", signals_are_obeyed="A11",
+        success_is_everybodys="A13"),
+    run(SEED, 2, 1, 2, ("deaf",),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict="A2", success_is_everybodys="A13"),
+    run(SEED, 2, 2, 2, ("worker_failure",),
+        max_restarts=0, idle=("a_round_is_replaced",), closing_says_why="A2", one_verdict="A13",
+        success_is_everybodys="A13"),
+    run(SEED, 2, 2, 2, ("worker_failure", "crash", "newcomer"),
+        restarts_left_are_used="A2", closing_says_why="A2", one_verdict=("A2", "A13"), success_is_everybodys="A13",
+        restarts_are_limited="A14", one_group_on_a_node="A12", one_group_in_the_job="A12"),
+    run(SEED, 2, 1, 2, ("outage", "stall", "worker_failure", "signal"), max_faults=2,
+        restarts_left_are_used=("A16", "A2"), closing_says_why="A2", one_verdict=("A2", "A13"),
+        one_group_in_the_job="A15", outages_are_survived="A4", signals_are_obeyed="A11",
+        success_is_everybodys="A13", restarts_are_limited="A14"),
+    run(SEED, 3, 2, 2, (),
+        idle=("a_round_is_replaced", "all_succeed"), restarts_left_are_used="A2", closing_says_why="A2",
+        one_verdict="A2", success_is_everybodys="A13"),
+    run(SEED, 3, 1, 4, (), ends=0, idle=("all_succeed", "one_waits_for_another", "it_is_closed")),
     run(TRYSTATE, 2, 2, 2, (), idle=("a_round_is_replaced",)),
     run(TRYSTATE, 2, 2, 2, EVERY_FAULT),
     run(TRYSTATE, 2, 1, 2, EVERY_FAULT),

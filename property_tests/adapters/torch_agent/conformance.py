@@ -1,4 +1,4 @@
-"""torch's agent loop compared with the model `Agents` (edition TORCH), edge by edge, as `trystate verify` runs it.
+"""torch's agent loop and its exchange of ranks compared with the models, edge by edge, as `trystate verify` runs it.
 
 Rule: what the model forbids is tried in each state. A sample has some edges of some systems. Up to torch 2.7 nothing is
 compared: that agent closes the rendezvous at a signal, in the part that is replaced here, and differs elsewhere too.
@@ -23,17 +23,25 @@ from .loop import TorchLoop
 from .ranks import Exchanges
 
 Report = Callable[[str], None]
-FAULTS = ("worker_failure", "outage", *(() if is_before("2.8") else ("signal",)))
+SIGNAL = () if is_before("2.8") else ("signal",)
+FAULTS = ("worker_failure", "outage", "crash", "stall", "freeze", *SIGNAL)  # and newcomer, which needs a crash
 SLICES = (
-    *(Slice("2 2:2", (fault,)) for fault in FAULTS),
+    *(Slice("2 2:2", (fault,)) for fault in ("worker_failure", "outage", *SIGNAL)),
     *(Slice("2 1:1", (fault,)) for fault in FAULTS),
-    Slice("2 1:2"), Slice("2 1:2", ("worker_failure",)), Slice("2 2:2", ("worker_failure",), max_restarts=0),
+    *(Slice("2 1:2", faults) for faults in ((), *((fault,) for fault in ("worker_failure", "crash")))),
+    Slice("2 2:2", ("crash", "newcomer")), Slice("2 2:2", ("worker_failure",), max_restarts=0),
     Slice("3 2:2"),
+)  # fmt: skip
+SEED_SLICES = (
+    Slice("2 2:2", SIGNAL), Slice("2 2:2", ("worker_failure", "crash"), max_restarts=0),
+    Slice("2 2:2", ("worker_failure", *SIGNAL), max_restarts=0), Slice("3 2:2"),
 )  # fmt: skip
 SAMPLE_EDGES, SAMPLE_STRIDE = 100, 3
 
 
-def compare(slices: Iterable[Slice], report: Report, edges_max: int | None = None) -> Outcome:
+def compare(
+    slices: Iterable[Slice], report: Report, edges_max: int | None = None, edition: Edition = Edition.TORCH
+) -> Outcome:
     """Take every edge of each slice on torch's loop, or about `edges_max`, and try what the model forbids.
 
     Raises:
@@ -43,7 +51,7 @@ def compare(slices: Iterable[Slice], report: Report, edges_max: int | None = Non
         raise NotInRelease(needs("this comparison of the agent's loop", "2.8"))
     began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
     for one in slices:
-        model = one.build(Edition.TORCH)
+        model = one.build(edition)
         report(f"replaying {model.label}")
         with TorchLoop(model) as subject:
             found = replay_every_edge(model, subject, refusals=True, repeats=False, edges_max=edges_max, report=report)
@@ -76,6 +84,11 @@ CHECKS: tuple[Check, ...] = (
         "torch's agent loop",
         partial(compare, SLICES),
         partial(compare, SLICES[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES),
+    ),
+    Check(
+        "torch 1.10's agent loop, a program",
+        partial(compare, SEED_SLICES, edition=Edition.SEED),
+        partial(compare, SEED_SLICES, edges_max=SAMPLE_EDGES, edition=Edition.SEED),
     ),
     Check(
         "the exchange of ranks",

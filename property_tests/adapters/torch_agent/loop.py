@@ -1,4 +1,4 @@
-"""Steps of the model `Agents` (edition TORCH), performed by torch's own agent loop, one greenlet for each node.
+"""Steps of the model `Agents` (TORCH, SEED), performed by torch's own agent loop, one greenlet for each node.
 
 Theory of operation. `launch_agent`, `SimpleElasticAgent.run`, its loop, restarts and exit barrier are torch's,
 unmodified. Replaced are the worker processes, the rendezvous handler, the barrier of the store and `time.sleep`: there
@@ -10,6 +10,11 @@ a greenlet stops, and the model has a step. A stop has a name:
 
 To take a step is to resume a node, and to see where it stops next. If torch has done something else than was asked, the
 subject is built again from the steps before, and the step is refused.
+
+An agent that is killed is a greenlet that ends without a word: what torch does on the way out of `run` is undone. One
+that stands still is not resumed. Not here is the fault `deaf`: the wait for a worker that ignores SIGTERM is in torch's
+MultiprocessContext, below the part that is replaced. The edition SEED is torch's loop with what 1.10 has instead: the
+exit barrier after a failure, the shutdown after a signal, and no graceful exit.
 
 Rule: the rendezvous below is written out here, as coarse as the model has it; only the loop above it is compared.
 """
@@ -42,7 +47,7 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousTimeoutError,
 )
 from trystate.model.agent import Agents
-from trystate.model.agent.vocabulary import Ending, Loop, Verdict, WorkerState
+from trystate.model.agent.vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Membership
 
@@ -90,7 +95,8 @@ class Node:
         self.agent: Agent | None = None
         self.workers, self.ending = WorkerState.INIT, Ending.NONE
         self.member, self.round = Membership.OUTSIDE, -1
-        self.succeeded = self.signalled = self.late = self.abandoned = False
+        self.succeeded = self.arrived = self.signalled = self.late = self.abandoned = self.orphans = False
+        self.pace = Pace.GOES_ON
 
     @property
     def at(self) -> str:
@@ -110,11 +116,30 @@ class Node:
         self.operation.resume()
 
     def _launch(self) -> None:
-        launcher.launch_agent(self.subject.config, _nothing, [])
+        try:
+            launcher.launch_agent(self.subject.config, _nothing, [])
+        except SignalException:
+            if self.subject.is_seed and self.agent is not None:
+                self.agent._worker_group.spec.rdzv_handler.shutdown()
+            raise
 
     def stop_workers(self) -> None:
-        if self.workers in PROCESSES:
+        if self.runs and not self.abandoned:
             self.workers = WorkerState.STOPPED
+
+    @property
+    def runs(self) -> bool:
+        return self.workers in PROCESSES
+
+    @property
+    def is_dead(self) -> bool:
+        """Its heartbeat stands still."""
+        return self.over or self.pace is not Pace.GOES_ON
+
+    def kill(self) -> None:
+        assert self.operation is not None
+        self.abandoned, self.ending, self.pace = True, Ending.KILLED, Pace.GOES_ON
+        self.operation.abandon()
 
     def signal(self) -> None:
         self.signalled = True
@@ -132,6 +157,8 @@ class Node:
         after, restarts = self.at, left - self.agent._remaining_restarts
         if before == after and not self.over:
             return ""
+        if after == "barrier" and self.workers is WorkerState.FAILED:
+            return "find_failure"
         if after == "exit":
             return "find_failure" if restarts else "restart_workers"
         if after == "shutdown" and before != "barrier":
@@ -166,6 +193,12 @@ class Agent(api.SimpleElasticAgent):
         super().__init__(spec)
         self.node: Node = spec.rdzv_handler.node
         self.node.agent = self
+
+    def _invoke_run(self, role: str = api.DEFAULT_ROLE) -> RunResult:
+        result = super()._invoke_run(role)
+        if self.node.subject.is_seed and result.is_failed():
+            self._exit_barrier()
+        return result
 
     def _start_workers(self, worker_group: Any) -> dict[int, Any]:
         sim.stop("start")
@@ -220,7 +253,7 @@ class Handler(RendezvousHandler):
             sim.stop("join")
             self._reach()
             if self.is_closed():
-                spare = node.member is Membership.REDUNDANT
+                spare = node.member is Membership.REDUNDANT and not lists.is_seed
                 raise RendezvousGracefulExitError("spare") if spare else RendezvousClosedError("closed")
             if node.late:
                 lists.leave(node)
@@ -235,9 +268,12 @@ class Handler(RendezvousHandler):
         return sum(node.member is Membership.WAITING for node in self.lists.nodes)
 
     def shutdown(self) -> bool:
+        error = sys.exc_info()[1]
         if self.node.abandoned:
             return True
-        error = sys.exc_info()[1]
+        if isinstance(error, SignalException):
+            self.set_closed()
+            return True
         self.node.ending = ENDINGS[type(error) if error is not None else None]
         sim.stop("shutdown")
         self.set_closed()
@@ -255,7 +291,7 @@ class TorchLoop:
     """
 
     def __init__(self, model: Agents) -> None:
-        self.model = model
+        self.model, self.is_seed = model, model.edition is Edition.SEED
         self.low, self.high = int(model.min_nodes), int(model.max_nodes)
         self.config = launcher.LaunchConfig(
             self.low, self.high, 1, rdzv_backend="static", rdzv_endpoint="localhost:1", run_id="simulated",
@@ -307,7 +343,7 @@ class TorchLoop:
         self._taken.append((step, indices))
 
     def _ask(self, step: str, node: Node) -> None:
-        if node.over or node.at not in ASKED_AT[step]:
+        if node.pace is not Pace.GOES_ON or node.over or node.at not in ASKED_AT[step]:
             raise Refused(f"the agent is at {node.at or 'its end'}")
         done = node.resume()
         if done == step:
@@ -331,7 +367,7 @@ class TorchLoop:
             self.complete, self.world = False, 0
             self.round += 1
             for node in self.nodes:
-                node.succeeded = False
+                node.succeeded = node.arrived = False
 
     def _settle(self, when: bool) -> None:
         if when:
@@ -347,14 +383,17 @@ class TorchLoop:
         self._settle(True)
 
     def _expel(self, node: Node) -> None:
-        self.leave(*(one for one in self.nodes if one.over and one.member is not Membership.OUTSIDE))
+        self.leave(*(one for one in self.nodes if one.is_dead and one.member is not Membership.OUTSIDE))
 
     def _barrier(self, **_: Any) -> None:
         node = next(n for n in self.nodes if n.operation is not None and n.operation.running)
-        node.succeeded = node.round == self.round and node.member is Membership.PARTICIPANT
+        node.arrived = node.round == self.round
+        node.succeeded = (
+            node.arrived and node.member is Membership.PARTICIPANT and node.workers is WorkerState.SUCCEEDED
+        )
         while True:
             sim.stop("barrier")
-            arrived = sum(one.succeeded for one in self.nodes)
+            arrived = sum(one.arrived if self.is_seed else one.succeeded for one in self.nodes)
             if node.late or (not self.down and node.round == self.round and arrived == self.world):
                 break
         if node.signalled:
@@ -384,6 +423,24 @@ class TorchLoop:
     def _receive_signal(self, node: Node) -> None:
         node.signal()
 
+    def _crash(self, node: Node) -> None:
+        node.kill()
+
+    def _start_newcomer(self, node: Node) -> None:
+        new = Node(self, node.number)
+        new.orphans = node.runs
+        self.nodes[node.number] = new
+        new.start()
+
+    def _stall(self, node: Node) -> None:
+        node.pace = Pace.AGENT_STOPPED
+
+    def _freeze(self, node: Node) -> None:
+        node.pace = Pace.NODE_STOPPED
+
+    def _resume(self, node: Node) -> None:
+        node.pace = Pace.GOES_ON
+
     def _store_stops(self) -> None:
         self.down = True
 
@@ -406,5 +463,9 @@ class TorchLoop:
             out[f"workers[{k}]"] = ordinal(node.workers)
             out[f"ending[{k}]"] = ordinal(node.ending)
             out[f"signalled[{k}]"] = int(node.signalled)
+            out[f"pace[{k}]"] = ordinal(node.pace)
+            out[f"orphans[{k}]"] = int(node.orphans)
+            if self.is_seed:
+                out[f"arrived[{k}]"] = int(node.arrived)
             out[f"own[{k}]"] = int(self.model.max_restarts) - agent._remaining_restarts if agent is not None else 0
         return out

@@ -37,7 +37,7 @@ from trystate.property_tests.tests.checker.test_random_systems import AVAILABLE
 from trystate.deciding import showcase
 
 S = SymbolicState
-TORCH, TORCH_2_7, TRYSTATE = Edition.TORCH, Edition.TORCH_2_7, Edition.TRYSTATE
+SEED, TORCH, TORCH_2_7, TRYSTATE = Edition.SEED, Edition.TORCH, Edition.TORCH_2_7, Edition.TRYSTATE
 EVERY_FAULT_BUT_FREEZE = ("worker_failure", "crash", "newcomer", "stall", "outage", "signal")
 EVERY_FAULT = (*EVERY_FAULT_BUT_FREEZE, "freeze")
 
@@ -115,6 +115,21 @@ ASKED = (
     run(TORCH_2_7, 2, 1, 2, ("outage", "stall", "worker_failure", "signal"), 22347, max_faults=2,
         violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
                   "signals_are_obeyed", "restarts_are_limited", "one_group_in_the_job", "outages_are_survived")),
+    run(SEED, 2, 2, 2, ("signal",), 267,
+        violated=("restarts_left_are_used", "closing_says_why", "success_is_everybodys", "signals_are_obeyed")),
+    run(SEED, 2, 2, 2, ("worker_failure",), 149, max_restarts=0,
+        violated=("closing_says_why", "one_verdict", "success_is_everybodys")),
+    run(SEED, 2, 1, 2, ("deaf",), 370,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys")),
+    run(SEED, 2, 2, 2, ("worker_failure", "crash", "newcomer"), 7283,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "restarts_are_limited", "one_group_on_a_node", "one_group_in_the_job")),
+    run(SEED, 2, 1, 2, ("outage", "stall", "worker_failure", "signal"), 22439, max_faults=2,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys",
+                  "signals_are_obeyed", "restarts_are_limited", "one_group_in_the_job", "outages_are_survived")),
+    run(SEED, 3, 2, 2, (), 725,
+        violated=("restarts_left_are_used", "closing_says_why", "one_verdict", "success_is_everybodys")),
+    run(SEED, 3, 1, 4, (), 654, ends=0),
     run(TRYSTATE, 2, 2, 2, (), 36),
     run(TRYSTATE, 2, 1, 2, (), 108),
     run(TRYSTATE, 2, 2, 2, EVERY_FAULT, 623369),
@@ -180,6 +195,18 @@ def test_a_signal_closes_up_to_2_7_what_it_leaves_open_later() -> None:
     asked = (run(edition, 2, 2, 2, ("signal",)) for edition in (TORCH, TORCH_2_7))
     later, before = (report(one).verdict("restarts_left_are_used").status for one in asked)
     assert (later, before) == (Status.HOLDS, Status.VIOLATED)
+
+
+def test_one_that_fails_waits_for_the_others_in_1_10_which_pass_the_barrier_with_success() -> None:
+    """The exit barrier after a failure (elastic-node-change 3.3): both have come, one ends so and the other so."""
+    ends = """start_agent(0) start_agent(1) join(0) join(1) return_with_a_round(0) return_with_a_round(1) start_workers(0)
+        start_workers(1) worker_fails(0) find_failure(0) workers_succeed(1) enter_barrier(1) pass_barrier(1)"""
+    system = run(SEED, 2, 2, 2, ("worker_failure",), max_restarts=0).build()
+    state = after(system, f"{ends} pass_barrier(0)")
+    assert cells(system, state, "ending") == [ordinal(Ending.FAILED), ordinal(Ending.SUCCEEDED)]
+    later = run(TORCH, 2, 2, 2, ("worker_failure",), max_restarts=0).build()
+    waits = after(later, ends.removesuffix("pass_barrier(1)"))
+    assert "pass_barrier(1)" not in allowed(later, waits)
 
 
 # ---- the runs of the seed

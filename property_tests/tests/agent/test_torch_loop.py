@@ -1,4 +1,6 @@
-"""torch's own agent loop takes every step of the model's edition TORCH, and refuses the others; a changed one does not.
+"""torch's own agent loop takes every step of the edition TORCH, with lines of 1.10 of SEED, and refuses the others.
+
+A changed loop does not.
 
 Rule: the loop is torch's, with its launcher; only the rendezvous and the workers below it are values.
 """
@@ -14,10 +16,11 @@ import torch.distributed.launcher.api as launcher
 from hypothesis import settings
 from trystate.model.agent import Edition
 from trystate.property_tests.adapters.our_agent.conformance import Slice
-from trystate.property_tests.adapters.torch_agent.conformance import CHECKS, FAULTS, compare
+from trystate.property_tests.adapters.torch_agent import loop
+from trystate.property_tests.adapters.torch_agent.conformance import CHECKS, FAULTS, SEED_SLICES, SIGNAL, compare
 from trystate.property_tests.adapters.torch_agent.loop import TorchLoop
 from trystate.property_tests.support.marks import by_verify
-from trystate.property_tests.support.mutants import Mutant, rewritten, survives
+from trystate.property_tests.support.mutants import Mutant, replaced, rewritten, survives
 from trystate.property_tests.support.nightly import NIGHTLY, examples
 
 from trystate.testing import state_machine
@@ -32,6 +35,13 @@ def test_torchs_loop_does_what_the_model_says() -> None:
     assert outcome.compared > (5_000 if NIGHTLY else 300)
 
 
+@by_verify
+def test_with_what_1_10_has_instead_it_does_what_the_edition_seed_says() -> None:
+    outcome = CHECKS[1].run(lambda _: None, sample=not NIGHTLY)
+    assert not outcome.disagreements
+    assert outcome.compared > (3_000 if NIGHTLY else 200)
+
+
 @pytest.mark.skipif(not NIGHTLY, reason="15,127 edges: under HYPOTHESIS_PROFILE=nightly")
 def test_so_it_does_with_two_faults() -> None:
     assert not compare((Slice("2 1:2", ("worker_failure", "outage")),), lambda _: None).disagreements
@@ -44,7 +54,8 @@ TestSteps.settings = settings(max_examples=examples(10), stateful_step_count=30)
 
 # ---- what would be noticed
 
-FAILING, SIGNALLED = Slice("2 2:2", ("worker_failure",)), Slice("2 2:2", FAULTS[2:])
+FAILING, SIGNALLED = Slice("2 2:2", ("worker_failure",)), Slice("2 2:2", SIGNAL)
+COMING = Slice("2 1:2", ("crash", "newcomer"))
 BROKEN: dict[str, tuple[Slice, Mutant]] = {
     "restarts without end": (FAILING, rewritten(Agent._invoke_run, "self._remaining_restarts -= 1", "pass")),
     "one restart more": (
@@ -64,8 +75,20 @@ BROKEN: dict[str, tuple[Slice, Mutant]] = {
         Slice("3 2:2"),
         rewritten(Agent.run, "except RendezvousGracefulExitError as e:", "except ZeroDivisionError as e:"),
     ),
+    "overlooks the one that comes for the dead": (
+        COMING,
+        rewritten(Agent._invoke_run, "num_nodes_waiting > 0", "num_nodes_waiting > 9"),
+    ),
+    "takes its workers along when it is killed": (
+        COMING,
+        rewritten(loop.Node.kill, "assert self.operation is not None", "self.stop_workers()"),
+    ),
+    "goes on while it is stopped": (
+        Slice("2 1:1", ("stall",)),
+        rewritten(loop.TorchLoop._ask, "node.pace is not Pace.GOES_ON or ", ""),
+    ),
 }
-if "signal" in FAULTS:
+if SIGNAL:
     BROKEN |= {
         "a signal closes": (SIGNALLED, rewritten(launcher.launch_agent, "shutdown_rdzv = False", "pass")),
         "a signal in the barrier is lost": (
@@ -82,6 +105,23 @@ def test_another_loop_is_a_disagreement(name: str) -> None:
     def agrees() -> None:
         assert not compare((one,), lambda _: None, edges_max=400).disagreements
 
+    assert not survives(mutant, agrees)
+
+
+WITHOUT = {
+    "the exit barrier after a failure": (SEED_SLICES[1], replaced(loop.Agent, "_invoke_run", Agent._invoke_run)),
+    "the shutdown after a signal": (SEED_SLICES[0], rewritten(loop.Node._launch, "except SignalException:", "except OSError:")),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_without_what_1_10_has_instead_it_is_another_edition(name: str) -> None:
+    one, mutant = WITHOUT[name]
+
+    def agrees() -> None:
+        assert not compare((one,), lambda _: None, edges_max=400, edition=Edition.SEED).disagreements
+
+    agrees()
     assert not survives(mutant, agrees)
 
 
