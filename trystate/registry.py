@@ -44,9 +44,9 @@ from trystate.model.store.watches import Watches
 
 SYSTEMS: Mapping[str, type[System]] = {
     "rendezvous": Rendezvous, "state-holders": Holders, "etcd-rendezvous": EtcdRendezvous, "agents": Agents,
-    "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers, "start-ups": StartUps,
-    "waits": Waits, "watches": Watches, "groups": Groups, "files": Files, "backward": Backward, "contexts": Contexts,
-    "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
+    "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
+    "start-ups": StartUps, "waits": Waits, "watches": Watches, "groups": Groups, "files": Files, "backward": Backward,
+    "contexts": Contexts, "ids": Ids, "tombstones": Tombstones, "optimizers": Optimizers, "references": References,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

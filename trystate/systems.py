@@ -39,5 +39,6 @@ else:
 
 __all__ = [
     "Agents", "Backward", "Barriers", "Contexts", "EtcdRendezvous", "Files", "Frames", "Groups", "Holders", "Ids",
-    "Optimizers", "Queues", "Ranks", "References", "Registers", "Rendezvous", "StartUps", "Tombstones", "Waits", "Watches",
+    "Optimizers", "Queues", "Ranks", "References", "Registers", "Rendezvous", "StartUps", "Tombstones", "Waits",
+    "Watches",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
 """Known defects of the elastic agent, and the runs that show them. Data only: `trystate verify` checks it.
 
 A2 to A15 are defects of torch 2.13's agent that the checker finds in the edition TORCH, and A17 in the ranks of its
-workers. R6, R8 and R14 are of the rendezvous below it (`model/rendezvous/findings.py`), seen from here. The edition TRYSTATE has none.
+workers. R6, R8 and R14 are of the rendezvous below it (`model/rendezvous/findings.py`), seen from here. The
+edition TRYSTATE has none.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ _FINDINGS = (
     Finding("exchange-not-left", "A17",
             "An agent that dies before its number of workers is told, or their ranks assigned, ends the others.",
             "end the waits of the exchange with the round, and go on to the next one",
-            "A node dies as a round begins, and torchrun ends on the others with DistStoreError after read_timeout (60 s).",
+            "A node dies as a round begins, and torchrun ends on the others with DistStoreError after read_timeout "
+            "(60 s).",
             "An agent ends, or stands still, between the end of next_rendezvous and the start of its workers.",
             "Start torchrun again on every node; a smaller read_timeout in --rdzv-conf ends the wait sooner."),
 )  # fmt: skip
@@ -103,7 +105,13 @@ def run(
 
 
 def ranks(
-    edition: Assignment, nodes: int, kinds: int, rounds: int, faults: tuple[str, ...], idle: tuple[str, ...] = (), **found: str
+    edition: Assignment,
+    nodes: int,
+    kinds: int,
+    rounds: int,
+    faults: tuple[str, ...],
+    idle: tuple[str, ...] = (),
+    **found: str,
 ) -> Run:
     """One search of the exchange of ranks."""
     sizes = {"node": nodes, "kind": kinds, "round": rounds}
@@ -228,8 +236,8 @@ PLAN: tuple[Run, ...] = (
         ends=0, idle=("all_succeed", "one_waits_for_another")),
     run(TRYSTATE, 3, 2, 3, ("stall", "outage"), ends=0, idle=("all_succeed", "one_waits_for_another", "it_is_closed")),
     *(ranks(edition, 3, 4, 1, ()) for edition in Assignment),
-    *(ranks(edition, 2, 4, 2, ("crash", "newcomer"), a_death_ends_nobody="A17")
-      for edition in (Assignment.SEED, Assignment.TORCH)),
+    ranks(Assignment.TORCH, 2, 4, 2, ("crash", "newcomer"), a_death_ends_nobody="A17"),
+    ranks(Assignment.SEED, 2, 4, 2, ("crash", "newcomer"), a_death_ends_nobody="A17"),
     ranks(Assignment.TRYSTATE, 2, 4, 2, ("crash", "newcomer")),
     ranks(Assignment.TRYSTATE, 3, 2, 2, ("crash", "newcomer"), idle=("two_roles_have_ranks",)),
 )

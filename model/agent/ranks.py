@@ -1,15 +1,17 @@
 """The ranks of workers: agents that have a round tell each other how many workers they have, over the round's store.
 
-Theory of operation. next_rendezvous gives an agent its rank among the nodes of the round. Each agent writes the role and
-the number of its workers under `role_info/RANK`. The first agent reads all of these, adds up the workers before each
-node, of all roles and of its own, and writes both sums and both totals under `assigned_ranks/RANK`; each agent reads its
-own, and counts on from there. In torch 1.10 nothing is assigned: each agent reads all, and adds up for itself. The keys
-of two rounds are below two prefixes. Three things go wrong: an agent dies before it has told, or before it has
-assigned; an agent comes that has more workers than the one in whose place it is; and a member is in two rounds at once.
+Theory of operation. next_rendezvous gives an agent its rank among the nodes of the round. Each agent writes the role
+and the number of its workers under `role_info/RANK`. The first agent reads all of these, adds up the workers before
+each node, of all roles and of its own, and writes both sums and both totals under `assigned_ranks/RANK`; each agent
+reads its own, and counts on from there. In torch 1.10 nothing is assigned: each agent reads all, and adds up for
+itself. The keys of two rounds are below two prefixes. Three things go wrong: an agent dies before it has told, or
+before it has assigned; an agent comes that has more workers than the one in whose place it is; and a member is in two
+rounds at once.
 
-Abstractions. The rendezvous is that of two rounds at most: one begins when every agent that lives waits for it, and is
-closed when an agent has raised. To read or write several keys is one step: each is written once in a round. A node has
-one or two workers, of one of two roles. The time that a read may take passes only where nobody will write the key.
+Abstractions. The rendezvous is that of two rounds at most: one begins when every agent that lives waits for it, and
+is closed when an agent has raised. To read or write several keys is one step: each is written once in a round. A node
+has one or two workers, of one of two roles. The time that a read may take passes only where nobody will write the
+key.
 """
 
 from __future__ import annotations
@@ -133,9 +135,7 @@ class Ranks(System):
 
     def total(self, s: S, r: Expr, node: Expr, role: bool) -> Any:
         """How many workers all members have told, of all roles or of its own."""
-        return self.sum_of(
-            s, lambda j: s.member[r, j] & self.counts(s, r, j, node, role), lambda j: s.told[r, j]
-        )
+        return self.sum_of(s, lambda j: s.member[r, j] & self.counts(s, r, j, node, role), lambda j: s.told[r, j])
 
     def counts(self, s: S, r: Expr, j: Expr, node: Expr, role: bool) -> Condition:
         return s.told_role[r, j] == s.told_role[r, node] if role else True
@@ -194,7 +194,10 @@ class Ranks(System):
         s.place[node] = R.TOLD
 
     @environment(
-        each=("node", "round"), fair=True, moves=[arc(R.TOLD, R.FAILED)], cite="c10d_rendezvous_backend.py: read_timeout"
+        each=("node", "round"),
+        fair=True,
+        moves=[arc(R.TOLD, R.FAILED)],
+        cite="c10d_rendezvous_backend.py: read_timeout",
     )
     def wait_times_out(self, s: S, node: Expr, round: Expr) -> None:
         """The member that would write what this one waits for is gone: after read_timeout, 60 s, the read raises."""
@@ -212,7 +215,10 @@ class Ranks(System):
 
     @fault(
         "crash", each="node",
-        moves=[arc((R.WAITING, R.MET, R.TOLD, R.RANKED), R.DEAD), arc((R.GATHERED, R.ASSIGNED), R.DEAD, editions=ASSIGNING)],
+        moves=[
+            arc((R.WAITING, R.MET, R.TOLD, R.RANKED), R.DEAD),
+            arc((R.GATHERED, R.ASSIGNED), R.DEAD, editions=ASSIGNING),
+        ],
     )  # fmt: skip
     def crash(self, s: S, node: Expr) -> None:
         """An agent is killed."""
@@ -321,20 +327,15 @@ class Ranks(System):
     def no_rank_is_missing(self, s: S) -> Condition:
         """When the workers of all members run, there are as many as the world and each role has."""
         return all_(
-            implies(
-                self.everybody(s, r),
-                all_(
-                    implies(
-                        s.member[r, i],
-                        (s.world[i] == self.sum_of(s, lambda j: s.member[r, j], lambda j: s.workers[j]))
-                        & (s.role_world[i] == self.sum_of(
-                            s, lambda j: s.member[r, j] & (s.role[j] == s.role[i]), lambda j: s.workers[j])),
-                    )
-                    for i in s.node
-                ),
-            )
+            implies(self.everybody(s, r), all_(~s.member[r, i] | self.counts_all(s, r, i) for i in s.node))
             for r in s.round
-        )  # fmt: skip
+        )
+
+    def counts_all(self, s: S, r: Expr, node: Expr) -> Condition:
+        """A member's numbers are those of the workers that run."""
+        everybody = self.sum_of(s, lambda j: s.member[r, j], lambda j: s.workers[j])
+        alike = self.sum_of(s, lambda j: s.member[r, j] & (s.role[j] == s.role[node]), lambda j: s.workers[j])
+        return (s.world[node] == everybody) & (s.role_world[node] == alike)
 
     @always(witness="one_dies_in_the_exchange", needs="crash")
     def a_death_ends_nobody(self, s: S) -> Condition:

@@ -2,8 +2,9 @@
 
 Theory of operation. Its loop is that of 2.7, with two differences. An agent whose worker has failed and that has no
 restart left stops the others, and then waits in the exit barrier too, for up to 300 s: an agent that succeeds passes
-the barrier when all have come, whether they have succeeded or not (A13), and one that fails hears no signal there (A11).
-And there is no graceful exit: a spare of a closed rendezvous gets RendezvousClosedError, as every other node does.
+the barrier when all have come, whether they have succeeded or not (A13), and one that fails hears no signal there
+(A11). And there is no graceful exit: a spare of a closed rendezvous gets RendezvousClosedError, as every other node
+does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""The exchange of ranks: torch's own function on torch's own store, one greenlet for each agent, beside the model `Ranks`.
+"""The exchange of ranks: torch's own function on torch's own store, a greenlet for each agent, and the model `Ranks`.
 
 Theory of operation. `SimpleElasticAgent._assign_worker_ranks` is torch's, unmodified; ours is the same function over
-`impl/agent/exchange.py`. The store is torch's HashStore, with a PrefixStore for each round, as torch's rendezvous makes
-it. Between the function and the store stands a gate, where the greenlet stops before each request; the gate tells from
-the key which step of the model it is. A read of a key that is not there does not block: it is refused, or has timed out
-when the model says so. The edition SEED has no function in today's torch: `assign_as_seed` is a program of torch 1.10's.
+`impl/agent/exchange.py`. The store is torch's HashStore, with a PrefixStore for each round, as torch's rendezvous
+makes it. Between the function and the store stands a gate, where the greenlet stops before each request; the gate
+tells from the key which step of the model it is. A read of a key that is not there does not block: it is refused, or
+has timed out when the model says so. The edition SEED has no function in today's torch: `assign_as_seed` is a program
+of torch 1.10's.
 
 Rule: the rounds below are written out here, as coarse as the model has them; what is told and assigned is read from the
 store, and the ranks from the workers that the function returns.

@@ -254,7 +254,7 @@ _CATALOGUE = Catalogue.of((
     ("A14", "restarts-counted-apart", restarts_counted_apart, "A job with one restart restarts twice."),
     ("A15", "stopped-agent", stopped_agent, "Workers of a stopped agent work on beside those of the next round."),
     ("A16", "signal-closes", signal_closes, "An agent gets SIGTERM, and closes the rendezvous of another."),
-    ("A17", "exchange-not-left", exchange_not_left, "An agent dies as a round begins, and another ends with DistStoreError."),
+    ("A17", "exchange-not-left", exchange_not_left, "An agent dies as a round begins, and ends another."),
 ))
 # fmt: on
 

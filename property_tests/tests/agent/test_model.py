@@ -199,8 +199,9 @@ def test_a_signal_closes_up_to_2_7_what_it_leaves_open_later() -> None:
 
 def test_one_that_fails_waits_for_the_others_in_1_10_which_pass_the_barrier_with_success() -> None:
     """The exit barrier after a failure (elastic-node-change 3.3): both have come, one ends so and the other so."""
-    ends = """start_agent(0) start_agent(1) join(0) join(1) return_with_a_round(0) return_with_a_round(1) start_workers(0)
-        start_workers(1) worker_fails(0) find_failure(0) workers_succeed(1) enter_barrier(1) pass_barrier(1)"""
+    ends = """start_agent(0) start_agent(1) join(0) join(1) return_with_a_round(0) return_with_a_round(1)
+        start_workers(0) start_workers(1) worker_fails(0) find_failure(0) workers_succeed(1) enter_barrier(1)
+        pass_barrier(1)"""
     system = run(SEED, 2, 2, 2, ("worker_failure",), max_restarts=0).build()
     state = after(system, f"{ends} pass_barrier(0)")
     assert cells(system, state, "ending") == [ordinal(Ending.FAILED), ordinal(Ending.SUCCEEDED)]

@@ -22,7 +22,7 @@ from trystate.impl.agent.exchange import Exchange
 from trystate.model.agent import ranks
 from trystate.model.agent.ranks import Ranks
 from trystate.model.agent.vocabulary import Assignment
-from trystate.model.language import Expr, SymbolicState, any_, count, ite, ord_, transition
+from trystate.model.language import Expr, SymbolicState, any_, count, ord_, transition
 from trystate.property_tests.adapters.torch_agent.conformance import RANKS, compare_ranks
 from trystate.property_tests.adapters.torch_agent.ranks import Assign, assign_as_seed, assign_as_torch
 from trystate.property_tests.support.marks import by_verify
@@ -62,7 +62,9 @@ class TakesAllForAlike(ranks.Ours):
     """The first rank is the node's rank times its own workers: TORCH_ELASTIC_WORKER_IDENTICAL."""
 
     def before(self, s: S, r: Expr, node: Expr, role: bool) -> Any:
-        return sum(count(s.member[r, j] & (ord_(j) < ord_(node)) & (s.told[r, node] >= k) for j in s.node) for k in (1, 2))
+        return sum(
+            count(s.member[r, j] & (ord_(j) < ord_(node)) & (s.told[r, node] >= k) for j in s.node) for k in (1, 2)
+        )
 
 
 class MultipliesItsOwn(ranks.Ours):
@@ -171,9 +173,10 @@ BROKEN: dict[str, Mutant] = {
     ),
     "the second assigns": rewritten(ASSIGN, "if group_rank == 0:", "if group_rank == group_world_size - 1:"),
     "it reads the ranks of the first": rewritten(
-        ASSIGN, 'json.loads(store.get(f"{ASSIGNED_RANKS_PREFIX}{group_rank}"))',
+        ASSIGN,
+        'json.loads(store.get(f"{ASSIGNED_RANKS_PREFIX}{group_rank}"))',
         'json.loads(store.get(f"{ASSIGNED_RANKS_PREFIX}0"))',
-    ),  # fmt: skip
+    ),
     "our exchange does not look": rewritten(Exchange._try, "self._look()", "pass"),
     "our exchange gives up": rewritten(Exchange._try, "except dist.DistError:", "except ZeroDivisionError:"),
     "our exchange reads before all have told": rewritten(
@@ -219,7 +222,9 @@ def assert_ranks_are_right(found: list[list[Worker]], kinds: Iterable[tuple[str,
     assert {worker.world_size for worker in every} == {len(every)}
     assert [worker.local_rank for worker in every] == [k for _, workers in kinds for k in range(workers)]
     for role in {role for role, _ in kinds}:
-        alike = [worker for workers, (other, _) in zip(found, kinds, strict=True) if other == role for worker in workers]
+        alike = [
+            worker for workers, (other, _) in zip(found, kinds, strict=True) if other == role for worker in workers
+        ]
         assert [worker.role_rank for worker in alike] == [*range(len(alike))]
         assert {worker.role_world_size for worker in alike} == {len(alike)}
 

@@ -110,7 +110,10 @@ def test_another_loop_is_a_disagreement(name: str) -> None:
 
 WITHOUT = {
     "the exit barrier after a failure": (SEED_SLICES[1], replaced(loop.Agent, "_invoke_run", Agent._invoke_run)),
-    "the shutdown after a signal": (SEED_SLICES[0], rewritten(loop.Node._launch, "except SignalException:", "except OSError:")),
+    "the shutdown after a signal": (
+        SEED_SLICES[0],
+        rewritten(loop.Node._launch, "except SignalException:", "except OSError:"),
+    ),
 }
 
 
