@@ -16,7 +16,6 @@ key.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..language import (
@@ -50,6 +49,7 @@ S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 R = Ranking
 WORKERS_MAX = 2  # of a node
+LEAST = range(1, WORKERS_MAX + 1)  # a number is how many of these it reaches: so are numbers of nodes added up
 RANKS_MAX = 7  # three nodes with two workers each need six
 EXCHANGING = (R.MET, R.TOLD, R.GATHERED, R.ASSIGNED)
 OVER = (R.FAILED, R.DEAD)
@@ -121,24 +121,20 @@ class Ranks(System):
 
     # ---- sums
 
-    def sum_of(self, s: S, holds: Callable[[Expr], Condition], workers: Callable[[Expr], Any]) -> Any:
-        """The workers of the nodes for which it holds, added up."""
-        return sum(count(holds(j) & (workers(j) >= least) for j in s.node) for least in range(1, WORKERS_MAX + 1))
-
     def before(self, s: S, r: Expr, node: Expr, role: bool) -> Any:
         """How many workers the members before this one have told, of all roles or of its own."""
-        return self.sum_of(
-            s,
-            lambda j: s.member[r, j] & (ord_(j) < ord_(node)) & self.counts(s, r, j, node, role),
-            lambda j: s.told[r, j],
+        return sum(
+            count((ord_(j) < ord_(node)) & self.counts(s, r, j, node, role) & (s.told[r, j] >= least) for j in s.node)
+            for least in LEAST
         )
 
     def total(self, s: S, r: Expr, node: Expr, role: bool) -> Any:
         """How many workers all members have told, of all roles or of its own."""
-        return self.sum_of(s, lambda j: s.member[r, j] & self.counts(s, r, j, node, role), lambda j: s.told[r, j])
+        return sum(count(self.counts(s, r, j, node, role) & (s.told[r, j] >= least) for j in s.node) for least in LEAST)
 
     def counts(self, s: S, r: Expr, j: Expr, node: Expr, role: bool) -> Condition:
-        return s.told_role[r, j] == s.told_role[r, node] if role else True
+        """It is a member, and of the same role if that is asked."""
+        return s.member[r, j] & (s.told_role[r, j] == s.told_role[r, node]) if role else s.member[r, j]
 
     def rank(self, s: S, node: Expr, base: Any, world: Any, role_base: Any, role_world: Any) -> None:
         """Its workers get their ranks, and run."""
@@ -333,8 +329,11 @@ class Ranks(System):
 
     def counts_all(self, s: S, r: Expr, node: Expr) -> Condition:
         """A member's numbers are those of the workers that run."""
-        everybody = self.sum_of(s, lambda j: s.member[r, j], lambda j: s.workers[j])
-        alike = self.sum_of(s, lambda j: s.member[r, j] & (s.role[j] == s.role[node]), lambda j: s.workers[j])
+        everybody = sum(count(s.member[r, j] & (s.workers[j] >= least) for j in s.node) for least in LEAST)
+        alike = sum(
+            count(s.member[r, j] & (s.role[j] == s.role[node]) & (s.workers[j] >= least) for j in s.node)
+            for least in LEAST
+        )
         return (s.world[node] == everybody) & (s.role_world[node] == alike)
 
     @always(witness="one_dies_in_the_exchange", needs="crash")

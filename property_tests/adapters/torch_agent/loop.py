@@ -197,7 +197,8 @@ class Agent(api.SimpleElasticAgent):
     def _invoke_run(self, role: str = api.DEFAULT_ROLE) -> RunResult:
         result = super()._invoke_run(role)
         if self.node.subject.is_seed and result.is_failed():
-            self._exit_barrier()
+            wait: Any = self._exit_barrier
+            wait()
         return result
 
     def _start_workers(self, worker_group: Any) -> dict[int, Any]:

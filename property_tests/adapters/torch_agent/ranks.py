@@ -31,6 +31,7 @@ from trystate.model.language.sorts import ordinal
 from ...harness.subjects import Refused
 from ..torch_rendezvous import simulation as sim
 
+C10d: Any = dist  # torch's stub knows no stores
 TOLD, ASSIGNED = "torchelastic/role_info", "torchelastic/assigned_ranks"
 EXCHANGE = ("tell", "gather", "assign", "read")  # what the function does; the other steps happen to it
 READS = ("gather", "read")
@@ -172,7 +173,7 @@ class Exchanges(AbstractContextManager["Exchanges"]):
     def reset(self) -> None:
         self._abandon()
         self.nodes = [Node(k) for k in range(self._sizes["node"])]
-        self._below = dist.HashStore()
+        self._below = C10d.HashStore()
         self._rounds: list[list[Node]] = []
         self._closed = False
 
@@ -200,7 +201,7 @@ class Exchanges(AbstractContextManager["Exchanges"]):
 
     def _store(self, round: int) -> Any:
         """The store of a round: dynamic_rendezvous.py:_get_store."""
-        return dist.PrefixStore(f"torch.rendezvous.job.{round}", self._below)
+        return C10d.PrefixStore(f"torch.rendezvous.job.{round}", self._below)
 
     # ---- the rounds, and what happens to agents
 

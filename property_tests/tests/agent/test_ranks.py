@@ -30,6 +30,7 @@ from trystate.property_tests.support.mutants import Mutant, rewritten, survives
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.pinned import Asked, model_tests
 
+C10d: Any = dist  # torch's stub knows no stores
 S = SymbolicState
 SEED, TORCH, TRYSTATE = Assignment
 ONE, TWO, TRIO = "node=2 kind=4 round=1", "node=2 kind=4 round=2", "node=3 kind=4 round=1"
@@ -107,8 +108,8 @@ class WaitsForTheDead(ranks.Ours):
     """A wait of the exchange ends by time, and the agent with it (A17)."""
 
     leave_exchange = None  # type: ignore[assignment]
-    wait_times_out = Ranks.wait_times_out
-    error_closed = Ranks.error_closed
+    wait_times_out = Ranks.wait_times_out  # type: ignore[assignment]
+    error_closed = Ranks.error_closed  # type: ignore[assignment]
 
 
 class WaitsForEver(ranks.Ours):
@@ -232,13 +233,13 @@ def assert_ranks_are_right(found: list[list[Worker]], kinds: Iterable[tuple[str,
 @pytest.mark.parametrize("how", ["torch", "seed", "ours"])
 def test_the_agents_of_every_small_job_get_ranks_from_torchs_server(how: str) -> None:
     """Up to three nodes of one to three workers and two roles, one job after the other on one server."""
-    server: Any = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    server: Any = C10d.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     jobs = [job for nodes in (1, 2, 3) for job in product(product("ab", (1, 3)), repeat=nodes)]
     for number, kinds in enumerate(jobs):
 
         def store(number: int = number) -> Any:
-            client = dist.TCPStore("127.0.0.1", server.port, wait_for_workers=False, timeout=timedelta(seconds=20))
-            below = dist.PrefixStore(f"round{number}", client)
+            client = C10d.TCPStore("127.0.0.1", server.port, wait_for_workers=False, timeout=timedelta(seconds=20))
+            below = C10d.PrefixStore(f"round{number}", client)
             return Exchange(below, lambda: None) if how == "ours" else below
 
         assign = assign_as_seed if how == "seed" else assign_as_torch
@@ -247,13 +248,13 @@ def test_the_agents_of_every_small_job_get_ranks_from_torchs_server(how: str) ->
 
 def test_two_rounds_with_the_keys_of_one_mix_and_torchs_prefix_keeps_them_apart() -> None:
     """A node comes again with two workers where it had one: without a prefix it reads the ranks of the round before."""
-    below = dist.HashStore()
+    below = C10d.HashStore()
     first, second = [("a", 1), ("a", 1)], [("a", 2), ("a", 1)]
-    assert_ranks_are_right(assigned(lambda: dist.PrefixStore("round0", below), assign_as_torch, first), first)
-    assert_ranks_are_right(assigned(lambda: dist.PrefixStore("round1", below), assign_as_torch, second), second)
+    assert_ranks_are_right(assigned(lambda: C10d.PrefixStore("round0", below), assign_as_torch, first), first)
+    assert_ranks_are_right(assigned(lambda: C10d.PrefixStore("round1", below), assign_as_torch, second), second)
     # One thread after the other, so that it is always the same: node 1 is first.
     spec = WorkerSpec("a", 1, rdzv_handler=None, entrypoint="true")  # type: ignore[arg-type]
-    stale = assign_as_torch(dist.PrefixStore("round0", below), 1, 2, spec)
+    stale = assign_as_torch(C10d.PrefixStore("round0", below), 1, 2, spec)
     assert [(worker.global_rank, worker.world_size) for worker in stale] == [(1, 2)]
     with pytest.raises(AssertionError):
         assert_ranks_are_right([[*stale], [*stale]], second)
