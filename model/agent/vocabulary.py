@@ -87,7 +87,7 @@ class Assignment(enum.Enum):
 
 
 class Role(enum.Enum):
-    """What the workers of a node are there for: `--role`."""
+    """The purpose of the workers of a node: `--role`."""
 
     TRAINER = "the first role"
     READER = "another role"

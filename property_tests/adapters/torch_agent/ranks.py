@@ -33,7 +33,7 @@ from ..torch_rendezvous import simulation as sim
 
 C10d: Any = dist  # torch's stub knows no stores
 TOLD, ASSIGNED = "torchelastic/role_info", "torchelastic/assigned_ranks"
-EXCHANGE = ("tell", "gather", "assign", "read")  # what the function does; the other steps happen to it
+EXCHANGE = ("tell", "gather", "assign", "read")  # the steps of the function; the others happen to it
 READS = ("gather", "read")
 AT = {"tell": Ranking.MET, "gather": Ranking.TOLD, "assign": Ranking.GATHERED}
 Assign = Callable[[Any, int, int, WorkerSpec], Sequence[Worker]]
