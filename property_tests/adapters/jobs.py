@@ -28,6 +28,7 @@ from trystate.impl.store.tcp import TCPStore
 
 from .forked import SECONDS, Program
 
+DYING = "dying "  # before a program's name: it is killed when it has a round
 BEAT = 1.0  # seconds between two heartbeats; a node that a busy machine stops for 2.5 s has lost its lease
 CONF = f"keep_alive_interval={BEAT},keep_alive_max_attempt=3,join_timeout=20,last_call_timeout=0.2"
 
@@ -135,11 +136,20 @@ def overtaken(steps: Iterable[Step]) -> list[Step]:
 
 def _be(program: str, argv: list[str]) -> None:
     """In the child: what the programs do."""
+    if program.startswith(DYING):
+        from torch.distributed.elastic.agent.server.api import SimpleElasticAgent
+
+        setattr(SimpleElasticAgent, "_assign_worker_ranks", _die)  # noqa: B010 (mypy: a method is not assigned to)
+        program = program.removeprefix(DYING)
     if program.startswith("torchrun"):
         _torchrun(float(program.removeprefix("torchrun") or 300), argv)
     else:
         sys.argv = [*program.split(), *argv]
         runpy.run_module("trystate", run_name="__main__")
+
+
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _torchrun(exit_barrier_seconds: float, argv: list[str]) -> None:
@@ -229,15 +239,15 @@ class Job:
         self._store: TCPStore | None = None
         (folder / "worker.py").write_text(textwrap.dedent(WORKER))
 
-    def agent(self, name: str, *options: str) -> Agent:
-        """Start one more."""
+    def agent(self, name: str, *options: str, dies: bool = False) -> Agent:
+        """Start one more; one that `dies` is killed when next_rendezvous has returned."""
         argv = [
             *self._options, "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
             "--local-addr", "127.0.0.1", *options, str(self.folder / "worker.py"), str(self.folder),
         ]  # fmt: skip
         if self._program != "trystate run":
             argv.insert(0, "--rdzv-backend=c10d")
-        agent = Agent(name, self.folder, argv, self._program)
+        agent = Agent(name, self.folder, argv, f"{DYING if dies else ''}{self._program}")
         self.agents.append(agent)
         return agent
 

@@ -1,4 +1,4 @@
-"""A1 to A11: what is wrong around torch 2.13's rendezvous, in its agent, its store and its options, and not in ours.
+"""A1 to A11, and A17: what is wrong in torch 2.13's agent, store and options, around its rendezvous, and not in ours.
 
 Each is one schedule and one claim, for both libraries, like those of `tests/rendezvous/test_defects.py`: handlers
 in threads where these are enough, else `torchrun` and `trystate run` in processes of their own, beside the same server.
@@ -295,6 +295,21 @@ def spares(job: Job, library: str) -> int:
     store = C10d.TCPStore("127.0.0.1", job.port, is_master=False, wait_for_workers=False)
     data = base64.b64decode(store.get("torch.rendezvous.job"))
     return len(pickle.loads(data).redundancy_list)  # of a process that this test started
+
+
+@both("the other waits for the number of its workers until read_timeout, and ends")
+def test_an_agent_that_dies_as_a_round_begins_ends_no_other(library: str, tmp_path: Path) -> None:
+    """A17. Its successor runs with the other; three restarts are left."""
+    conf = {"trystate": CONF, "torch": f"{TORCH_CONF},read_timeout=4"}
+    program = {"trystate": "trystate run", "torch": "torchrun 2"}
+    with Job(tmp_path, nodes="2", max_restarts=3, conf=conf[library], program=program[library]) as job:
+        a, b = job.agent("a"), job.agent("b", dies=True)
+        eventually("b is killed", lambda: not b.ran)
+        c = job.agent("c")
+        eventually("a runs with c, or ends", lambda: bool(a.began) or not a.ran)
+        assert a.began
+        c.runs(world_size=2)
+        succeed(a, c)
 
 
 @both("it hears no signal in the exit barrier")
