@@ -63,9 +63,9 @@ from .vocabulary import Delivery, Edition, WorkerState
 S = SymbolicState
 Condition = Any  # an Expr: the attributes of a symbolic state are typed as Any
 W, D = WorkerState, Delivery
-INIT = "distributed-autograd-design: End to end, init_rpc"
-CALL = "distributed-autograd-design: End to end, rpc.remote and rpc_sync"
-PART = "distributed-autograd-design: End to end, shutdown"
+INIT = "distributed-autograd-design: Simple end to end example, init_rpc"
+CALL = "distributed-autograd-design: Simple end to end example, rpc.remote and rpc_sync"
+PART = "distributed-autograd-design: Simple end to end example, shutdown"
 PAIR = ("worker", "worker")
 COMING = (W.MEETING, W.CONNECTING)
 LEAVING = (W.PARTING, W.COUNTING)
