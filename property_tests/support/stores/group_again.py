@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 from torch.distributed.rendezvous import rendezvous as come_together
 
 FAILURES_MAX = 15  # of one rank: its groups fail when another rank is killed, and for no other reason
@@ -92,7 +93,7 @@ def leave() -> None:
     2.6.0, 2.7.1, 2.10.0 and 2.13.0.
     """
     if not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     dist.destroy_process_group()
 
 
