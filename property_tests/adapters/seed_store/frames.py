@@ -4,8 +4,8 @@ Theory of operation. The daemon is a thread of this process, so that its keys an
 seen while it is held up. When it has begun to read half a request, a question is asked on the control line: there is
 no answer to it until that request has ended, by its rest or by the end of its connection.
 
-Rule: a connection that hangs up is held open until the model's daemon removes it, and a whole request is sent when it
-is served: the daemon does at once what the model does in two steps. Left out: the end of the daemon (`stop`).
+Rule: a connection that hangs up is held open until the model's daemon removes it, an unknown request is sent then, and
+a whole request when it is served: the daemon does at once what the model does in two steps. Left out: the end of the daemon (`stop`).
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class SeedFrames(FramesSubject):
         self.close()
         self._server = self._daemon = InThread()
         self._holder: int | None = None
+        self._unknown: set[int] = set()
         super().reset()
 
     def close(self) -> None:
@@ -135,12 +136,22 @@ class SeedFrames(FramesSubject):
         super()._rest(connection)
         self._go_on()
 
+    def _ask_the_unknown(self, connection: int) -> None:
+        self._unknown.add(connection)
+
     def _hang_up(self, connection: int) -> None:
         self._unsent.pop(connection, None)
+        self._unknown.discard(connection)
 
     def _clean_up(self, connection: int) -> None:
         self._daemon.look()
-        self._daemon.drop(self._lines.pop(connection))
+        line = self._lines[connection]
+        if connection in self._unknown:
+            self._unknown.remove(connection)
+            super()._ask_the_unknown(connection)
+            super()._clean_up(connection)
+        self._lines.pop(connection, None)
+        self._daemon.drop(line)
         if self._holder == connection:
             self._go_on()
 
