@@ -21,6 +21,9 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.rendezvous import rendezvous as come_together
 
 FAILURES_MAX = 15  # of one rank: its groups fail when another rank is killed, and for no other reason
+# torch 2.7.1: a thread of gloo that drops a tensor after the collective has ended wants the interpreter lock, and
+# destroy_process_group holds it while it joins that thread: both wait for ever.
+SETTLES_SECONDS = 0.05
 ARRIVES_SECONDS = 0.4  # before the others: the rank that is to die while it waits for them
 
 
@@ -94,6 +97,7 @@ def leave() -> None:
     """
     if not dist.is_initialized():
         dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    time.sleep(SETTLES_SECONDS)
     dist.destroy_process_group()
 
 
