@@ -25,7 +25,8 @@ def created(make: Any) -> str:
     return "created"
 
 
-def member(rank: int, port: int, line: Any) -> None:
+def member(rank: int, line: Any) -> None:
+    port = line.recv()
     store = join(rank, 2, port)
     dist.barrier()
     dist.destroy_process_group()
@@ -36,15 +37,14 @@ def member(rank: int, port: int, line: Any) -> None:
     line.recv()
 
 
-server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 context = multiprocessing.get_context("fork")
 lines = [context.Pipe() for _ in range(2)]
-processes = [
-    context.Process(target=member, args=(rank, server.port, theirs), daemon=True)
-    for rank, (_, theirs) in enumerate(lines)
-]
+processes = [context.Process(target=member, args=(rank, theirs), daemon=True) for rank, (_, theirs) in enumerate(lines)]
 for process in processes:
     process.start()
+server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # it has threads: after the forks
+for ours, _ in lines:
+    ours.send(server.port)
 for ours, _ in lines:
     ours.recv()
 said = []

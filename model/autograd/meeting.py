@@ -528,7 +528,7 @@ class Ours(Meetings, edition=Edition.TRYSTATE):
 
     # ---- the rounds of a shutdown
 
-    @transition(each="worker", moves=[arc(W.PARTING, W.COUNTING)], cite="termination.py: all_done")
+    @transition(each="worker", moves=[arc(W.PARTING, W.COUNTING)], cite=PART)
     def show_numbers(self, s: S, worker: Expr) -> None:
         """An idle worker writes its numbers of the next round into the store."""
         s.when(s.phase[worker] == W.PARTING, self.is_idle(s, worker))
@@ -540,20 +540,20 @@ class Ours(Meetings, edition=Edition.TRYSTATE):
         s.round[worker] = ite(s.round[worker] == 2, 0, s.round[worker] + 1)
         s.rounds[worker] = ite(s.rounds[worker] == 2, 2, s.rounds[worker] + 1)
 
-    @transition(each="worker", moves=[arc(W.COUNTING, W.ENDED)], cite="termination.py: all_done")
+    @transition(each="worker", moves=[arc(W.COUNTING, W.ENDED)], cite=PART)
     def end(self, s: S, worker: Expr) -> None:
         """The numbers say that all is over."""
         s.when(s.phase[worker] == W.COUNTING, self.is_complete(s, worker), self.is_over(s, worker))
         s.phase[worker] = W.ENDED
 
-    @transition(each="worker", moves=[arc(W.COUNTING, W.PARTING)], cite="termination.py: all_done")
+    @transition(each="worker", moves=[arc(W.COUNTING, W.PARTING)], cite=PART)
     def count_again(self, s: S, worker: Expr) -> None:
         """They do not: it begins another round."""
         s.when(s.phase[worker] == W.COUNTING, self.is_complete(s, worker), ~self.is_over(s, worker))
         s.when(~self.misses(s, worker))
         s.phase[worker] = W.PARTING
 
-    @transition(each="worker", moves=[may(W.COUNTING, W.RAISED), DROPS], cite="termination.py: PeerLost")
+    @transition(each="worker", moves=[may(W.COUNTING, W.RAISED), DROPS], cite=PART)
     def miss_one(self, s: S, worker: Expr) -> None:
         """A worker is lost whose numbers it waits for, or it would begin another round without one."""
         s.when(s.phase[worker] == W.COUNTING)
@@ -566,7 +566,7 @@ class Ours(Meetings, edition=Edition.TRYSTATE):
         before = all_((ord_(k) >= ord_(other)) | self.has_shown(s, k, worker) for k in s.worker)
         return before & ~self.has_shown(s, other, worker)
 
-    @fault("late", each="worker", moves=[may(LEAVING, W.RAISED), DROPS], cite="termination.py: RpcTimeout")
+    @fault("late", each="worker", moves=[may(LEAVING, W.RAISED), DROPS], cite=PART)
     def shutdown_times_out(self, s: S, worker: Expr) -> None:
         """The timeout of a shutdown passes: it raises, and names a worker that it waits for."""
         s.when(s.phase[worker].isin(LEAVING))

@@ -264,7 +264,8 @@ class Registration:
             self._is_set = False
 
     def set(self) -> None:
-        """Set the flag, and wake one that sleeps already."""
+        """Set the flag, and wake one that sleeps already; `pause` is told "announce" before."""
+        self._pause("announce")
         self._is_set = True
         if self._sleepers:
             self._sleepers.pop(0).release()

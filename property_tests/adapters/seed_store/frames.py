@@ -5,7 +5,8 @@ seen while it is held up. When it has begun to read half a request, a question i
 no answer to it until that request has ended, by its rest or by the end of its connection.
 
 Rule: a connection that hangs up is held open until the model's daemon removes it, an unknown request is sent then, and
-a whole request when it is served: the daemon does at once what the model does in two steps. Left out: the end of the daemon (`stop`).
+a whole request when it is served: the daemon does at once what the model does in two steps. Left out: the end of the
+daemon (`stop`).
 """
 
 from __future__ import annotations

@@ -201,6 +201,8 @@ def registration_unheard(say: Say, *, benign: bool = False) -> Observation:
         if where == "sleep" and not benign:
             looked.set()
             go_on.wait(PATIENCE_S)
+        elif where == "announce" and not benign:
+            looked.wait(PATIENCE_S)  # the thread that reads may be faster than the one that watches
 
     with MasterProcess() as server, worker(server.port, pause=pause) as a:
         watching = a.worker
