@@ -19,8 +19,10 @@ from types import FunctionType
 from typing import Any
 
 import pytest
+import torch
 
 Mutant = Callable[[pytest.MonkeyPatch], Any]
+COMPARED = "2.13."  # the release of torch whose lines the mutants are made of
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -63,9 +65,12 @@ def wrapped(owner: Any, attribute: str, wrong: Callable[[Any], Any]) -> Mutant:
 
 
 def rewritten(function: Callable[..., Any], right: str, wrong: str) -> Mutant:
-    """The function's source has `wrong` where it has `right`, once."""
+    """The function's source has `wrong` where it has `right`, once; the test is skipped where torch has other lines."""
     source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
-    assert source.count(right) == 1, f"{right!r} must occur once in {function.__qualname__}"
+    if source.count(right) != 1:
+        said = f"{right!r} must occur once in {function.__qualname__}"
+        assert function.__module__.startswith("torch.") and not torch.__version__.startswith(COMPARED), said
+        return lambda patch: pytest.skip(f"{said}, and torch {torch.__version__} has other lines")
     return _exchanged(function, _parsed(source.replace(right, wrong)))
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from trystate.impl.torch_release import is_before, needs
+from trystate.impl.torch_release import is_before
 from trystate.model.agent import Edition
 from trystate.model.agent.ranks import Ranks
 from trystate.model.agent.vocabulary import Assignment
@@ -18,7 +18,6 @@ from trystate.model.agent.vocabulary import Assignment
 from ...harness.checks import Check, Outcome
 from ...harness.paths import replay_every_edge
 from ..our_agent.conformance import Slice
-from ..torch_release import NotInRelease
 from .loop import TorchLoop
 from .ranks import Exchanges
 
@@ -45,10 +44,8 @@ def compare(
     """Take every edge of each slice on torch's loop, or about `edges_max`, and try what the model forbids.
 
     Raises:
-        NotInRelease: the loop of the installed torch ends its workers in another way.
+        NotInRelease: as TorchLoop.
     """
-    if is_before("2.8"):
-        raise NotInRelease(needs("this comparison of the agent's loop", "2.8"))
     began, edges, of, disagreements = time.perf_counter(), 0, 0, list[str]()
     for one in slices:
         model = one.build(edition)

@@ -46,12 +46,14 @@ from torch.distributed.elastic.rendezvous.api import (
     RendezvousGracefulExitError,
     RendezvousTimeoutError,
 )
+from trystate.impl.torch_release import is_before, needs
 from trystate.model.agent import Agents
 from trystate.model.agent.vocabulary import Edition, Ending, Loop, Pace, Verdict, WorkerState
 from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import Membership
 
 from ...harness.subjects import Refused
+from ..torch_release import NotInRelease
 from ..torch_rendezvous import simulation as sim
 
 PLACES = {
@@ -289,9 +291,14 @@ class TorchLoop:
     """Subject for the model `Agents` (edition TORCH), and the lists of its rendezvous.
 
     Use it as a context manager: it replaces torch's `sleep` and barrier while it is open.
+
+    Raises:
+        NotInRelease: the loop of the installed torch ends its workers in another way.
     """
 
     def __init__(self, model: Agents) -> None:
+        if is_before("2.8"):
+            raise NotInRelease(needs("this comparison of the agent's loop", "2.8"))
         self.model, self.is_seed = model, model.edition is Edition.SEED
         self.low, self.high = int(model.min_nodes), int(model.max_nodes)
         self.config = launcher.LaunchConfig(

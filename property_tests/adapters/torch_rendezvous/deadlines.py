@@ -8,6 +8,7 @@ stops before it syncs, with the store's answer in its hands, before it stores th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -98,7 +99,7 @@ class Holder(dr._BackendRendezvousStateHolder):
 
 
 class Lock:
-    """`_heartbeat_lock`."""
+    """`_heartbeat_lock`, which older releases acquire and release."""
 
     taken = False
 
@@ -111,6 +112,12 @@ class Lock:
         if kind is not greenlet.GreenletExit:
             sim.stop("returned")
         self.taken = False
+
+    def acquire(self) -> None:
+        self.__enter__()
+
+    def release(self) -> None:
+        self.__exit__(sys.exc_info()[0])
 
 
 class Beats:
