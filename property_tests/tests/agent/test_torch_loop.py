@@ -55,9 +55,11 @@ def test_so_it_does_with_two_faults() -> None:
 
 
 BOTH = Slice("2 1:2", FAULTS).build(Edition.TORCH)
-TestSteps = state_machine(BOTH, lambda: TorchLoop(BOTH)).TestCase
-TestSteps.settings = settings(max_examples=examples(10), stateful_step_count=30)
-TestSteps.pytestmark = [pytest.mark.skipif(is_before("2.8"), reason="as TorchLoop says")]
+
+
+@pytest.mark.skipif(is_before("2.8"), reason="as TorchLoop says")
+class TestSteps(state_machine(BOTH, lambda: TorchLoop(BOTH)).TestCase):  # type: ignore[misc]
+    settings = settings(max_examples=examples(10), stateful_step_count=30)
 
 
 def on_the_loop(walk: Walk) -> int:
