@@ -146,9 +146,11 @@ def is_over(version: str, finding: Finding) -> bool:
 
 
 def span(finding: Finding) -> str:
-    """The releases that have a finding, as `2.5 to 2.12`, `since 2.8`, or `all`."""
+    """The releases that have a finding, as `2.5 to 2.12`, `up to 2.13`, `since 2.8`, or `all`."""
     if finding.since == finding.until:
         return finding.since or "all"
+    if not finding.since:
+        return f"up to {finding.until}"
     return f"{finding.since} to {finding.until}" if finding.until else f"since {finding.since}"
 
 
