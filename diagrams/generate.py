@@ -42,7 +42,7 @@ Titled = Sequence[tuple[str, DecisionTable]]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a system to draw: the name of its files, what it shows, and what is said of each step, if anything."""
+    """A run of a system to draw: the name of its files, its title, and a note for each step, or none."""
 
     name: str
     title: str

@@ -171,7 +171,7 @@ def _texts(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _homeless(all_of_them: list[Article]) -> list[str]:
-    """The citations of a section for which there is no item, neither of it nor of a part of it or of what it is in."""
+    """The citations of sections without an item. A section also stands under its parts, and under the one around it."""
     by_name = {article.name: article for article in all_of_them}
     return [
         f"{article} {section}, cited by {links[0]}"

@@ -46,8 +46,8 @@ from .state import Closed, Participant, Settings, State
 
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
 BACKOFF_ATTEMPTS = 8  # how many may succeed in the first span
-GRACE_SECONDS = 5.0  # after the deadline of a join: a lost write is repeated until then; torch: rollback_period
 BACKOFF_DOUBLINGS = 16  # by then it is the longest: where every write is lost, the numbers stay numbers
+GRACE_SECONDS = 5.0  # after the deadline of a join: a lost write is repeated until then; torch: rollback_period
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class Deadlines(System):
         s.timer = Timer.STOPPED
 
     def drops(self, s: S, thread: Expr) -> None:
-        """The thread lets go of what it has in its hands."""
+        """The thread forgets the answer that it has read."""
         s.got_closed[thread] = False
         s.got_member[thread] = False
         s.got_good[thread] = False

@@ -7,8 +7,8 @@ tells from the key which step of the model it is. A read of a key that is not th
 has timed out when the model says so. The edition SEED has no function in today's torch: `assign_as_seed` is a program
 of torch 1.10's.
 
-Rule: the rounds below are written out here, as coarse as the model has them; what is told and assigned is read from the
-store, and the ranks from the workers that the function returns.
+Rule: the rounds below are written here, as coarse as those of the model. The adapter reads roles and assignments from
+the store, and the ranks from the workers that the function returns.
 """
 
 from __future__ import annotations

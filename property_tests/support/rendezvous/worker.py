@@ -104,3 +104,7 @@ def _training(
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), "train" in sys.argv[2:])
+    if "train" in sys.argv[2:]:
+        # torch's threads can abort the interpreter as it ends (`terminate called without an active exception`), and
+        # the agent rightly begins the group again. All is written and closed by now.
+        os._exit(0)

@@ -29,7 +29,7 @@ def build(cls: type[Groups], processes: int, outsiders: int, faults: tuple[str, 
 
 @pytest.mark.parametrize(("processes", "outsiders", "faults"), EDGES, ids=str)
 def test_the_program_does_what_the_edition_says(processes: int, outsiders: int, faults: tuple[str, ...]) -> None:
-    """A step that waits for what is not there is refused, and so are the steps of another place."""
+    """The program takes each edge, and refuses each step that the model forbids, such as a wait for a missing key."""
     system = build(Groups, processes, outsiders, faults)
     with SeedGroups(system) as subject:
         seen = replay_every_edge(system, subject, refusals=True, repeats=False)

@@ -17,17 +17,18 @@ RESTARTS = by_night("restarts of a job", 2)
 
 def test_two_nodes_train_together_and_end_well(tmp_path: Path) -> None:
     with Job(tmp_path) as job:
-        slow = "keep_alive_interval=5"  # nobody dies here, and busy cores must not look like it
+        slow = "keep_alive_interval=15"  # nobody dies here, and busy cores must not look like it
         agents = [job.agent("2", conf=slow, train=True), job.agent("2", conf=slow, train=True)]
         job.until_size(2)
         job.stop()
         assert [a.ends() for a in agents] == [0, 0], [a.said for a in agents]
-        # A machine that stops a worker for longer than gloo waits ends the group; the next one has another master.
-        steps: dict[tuple[str, int], set[tuple[float, ...]]] = {}
-        for one in job.lines():
-            steps.setdefault((one["master"], one["step"]), set()).add(tuple(one["weights"]))
-        assert all(len(weights) == 1 for weights in steps.values()), (steps, [a.said for a in agents])
-        assert len({master for master, _ in steps}) == 1 or any("Traceback" in a.said for a in agents), job.lines()
+        lines, said = job.lines(), [a.said for a in agents]
+        assert len({one["master"] for one in lines}) == 1, (lines, said)
+        steps: dict[int, set[tuple[float, ...]]] = {}
+        for one in lines:
+            steps.setdefault(one["step"], set()).add(tuple(one["weights"]))
+        assert all(len(weights) == 1 for weights in steps.values()), (steps, said)
+        assert not any("Traceback" in one for one in said), said
 
 
 def test_nodes_that_come_are_taken_in_and_one_that_is_killed_is_missed(tmp_path: Path) -> None:
