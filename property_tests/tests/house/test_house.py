@@ -18,7 +18,7 @@ import pytest
 from trystate.property_tests.support.quick import QUICK
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-FOLDERS = ("diagrams", "impl", "model", "property_tests")  # each is trystate.<name>
+FOLDERS = ("diagrams", "impl", "model", "monitor", "property_tests")  # each is trystate.<name>
 ROOMS = ("harness", "adapters", "support", "tests")  # of property_tests: each may import those before it
 INSTALLED = ROOMS[:2]
 
@@ -28,8 +28,9 @@ MAY_IMPORT = {
     "model": (),
     "impl": (),  # and vocabularies
     "diagrams": ("model",),
-    "property_tests": ("model", "impl"),
-    "trystate": ("model", "impl", "diagrams", "property_tests"),
+    "monitor": ("model", "impl"),
+    "property_tests": ("model", "impl", "monitor"),
+    "trystate": ("model", "impl", "diagrams", "monitor", "property_tests"),
 }
 IMPURE = {
     "asyncio", "concurrent", "datetime", "io", "logging", "multiprocessing", "pathlib", "random", "secrets", "select",
@@ -195,14 +196,14 @@ def test_every_import_stays_within_what_its_folder_may_see() -> None:
         ("impl.store.x", "from trystate.model.rendezvous.operators import OPERATORS", "nothing but vocabularies"),
         ("impl.store.x", "def f():\n    import trystate.model.checker.check", "nothing but vocabularies"),
         ("diagrams.x", "from trystate.impl import store", "which may import model"),
-        ("property_tests.harness.x", "from trystate.diagrams import render", "which may import model, impl"),
+        ("property_tests.harness.x", "from trystate.diagrams import render", "which may import model, impl, monitor"),
         ("property_tests.harness.x", "from ..adapters.simulator import swarm", "harness comes before it"),
         ("property_tests.adapters.x", "from ..support.pinned import violated", "adapters comes before it"),
         ("cli", "from trystate.property_tests.support.pinned import violated", "which is not installed"),
         ("property_tests.harness.x", "def f():\n    from pytest import skip", "where trystate is installed for use"),
         ("cli", "import pytest", "where trystate is installed for use"),
-        ("property_tests.support.x", "from trystate import registry", "which may import model, impl"),
-        ("property_tests.adapters.x", "from trystate.store import TCPStore", "which may import model, impl"),
+        ("property_tests.support.x", "from trystate import registry", "which may import model, impl, monitor"),
+        ("property_tests.adapters.x", "from trystate.store import TCPStore", "which may import model, impl, monitor"),
     ],
 )
 def test_a_breach_of_the_import_rules_is_found(tmp_path: Path, name: str, text: str, why: str) -> None:
