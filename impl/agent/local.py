@@ -55,6 +55,8 @@ logger = get_logger(__name__)
 class WorkersLost(TrystateError, RuntimeError):
     """The workers of this node are stuck in the kernel, or not those that were started; the other nodes go on."""
 
+    symptom = "an-agent-that-does-not-end"
+
 
 class ElasticAgent(LocalElasticAgent):
     """Starts the workers of a node, and ends as the whole job does.
