@@ -163,12 +163,15 @@ lines that it cannot keep are counted in the record. Secrets are never recorded.
         description="""\
 torchrun's options and PET_ variables, with this package's rendezvous and agent:
 one verdict for all nodes, restarts counted once for the job, and no orphans.
+--rank-key KEY orders the ranks by a key (a rack, or env:SLURM_PROCID).
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
 1. docs/deploy.md goes from here to a supervised job.
 """,
         examples="""\
   trystate run --standalone --nproc-per-node 2 train.py
   trystate run --nnodes 1:4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 train.py
+  trystate run --nnodes 4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
+      --rank-key env:SLURM_PROCID train.py
 """,
     ),
     "doctor": Page(

@@ -27,7 +27,7 @@ def _as_complete(state: State) -> State:
 
 
 def _in_order(nodes: tuple[Participant, ...]) -> tuple[Participant, ...]:
-    return tuple(sorted(nodes, key=lambda p: p.node.order))
+    return tuple(sorted(nodes, key=lambda p: p.order))
 
 
 def _without(state: State, tokens: Collection[str]) -> State:

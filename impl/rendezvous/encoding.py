@@ -13,9 +13,9 @@ from typing import Any
 
 from .command import PARTS, Command
 from .errors import RendezvousStateError
-from .state import LISTS, Closed, Node, Participant, Settings, State
+from .state import LISTS, RANK_KEY_LENGTH_MAX, Closed, Node, Participant, Settings, State
 
-FORMAT = "trystate-rendezvous-2"  # another one for every other shape: none is taken for an older one
+FORMAT = "trystate-rendezvous-3"  # another one for every other shape: none is taken for an older one
 STATE_BYTES_MAX = 1 << 20  # some 8,000 nodes
 TEXT_LENGTH_MAX = 1024
 NUMBER_MAX = (1 << 53) - 1  # an integer that every reader of JSON can hold
@@ -57,7 +57,7 @@ def encode(state: State) -> bytes:
     }  # fmt: skip
     for name in LISTS:
         fields[name] = [
-            [p.node.address, p.node.pid, p.node.local_id, p.node.token, p.host, p.port, p.beats]
+            [p.node.address, p.node.pid, p.node.local_id, p.node.token, p.host, p.port, p.beats, p.rank_key]
             for p in getattr(state, name)
         ]
     try:
@@ -141,15 +141,18 @@ def _participants(value: Any, name: str) -> tuple[Participant, ...]:
     try:
         return tuple(starmap(_listing, _list(value, name)))
     except TypeError:  # more parts or fewer, or one that cannot be looked up
-        raise _Unfit(f"{name} has an entry that is not of seven texts and numbers") from None
+        raise _Unfit(f"{name} has an entry that is not of eight texts and numbers") from None
 
 
 @lru_cache(maxsize=LISTINGS_KEPT, typed=True)
-def _listing(address: Any, pid: Any, local_id: Any, token: Any, host: Any, port: Any, beats: Any) -> Participant:
+def _listing(
+    address: Any, pid: Any, local_id: Any, token: Any, host: Any, port: Any, beats: Any, rank_key: Any
+) -> Participant:
     node = Node(_text(address, "address"), _number(pid, "pid"), _number(local_id, "local_id"), _text(token, "token"))
     if _number(port, "port") > 65535:
         raise _Unfit(f"port is {port}, not at most 65535")
-    return Participant(node, _text(host, "host"), port, _number(beats, "beats"))
+    key = _text(rank_key, "rank_key", RANK_KEY_LENGTH_MAX)
+    return Participant(node, _text(host, "host"), port, _number(beats, "beats"), key)
 
 
 def _settings(value: Any) -> Settings:
@@ -192,9 +195,9 @@ def _list(value: Any, name: str) -> list[Any]:
     return value
 
 
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str) or len(value) > TEXT_LENGTH_MAX:
-        raise _Unfit(f"{name} is {_shown(value)}, not a text of at most {TEXT_LENGTH_MAX} characters")
+def _text(value: Any, name: str, length_max: int = TEXT_LENGTH_MAX) -> str:
+    if not isinstance(value, str) or len(value) > length_max:
+        raise _Unfit(f"{name} is {_shown(value)}, not a text of at most {length_max} characters")
     return value
 
 

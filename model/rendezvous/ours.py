@@ -77,6 +77,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     agreed_larger_min = flag(doc="the settings in force have a larger min")
     agreed_shorter_window = flag(doc="the settings in force have a shorter expiry window")
     predecessor_listed = flag(per="node", doc="a new process; the one before it is listed under its address")
+    later_key = flag(per="node", doc="its rank key sorts after those of the others")
 
     # ---- what a step sees
 
@@ -130,6 +131,11 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.rank[node] = 0
         self.stamp(s, node)
 
+    def sorts_before(self, s: SymbolicState, one: Expr, other: Expr) -> Condition:
+        """Ranks follow the keys of the listings, and among equal keys the names."""
+        same = s.later_key[one] == s.later_key[other]
+        return (~s.later_key[one] & s.later_key[other]) | (same & (ord_(one) < ord_(other)))
+
     def settle(self, s: SymbolicState) -> Condition:
         """After every change of the lists: the last call begins or is off, or the round is full. True: it completes."""
         size = self.participants(s)
@@ -149,13 +155,13 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.forget_returns(s, replaced)
 
     def move_up(self, s: SymbolicState, replaced: Any) -> None:
-        """Waiting nodes first, then spares, each in the order of their names."""
+        """Waiting nodes first, then spares, each in the order of ranks."""
         before = s.fork()
         seats = self.max_nodes - self.taken(before)
         waiting = before.member.count(Membership.WAITING)
         for j in s.node:
             kind = before.member[j]
-            ahead = count((before.member[k] == kind) & (ord_(k) < ord_(j)) for k in s.node)
+            ahead = count((before.member[k] == kind) & self.sorts_before(before, k, j) for k in s.node)
             place = ite(kind == Membership.REDUNDANT, waiting + ahead, ahead)
             moves = kind.isin(QUEUED) & (place < seats)
             s.member[j] = ite(moves & replaced, Membership.PARTICIPANT, kind)
@@ -168,9 +174,13 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.phase[node] = ite(full, AgentPhase.RETURNING, AgentPhase.JOINING)
 
     def first(self, s: SymbolicState) -> Condition:
-        """The member with rank 0, as `master` counts: node + 1."""
+        """The member that sorts before all others, as `master` counts: node + 1."""
         below = count(
-            ~any_((s.member[k] == Membership.PARTICIPANT) & (ord_(k) <= ord_(j)) for k in s.node) for j in s.node
+            any_(
+                (s.member[k] == Membership.PARTICIPANT) & (self.count_below(s, k) == 0) & (ord_(j) < ord_(k))
+                for k in s.node
+            )
+            for j in s.node
         )
         return ite(self.participants(s) > 0, below + 1, 0)
 
@@ -178,6 +188,15 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         """A master belongs to its round."""
         super().restart(s, node, when)
         s.master[node] = ite(when, 0, s.master[node])
+
+    # ---- what nodes are started with
+
+    @environment(each="node", switch="rank_key", bound=2)
+    def start_with_later_key(self, s: SymbolicState, node: Expr) -> None:
+        """A node starts with a rank key that sorts after those of the others."""
+        self.configures(s, node)
+        s.when(~s.later_key[node])
+        s.later_key[node] = True
 
     # ---- time and processes
 
@@ -447,6 +466,34 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.enters(s, node, AgentPhase.FAILED, AgentPhase.DONE)
         s.when((s.phase[node] == AgentPhase.FAILED) | self.decides(s, "close", Action.FINISH, node))
         s.phase[node] = AgentPhase.LEFT
+
+    def comes_first(self, s: SymbolicState, one: Expr, other: Expr) -> Condition:
+        """The order of the rank keys, before that of the nodes."""
+        apart = s.later_key[one] != s.later_key[other]
+        return (apart & s.later_key[other]) | (~apart & super().comes_first(s, one, other))
+
+    @sometimes(needs="rank_key")
+    def keys_turn_the_order(self, s: SymbolicState) -> Condition:
+        """In a complete round a node has a lower rank than one whose name sorts before its own."""
+        member = [Membership.PARTICIPANT]
+        return s.complete & any_(
+            s.member[j].isin(member) & s.member[k].isin(member) & (ord_(j) < ord_(k)) & (s.rank[k] < s.rank[j])
+            for j in s.node
+            for k in s.node
+        )
+
+    @always(witness="keys_turn_the_order", needs="rank_key")
+    def who_sorts_first_is_the_master(self, s: SymbolicState) -> Condition:
+        """Each node that returned uses the member with the first key as its master."""
+        return all_(
+            implies(
+                s.returned[j] & (s.master[j] == ord_(k) + 1),
+                (s.member[k] == Membership.PARTICIPANT)
+                & ~any_((s.member[m] == Membership.PARTICIPANT) & self.comes_first(s, m, k) for m in s.node),
+            )
+            for j in s.node
+            for k in s.node
+        )
 
     # ---- why the properties of every edition hold here
 

@@ -26,6 +26,8 @@ BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")
 NO_ID = "none"  # torchrun's default for --rdzv-id
 UNHEARD = ("SIGKILL", "SIGSTOP")
+# Options of the rendezvous that have a name of their own here, beside --rdzv-conf: with what they show in --help.
+RENDEZVOUS = {"rank-key": "KEY"}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,6 +83,7 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
     del chosen.master_addr
     try:
         config, entrypoint, args = config_from_args(chosen)
+        config.rdzv_configs.update(_of_the_rendezvous(chosen, config.rdzv_configs))
         if not hasattr(config, "shutdown_timeout"):  # in older releases, whose parser got the option from `parser`
             config.shutdown_timeout = chosen.shutdown_timeout
         place(Options.of(parameters(config)))
@@ -104,6 +107,10 @@ def parser() -> argparse.ArgumentParser:
         found, "shutdown-timeout", type=int, default=torch_release.SHUTDOWN_SECONDS,
         help="seconds that the workers may take to end, before they are killed",
     )  # fmt: skip
+    from trystate.impl.rendezvous.options import KNOWN
+
+    for option, shown in RENDEZVOUS.items():
+        _add_if_absent(found, option, metavar=shown, help=f"as in --rdzv-conf: {KNOWN[option.replace('-', '_')]}")
     for option, since in torch_release.OPTIONS.items():
         refuse = functools.partial(_refuse_option, option, since)
         _add_if_absent(found, option, nargs="?", const=option, type=refuse, help=argparse.SUPPRESS)
@@ -115,6 +122,15 @@ def _add_if_absent(found: argparse.ArgumentParser, option: str, *, default: Any 
     name = option.replace("-", "_")
     with contextlib.suppress(argparse.ArgumentError):  # the installed torch has it
         found.add_argument(f"--{option}", f"--{name}", default=os.environ.get(f"PET_{name.upper()}", default), **kind)
+
+
+def _of_the_rendezvous(chosen: argparse.Namespace, conf: dict[str, Any]) -> dict[str, str]:
+    given = {option: getattr(chosen, option.replace("-", "_")) for option in RENDEZVOUS}
+    for option, value in given.items():
+        name = option.replace("-", "_")
+        if value is not None and name in conf:
+            _refuse(f"--{option} {value} and --rdzv-conf {name}={conf[name]}: give one of them")
+    return {option.replace("-", "_"): value for option, value in given.items() if value is not None}
 
 
 def _refuse_option(option: str, since: str, _: str) -> NoReturn:

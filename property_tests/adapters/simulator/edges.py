@@ -46,6 +46,7 @@ BEATS = (
 )
 LEASED = (AgentPhase.RETURNING, AgentPhase.RUNNING)
 SHORTER_SECONDS = 1.0  # interval of a node with a shorter expiry window, in seconds
+KEY, LATER_KEY = "rack2", "rack10"  # as people count
 
 
 @dataclass(slots=True)
@@ -61,6 +62,7 @@ class Seat:
     joined: Joined | None = None
     broken: set[str] = field(default_factory=set)  # crashed, stalled, partitioned, interrupted
     before: str = ""  # the token of the process before this one, which is still listed
+    key: str = KEY
 
     @property
     def token(self) -> str:
@@ -76,9 +78,10 @@ class Seat:
             self.join_deadline = JoinDeadline.IN_TIME
 
 
-def engine(number: int, life: int, settings: Settings) -> Engine:
+def engine(number: int, life: int, settings: Settings, key: str = KEY) -> Engine:
     node = Node(f"node{number}", life, 0, f"{number}.{life}")
-    return Engine(Participant(node, f"host{number}", 29_500), settings, draw=lambda: 0.5, life="life")
+    me = Participant(node, f"host{number}", 29_500, rank_key=key)
+    return Engine(me, settings, draw=lambda: 0.5, life="life")
 
 
 class EngineSteps:
@@ -268,7 +271,7 @@ class EngineSteps:
         seat.broken.discard("crashed")
         seat.before = self._listing(seat)
         seat.life += 1
-        seat.engine = engine(seat.number, seat.life, seat.settings)
+        seat.engine = engine(seat.number, seat.life, seat.settings, seat.key)
         seat.be(AgentPhase.EXITING)
 
     def _stall(self, seat: Seat) -> None:
@@ -301,7 +304,11 @@ class EngineSteps:
 
     def _configure(self, seat: Seat, settings: Settings) -> None:
         seat.settings = settings
-        seat.engine = engine(seat.number, seat.life, settings)
+        seat.engine = engine(seat.number, seat.life, settings, seat.key)
+
+    def _start_with_later_key(self, seat: Seat) -> None:
+        seat.key = LATER_KEY
+        self._configure(seat, seat.settings)
 
     def _start_with_late_clock(self, seat: Seat) -> None:
         """No clock is compared with another one: nothing to do."""
@@ -339,6 +346,8 @@ class EngineSteps:
         ranks = [p.node.token for p in state.participants] if state is not None and state.complete else []
         out[f"member[{k}]"] = ordinal(state.membership(token) if state is not None else Membership.OUTSIDE)
         out[f"rank[{k}]"] = ranks.index(token) if token in ranks else 0
+        listing = state.find(token) if state is not None else None
+        out[f"later_key[{k}]"] = int((listing.rank_key if listing is not None else seat.key) == LATER_KEY)
         out[f"heartbeat_age[{k}]"] = ordinal(self._age(token))
         out[f"phase[{k}]"] = ordinal(seat.phase)
         if seat.phase is AgentPhase.JOINING:  # a deadline of nothing else

@@ -236,7 +236,7 @@ class Monitors:
 
 def _shape(before: State | None, state: State) -> None:
     """The properties of every state of the store; a complete round is looked at once, for it stays as it is."""
-    members = [p.node for p in state.participants]
+    members = state.participants
     tokens = [p.node.token for p in state.listed()]
     low, high = state.settings.min_nodes, state.settings.max_nodes
     demand(len(tokens) == len(set(tokens)), "lists_are_disjoint", state)
@@ -244,7 +244,7 @@ def _shape(before: State | None, state: State) -> None:
     spent, most = state.spent, state.settings.max_restarts
     demand(spent <= most if most >= 0 else spent == 0, "restarts_are_limited", state, spent)
     if state.complete and (before is None or not before.complete or before.round != state.round):
-        demand(members == sorted(members, key=lambda node: node.order), "ranks_are_ordered", state)
+        demand([*members] == sorted(members, key=lambda p: p.order), "ranks_are_ordered", state)
         demand(len(members) >= low, "at_least_min", state)
     demand(not (state.complete and state.expected), "the_complete_expect_nobody", state)
 

@@ -52,6 +52,19 @@ def test_a_failure_restarts_all_and_spends_one_restart_of_the_job(tmp_path: Path
         gone(job)
 
 
+def test_ranks_follow_the_keys_of_the_nodes_in_every_round(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="3", max_restarts=1) as job:
+        keys = {"a": "rack10", "b": "rack2", "c": "rack1"}
+        agents = [job.agent(name, "--rank-key", key) for name, key in keys.items()]
+        for restarts in (1, 2):
+            for agent in agents:
+                agent.runs(restarts, world_size=3)
+            assert [agent.began[-1].rank for agent in agents] == [2, 1, 0]
+            if restarts == 1:
+                agents[0].do("fail once")
+        succeed(*agents)
+
+
 def test_workers_that_fail_at_once_on_both_nodes_spend_one_restart(tmp_path: Path) -> None:
     with Job(tmp_path, nodes="2", max_restarts=3) as job:
         a, b = job.two()

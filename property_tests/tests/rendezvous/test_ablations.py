@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Report
-from trystate.model.language import Expr, Form, SymbolicState, ite
+from trystate.model.language import Expr, Form, SymbolicState, any_, count, ite, ord_
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import Ours, Rendezvous, Torch213
 from trystate.model.rendezvous.findings import EVERY_FAULT, FINDINGS
@@ -252,6 +252,23 @@ class BeatsForTheDead(Ours):
         return super().falls_silent(s, node) & ~s.predecessor_listed[node]
 
 
+class IgnoresTheKeys(Ours):
+    """Ranks follow the names alone."""
+
+    def sorts_before(self, s: S, one: Expr, other: Expr) -> Any:
+        return ord_(one) < ord_(other)
+
+
+class LedByTheFirstName(Ours):
+    """The master is the member whose name sorts first."""
+
+    def first(self, s: S) -> Any:
+        below = count(
+            ~any_((s.member[k] == Membership.PARTICIPANT) & (ord_(k) <= ord_(j)) for k in s.node) for j in s.node
+        )
+        return ite(self.participants(s) > 0, below + 1, 0)
+
+
 class LeavesWithoutAWord(Ours):
     """A late node does not take itself off the list."""
 
@@ -335,6 +352,8 @@ ABLATIONS = (
            ("live_nodes_stay", "who_runs_has_a_lease", "the_replaced_are_expected")),
     Ablation(WaitsForEver, ("R8",), 3, 1, 2, (), 23, ("full_rounds_come_to_rest", "the_waiting_are_answered")),
     Ablation(MovesNobodyUp, ("R8",), 3, 2, 3, (), 22, ("the_waiting_are_answered",)),
+    Ablation(IgnoresTheKeys, (), 2, 2, 2, ("rank_key",), 5, ("ranks_are_ordered", "who_sorts_first_is_the_master")),
+    Ablation(LedByTheFirstName, (), 2, 2, 2, ("rank_key",), 5, ("who_sorts_first_is_the_master",)),
     Ablation(ClosesAsItFails, ("R10",), 2, 1, 2, ("join_timeout",), 9, ("closing_is_earned",)),
 )
 # fmt: on
