@@ -38,6 +38,7 @@ from ..rendezvous.engine import Standing
 from ..rendezvous.errors import RendezvousClosedError, RendezvousConnectionError, RendezvousTimeoutError
 from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
+from ..rendezvous.waiting import Teller
 from . import parent_death
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
@@ -143,6 +144,7 @@ class ElasticAgent(LocalElasticAgent):
         self._handler.makes_room = False
         self._begin(group, failed)
         self._result, self._reported, self._lapsed = RunResult(WorkerState.HEALTHY), False, None
+        teller = Teller()
         while True:
             if self._result.state is WorkerState.HEALTHY:
                 self._result = self._monitor_workers(group)
@@ -163,6 +165,8 @@ class ElasticAgent(LocalElasticAgent):
             elif order is not Order.GO_ON:
                 self._stop(view.standing)
                 return Order.LEAVE if order is not Order.END and self._are_stuck() else order
+            if self._reported:
+                teller.tell(self._handler.unfinished, time.monotonic())
             with self._signals.interrupt():
                 self._handler.wait(group.spec.monitor_interval, view.standing)
 

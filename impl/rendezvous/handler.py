@@ -59,6 +59,7 @@ from .state import Node, Participant, State
 from .state_holder import StateHolder
 from .store_backend import StoreBackend
 from .torch_backend import TorchBackend
+from .waiting import Waits, unfinished
 
 NAME = "trystate"
 LEAVE_SECONDS = 3.0  # a node that ends takes itself off the lists within this time, or is expelled by the others
@@ -228,6 +229,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             beating.wait(seconds, known)
 
     @property
+    def unfinished(self) -> str:
+        """What a node whose workers have succeeded waits for, in a sentence; empty: for nothing."""
+        return unfinished(self._part.seen, self._part.engine.token)
+
+    @property
     def makes_room(self) -> bool:
         """Whether the round is replaced for a node that waits: an agent says so while its workers run."""
         return self._part.engine.makes_room
@@ -388,7 +394,9 @@ class _Resources:
         self.stop()
         self.engine.me = replace(self.engine.me, port=self.meeting.promise())
         self.listed = True
-        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed), self.holder, outage_seconds_max=seconds)
+        waits = Waits(self.engine.token, self.holder.clock() + seconds)
+        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed), self.holder, outage_seconds_max=seconds,
+                     look=waits.look, away=waits.away)  # fmt: skip
         self.joined = joined
         self.keep_alive = KeepAlive(self.engine, joined, self.holder, self._told)
         return joined
