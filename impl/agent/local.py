@@ -107,6 +107,8 @@ class ElasticAgent(LocalElasticAgent):
                 with killed_when(lambda: self._signals.again, self._watchdog.left_behind):
                     self._handler.give_notice()
                     self._shutdown(error.sigval, self._shutdown_timeout)
+                self._watchdog.rest()
+                self._handler.leave_last(lambda: self._signals.again)
                 raise
             finally:
                 self._stop(Standing.CURRENT)

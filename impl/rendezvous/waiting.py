@@ -113,6 +113,14 @@ def unfinished(state: State | None, token: str) -> str:
             f"({len(state.participants) - len(running)} of {len(state.participants)} nodes are done)")  # fmt: skip
 
 
+def served(state: State | None, token: str) -> str:
+    """Whom a node that serves the store, and has left, waits for; empty: for nobody."""
+    others = [p for p in state.listed() if p.node.token != token] if state is not None else []
+    if state is None or not others:
+        return ""
+    return f"this node has left; it serves the store until the others have left: {listed(others, state)}"
+
+
 class Teller:
     """When a sentence is due; times in seconds of a monotonic clock."""
 
