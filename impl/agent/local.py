@@ -38,6 +38,7 @@ from ..rendezvous.engine import Standing
 from ..rendezvous.errors import RendezvousClosedError, RendezvousConnectionError, RendezvousTimeoutError
 from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
+from ..rendezvous.waiting import Teller
 from . import parent_death
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
@@ -108,6 +109,8 @@ class ElasticAgent(LocalElasticAgent):
                 with killed_when(lambda: self._signals.again, self._watchdog.left_behind):
                     self._handler.give_notice()
                     self._shutdown(error.sigval, self._shutdown_timeout)
+                self._watchdog.rest()
+                self._handler.leave_last(lambda: self._signals.again)
                 raise
             finally:
                 self._stop(Standing.CURRENT)
@@ -145,6 +148,7 @@ class ElasticAgent(LocalElasticAgent):
         self._handler.makes_room = False
         self._begin(group, failed)
         self._result, self._reported, self._lapsed = RunResult(WorkerState.HEALTHY), False, None
+        teller = Teller()
         while True:
             if self._result.state is WorkerState.HEALTHY:
                 self._result = self._monitor_workers(group)
@@ -165,6 +169,8 @@ class ElasticAgent(LocalElasticAgent):
             elif order is not Order.GO_ON:
                 self._stop(view.standing)
                 return Order.LEAVE if order is not Order.END and self._are_stuck() else order
+            if self._reported:
+                teller.tell(self._handler.unfinished, time.monotonic())
             with self._signals.interrupt():
                 self._handler.wait(group.spec.monitor_interval, view.standing)
 

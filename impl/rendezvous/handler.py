@@ -59,12 +59,14 @@ from .state import Node, Participant, State
 from .state_holder import StateHolder
 from .store_backend import StoreBackend
 from .torch_backend import TorchBackend
+from .waiting import Teller, Waits, lasting, served, unfinished
 
 NAME = "trystate"
 LEAVE_SECONDS = 3.0  # a node that ends takes itself off the lists within this time, or is expelled by the others
 DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # `leave` returns by then, whatever the store does
 UNUSED = {Membership.REDUNDANT: "a spare", Membership.WAITING: "a node that waited for the next round"}
 LINGER_SECONDS = 0.5  # a node that has closed the rendezvous, and serves it, lets the others read that for so long
+HURRY_SECONDS = 0.5  # between two looks at whether somebody is in a hurry
 OUTAGE_SECONDS_MAX = 1.0  # short operations tolerate an outage of this length: one more attempt, on a new connection
 GOOD = (Standing.CURRENT, Standing.NEWCOMERS)
 
@@ -229,6 +231,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             beating.wait(seconds, known)
 
     @property
+    def unfinished(self) -> str:
+        """What a node whose workers have succeeded waits for, in a sentence; empty: for nothing."""
+        return unfinished(self._part.seen, self._part.engine.token)
+
+    @property
     def makes_room(self) -> bool:
         """Whether the round is replaced for a node that waits: an agent says so while its workers run."""
         return self._part.engine.makes_room
@@ -293,6 +300,24 @@ class DynamicRendezvousHandler(RendezvousHandler):
             self.leave()
         return True
 
+    def leave_last(self, hurry: Callable[[], bool] = lambda: False) -> None:
+        """`leave`; where this node serves the endpoint, it goes on serving until the others have left.
+
+        That ends after close_timeout at the latest, or when `hurry` says so, which is asked twice a second.
+        """
+        part, seconds, teller = self._part, self._options.close_timeout, Teller()
+        if part.serves:
+            part.stop()
+            with contextlib.suppress(RendezvousError):
+                part.leave(LEAVE_SECONDS)  # first: nobody waits for a node that will not come back
+                ends, token = part.holder.clock() + seconds, part.engine.token
+
+                def look(seen: Seen) -> None:
+                    teller.tell(served(seen.state, token), seen.now, lambda: f"up to {lasting(ends - seen.now)}")
+
+                part.run_on_clone(_alone(token, seconds, hurry), seconds + OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX, look)
+        self.leave()
+
     def leave(self) -> None:
         """Take this node off the rendezvous, which goes on without it; never fails, and may be called twice.
 
@@ -352,11 +377,13 @@ def _done(engine: Engine, joined: Joined) -> Generator[Effect, Seen, bool]:
     return state is not None and engine.token in state.done
 
 
-def _alone(token: str, seconds: float) -> Generator[Effect, Seen, None]:
+def _alone(token: str, seconds: float, hurry: Callable[[], bool] = lambda: False) -> Generator[Effect, Seen, None]:
     seen = yield Sync()
     ends = seen.now + seconds
     while seen.now < ends and seen.state is not None and any(p.node.token != token for p in seen.state.listed()):
-        seen = yield Sync(ends - seen.now, seen.state.revision)
+        if hurry():
+            return
+        seen = yield Sync(min(HURRY_SECONDS, ends - seen.now), seen.state.revision)
 
 
 class _Resources:
@@ -389,16 +416,21 @@ class _Resources:
         self.stop()
         self.engine.me = replace(self.engine.me, port=self.meeting.promise())
         self.listed = True
-        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed), self.holder, outage_seconds_max=seconds)
+        waits = Waits(self.engine.token, self.holder.clock() + seconds)
+        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed), self.holder, outage_seconds_max=seconds,
+                     look=waits.look, away=waits.away)  # fmt: skip
         self.joined = joined
         self.keep_alive = KeepAlive(self.engine, joined, self.holder, self._told)
         return joined
 
-    def run_on_clone(self, steps: Generator[Effect, Seen, T], timeout_seconds: float, outage_seconds_max: float) -> T:
+    def run_on_clone(
+        self, steps: Generator[Effect, Seen, T], timeout_seconds: float, outage_seconds_max: float,
+        look: Callable[[Seen], None] = lambda seen: None,
+    ) -> T:  # fmt: skip
         """Run a generator on a connection of its own, while another thread uses the state holder."""
         holder = self.holder.clone()
         try:
-            return run(steps, holder, outage_seconds_max=outage_seconds_max, timeout_seconds=timeout_seconds)
+            return run(steps, holder, outage_seconds_max=outage_seconds_max, timeout_seconds=timeout_seconds, look=look)
         finally:
             holder.close()
 
