@@ -145,10 +145,16 @@ on stderr says which and why; nobody else notices.
 
 Without --secret-file everybody who can reach the address can read and write,
 as with torch's own server.
+
+With --data the store outlives its server: each change is in a journal in DIR,
+and on its disk, before an answer tells of it. Started again with the same DIR
+and port, the server goes on where it was; clients of this package connect
+again by themselves. One server at a time uses a DIR.
 """,
         examples="""\
   trystate store serve --port 29500
   trystate store serve --host 0.0.0.0 --secret-file /run/secrets/store
+  trystate store serve --port 29400 --data /var/lib/trystate/store
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
 """,
     ),
