@@ -150,11 +150,17 @@ With --record FILE the requests on the keys of rendezvous are written to a file,
 torch's and ours, in the order in which they are done, with the whole state at
 each change: docs/stores.md has the format. The server never waits for the disk;
 lines that it cannot keep are counted in the record. Secrets are never recorded.
+
+With --data the store outlives its server: each change is in a journal in DIR,
+and on its disk, before an answer tells of it. Started again with the same DIR
+and port, the server goes on where it was; clients of this package connect
+again by themselves. One server at a time uses a DIR.
 """,
         examples="""\
   trystate store serve --port 29500
   trystate store serve --host 0.0.0.0 --record job17.jsonl
   trystate store serve --host 0.0.0.0 --secret-file /run/secrets/store
+  trystate store serve --port 29400 --data /var/lib/trystate/store
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
 """,
     ),
