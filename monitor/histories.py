@@ -34,7 +34,7 @@ from trystate.model.checker.linearizability import Broken, Call, Specification, 
 from trystate.model.errors import LimitReached
 from trystate.model.store.vocabulary import Edition
 
-from .keys import ABSENT, ANYTHING, WRITES, Act, Held, MalformedLine, Outcome, acts_of, meaning
+from .keys import ABSENT, ANYTHING, UNANSWERED, WRITES, Act, Held, MalformedLine, Outcome, acts_of, meaning
 
 KEYS_MAX = 100_000
 WRONG_MAX = 1_000  # later ones are counted, and not kept
@@ -92,14 +92,18 @@ class Histories:
         self.counts: Counter[str] = Counter()
         self.undecided: dict[str, None] = {}
         self.wrong: list[Wrong] = []
-        self._proxy = self._began = False
+        self._proxy = False
+        self._file: int | None = None  # the number of the file
         self._edition = Edition.TRYSTATE
         self._unseen = ABSENT  # the knowledge of a key that no line has named
         self._keys: dict[str, Held] = {}
         self._waits: dict[int, Waiting] = {}
         self._watchers: dict[str, dict[int, list[tuple[int, float]]]] = {}  # key -> connection -> changes to be told
         self._windows: dict[str, Window] = {}
+        self._answered: dict[int, float] = {}  # connection -> its last answer
+        self._unanswered: dict[int, list[tuple[int, Act, float]]] = {}  # connection -> line, operation, asked
         self._now = self._looked = 0.0
+        self._ended = False
 
     def feed(self, number: int, line: Mapping[str, Any]) -> list[Wrong]:
         """The next line of the record, and its number; what is wrong with it, or has been found with it.
@@ -126,8 +130,10 @@ class Histories:
     def finish(self) -> list[Wrong]:
         """The record is over: what is still found."""
         before = len(self.wrong)
-        self._now += WAKE_SECONDS + SETTLED_SECONDS if self._began else 0.0
+        self._now += WAKE_SECONDS + SETTLED_SECONDS if self._ended else 0.0
         self._late()
+        for c in list(self._unanswered):
+            self._answers(c, ever=False)
         for key, window in self._windows.items():
             self._judge(key, window)
         self._windows.clear()
@@ -140,14 +146,20 @@ class Histories:
             case "lost":
                 self._forget(f"line {number}: lines were lost there, and nothing is known of any key")
             case "open":
-                self._began = True
+                self._answered[c] = self._now
             case "close":
                 self._gone(c)
+            case "end":
+                self._ended = True
             case "wait":
-                missing = line["missing"] if not line.get("more") else []
-                known = tuple(line.get("keys") or missing)
-                self._waits[c] = Waiting(number, self._now, known, set(missing))
-                self._count("wait", bool(missing))
+                missing = [] if line.get("more") else [str(key) for key in line["missing"]]
+                keys = tuple(map(str, line["keys"] if "keys" in line else [line["key"]]))
+                if not (line.get("again") and c in self._waits):
+                    self._waits[c] = Waiting(number, self._now, keys, set(missing))
+                    self._count("wait", bool(missing))
+            case "write" if line.get("again"):
+                value = str(line["value"]).encode("latin-1")
+                self._keys[line["key"]] = Held(True, value, len(value), line["v"], None)
             case "go" | "stop":
                 self._ends(number, op, c)
             case "watch":
@@ -159,24 +171,31 @@ class Histories:
             case _:
                 for act in acts_of(line):
                     self._act(number, c, act, line)
+                if self._proxy and op not in UNANSWERED | {"multi_set"}:
+                    self._answers(c)
 
     def _header(self, line: Mapping[str, Any]) -> None:
-        if not self._began:
+        number = int(line.get("continues", 0))
+        if self._file is None:
             self._proxy = line.get("by") == "store proxy"
-            self._unseen = ANYTHING if self._proxy or line.get("continues") else ABSENT
+            self._unseen = ANYTHING if self._proxy or number else ABSENT
             self._edition = Edition.TORCH if self._proxy else Edition.TRYSTATE
-        self._began = True
+        elif number != self._file + 1:
+            self._forget(f"file {self._file + 1} of the record is missing, and nothing is known of any key")
+        self._file = number
 
     def _forget(self, why: str) -> None:
         self.undecided[why] = None
         for key, window in self._windows.items():
             self._judge(key, window)
         self._unseen = ANYTHING
-        for kept in (self._keys, self._waits, self._watchers, self._windows):
+        for kept in (self._keys, self._waits, self._watchers, self._windows, self._unanswered):
             kept.clear()
 
     def _gone(self, c: int) -> None:
         self._waits.pop(c, None)
+        self._answers(c, ever=False)
+        self._answered.pop(c, None)
         for watchers in self._watchers.values():
             watchers.pop(c, None)
 
@@ -194,11 +213,16 @@ class Histories:
         before = self._keys.pop(act.key, self._unseen)  # popped: the newest key stands last
         after, right = meaning(before, act, self._edition)
         if self._proxy:
-            self._passed(number, c, act, float(line.get("asked", line["t"])))
+            since = max(self._answered.get(c, 0.0), self._now - SETTLED_SECONDS)
+            asked = min(float(line.get("asked", since)), self._now)
+            if act.name in UNANSWERED:
+                self._unanswered.setdefault(c, []).append((number, act, asked))
+            else:
+                self._passed(number, c, act, asked, self._now)
         else:
             self._count(act.name)
             if right != act.seen:
-                self._note("order", number, self._now, act.key, f"{act}: the answer is {act.seen}, {_why(right, act)}")
+                self._note("order", number, self._now, act.key, f"{act}: the answer is {act.seen}, {_why(right)}")
                 after = meaning(ANYTHING, act, self._edition)[0]  # go on from the answer
         self._keys[act.key] = after
         if len(self._keys) > KEYS_MAX:
@@ -266,34 +290,50 @@ class Histories:
 
     # ---- a proxy's record
 
-    def _passed(self, number: int, c: int, act: Act, asked: float) -> None:
-        """An operation that was asked at `asked`, and is answered now."""
+    def _answers(self, c: int, *, ever: bool = True) -> None:
+        """A connection has an answer: its earlier requests, which have none of their own, have taken effect."""
+        for number, act, asked in self._unanswered.pop(c, []):
+            self._passed(number, c, act, asked, self._now if ever else None)
+        if ever:
+            self._answered[c] = self._now
+
+    def _passed(self, number: int, c: int, act: Act, asked: float, returned: float | None) -> None:
+        """An operation that was asked at `asked`; None: whether and when it took effect is not known."""
         window = self._windows.setdefault(act.key, Window(self._unseen))
-        if asked <= window.begins or self._now - asked > SETTLED_SECONDS:
+        if asked <= window.begins or self._now - asked > 2 * SETTLED_SECONDS:
             self._count(act.name, checked=False)
             if act.name in WRITES:  # it may have taken effect at any moment since
                 self.undecided[f"an operation on {act.key} took {self._now - asked:.0f} s"] = None
                 self._windows[act.key] = Window(ANYTHING, [], self._now)
             return
         self._count(act.name)
-        window.calls.append((number, Call(f"{c}.{number}", act, asked, self._now, act.seen)))
-        cut = self._cut(window) if len(window.calls) % CUT_EVERY == 0 else 0
-        if cut or len(window.calls) > CALLS_MAX:
-            done = Window(window.initial, window.calls[:cut] if cut else window.calls)
-            after = meaning(ANYTHING, done.calls[-1][1].operation, self._edition)[0] if cut else ANYTHING
-            if not cut:
-                self.undecided[f"{act.key} was never at rest in {CALLS_MAX} operations: its value was forgotten"] = None
-            self._judge(act.key, done)
-            self._windows[act.key] = Window(after, window.calls[cut:] if cut else [], done.calls[-1][1].returned or 0.0)
+        seen = None if returned is None else act.seen
+        window.calls.append((number, Call(f"{c}.{number}", act, asked, returned, seen)))
+        if len(window.calls) % CUT_EVERY == 0:
+            self._shorten(act.key, window)
 
-    def _cut(self, window: Window) -> int:
+    def _shorten(self, key: str, window: Window) -> None:
+        cut = self._cut(key, window)
+        if not cut and len(window.calls) <= CALLS_MAX:
+            return
+        if not cut:
+            self.undecided[f"{key} was never at rest in {CALLS_MAX} operations: its value was forgotten"] = None
+        done = Window(window.initial, window.calls[:cut] if cut else window.calls)
+        last = done.calls[-1][1]
+        after = meaning(ANYTHING, last.operation, self._edition)[0] if cut else ANYTHING
+        self._judge(key, done)
+        self._windows[key] = Window(after, window.calls[cut:] if cut else [], last.returned or self._now)
+
+    def _cut(self, key: str, window: Window) -> int:
         """How many operations end with one that nothing overlaps, and that says what the key holds; 0: none."""
         calls = [call for _, call in window.calls]  # in the order of their answers
-        begins = self._now  # the first moment at which one of the later operations was asked
+        begins = min(  # the first moment at which one of the later operations was asked
+            (asked for asks in self._unanswered.values() for _, act, asked in asks if act.key == key), default=self._now
+        )
         for at in range(len(calls) - 1, 0, -1):
             call, before = calls[at], calls[at - 1]
-            returned = call.returned or 0.0
-            settled = self._now - returned > SETTLED_SECONDS and (before.returned or 0.0) < call.invoked
+            returned = call.returned or self._now
+            settled = self._now - returned > SETTLED_SECONDS and (before.returned or self._now) < call.invoked
             says = call.operation.name in ("set", "add", "get") and call.operation.seen.ok is not False
             if settled and says and returned < begins:
                 return at + 1
@@ -314,7 +354,7 @@ class Histories:
             self._note("linearizability", number, found.culprit.returned or 0.0, key, found.explanation)
 
 
-def _why(right: Outcome, act: Act) -> str:
+def _why(right: Outcome) -> str:
     return f"and by the operations before it, it is {right}" if right != Outcome() else "which nothing explains"
 
 

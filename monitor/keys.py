@@ -19,9 +19,12 @@ from trystate.model.store.vocabulary import Edition
 
 T = TypeVar("T")
 SHOWN_MAX = 40  # characters of a value in a text
-WRITES = {"set", "add", "append", "compare_set", "delete", "take", "multi_set", "queue_push", "queue_pop"}
-READS = {"get", "multi_get", "check", "queue_len"}
+WRITES = {"set", "add", "append", "compare_set", "delete", "take", "queue_push", "queue_pop"}
+READS = {"get", "check", "queue_len"}
 SEVERAL = {"multi_set": "set", "multi_get": "get"}  # judged key by key
+STATE_KEYS = {"write": "set", "refused": "get", "read": "get"}  # of a key that has the state of a rendezvous
+AS = {name: name for name in WRITES | READS} | SEVERAL | STATE_KEYS
+UNANSWERED = {"set", "append", "queue_push"}  # in torch's protocol
 
 
 class MalformedLine(UsageError):
@@ -33,9 +36,9 @@ class Outcome:
     """The answer to an operation, as far as it was recorded: None is unknown.
 
     Attributes:
-        ok: a check: the key is there; a compare_set: it stored; a delete: there was a value; an add: it was not
-            refused; a get: there is a value.
-        version: of a get, how often the key was written by then.
+        ok: a check: the key is there; a compare_set: it stored; a delete: there was a value; a queue_pop: there was
+            an element; an add: it was not refused; a get: there is a value.
+        version: how often the key was written by then.
     """
 
     ok: bool | None = None
@@ -100,53 +103,69 @@ def shown(value: bytes) -> str:
 
 
 def acts_of(line: Mapping[str, Any]) -> Iterator[Act]:
-    """The operations on single keys that a line tells of; none for a line of another kind.
+    """The operations on single keys that a line tells of; none for a line of another kind, or of a refused request.
 
     Raises:
         MalformedLine: a field is missing, or of another kind.
     """
     op = line.get("op")
-    if op not in WRITES | READS:
+    if op not in AS or ("error" in line and op != "add"):
         return
     try:
         keys = line["keys"] if "keys" in line else [line["key"]]
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise TypeError("keys")
+            raise TypeError("the keys are no texts")
         for at, key in enumerate(keys):
-            yield _act(SEVERAL.get(op, op), key, line, at if op in SEVERAL else None, len(keys))
+            yield _act(AS[op], key, _Fields(line, at if op in SEVERAL else None), len(keys))
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise MalformedLine(f"a line of {op} lacks a field or has a wrong one: {error}") from None
 
 
-def _act(op: str, key: str, line: Mapping[str, Any], at: int | None, keys: int) -> Act:
-    def field(name: str, kind: type) -> Any:
-        found = line.get(name)
-        if at is not None and isinstance(line.get(f"{name}s"), list):
-            found = line[f"{name}s"][at]
+class _Fields:
+    """The fields of a line, for one of its keys: `v` stands for an element of `vs`, if there are several."""
+
+    def __init__(self, line: Mapping[str, Any], at: int | None) -> None:
+        self._line, self._at = line, at
+
+    def __call__(self, name: str, kind: type) -> Any:
+        found = self._line.get(name)
+        if self._at is not None and isinstance(self._line.get(f"{name}s"), list):
+            found = self._line[f"{name}s"][self._at]
         if found is not None and not (isinstance(found, kind) and (kind is bool or not isinstance(found, bool))):
-            raise TypeError(f"{name}={str(found)[:SHOWN_MAX]!r}")
+            raise TypeError(f"{name} is {str(found)[:SHOWN_MAX]!r}")
         return found
 
+    def due(self, name: str, kind: type) -> Any:
+        found = self(name, kind)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+
+def _act(name: str, key: str, field: _Fields, keys: int) -> Act:
     value, size, version = _bytes(field("value", str)), field("size", int), field("v", int)
     size = len(value) if size is None and value is not None else size
-    match op:
+    match name:
         case "get":
-            ok = None if version is None else version > 0
-            return Act(op, key, Outcome(ok, value, size, version))
+            value, size = (None, None) if field("op", str) == "refused" else (value, size)
+            return Act(name, key, Outcome(None if version is None else version > 0, value, size, version))
         case "add":
-            result = line["result"]
-            if not isinstance(result, int) or isinstance(result, bool):
-                return Act(op, key, Outcome(False), amount=line["amount"])
-            return Act(op, key, Outcome(True, b"%d" % result), amount=line["amount"])
+            amount = field.due("amount", int)
+            if field("error", str):
+                return Act(name, key, Outcome(False), amount=amount)
+            return Act(name, key, Outcome(True, b"%d" % field.due("result", int), version=version), amount=amount)
         case "compare_set":
-            won = field("won", bool)
-            return Act(op, key, Outcome(won), value, size, expected=_bytes(field("expected", str)))
+            outcome = Outcome(field("won", bool), version=version)
+            return Act(name, key, outcome, value, size, expected=_bytes(field("expected", str)))
         case "check":  # "not all are there" says nothing of one of several
-            result = field("result", bool)
-            return Act(op, key, Outcome(None if result is False and keys > 1 else result))
-        case "delete" | "take" | "queue_pop":
-            return Act(op, key, Outcome(field("result", bool)))
-    return Act(op, key, Outcome(), value, size)
+            found = field("found", bool)
+            return Act(name, key, Outcome(None if found is False and keys > 1 else found))
+        case "delete" | "take":
+            return Act(name, key, Outcome(field("found", bool)))
+        case "queue_pop" | "queue_push" | "queue_len":
+            result = field("result", int)
+            return Act(name, key, Outcome(None if result is None else result > 0, size=result))
+    return Act(name, key, Outcome(version=version), value, size)
 
 
 def _bytes(value: str | None) -> bytes | None:
@@ -157,14 +176,10 @@ def meaning(held: Held, act: Act, edition: Edition = Edition.TRYSTATE) -> tuple[
     """The knowledge of the key after the operation, and the outcome that is right; where any is, the one seen."""
     match act.name:
         case "set":
-            return replace(held, there=True, value=act.value, size=act.size, version=_next(held)), act.seen
+            right = _filled(Outcome(version=_next(held)), act.seen)
+            return _written(held, act, right), right
         case "get":
-            there = held.there if held.there is not None else act.seen.ok
-            right = _filled(Outcome(there, held.value, held.size, held.version if there else 0), act.seen)
-            if not there:
-                return replace(held, there=there), right
-            value, size, version = _or(right.value, held.value), _or(right.size, held.size), held.version
-            return replace(held, there=there, value=value, size=size, version=_or(right.version, version)), right
+            return _gets(held, act)
         case "add":
             return _adds(held, act, edition)
         case "append":
@@ -176,13 +191,34 @@ def meaning(held: Held, act: Act, edition: Edition = Edition.TRYSTATE) -> tuple[
             return replace(ABSENT, version=None, queued=held.queued), right
         case "check":
             return held, _filled(Outcome(held.is_present), act.seen)
-        case "queue_push":
-            return replace(held, queued=None if held.queued is None else held.queued + 1), act.seen
-        case "queue_pop":
-            right = _filled(Outcome(None if held.queued is None else held.queued > 0), act.seen)
-            left = None if held.queued is None or right.ok is None else held.queued - right.ok
-            return replace(held, queued=left), right
+        case "queue_push" | "queue_pop" | "queue_len":
+            return _queues(held, act)
     return held, act.seen
+
+
+def _written(held: Held, act: Act, right: Outcome) -> Held:
+    return replace(held, there=True, value=act.value, size=act.size, version=_or(right.version, _next(held)))
+
+
+def _gets(held: Held, act: Act) -> tuple[Held, Outcome]:
+    there = held.there if held.there is not None else act.seen.ok
+    right = _filled(Outcome(there, held.value, held.size, held.version if there else 0), act.seen)
+    if not there:
+        return replace(held, there=there), right
+    value, size, version = _or(right.value, held.value), _or(right.size, held.size), held.version
+    return replace(held, there=there, value=value, size=size, version=_or(right.version, version)), right
+
+
+def _queues(held: Held, act: Act) -> tuple[Held, Outcome]:
+    """The result is the length: before a pop, and after a push."""
+    now = held.queued
+    if now is None and act.seen.size is not None:
+        now = act.seen.size - (act.name == "queue_push")
+    if now is None:
+        return held, act.seen
+    said = now + (act.name == "queue_push")
+    after = max(now - 1, 0) if act.name == "queue_pop" else said
+    return replace(held, queued=after), _filled(Outcome(said > 0, size=said), act.seen)
 
 
 def _or(said: T | None, known: T | None) -> T | None:
@@ -216,22 +252,27 @@ def _adds(held: Held, act: Act, edition: Edition) -> tuple[Held, Outcome]:
     right = act.seen
     if contents is not None:
         result = apply(contents, AddTo(act.key, act.amount), edition)[1].result
-        right = Outcome(True, b"%d" % result) if isinstance(result, int) else Outcome(False)
+        right = Outcome(True, b"%d" % result, None, _next(held)) if isinstance(result, int) else Outcome(False)
+    elif act.seen.ok:
+        right = Outcome(True, version=_next(held))
+    right = _filled(right, act.seen)
     if not right.ok:
         return held, right
-    size = None if right.value is None else len(right.value)
-    return replace(held, there=True, value=right.value, size=size, version=_next(held)), right
+    value = right.value
+    after = replace(act, value=value, size=None if value is None else len(value))
+    return _written(held, after, right), right
 
 
 def _appends(held: Held, act: Act, edition: Edition) -> tuple[Held, Outcome]:
     contents = _contents(held, act.key)
+    right = _filled(Outcome(version=_next(held)), act.seen)
+    value, size = None, None if held.size is None or act.size is None else held.size + act.size
     if contents is not None and act.value is not None:
         value = apply(contents, Append(act.key, act.value), edition)[0].values.get(act.key)
         size = None if value is None else len(value)
-        return replace(held, there=value is not None, value=value, size=size, version=None), act.seen
-    before = 0 if held.there is False else held.size
-    size = None if before is None or act.size is None else before + act.size
-    return replace(held, there=True, value=None, size=size, version=None), act.seen
+    elif held.there is False:
+        size = act.size
+    return _written(held, replace(act, value=value, size=size), right), right
 
 
 def _compares(held: Held, act: Act, edition: Edition) -> tuple[Held, Outcome]:
@@ -240,9 +281,8 @@ def _compares(held: Held, act: Act, edition: Edition) -> tuple[Held, Outcome]:
     if contents is not None and act.expected is not None:
         operation: Operation = CompareAndSet(act.key, act.expected, act.value or b"")
         won = apply(contents, operation, edition)[1].case in (CompareSet.CREATE, CompareSet.SWAP)
-    right = _filled(Outcome(won), act.seen)
+    version = held.version if won is False else _next(held) if won else None
+    right = _filled(Outcome(won, version=version if held.there or won else None), act.seen)
     if won is None:
         return replace(ANYTHING, queued=held.queued), right
-    if not won:
-        return held, right
-    return replace(held, there=True, value=act.value, size=act.size, version=_next(held)), right
+    return (_written(held, act, right) if won else held), right

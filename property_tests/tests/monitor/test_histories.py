@@ -48,8 +48,8 @@ def did(store: TCPStore, op: str, key: str, chance: random.Random, versions: dic
             versions[key] += won
             return {"expected": expected, "value": text, "won": won}
         case "delete":
-            return {"result": store.delete_key(key)}
-    return {"result": store.check([key])}
+            return {"found": store.delete_key(key)}
+    return {"found": store.check([key])}
 
 
 def recorded(port: int, seed: int, values: bool = True) -> list[Line]:
@@ -89,7 +89,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Line], Line]]] = {
     "a read is ahead": ("get", lambda line: other(line, "v", lambda v: v + 1)),
     "a read has another value": ("get", lambda line: other(line, "value", lambda v: v + "0")),
     "a compare_set is answered wrongly": ("compare_set", lambda line: other(line, "won", lambda v: not v)),
-    "a check is answered wrongly": ("check", lambda line: other(line, "result", lambda v: not v)),
+    "a check is answered wrongly": ("check", lambda line: other(line, "found", lambda v: not v)),
 }
 
 
@@ -122,7 +122,7 @@ def test_a_write_that_is_missing_is_noticed_at_the_next_answer_about_its_key(por
 def test_where_lines_were_lost_nothing_is_claimed_of_earlier_ones(port: int) -> None:
     lines = recorded(port, 31)
     histories = Histories()
-    kept = [*lines[:20], {"op": "lost", "t": 0.3, "lines": 20}, *lines[40:]]
+    kept = [*lines[:20], {"op": "lost", "t": 0.3, "c": 0, "lines": 20}, *lines[40:]]
     assert [w for n, line in enumerate(kept, 1) for w in histories.feed(n, line)] == []
     assert any("lines were lost" in why for why in histories.undecided)
 
@@ -134,7 +134,7 @@ def waits(*lines: Line, by: Line = SERVER) -> list[Wrong]:
     return list(check([by, *({"c": 1, **line} for line in lines), {"op": "tick", "t": 100.0}]))
 
 
-WAIT = {"op": "wait", "t": 1.0, "key": "x", "keys": ["x", "y"], "missing": ["x", "y"]}
+WAIT = {"op": "wait", "t": 1.0, "keys": ["x", "y"], "missing": ["x", "y"]}
 SETS = ({"op": "set", "t": 2.0, "c": 2, "key": "x", "size": 1}, {"op": "set", "t": 3.0, "c": 2, "key": "y", "size": 1})
 
 
@@ -151,7 +151,7 @@ def test_a_wait_that_is_not_woken_is_found(by: Line) -> None:
 def test_a_wait_whose_keys_were_not_all_there_is_not_accused() -> None:
     assert waits(WAIT, SETS[0]) == []
     assert waits(WAIT, *SETS, {"op": "close", "t": 3.1}) == []
-    assert waits(WAIT, SETS[0], {"op": "delete", "t": 2.5, "c": 2, "key": "x", "result": True}, SETS[1]) == []
+    assert waits(WAIT, SETS[0], {"op": "delete", "t": 2.5, "c": 2, "key": "x", "found": True}, SETS[1]) == []
 
 
 def test_a_wait_that_goes_on_too_early_is_found() -> None:
