@@ -317,6 +317,25 @@ def _run(p: Parser) -> None:
     p.add_argument("argv", nargs=argparse.REMAINDER)
 
 
+def _watch(p: Parser) -> None:
+    p.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a record that grows, in place of a store")
+    p.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="the job's, as its nodes have it")
+    p.add_argument("--rdzv-id", metavar="JOB", help="the job's; of a record with one job it may be left out")
+    p.add_argument("--secret-file", type=Path, metavar="FILE", help="as secret_file in --rdzv-conf (default: nothing)")
+    p.add_argument(
+        "--interval", type=positive, default=1.0, metavar="S", help="between two reads (default: %(default)g)"
+    )
+    p.add_argument("--for", dest="seconds", type=positive, metavar="S", help="end after S seconds (default: never)")
+    group = p.add_argument_group("metrics", "for Prometheus; needs prometheus-client: pip install 'trystate[metrics]'")
+    group.add_argument("--metrics", type=_port, metavar="PORT", help="serve them at http://HOST:PORT/metrics")
+    group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="(default: %(default)s)")
+    group = p.add_argument_group("torch's rendezvous", "its state does not have these: give what --rdzv-conf has")
+    group.add_argument("--keep-alive-interval", type=positive, default=5.0, metavar="S", help="(default: %(default)g)")
+    group.add_argument("--keep-alive-max-attempt", type=whole, default=3, metavar="N", help="(default: %(default)s)")
+    group.add_argument("--last-call", type=positive, default=30.0, metavar="S", help="(default: %(default)g)")
+    group.add_argument("--join-timeout", type=positive, default=600.0, metavar="S", help="(default: %(default)g)")
+
+
 def _doctor(p: Parser) -> None:
     """No options."""
 
@@ -329,5 +348,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "replay": ("replay:replay", _replay),
     "store": ("store:serve", _store),
     "run": ("run:run", _run),
+    "watch": ("watch:watch", _watch),
     "doctor": ("doctor:doctor", _doctor),
 }

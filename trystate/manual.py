@@ -180,6 +180,25 @@ Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
       --rank-key env:SLURM_PROCID train.py
 """,
     ),
+    "watch": Page(
+        summary="follow a running job: rounds, members, heartbeats, warnings",
+        description="""\
+One screen of a job's rendezvous, ours or torch's c10d, until it is closed: round,
+members and ranks, who waits, heartbeats, the last changes, and a warning where
+nothing has moved for longer than the protocol allows. Not a terminal: a line for
+each change. An observer of any store reads it every second and writes nothing;
+what passed between two reads is said to be unseen. The FILE of a record
+(trystate store serve --record) has all of it, and lost writes, waits that were
+not woken and wrong answers of the store as well.
+
+Exits with 0; with 1 if our rendezvous was closed as failed, or if a warning holds
+at the end of --for or of the record. docs/watch.md says what each warning means.
+""",
+        examples="""\
+  trystate watch --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
+  trystate watch job.jsonl --metrics 9400
+""",
+    ),
     "doctor": Page(
         summary="say what is installed, and what works",
         description="""\
