@@ -18,6 +18,9 @@ from typing import NoReturn
 
 import trystate
 from trystate.impl.store.limits import Limits as StoreLimits
+from trystate.impl.store.record.format import Keys as RecordKeys
+from trystate.impl.store.record.writer import BYTES as RECORD_BYTES
+from trystate.impl.store.record.writer import FILES as RECORD_FILES
 from trystate.model.checker.kernel import Limits
 from trystate.model.errors import DeclarationError, LimitReached, UnavailableError, UsageError
 
@@ -259,6 +262,7 @@ def _store(p: Parser) -> None:
         metavar="FILE",
         help="serve only clients that know what is in it; torch's own client cannot (default: everybody)",
     )
+    _record(p)
     group = p.add_argument_group("limits", "on each peer; a peer that breaks one is disconnected, and logged")
     for field in dataclasses.fields(StoreLimits):
         seconds = field.name.endswith("_seconds")
@@ -269,6 +273,26 @@ def _store(p: Parser) -> None:
             metavar="S" if seconds else "N",
             help="(default: %(default)s)",
         )
+
+
+def _record(p: Parser) -> None:
+    group = p.add_argument_group("record", "what the clients of the store do, as lines of JSON: see docs/stores.md")
+    group.add_argument("--record", type=Path, metavar="FILE", help="a file that is new or empty (default: no record)")
+    group.add_argument(
+        "--record-keys",
+        choices=[keys.value for keys in RecordKeys],
+        help="those of rendezvous, with their states; or all (default: rendezvous)",
+    )
+    group.add_argument("--record-values", action="store_true", help="with the values of keys other than states")
+    group.add_argument(
+        "--record-bytes",
+        type=whole,
+        metavar="N",
+        help=f"of one file; then FILE.1 begins, and so on (default: {RECORD_BYTES})",
+    )
+    group.add_argument(
+        "--record-files", type=whole, metavar="N", help=f"the most that are kept, the latest (default: {RECORD_FILES})"
+    )
 
 
 def _run(p: Parser) -> None:

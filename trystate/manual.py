@@ -145,9 +145,15 @@ on stderr says which and why; nobody else notices.
 
 Without --secret-file everybody who can reach the address can read and write,
 as with torch's own server.
+
+With --record FILE the requests on the keys of rendezvous are written to a file,
+torch's and ours, in the order in which they are done, with the whole state at
+each change: docs/stores.md has the format. The server never waits for the disk;
+lines that it cannot keep are counted in the record. Secrets are never recorded.
 """,
         examples="""\
   trystate store serve --port 29500
+  trystate store serve --host 0.0.0.0 --record job17.jsonl
   trystate store serve --host 0.0.0.0 --secret-file /run/secrets/store
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
 """,

@@ -15,11 +15,16 @@ from collections.abc import Callable
 from trystate.impl.host.listening import listen, peer_name
 from trystate.impl.host.secret import read_secret
 from trystate.impl.store.limits import Limits
+from trystate.impl.store.record.format import Keys
+from trystate.impl.store.record.recorder import Recorder
+from trystate.impl.store.record.writer import BYTES, FILES, Writer
 from trystate.impl.store.server.driver import serve as drive
 from trystate.impl.store.server.embedding import PREFIX, allow_open_files
 from trystate.impl.store.server.log import Log, lines_to
+from trystate.model.errors import UsageError
 
 from ..exits import Exit
+from ..version import __version__
 
 
 def serve(args: argparse.Namespace) -> int:
@@ -29,6 +34,7 @@ def serve(args: argparse.Namespace) -> int:
     listener = listen(args.host, args.port)
     allow_open_files(limits.connections)
     log = Log(lines_to(sys.stderr, PREFIX))
+    writer, recorder = record(args, "store serve", log) or (None, None)
 
     def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -36,6 +42,25 @@ def serve(args: argparse.Namespace) -> int:
         who = "for clients that know the secret" if secret else "for everybody who can reach it"
         print(f"{PREFIX}listening on {peer_name(listener.getsockname())}, {who}", flush=True)
 
-    drive(listener, limits, secret, log, started)
-    log.close()
+    try:
+        drive(listener, limits, secret, log, started, recorder)
+    finally:
+        if writer is not None:
+            writer.close()
+        log.close()
     return Exit.OK
+
+
+def record(args: argparse.Namespace, by: str, log: Log) -> tuple[Writer, Recorder] | None:
+    """The record that was asked for, if one was. Raises UsageError if it cannot be written, or an option has none."""
+    if args.record is None:
+        for option in ("keys", "values", "bytes", "files"):
+            if getattr(args, f"record_{option}"):
+                raise UsageError(f"--record-{option} is for a record: name its file with --record FILE")
+        return None
+    keys = Keys(args.record_keys or Keys.RENDEZVOUS.value)
+    header = {"by": by, "version": __version__, "keys": keys.value, "values": args.record_values}
+    writer = Writer(
+        args.record, header, bytes_max=args.record_bytes or BYTES, files=args.record_files or FILES, log=log
+    )
+    return writer, Recorder(writer, writer.bytes_max, keys, args.record_values)

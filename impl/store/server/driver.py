@@ -27,11 +27,14 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 from typing import cast
 
 from ...host.listening import peer_name
 from ..limits import MIB, Limits
+from ..record.recorder import Recorder
+from .recording import RecordingService
 from .service import Service
 from .session import Session
 
@@ -156,10 +159,18 @@ class Connection(asyncio.Protocol):
 class Driver:
     """One service on one listening socket, in the running loop."""
 
-    def __init__(self, listener: socket.socket, limits: Limits, secret: bytes | None, log: Callable[[str], None]):
+    def __init__(
+        self,
+        listener: socket.socket,
+        limits: Limits,
+        secret: bytes | None,
+        log: Callable[[str], None],
+        recorder: Recorder | None = None,
+    ) -> None:
         self.listener = listener
         self.loop = asyncio.get_running_loop()
-        self.service = Service(
+        new = Service if recorder is None else partial(RecordingService, recorder)
+        self.service = new(
             limits=limits,
             secret=secret,
             random_bytes=secrets.token_bytes,
@@ -307,12 +318,13 @@ def serve(
     secret: bytes | None,
     log: Callable[[str], None],
     started: Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None],
+    recorder: Recorder | None = None,
 ) -> None:
     """Serve until told to stop: `started` gets the loop, and what to call in it for that."""
 
     async def main() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        driver = Driver(listener, limits, secret, log)
+        driver = Driver(listener, limits, secret, log, recorder)
         loop.set_exception_handler(lambda _, context: driver.log(f"internal error: {_described(context)}"))
         try:
             started(loop, stop.set)
