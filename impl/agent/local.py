@@ -21,7 +21,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -64,8 +64,14 @@ class ElasticAgent(LocalElasticAgent):
     SignalException, or what `next_rendezvous` raises.
     """
 
-    def __init__(self, spec: WorkerSpec, logs_specs: LogsSpecs, *, shutdown_timeout: int = 30, **options: Any) -> None:
-        """`options` are those of torch's LocalElasticAgent; `shutdown_timeout`: seconds, then workers are killed.
+    def __init__(
+        self, spec: WorkerSpec, logs_specs: LogsSpecs, *, shutdown_timeout: int = 30,
+        no_restart_codes: Collection[int] = (), **options: Any,
+    ) -> None:  # fmt: skip
+        """`options` are those of torch's LocalElasticAgent.
+
+        `shutdown_timeout`: seconds, then workers are killed. `no_restart_codes`: a worker that ends with one of these
+        ends the job as failed, whatever restarts are left.
 
         Raises:
             TypeError: the rendezvous handler is not trystate's.
@@ -82,7 +88,8 @@ class ElasticAgent(LocalElasticAgent):
                 f"{spec.max_restarts}: make the handler with the same max_restarts"
             )
         super().__init__(spec, logs_specs, **options)
-        self._shutdown_timeout = shutdown_timeout
+        self._shutdown_timeout, self._no_restart_codes = shutdown_timeout, frozenset(no_restart_codes)
+        self._final = ""  # why the last failure of the workers is not restarted
         self._handler = spec.rdzv_handler
         self._signals = Signals(os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS))
         self._result = RunResult(WorkerState.INIT)  # of the workers, as they were seen last
@@ -119,7 +126,7 @@ class ElasticAgent(LocalElasticAgent):
         order, late = Order.REJOIN, self._is_over()
         while True:
             try:
-                order = self._run_round(failed=order is Order.RESTART)
+                order = self._run_round(failed=order in (Order.RESTART, Order.FAIL))
             except RoundOver:
                 order = Order.REJOIN
             except RendezvousClosedError as error:
@@ -131,7 +138,9 @@ class ElasticAgent(LocalElasticAgent):
                 "[%s] %s (the workers: %s; the round: %s)", self._worker_group.spec.role, order.value,
                 self._result.state.value, self._handler.standing().value,
             )  # fmt: skip
-            if order not in (Order.REJOIN, Order.RESTART):
+            if order is Order.FAIL:
+                logger.error("%s: the job ends as failed", self._final)
+            elif order not in (Order.REJOIN, Order.RESTART):
                 return self._end(order)
 
     def _is_over(self) -> bool:
@@ -146,11 +155,13 @@ class ElasticAgent(LocalElasticAgent):
         self._handler.makes_room = False
         self._begin(group, failed)
         self._result, self._reported, self._lapsed = RunResult(WorkerState.HEALTHY), False, None
+        self._final = ""
         teller = Teller()
         while True:
             if self._result.state is WorkerState.HEALTHY:
                 self._result = self._monitor_workers(group)
                 group.state = self._result.state
+                self._final = final_failure(self._result, self._no_restart_codes)
                 self._in_exit_barrier = group.state is WorkerState.SUCCEEDED
                 self._watchdog.reap(worker.id for worker in group.workers)
                 self._put_metrics(group)
@@ -181,7 +192,7 @@ class ElasticAgent(LocalElasticAgent):
         return View(
             self._result.state, standing, signalled=self._signals.got is not None, reported=self._reported,
             cut_off=self._lapsed is not None and now - self._lapsed >= self._handler.join_timeout,
-            killed=self._watchdog.killed,
+            final=self._final != "", killed=self._watchdog.killed,
         )  # fmt: skip
 
     def _report(self) -> None:
@@ -203,7 +214,7 @@ class ElasticAgent(LocalElasticAgent):
         spec = worker_group.spec
         with self._signals.interrupt():
             with self.record_duration("RENDEZVOUS"):
-                info = self._handler.next_rendezvous(self._failed, self._watchdog.killed)
+                info = self._handler.next_rendezvous(self._failed, self._watchdog.killed, self._final)
             ends = time.monotonic() + self._handler.join_timeout
             info.store.set_timeout(timedelta(seconds=OPERATION_SECONDS))
             store: Any = Exchange(info.store, lambda: self._look(ends))
@@ -306,6 +317,14 @@ class ElasticAgent(LocalElasticAgent):
             self._worker_group.workers = []
             return RunResult(state)
         return result
+
+
+def final_failure(result: RunResult, codes: Collection[int]) -> str:
+    """Why the workers are not restarted; empty if they have not failed, or may be."""
+    for rank, failure in sorted(result.failures.items()):
+        if failure.exitcode in codes:
+            return f"worker {rank} ended with exit code {failure.exitcode}, which is not restarted (--no-restart-codes)"
+    return ""
 
 
 @contextlib.contextmanager
