@@ -172,12 +172,18 @@ one verdict for all nodes, restarts counted once for the job, and no orphans.
 --rank-key KEY orders the ranks by a key (a rack, or env:SLURM_PROCID).
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
 1. docs/deploy.md goes from here to a supervised job.
+
+While a node waits it says on stderr for whom, and for how long at most: at the
+start, at each change, and once a minute. An endpoint that it cannot use is said
+within two seconds. LOGLEVEL=WARNING leaves that out.
 """,
         examples="""\
   trystate run --standalone --nproc-per-node 2 train.py
   trystate run --nnodes 1:4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 train.py
   trystate run --nnodes 4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
       --rank-key env:SLURM_PROCID train.py
+  trystate run --standalone --max-restarts 3 --no-restart-codes 2,64 train.py
+  trystate run --standalone --max-restarts 3 --heartbeat-limit 600 train.py
 """,
     ),
     "watch": Page(

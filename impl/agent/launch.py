@@ -98,6 +98,9 @@ def made(
         start_method=config.start_method,
         log_line_prefix_template=config.log_line_prefix_template,
         shutdown_timeout=torch_release.shutdown_timeout(config),
+        # Of `trystate run`: a LaunchConfig has none of these.
+        no_restart_codes=getattr(config, "no_restart_codes", ()),
+        heartbeats=getattr(config, "heartbeats", None),
     )
 
 

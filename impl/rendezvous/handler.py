@@ -147,10 +147,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """The workers use the round's store, unless TORCH_DISABLE_SHARE_RDZV_TCP_STORE is 1."""
         return bootstrap.share_agent_store()
 
-    def next_rendezvous(self, failed: bool = False, lapsed: bool = False) -> RendezvousInfo:
+    def next_rendezvous(self, failed: bool = False, lapsed: bool = False, final: str = "") -> RendezvousInfo:
         """Join the next complete round, and meet its members.
 
-        `failed`: because the workers did; `lapsed`: because they were killed at the end of a lease.
+        `failed`: because the workers did; `final`: why that is not restarted, and ends the job; `lapsed`: because they
+        were killed at the end of a lease.
 
         Raises:
             RendezvousClosedError, RendezvousTimeoutError, RendezvousSettingsError, RendezvousConnectionError.
@@ -162,8 +163,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if seen is not None and seen.closed is not None:  # for good, also if the store went with its owner
                 raise closed_error(seen.closed)
             while True:
-                joined = part.join(self._options.join_timeout, failed, lapsed)
-                failed = lapsed = False
+                joined = part.join(self._options.join_timeout, failed, lapsed, final)
+                failed, lapsed, final = False, False, ""
                 info = part.meeting.begin(joined, lambda: self._standing() in GOOD)
                 if info is not None:
                     self._recorder.said("joined", joined.state, rank=joined.rank, world_size=joined.world_size,
@@ -411,14 +412,14 @@ class _Resources:
         """The state as it was seen last."""
         return self.keep_alive.state if self.keep_alive is not None else self.holder.state
 
-    def join(self, seconds: float, failed: bool = False, lapsed: bool = False) -> Joined:
+    def join(self, seconds: float, failed: bool = False, lapsed: bool = False, final: str = "") -> Joined:
         """Become a member of a complete round, and start its heartbeats."""
         self.stop()
         self.engine.me = replace(self.engine.me, port=self.meeting.promise())
         self.listed = True
         waits = Waits(self.engine.token, self.holder.clock() + seconds)
-        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed), self.holder, outage_seconds_max=seconds,
-                     look=waits.look, away=waits.away)  # fmt: skip
+        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed, final=final), self.holder,
+                     outage_seconds_max=seconds, look=waits.look, away=waits.away)  # fmt: skip
         self.joined = joined
         self.keep_alive = KeepAlive(self.engine, joined, self.holder, self._told)
         return joined
