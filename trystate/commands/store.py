@@ -41,7 +41,7 @@ def serve(args: argparse.Namespace) -> int:
             log(f"{args.data}: {directory.summary}")
         listener = listen(args.host, args.port)
         allow_open_files(limits.connections)
-        return _serve(listener, limits, secret, log, directory, args.sync)
+        return _serve(listener, limits, secret, log, directory, args.sync or None)
     finally:
         log.close()
         if directory is not None:
