@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -86,8 +86,16 @@ class SlowDisk(Disk):
         self.let.set()
         self.syncs = 0
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        self.let.clear()
+        try:
+            yield
+        finally:
+            self.let.set()
+
     def sync(self, fd: int) -> None:
-        assert self.let.wait(SECONDS)
+        self.let.wait(SECONDS)
         super().sync(fd)
         self.syncs += 1
 
@@ -109,13 +117,12 @@ def test_no_reply_tells_of_what_is_not_durable_and_each_connection_gets_its_repl
     adding, getting = add(b"/n", 1), get(b"/n")
     with Serving(tmp_path / "data", disk) as server, Peer(server.port) as writer, Peer(server.port) as reader:
         assert writer.answers() and reader.answers()
-        disk.let.clear()
-        writer.send(adding)
-        assert silent(writer)
-        reader.send(getting)
-        writer.send(adding + getting)
-        assert silent(reader) and silent(writer)
-        disk.let.set()
+        with disk.held():
+            writer.send(adding)
+            assert silent(writer)
+            reader.send(getting)
+            writer.send(adding + getting)
+            assert silent(reader) and silent(writer)
         assert reader.read(9) == blob(b"1")
         assert writer.read(25) == (1).to_bytes(8, "little") + (2).to_bytes(8, "little") + blob(b"2")
 
@@ -150,12 +157,11 @@ def test_one_sync_serves_all_requests_that_came_meanwhile(tmp_path: Path) -> Non
     with Serving(tmp_path / "data", disk) as server, contextlib.ExitStack() as stack:
         peers = [stack.enter_context(Peer(server.port)) for _ in range(50)]
         assert all(peer.answers() for peer in peers)
-        disk.let.clear()
-        for number, peer in enumerate(peers):
-            peer.send(set_(b"/%d" % number, b"v") + get(b"/%d" % number))
-        assert silent(peers[-1])
-        before = disk.syncs
-        disk.let.set()
+        with disk.held():
+            for number, peer in enumerate(peers):
+                peer.send(set_(b"/%d" % number, b"v") + get(b"/%d" % number))
+            assert silent(peers[-1])
+            before = disk.syncs
         assert all(peer.read(9) == blob(b"v") for peer in peers)
         assert disk.syncs - before <= 3
 
