@@ -248,9 +248,9 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _sync(text: str) -> float | None:
-    """The seconds between two syncs; None for `always`."""
-    return None if text == "always" else positive(text)
+def _sync(text: str) -> float:
+    """The seconds between two syncs; 0 for `always`."""
+    return 0.0 if text == "always" else positive(text)
 
 
 def _store(p: Parser) -> None:

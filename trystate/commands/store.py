@@ -46,7 +46,7 @@ def serve(args: argparse.Namespace) -> int:
         writer, recorder = record(args, "store serve", log) or (None, None)
         listener = listen(args.host, args.port)
         allow_open_files(limits.connections)
-        return _serve(listener, limits, secret, log, recorder, directory, args.sync)
+        return _serve(listener, limits, secret, log, recorder, directory, args.sync or None)
     finally:
         if writer is not None:
             writer.close()

@@ -17,8 +17,8 @@ from trystate.impl.store.durable.journal import MAGIC, Journal, recovered
 from trystate.impl.store.errors import FileRefused
 from trystate.impl.store.file import records
 from trystate.impl.store.limits import Limits
+from trystate.property_tests.adapters.our_store.disks import Crash, ForgetfulDisk
 from trystate.property_tests.support.mutants import Mutant, replaced, survivors
-from trystate.property_tests.support.stores.disks import Crash, ForgetfulDisk
 
 State = tuple[dict[bytes, bytes], dict[bytes, list[bytes]]]
 Step = tuple[Any, ...]
