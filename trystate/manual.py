@@ -170,6 +170,8 @@ again by themselves. One server at a time uses a DIR.
 torchrun's options and PET_ variables, with this package's rendezvous and agent:
 one verdict for all nodes, restarts counted once for the job, and no orphans.
 --rank-key KEY orders the ranks by a key (a rack, or env:SLURM_PROCID).
+--scale-up-interval SECONDS lets nodes that come wait so long after a round is
+complete; a failure takes them in at once.
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
 1. docs/deploy.md goes from here to a supervised job.
 

@@ -19,6 +19,8 @@ FORMAT = "trystate-rendezvous-3"  # another one for every other shape: none is t
 STATE_BYTES_MAX = 1 << 20  # some 8,000 nodes
 TEXT_LENGTH_MAX = 1024
 NUMBER_MAX = (1 << 53) - 1  # an integer that every reader of JSON can hold
+# Of the settings, in their order; then what is run.
+KINDS: tuple[Any, ...] = (int, int, float, float, float, int, int, float)
 LISTINGS_KEPT = 8192  # from one state to the next few nodes have changed: those that were checked are kept
 FIELDS = (
     "format",
@@ -75,9 +77,10 @@ def encode(state: State) -> bytes:
 
 def _parts(settings: Settings) -> list[Any]:
     """30 and 30.0 seconds are the same settings, and have to be the same bytes."""
-    low, high, *seconds, attempts, restarts, command = (getattr(settings, name) for name in settings.__slots__)
+    values, command = [getattr(settings, name) for name in settings.__slots__[:-1]], settings.command
     runs = [command.program, command.arguments, command.nproc] if isinstance(command, Command) else command
-    return [low, high, *(float(s) if isinstance(s, int) else s for s in seconds), attempts, restarts, runs]
+    numbers = (float(v) if kind is float and isinstance(v, int) else v for v, kind in zip(values, KINDS, strict=True))
+    return [*numbers, runs]
 
 
 def decode(data: bytes) -> State:
@@ -156,20 +159,17 @@ def _listing(
 
 
 def _settings(value: Any) -> Settings:
-    kinds = (int, int, float, float, float, int, int)
     *values, runs = _list(value, "settings") or [None]
-    if len(values) != len(kinds):
-        raise _Unfit(f"settings has {len(values) + 1} parts, not {len(kinds) + 1}")
-    for v, kind in zip(values, kinds, strict=True):
+    if len(values) != len(KINDS):
+        raise _Unfit(f"settings has {len(values) + 1} parts, not {len(KINDS) + 1}")
+    for v, kind in zip(values, KINDS, strict=True):
         number = isinstance(v, int | float) and not isinstance(v, bool) and -1 <= v <= NUMBER_MAX
         if not number or (kind is int and not isinstance(v, int)):
             raise _Unfit(f"settings has {_shown(v)} where a number is wanted")
     low, high = values[:2]
-    if not 1 <= low <= high or min(values[2:4]) < 0 or values[4] <= 0 or values[5] < 2:
+    if not 1 <= low <= high or min(*values[2:4], values[7]) < 0 or values[4] <= 0 or values[5] < 2:
         raise _Unfit(f"settings has nodes {low}:{high}, a heartbeat every {values[4]} s x {values[5]}")
-    return Settings(
-        low, high, float(values[2]), float(values[3]), float(values[4]), values[5], values[6], _command(runs)
-    )
+    return Settings(*(kind(v) for v, kind in zip(values, KINDS, strict=True)), command=_command(runs))
 
 
 def _command(value: Any) -> Command:

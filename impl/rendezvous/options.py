@@ -30,6 +30,7 @@ KNOWN = {
     "timeout":                "the same, if join_timeout is not given; torchrun's own default is 900",
     "last_call_timeout":      "seconds that the first round waits for more nodes once it has min_nodes",
     "rescale_timeout":        "the same of every later round",
+    "scale_up_interval":      "seconds from a complete round to the next one that is begun for newcomers alone",
     "close_timeout":          "seconds that closing and leaving may take",
     "keep_alive_interval":    "seconds between two heartbeats",
     "keep_alive_max_attempt": "heartbeats that may be missed, at least 3",
@@ -79,6 +80,7 @@ class Options:
             keep_alive_interval=said.seconds("keep_alive_interval", 5.0, least=0.001),
             keep_alive_max_attempt=said.whole("keep_alive_max_attempt", 3, 3, ATTEMPTS_MAX),
             max_restarts=said.whole("max_restarts", -1, 0, ATTEMPTS_MAX) if "max_restarts" in params.config else -1,
+            scale_up_interval=said.seconds("scale_up_interval", 0.0),
             command=command.only(said.parts("agree_on", PARTS)),
         )
         return cls(

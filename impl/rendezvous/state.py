@@ -36,6 +36,7 @@ class Settings:
     keep_alive_interval: float = 5.0  # between two heartbeats
     keep_alive_max_attempt: int = 3  # heartbeats that may be missed
     max_restarts: int = -1  # of the job; -1: each agent counts for itself
+    scale_up_interval: float = 0.0  # a complete round is replaced for newcomers alone after so long
     command: Command = UNKNOWN
 
     @property

@@ -78,6 +78,9 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     agreed_shorter_window = flag(doc="the settings in force have a shorter expiry window")
     predecessor_listed = flag(per="node", doc="a new process; the one before it is listed under its address")
     later_key = flag(per="node", doc="its rank key sorts after those of the others")
+    holds_back = flag(doc="the settings in force have a scale-up interval")
+    young = flag(doc="that interval has not passed since the round was complete")
+    rests = flag(per="node", doc="... since the node saw that, by its own clock")
 
     # ---- what a step sees
 
@@ -136,6 +139,11 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         same = s.later_key[one] == s.later_key[other]
         return (~s.later_key[one] & s.later_key[other]) | (same & (ord_(one) < ord_(other)))
 
+    def assign_ranks(self, s: SymbolicState, done: Any) -> None:
+        """With a complete round its interval begins."""
+        super().assign_ranks(s, done)
+        s.young = s.young | (s.holds_back & done)
+
     def settle(self, s: SymbolicState) -> Condition:
         """After every change of the lists: the last call begins or is off, or the round is full. True: it completes."""
         size = self.participants(s)
@@ -150,6 +158,8 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         for j in s.node:
             s.member[j] = ite((s.member[j] == Membership.PARTICIPANT) & replaced, Membership.EXPECTED, s.member[j])
             s.rank[j] = ite(replaced, 0, s.rank[j])
+            s.rests[j] = s.rests[j] & ~replaced if replaced is not True else False
+        s.young = s.young & ~replaced if replaced is not True else False
         s.complete = ite(replaced, False, s.complete)
         s.round = ite(replaced, self.next_round(s.round), s.round)
         self.forget_returns(s, replaced)
@@ -171,6 +181,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.record_return(s, node, s, full)
         s.join_deadline[node] = ite(full, JoinDeadline.IN_TIME, s.join_deadline[node])
         s.master[node] = ite(full, self.first(s), s.master[node])
+        s.rests[node] = ite(full, s.holds_back, s.rests[node])
         s.phase[node] = ite(full, AgentPhase.RETURNING, AgentPhase.JOINING)
 
     def first(self, s: SymbolicState) -> Condition:
@@ -185,9 +196,10 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         return ite(self.participants(s) > 0, below + 1, 0)
 
     def restart(self, s: SymbolicState, node: Expr, when: Any = True) -> None:
-        """A master belongs to its round."""
+        """A master belongs to its round, and so does what a node knows of its age."""
         super().restart(s, node, when)
         s.master[node] = ite(when, 0, s.master[node])
+        s.rests[node] = ite(when, False, s.rests[node])
 
     # ---- what nodes are started with
 
@@ -198,11 +210,31 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.when(~s.later_key[node])
         s.later_key[node] = True
 
+    @environment(switch="scale_up_interval")
+    def start_with_scale_up_interval(self, s: SymbolicState) -> None:
+        """The nodes of a job start with a scale-up interval."""
+        s.when(~s.holds_back)
+        s.when(all_((s.phase[j] == AgentPhase.EXITING) & (s.member[j] == Membership.OUTSIDE) for j in s.node))
+        s.holds_back = True
+
     # ---- time and processes
 
+    @environment(fair=True)
+    def interval_passes(self, s: SymbolicState) -> None:
+        """The scale-up interval passes since the round was complete."""
+        s.when(s.young)
+        s.young = False
+
+    @environment(each="node", fair=True)
+    def own_interval_passes(self, s: SymbolicState, node: Expr) -> None:
+        """The scale-up interval passes since a node saw the round complete: its own clock begins later."""
+        s.when(s.rests[node], ~s.young)
+        s.rests[node] = False
+
     def guard_join_deadline(self, s: SymbolicState, node: Expr) -> None:
-        """A spare has no deadline."""
-        s.when(s.member[node] != Membership.REDUNDANT)
+        """A spare has no deadline; that of a node which waits begins after the scale-up interval."""
+        held_back = s.young | any_(s.rests)
+        s.when(s.member[node] != Membership.REDUNDANT, ~((s.member[node] == Membership.WAITING) & held_back))
 
     def falls_silent(self, s: SymbolicState, node: Expr) -> Condition:
         """The node is down, gone, or partitioned, or a process before it is listed under its address.
@@ -444,8 +476,13 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.enters(s, node, AgentPhase.RUNNING)
         # A round that was replaced, or an expulsion, ends the group as well as a node that waits.
         changed = ~s.returned[node] | (s.member[node] != Membership.PARTICIPANT)
-        s.when(~s.closed, named("num_nodes_waiting > 0", changed | (s.member.count(Membership.WAITING) > 0)))
+        waited = (s.member.count(Membership.WAITING) > 0) & self.takes_newcomers(s, node)
+        s.when(~s.closed, named("num_nodes_waiting > 0", changed | waited))
         self.restart(s, node)
+
+    def takes_newcomers(self, s: SymbolicState, node: Expr) -> Condition:
+        """The node has seen its round complete for the scale-up interval."""
+        return ~s.rests[node]
 
     @transition(
         each="node",
@@ -494,6 +531,30 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             for j in s.node
             for k in s.node
         )
+
+    # ---- newcomers wait for the scale-up interval
+
+    @sometimes(needs="scale_up_interval")
+    def a_newcomer_is_held_back(self, s: SymbolicState) -> Condition:
+        """A node waits, and a member runs on, since its round is young."""
+        runs = any_(self.runs_workers(s, j) & s.returned[j] for j in s.node)
+        return s.young & (s.member.count(Membership.WAITING) > 0) & runs
+
+    @step(each="node", on=("restart_workers",), witness="a_newcomer_is_held_back", needs="scale_up_interval")
+    def newcomers_wait_for_the_interval(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """No member of a young round stops its workers because a node waits."""
+        ended = ~before.returned[node] | (before.member[node] != Membership.PARTICIPANT)
+        return ended | ~before.young
+
+    @step(
+        each="node",
+        on=("join_deadline_passes",),
+        witness="a_newcomer_is_held_back",
+        needs=("scale_up_interval", "join_timeout"),
+    )
+    def the_held_back_have_time(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """The join deadline of a node does not pass while a young round holds it back."""
+        return (before.member[node] != Membership.WAITING) | ~before.young
 
     # ---- why the properties of every edition hold here
 

@@ -27,7 +27,7 @@ STATIC_ONLY = ("node_rank", "master_addr", "master_port")
 NO_ID = "none"  # torchrun's default for --rdzv-id
 UNHEARD = ("SIGKILL", "SIGSTOP")
 # Options of the rendezvous that have a name of their own here, beside --rdzv-conf: with what they show in --help.
-RENDEZVOUS = {"rank-key": "KEY"}
+RENDEZVOUS = {"rank-key": "KEY", "scale-up-interval": "SECONDS"}
 
 
 class Option(NamedTuple):

@@ -112,6 +112,8 @@ def draw(seed: int, nodes: int | None = None) -> Schedule:
         keep_alive_interval=1.0,
         keep_alive_max_attempt=rng.randint(2, 4), max_restarts=rng.choice((-1, -1, -1, -1, 0, 1, 2, 3)),
     )  # fmt: skip
+    interval = random.Random(f"{seed} interval")
+    settings = replace(settings, scale_up_interval=interval.choice((0.0, 0.0, interval.uniform(0.0, 8.0))))
     work = rng.uniform(1.0, 2 * FAULT_SECONDS) if rng.random() < 0.3 else math.inf
     hosts = _with_keys(tuple(_host(rng, number, settings, work) for number in range(count)), seed)
     faults = [_fault(rng, count) for _ in range(rng.randint(0, 2 * count))]

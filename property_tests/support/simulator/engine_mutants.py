@@ -257,6 +257,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "expels without replacing the round": changing("expel", _dropped),
     "closes when it is late": changing("withdraw", _slammed),
     "ranks in the order of arrival": changing("mark_complete", _unordered),
+    "newcomers are taken in at once": replaced(Engine, "_is_ripe", lambda self, joined, now: True),
     "ranks ignore the keys": replaced(changes, "_in_order", _by_address),
     "every member is rank 0": lambda patch: Vain,
     "every member is the master": replaced(Joined, "master", property(lambda self: self.state.participants[self.rank])),

@@ -65,8 +65,9 @@ def test_options_are_torchruns() -> None:
 
 
 def test_options_of_the_rendezvous_have_names_and_variables_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    config, *_ = configured([*TWO, "--rank-key=rack 2", "train.py"])
-    assert Options.of(parameters(config)).rank_key == "rack 2"
+    config, *_ = configured([*TWO, "--rank-key=rack 2", "--scale-up-interval=60", "train.py"])
+    found = Options.of(parameters(config))
+    assert (found.rank_key, found.settings.scale_up_interval) == ("rack 2", 60.0)
     monkeypatch.setenv("PET_RANK_KEY", "env:SLURM_PROCID")
     monkeypatch.setenv("SLURM_PROCID", "3")
     config, *_ = configured([*TWO, "train.py"])
@@ -145,6 +146,7 @@ def known(argv: list[str], said: str) -> Any:
         (["--rdzv-conf=secret_file=/no/such/file"], "give a file that you may read"),
         ([*TWO, "--rank-key=a", "--rdzv-conf=rank_key=b"], "--rank-key a and --rdzv-conf rank_key=b: give one of them"),
         ([*TWO, "--rank-key=env:NO_SUCH_VARIABLE"], "the variable NO_SUCH_VARIABLE is not set on this node; set it"),
+        ([*TWO, "--scale-up-interval=soon"], "scale_up_interval='soon'"),
         ([*TWO, "--rank-key="], "give 1 to 100 characters that can be printed"),
         (["--rdzv-conf=max_restarts=3"], "give --max-restarts"),
         (["--nnodes=2", "--rdzv-endpoint=host:port"], "give host:port"),

@@ -42,7 +42,7 @@ def states(draw: st.DrawFn) -> State:
     high = max(low, size + len(lists["expected"])) + draw(st.integers(0, 3))
     agreed = Settings(
         low, high, draw(SECONDS), draw(SECONDS), draw(SECONDS.filter(bool)), draw(st.integers(2, 9)),
-        draw(st.integers(-1, 3)), draw(st.builds(Command, TEXTS, TEXTS, NUMBERS)),
+        draw(st.integers(-1, 3)), draw(SECONDS), draw(st.builds(Command, TEXTS, TEXTS, NUMBERS)),
     )  # fmt: skip
     return State(
         draw(TEXTS), agreed, draw(NUMBERS), draw(TEXTS), draw(NUMBERS), complete, draw(NUMBERS), draw(NUMBERS),
@@ -94,7 +94,7 @@ def test_the_same_state_is_the_same_bytes_whoever_wrote_a_number_as_a_float() ->
 def test_the_format_is_this_one() -> None:
     assert encode(State("life", Settings(1, 2), participants=(participant(0, 9),))) == (
         b'{"format":"trystate-rendezvous-3","life":"life","version":0,"writer":"","round":0,"complete":false,"call":0,'
-        b'"news":0,"settings":[1,2,30.0,0.0,5.0,3,-1,["","",0]],"done":[],"spent":0,"cause":"","closed":null,"participants":'
+        b'"news":0,"settings":[1,2,30.0,0.0,5.0,3,-1,0.0,["","",0]],"done":[],"spent":0,"cause":"","closed":null,"participants":'
         b'[["node0",100,0,"token-0","host0",29500,9,""]],"expected":[],"waiting":[],"spares":[]}'
     )
 
@@ -163,8 +163,8 @@ PLACES: dict[tuple[str | int, ...], str] = {
     ("done", 0): "text", ("spent",): "number", ("cause",): "text", ("closed",): "closed", ("participants",): "members",
     ("expected",): "listings", ("waiting",): "listings", ("spares",): "listings",
     **{("settings", k): kind for k, kind in enumerate(
-        ("low", "high", "seconds", "seconds", "interval", "attempts", "restarts", "never"))},
-    **{("settings", 7, k): kind for k, kind in enumerate(("text", "text", "number"))},
+        ("low", "high", "seconds", "seconds", "interval", "attempts", "restarts", "seconds", "never"))},
+    **{("settings", 8, k): kind for k, kind in enumerate(("text", "text", "number"))},
     **{("closed", k): "text" for k in range(3)},
     **{(name, 0): "never" for name in ("participants", "waiting", "spares")},
     **{(name, 0, k): kind for name in ("participants", "waiting", "spares") for k, kind in enumerate(LISTING)},
@@ -210,22 +210,22 @@ RUNS = ["", "", 0]
 RULES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("a node is listed twice", {"participants": [A, A]}),
     ("a node is listed twice", {"participants": [A, B], "waiting": [B]}),
-    ("more participants than max_nodes=2", {"participants": [A, B, C], "settings": [1, 2, 0, 0, 1, 2, 0, RUNS]}),
+    ("more participants than max_nodes=2", {"participants": [A, B, C], "settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
     ("more participants than max_nodes=2", {
         "complete": False, "participants": [A, B], "expected": [C], "waiting": [],
-        "settings": [1, 2, 0, 0, 1, 2, 0, RUNS],
+        "settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS],
     }),
     ("expects somebody", {"expected": [C]}),
     ("fewer participants than min_nodes", {"participants": [A]}),
     ("participants has an entry that is not of eight texts and numbers", {"participants": [A, B[:7]]}),
     ("participants has an entry that is not of eight texts and numbers", {"participants": [A, [*B, 0]]}),
     ("participants has an entry that is not of eight texts and numbers", {"participants": [A, [*B[:7], [0]]]}),
-    ("settings has 7 parts, not 8", {"settings": [1, 2, 0, 0, 1, 2, RUNS]}),
-    ("settings has 9 parts, not 8", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
-    ("settings has 1 parts, not 8", {"settings": []}),
-    ("command has 2 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, RUNS[:2]]}),
-    ("command has 4 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, [*RUNS, 0]]}),
-    ("settings has nodes 3:2", {"settings": [3, 2, 0, 0, 1, 2, 0, RUNS]}),
+    ("settings has 8 parts, not 9", {"settings": [1, 2, 0, 0, 1, 2, 0, RUNS]}),
+    ("settings has 10 parts, not 9", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, 0, RUNS]}),
+    ("settings has 1 parts, not 9", {"settings": []}),
+    ("command has 2 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS[:2]]}),
+    ("command has 4 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, [*RUNS, 0]]}),
+    ("settings has nodes 3:2", {"settings": [3, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
     ("closed has 2 parts, not 3", {"closed": ["", ""]}),
     ("closed has 4 parts, not 3", {"closed": [""] * 4}),
     ("port is 65536", {"participants": [A, [*B[:5], 65536, 0, ""]]}),
