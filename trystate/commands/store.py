@@ -1,4 +1,4 @@
-"""`trystate store serve`: a store's server in the foreground.
+"""`trystate store`: a store's server in the foreground, and a proxy before one that records it.
 
 Rule: an error that keeps it from serving is said before it listens, in a line; from then on only a signal ends it.
 """
@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import dataclasses
 import signal
+import socket
 import sys
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ from trystate.impl.store.record.writer import BYTES, FILES, Writer
 from trystate.impl.store.server.driver import serve as drive
 from trystate.impl.store.server.embedding import PREFIX, allow_open_files
 from trystate.impl.store.server.log import Log, lines_to
+from trystate.impl.store.server.proxy import run
 from trystate.model.errors import UsageError
 
 from ..exits import Exit
@@ -47,6 +49,32 @@ def serve(args: argparse.Namespace) -> int:
     finally:
         if writer is not None:
             writer.close()
+        log.close()
+    return Exit.OK
+
+
+def proxy(args: argparse.Namespace) -> int:
+    """Pass on, and record, until SIGINT or SIGTERM; returns the exit code."""
+    try:
+        socket.getaddrinfo(*args.to, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"--to: unknown host {args.to[0]!r} ({error}): give the store's address") from error
+    listener = listen(args.host, args.port)
+    allow_open_files(2 * Limits.connections)
+    log = Log(lines_to(sys.stderr, PREFIX))
+    made = record(args, "store proxy", log)
+    assert made is not None  # its option is required
+    writer, recorder = made
+
+    def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        print(f"{PREFIX}listening on {peer_name(listener.getsockname())}, for {peer_name(args.to)}", flush=True)
+
+    try:
+        run(listener, args.to, recorder, log, started)
+    finally:
+        writer.close()
         log.close()
     return Exit.OK
 

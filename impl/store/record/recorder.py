@@ -134,6 +134,11 @@ class Recorder:
             c, "write", key=text(key), v=self.next_version(key), **{"from": self.version(key)}, **shown(value), **more
         )
 
+    def compared(self, c: int, key: bytes, expected: bytes, desired: bytes, won: bool, v: int) -> None:
+        """A compare_set of a key that has no state."""
+        wanted = {"expected": text(expected)} if self.values and len(expected) <= VALUE_BYTES_MAX else {}
+        self.say(c, "compare_set", key=text(key), **self.value(desired), **wanted, won=won, v=v)
+
     def waits(self, c: int, keys: Sequence[bytes], missing: Sequence[bytes]) -> None:
         """A request blocks."""
         self._waits[c] = self.say(c, "wait", **named(keys), missing=named(missing, several=True)["keys"])
