@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from trystate.impl.host.listening import listen, peer_name
 from trystate.impl.host.secret import read_secret
@@ -33,23 +35,10 @@ def serve(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code."""
     limits = Limits(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Limits)})
     secret = None if args.secret_file is None else read_secret(args.secret_file)
-    listener = listen(args.host, args.port)
+    who = "for clients that know the secret" if secret else "for everybody who can reach it"
     allow_open_files(limits.connections)
-    log = Log(lines_to(sys.stderr, PREFIX))
-    writer, recorder = record(args, "store serve", log) or (None, None)
-
-    def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-        who = "for clients that know the secret" if secret else "for everybody who can reach it"
-        print(f"{PREFIX}listening on {peer_name(listener.getsockname())}, {who}", flush=True)
-
-    try:
-        drive(listener, limits, secret, log, started, recorder)
-    finally:
-        if writer is not None:
-            writer.close()
-        log.close()
+    with listen(args.host, args.port) as listener, logging() as log, recording(args, "store serve", log) as recorder:
+        drive(listener, limits, secret, log, partial(started, listener, who), recorder)
     return Exit.OK
 
 
@@ -59,36 +48,42 @@ def proxy(args: argparse.Namespace) -> int:
         socket.getaddrinfo(*args.to, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UsageError(f"--to: unknown host {args.to[0]!r} ({error}): give the store's address") from error
-    listener = listen(args.host, args.port)
-    allow_open_files(2 * Limits.connections)
-    log = Log(lines_to(sys.stderr, PREFIX))
-    made = record(args, "store proxy", log)
-    assert made is not None  # its option is required
-    writer, recorder = made
-
-    def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-        print(f"{PREFIX}listening on {peer_name(listener.getsockname())}, for {peer_name(args.to)}", flush=True)
-
-    try:
-        run(listener, args.to, recorder, log, started)
-    finally:
-        writer.close()
-        log.close()
+    allow_open_files(2 * Limits().connections)
+    who = f"for {peer_name(args.to)}"
+    with listen(args.host, args.port) as listener, logging() as log, recording(args, "store proxy", log) as recorder:
+        assert recorder is not None  # its option is required
+        run(listener, args.to, recorder, log, partial(started, listener, who))
     return Exit.OK
 
 
-def record(args: argparse.Namespace, by: str, log: Log) -> tuple[Writer, Recorder] | None:
+def started(listener: socket.socket, who: str, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Say where it listens, and for whom; from now on a signal ends it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    print(f"{PREFIX}listening on {peer_name(listener.getsockname())}, {who}", flush=True)
+
+
+@contextlib.contextmanager
+def logging() -> Iterator[Log]:
+    """A log to stderr, which is written to its end."""
+    log = Log(lines_to(sys.stderr, PREFIX))
+    try:
+        yield log
+    finally:
+        log.close()
+
+
+@contextlib.contextmanager
+def recording(args: argparse.Namespace, by: str, log: Log) -> Iterator[Recorder | None]:
     """The record that was asked for, if one was. Raises UsageError if it cannot be written, or an option has none."""
     if args.record is None:
         for option in ("keys", "values", "bytes", "files"):
             if getattr(args, f"record_{option}"):
                 raise UsageError(f"--record-{option} is for a record: name its file with --record FILE")
-        return None
+        yield None
+        return
     keys = Keys(args.record_keys or Keys.RENDEZVOUS.value)
     header = {"by": by, "version": __version__, "keys": keys.value, "values": args.record_values}
-    writer = Writer(
-        args.record, header, bytes_max=args.record_bytes or BYTES, files=args.record_files or FILES, log=log
-    )
-    return writer, Recorder(writer, writer.bytes_max, keys, args.record_values)
+    most = args.record_bytes or BYTES
+    with Writer(args.record, header, bytes_max=most, files=args.record_files or FILES, log=log) as writer:
+        yield Recorder(writer, writer.bytes_max, keys, args.record_values)
