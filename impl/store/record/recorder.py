@@ -54,7 +54,8 @@ class Recorder:
 
     def flush(self) -> None:
         """Give the lines to the sink, and what is to be repeated after them."""
-        lines, self.lines = [encoded(line) for line in self.lines], []
+        lines = [encoded(line) for line in self.lines]
+        self.lines.clear()
         lost = self.sink.take_lost()
         if lost:  # what these lines have changed is in the repetition
             lost += len(lines)

@@ -32,6 +32,7 @@ from .service import Service
 from .session import Session
 from .watches import Watches
 
+take = Service.take  # a call of super() would take a hundredth of a round trip
 BY_FRAME: dict[int, FastPath] = dict.fromkeys(range(256), by_frame)
 
 
@@ -41,7 +42,7 @@ class RecordingService(Service):
     def __init__(self, recorder: Recorder, **options: Any) -> None:
         """The options are those of `Service`."""
         super().__init__(**options)
-        self.recorder = recorder
+        self.recorder, self.lines, self.all = recorder, recorder.lines, recorder.all
         self.numbers: dict[Session, int] = {}
         self.promised: dict[Session, dict[bytes, int]] = {}  # the versions of promised values
         clock = self.promises.clock
@@ -64,12 +65,12 @@ class RecordingService(Service):
         return session
 
     def take(self, session: Session, data: bytes, paths: dict[int, FastPath] = FAST_PATHS) -> None:
-        recorder = self.recorder
-        if session.frame is not None or TORCH in data or OURS in data or recorder.all:
-            paths = BY_FRAME
-        super().take(session, data, paths)
-        if recorder.lines:
-            recorder.flush()
+        if session.frame is not None or TORCH in data or OURS in data or self.all:
+            take(self, session, data, BY_FRAME)
+        else:
+            take(self, session, data)
+        if self.lines:
+            self.recorder.flush()
 
     def disconnected(self, session: Session) -> None:
         super().disconnected(session)
