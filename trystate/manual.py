@@ -182,7 +182,8 @@ stderr.
 torchrun's options and PET_ variables, with this package's rendezvous and agent:
 one verdict for all nodes, restarts counted once for the job, and no orphans.
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
-1. docs/deploy.md goes from here to a supervised job.
+1. TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
+a file; torchrun too, where this package is installed. docs/deploy.md goes from here to a supervised job.
 """,
         examples="""\
   trystate run --standalone --nproc-per-node 2 train.py
