@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 from trystate.impl.host.listening import listen
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.durable.contents import KeptContents
@@ -415,6 +416,20 @@ def test_waits_go_on_and_watches_are_told_and_may_watch_again(tmp_path: Path) ->
         assert sorted(map(str, got)) == sorted(map(str, [b"come", None, [b"value", b"come"]]))
         assert lost.wait(SECONDS)
         eventually("it watches again", lambda: store.set("news", "x") is None and heard.wait(0.2))
+
+
+def test_a_client_of_torchs_stays_lost_and_a_new_one_finds_all(tmp_path: Path) -> None:
+    with Killed(tmp_path) as killed:
+        theirs = partial(dist.TCPStore, "127.0.0.1", killed.port, wait_for_workers=False)  # type: ignore[attr-defined]
+        store = theirs()
+        store.set("kept", "value")
+        assert store.add("count", 2) == 2
+        killed.again()
+        for _ in range(2):
+            with pytest.raises(dist.DistNetworkError):
+                store.add("count", 1)
+        again = theirs()
+        assert again.get("kept") == b"value" and again.add("count", 0) == 2
 
 
 def test_an_operation_waits_for_its_server_as_long_as_it_may_take(tmp_path: Path) -> None:
