@@ -223,7 +223,7 @@ class Journals(System):
 
     @always(witness="a_change_is_lost", needs="crash")
     def nothing_told_is_lost(self, s: S) -> Any:
-        """Whatever a reply has told of is there after every crash."""
+        """A change that a reply has told of is there after every crash."""
         return implies(s.server.isin(UP), s.made >= s.told)
 
     @always(witness="a_record_is_torn", needs="crash")

@@ -533,7 +533,7 @@ def test_a_job_does_not_notice_that_its_endpoint_was_killed_and_started_again(tm
 
 
 def test_a_job_whose_endpoint_is_started_again_empty_spends_more(tmp_path: Path) -> None:
-    """What the directory is for: without it the members learn that their round is gone."""
+    """The directory makes the difference: without it the members learn that their round is gone."""
     with Job(tmp_path, nodes="1:2", max_restarts=1) as job:
         a, b = job.two()
         job.server.kill()
