@@ -36,7 +36,7 @@ STATES = {
 def log_to_stderr() -> None:
     """Send the logs of agent and rendezvous to stderr; LOGLEVEL sets the lowest level, as for torch's own loggers.
 
-    What a node waits for is said without it as well.
+    Without LOGLEVEL the sentences of `waiting` are sent as well, which are at INFO.
     """
     package = logging.getLogger("trystate")
     package.setLevel(os.environ.get("LOGLEVEL", "WARNING"))
