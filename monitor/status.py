@@ -1,8 +1,8 @@
 """The state of a rendezvous at one moment, ours or torch's c10d, as an observer of its store reads it.
 
 Theory of operation. A rendezvous is one key of the store. The observer reads it several times, within a short time, and
-writes nothing. A heartbeat is seen when its counter (ours) or its stamp (torch's) has another value than before, and its
-age is measured by the observer's own clock from then on. Stamps of other machines are compared for equality alone.
+writes nothing. A heartbeat is seen when its counter (ours) or its stamp (torch's) has another value than before. Its age
+is measured by the observer's own clock from then on. Stamps of other machines are compared for equality alone.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Status:
     endpoint: str
     round: int
     complete: bool
-    waits_for: str  # what has to happen before the round is complete; empty if it is
+    waits_for: str  # the conditions for a complete round; empty if it is complete
     members: tuple[Member, ...]
     observed_seconds: float
     changed_seconds: float | None  # since the last change other than a heartbeat, if one was seen
@@ -97,8 +97,7 @@ class Sight:
     def take(self, beats: Mapping[str, Any], structure: Any, now: float) -> None:
         """Take in what was read at `now`."""
         for one, value in beats.items():
-            is_news = self.values[one] != value if one in self.values else self.structure is not None
-            if is_news:  # a node that has come since the first look has just beaten
+            if one in self.values and self.values[one] != value:
                 self.beats[one] = now
         self.values = dict(beats)
         if self.structure is not None and structure != self.structure:
@@ -165,9 +164,8 @@ def jobs_there(store: Any) -> str:
     torchs = [key.removeprefix("torch.rendezvous.") for key in there if key.startswith("torch.rendezvous.")]
     names = [*(f"{name!r}" for name in sorted(ours)), *(f"{name!r} (torch's c10d)" for name in sorted(torchs))]
     if not names:
-        return (
-            f"it has no job yet, and {len(there)} other keys" if there else "it is empty; see whether a node has come"
-        )
+        there_are = f"it has no job yet, and {len(there)} other keys"
+        return there_are if there else "it is empty; see whether a node has come"
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
     return f"it has {', '.join(names[:NAMES_MAX])}{more}"
 
@@ -189,8 +187,15 @@ def observe(
             state = decode(data) if backend == OURS else read_torch(data)
         except TrystateError as error:
             raise NoAnswer(f"{describe(store)}, job {job!r}: {error}") from error
-        interval = state.settings.keep_alive_interval if isinstance(state, State) else TORCH_BEAT_SECONDS
-        sight.take(*beats_of(state), now)
+        if isinstance(state, State):
+            interval = state.settings.keep_alive_interval
+            beats: dict[str, Any] = {p.node.token: p.beats for p in state.listed()}
+            structure: Any = _without_beats(state)
+        else:
+            interval = TORCH_BEAT_SECONDS
+            beats = {str(node): at for node, at in state.last_heartbeats.items()}
+            structure = replace(state, last_heartbeats={})
+        sight.take(beats, structure, now)
         closed = state.closed is not None and state.closed is not False
         until = BEATS_AWAITED * interval if seconds is None else seconds
         left = sight.began + min(until, OBSERVE_SECONDS_MAX) - now
@@ -198,21 +203,9 @@ def observe(
             break
         pause(min(POLL_SECONDS, left))
     other = TORCH if backend == OURS and look(store, keys(job)[TORCH]) is not None else ""
-    return replace(status_of(state, job, describe(store), sight, now), also=other)
-
-
-def beats_of(state: State | TorchState) -> tuple[dict[str, Any], Any]:
-    """The value of each node's heartbeat, and all the rest of the state."""
-    if isinstance(state, State):
-        return {p.node.token: p.beats for p in state.listed()}, _without_beats(state)
-    return {str(node): at for node, at in state.last_heartbeats.items()}, replace(state, last_heartbeats={})
-
-
-def status_of(state: State | TorchState, job: str, place: str, sight: Sight, now: float) -> Status:
-    """The state in the form that is shown, with the heartbeats that were seen."""
-    if isinstance(state, State):
-        return _ours(state, job, place, sight, now)
-    return _torchs(state, job, place, sight, now)
+    of = _ours if isinstance(state, State) else _torchs
+    status: Status = of(state, job, describe(store), sight, now)  # type: ignore[operator]
+    return replace(status, also=other)
 
 
 def _without_beats(state: State) -> State:
