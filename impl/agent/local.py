@@ -41,12 +41,14 @@ from ..rendezvous.state import Closed
 from . import parent_death
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
+from .health import RECHECK_SECONDS, HealthCheck, Unhealthy
 from .processes import adopting_orphans, children, end_what_is_left, killed_when
 from .signals import Signals
 from .watchdog_client import Watchdog
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # torchrun's, if TORCHELASTIC_SIGNALS_TO_HANDLE does not say
 OPERATION_SECONDS = 5.0  # of the round's store, whose master may not go on: then whether the round does is looked at
+LOOK_SECONDS = 1.0  # between two looks of a node that stands by at whether the job is over
 BEGUN = (Standing.CURRENT, Standing.NEWCOMERS)
 
 logger = get_logger(__name__)
@@ -65,8 +67,18 @@ class ElasticAgent(LocalElasticAgent):
     SignalException, or what `next_rendezvous` raises.
     """
 
-    def __init__(self, spec: WorkerSpec, logs_specs: LogsSpecs, *, shutdown_timeout: int = 30, **options: Any) -> None:
-        """`options` are those of torch's LocalElasticAgent; `shutdown_timeout`: seconds, then workers are killed.
+    def __init__(
+        self, spec: WorkerSpec, logs_specs: LogsSpecs, *, shutdown_timeout: int = 30,
+        health: HealthCheck | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        """`options` are those of torch's LocalElasticAgent.
+
+        Args:
+            spec: as torch's.
+            logs_specs: as torch's.
+            shutdown_timeout: seconds, then workers are killed.
+            health: a command that runs before each join; None: a node that runs is healthy.
+            **options: as torch's.
 
         Raises:
             TypeError: the rendezvous handler is not trystate's.
@@ -83,7 +95,7 @@ class ElasticAgent(LocalElasticAgent):
                 f"{spec.max_restarts}: make the handler with the same max_restarts"
             )
         super().__init__(spec, logs_specs, **options)
-        self._shutdown_timeout = shutdown_timeout
+        self._shutdown_timeout, self._health = shutdown_timeout, health
         self._handler = spec.rdzv_handler
         self._signals = Signals(os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS))
         self._result = RunResult(WorkerState.INIT)  # of the workers, as they were seen last
@@ -198,6 +210,7 @@ class ElasticAgent(LocalElasticAgent):
         """torch's, but it can be interrupted, and ends when the round does."""
         spec = worker_group.spec
         with self._signals.interrupt():
+            self._pass_health_check()
             with self.record_duration("RENDEZVOUS"):
                 info = self._handler.next_rendezvous(self._failed, self._watchdog.killed)
             ends = time.monotonic() + self._handler.join_timeout
@@ -217,6 +230,31 @@ class ElasticAgent(LocalElasticAgent):
         worker_group.master_addr = spec.master_addr or bootstrap.master_addr
         worker_group.master_port = spec.master_port or bootstrap.master_port
         logger.info("[%s] round %d: rank %d of %d", spec.role, state.round, info.rank, info.world_size)
+
+    def _pass_health_check(self) -> None:
+        """Return when this node is healthy, or the job is over. Raises Unhealthy if the node is to leave.
+
+        The others restart at once, and wait for this node as long as its command runs: they expect it, and do not count it.
+        A node that fails takes itself off the lists, which spends no restart.
+        """
+        if self._health is None or self._is_over():
+            return
+        self._handler.step_out(self._failed, self._watchdog.killed)
+        while (why := self._health.failure()) is not None:
+            logger.warning("[%s] %s", self._worker_group.spec.role, why)
+            if not self._health.stands_by:
+                raise Unhealthy(f"this node leaves, the others go on without it: {why}")
+            self._handler.stand_aside()
+            if self._is_over_within(RECHECK_SECONDS):
+                return
+
+    def _is_over_within(self, seconds: float) -> bool:
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            if self._is_over():
+                return True
+            time.sleep(LOOK_SECONDS)
+        return False
 
     def _look(self, ends: float) -> None:
         standing = self._handler.standing()
