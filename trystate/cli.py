@@ -248,6 +248,11 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _sync(text: str) -> float:
+    """The seconds between two syncs; 0 for `always`."""
+    return 0.0 if text == "always" else positive(text)
+
+
 def _store(p: Parser) -> None:
     p = _page(p.add_subparsers(title="commands", metavar="COMMAND", required=True), "serve", "store serve")
     p.add_argument(
@@ -261,6 +266,17 @@ def _store(p: Parser) -> None:
         type=Path,
         metavar="FILE",
         help="serve only clients that know what is in it; torch's own client cannot (default: everybody)",
+    )
+    p.add_argument(
+        "--data",
+        metavar="DIR",
+        help="keep the store in this directory, across restarts of the server (default: in memory only)",
+    )
+    p.add_argument(
+        "--sync",
+        type=_sync,
+        metavar="always|S",
+        help="with --data: sync before each answer, or every S seconds (default: always)",
     )
     _record(p)
     group = p.add_argument_group("limits", "on each peer; a peer that breaks one is disconnected, and logged")

@@ -150,11 +150,17 @@ With --record FILE the requests on the keys of rendezvous are written to a file,
 torch's and ours, in the order in which they are done, with the whole state at
 each change: docs/stores.md has the format. The server never waits for the disk;
 lines that it cannot keep are counted in the record. Secrets are never recorded.
+
+With --data the store outlives its server: each change is in a journal in DIR,
+and on its disk, before an answer tells of it. Started again with the same DIR
+and port, the server goes on where it was; clients of this package connect
+again by themselves. One server at a time uses a DIR.
 """,
         examples="""\
   trystate store serve --port 29500
   trystate store serve --host 0.0.0.0 --record job17.jsonl
   trystate store serve --host 0.0.0.0 --secret-file /run/secrets/store
+  trystate store serve --port 29400 --data /var/lib/trystate/store
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
 """,
     ),
@@ -163,12 +169,23 @@ lines that it cannot keep are counted in the record. Secrets are never recorded.
         description="""\
 torchrun's options and PET_ variables, with this package's rendezvous and agent:
 one verdict for all nodes, restarts counted once for the job, and no orphans.
+--rank-key KEY orders the ranks by a key (a rack, or env:SLURM_PROCID).
+--scale-up-interval SECONDS lets nodes that come wait so long after a round is
+complete; a failure takes them in at once.
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
 1. docs/deploy.md goes from here to a supervised job.
+
+While a node waits it says on stderr for whom, and for how long at most: at the
+start, at each change, and once a minute. An endpoint that it cannot use is said
+within two seconds. LOGLEVEL=WARNING leaves that out.
 """,
         examples="""\
   trystate run --standalone --nproc-per-node 2 train.py
   trystate run --nnodes 1:4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 train.py
+  trystate run --nnodes 4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
+      --rank-key env:SLURM_PROCID train.py
+  trystate run --standalone --max-restarts 3 --no-restart-codes 2,64 train.py
+  trystate run --standalone --max-restarts 3 --heartbeat-limit 600 train.py
 """,
     ),
     "watch": Page(
