@@ -30,6 +30,7 @@ from .manual import PAGES, TOP
 from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 
 REPORT_DIRECTORY = Path("trystate-report")
+WAIT_SECONDS = 60.0  # of a command that waits for a job's nodes: twice torch's time for workers to end
 SYSTEM_HELP = f"{', '.join(SYSTEMS)}, one of their machines, or module:Class"
 
 
@@ -336,6 +337,45 @@ def _watch(p: Parser) -> None:
     group.add_argument("--join-timeout", type=positive, default=600.0, metavar="S", help="(default: %(default)g)")
 
 
+def _job(p: Parser) -> None:
+    """The options that name a running job."""
+    p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the job's, as its nodes have it")
+    p.add_argument("--rdzv-id", required=True, metavar="JOB", help="the job's, as its nodes have it")
+    p.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="what whoever connects to the endpoint must know, as secret_file in --rdzv-conf (default: nothing)",
+    )
+
+
+def _status(p: Parser) -> None:
+    _job(p)
+    p.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    p.add_argument(
+        "--observe",
+        type=positive,
+        metavar="S",
+        help="look for S seconds, at most 60 (default: until each node has beaten, or a little more than an interval)",
+    )
+
+
+def _close(p: Parser) -> None:
+    _job(p)
+    p.add_argument("--reason", default="", metavar="TEXT", help="each agent says it in its last line")
+    _wait(p, "all nodes have left")
+
+
+def _wait(p: Parser, what: str) -> None:
+    p.add_argument(
+        "--wait",
+        type=positive,
+        default=WAIT_SECONDS,
+        metavar="S",
+        help=f"wait until {what}, at most S seconds (default: %(default)g)",
+    )
+
+
 def _doctor(p: Parser) -> None:
     """No options."""
 
@@ -349,5 +389,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "store": ("store:serve", _store),
     "run": ("run:run", _run),
     "watch": ("watch:watch", _watch),
+    "status": ("operate:status", _status),
+    "close": ("operate:close", _close),
     "doctor": ("doctor:doctor", _doctor),
 }

@@ -207,6 +207,38 @@ at the end of --for or of the record. docs/watch.md says what each warning means
   trystate watch job.jsonl --metrics 9400
 """,
     ),
+    "status": Page(
+        summary="say where a running job's rendezvous stands",
+        description="""\
+Read the shared state of a job from the store at its endpoint, a few times within
+some seconds, and say it once: round, members with their ranks, who waits, spares,
+the age of each heartbeat, what the round waits for, and by whom and why it was
+closed. Both our rendezvous and torch's c10d; on our server and on torch's.
+Nothing is written, and no clocks of two machines are compared: an age counts
+from when this command saw the heartbeat change.
+
+Exits with 0, with 1 if our rendezvous was closed otherwise than as succeeded,
+and with 3 if there is no answer: the endpoint is not reached, or has no such job.
+""",
+        examples="""\
+  trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
+  trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --json
+""",
+    ),
+    "close": Page(
+        summary="close a running job",
+        description="""\
+Close the rendezvous of a job of `trystate run`, for good: each agent ends its
+workers, leaves, and exits with 1 and the reason. Waits until all nodes have left.
+torch's c10d rendezvous cannot be closed from outside.
+
+Exits with 0 when all have left, also if the job was closed before; with 3 if some
+have not within --wait, or there is no such job.
+""",
+        examples="""\
+  trystate close --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --reason "out of quota"
+""",
+    ),
     "doctor": Page(
         summary="say what is installed, and what works",
         description="""\
