@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from trystate.impl.store.record.format import FORMAT, LINE_BYTES_MAX
+from trystate.impl.store.record.writer import segments
 from trystate.model.errors import UsageError
 
-FORMAT = 1
-LINE_BYTES_MAX = 6 << 20  # a value has up to 4 MiB, and a control character in JSON six letters
-FILES_MAX = 10_000
 NUMBER_MAX = (1 << 53) - 1
 TEXT, NUMBER, FLAG, LIST = (str,), (int,), (bool,), (list,)
 SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a line needs, beside `t` and `c`
@@ -105,12 +104,8 @@ def all_files(paths: Iterable[Path]) -> list[Path]:
     named = [*paths]
     found: list[Path] = []
     for path in named:
-        found.append(path)
-        for number in range(1, FILES_MAX):
-            later = path.with_name(f"{path.name}.{number}")
-            if later in named or not later.exists():
-                break
-            found.append(later)
+        later = [file for _, file in segments(path) if file not in named]
+        found += [path, *later] if path.exists() or not later else later  # the oldest files of a record may be gone
     return found
 
 

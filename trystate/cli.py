@@ -292,6 +292,39 @@ def _store(p: Parser) -> None:
         )
 
 
+def _nnodes(text: str) -> tuple[int, int]:
+    low, _, high = text.partition(":")
+    high = high or low
+    if not (low.isascii() and low.isdigit() and high.isascii() and high.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of nodes: give MIN:MAX, as to torchrun")
+    if not 1 <= int(low) <= int(high) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r}: give MIN:MAX with 1 <= MIN <= MAX <= 10000")
+    return int(low), int(high)
+
+
+def _explain(p: Parser) -> None:
+    p.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of `trystate store serve --record FILE`")
+    p.add_argument("--rdzv-id", metavar="ID", help="this rendezvous alone (default: each of the record)")
+    p.add_argument("--steps", action="store_true", help="each step of the model, and properties that fail in passing")
+    p.add_argument("--json", action="store_true", help="everything, as JSON")
+    p.add_argument("--diagram", type=Path, metavar="SVG", help="the run as a sequence, collapsed, into this file")
+    group = p.add_argument_group("settings of torch's rendezvous, where they are not the defaults; ours are recorded")
+    group.add_argument("--nnodes", type=_nnodes, metavar="MIN:MAX", help="as for torchrun (default: from the record)")
+    group.add_argument(
+        "--edition", choices=("TORCH", "TORCH_2_12"), help="torch 2.13 and later, or 2.5 to 2.12 (default: TORCH)"
+    )
+    group.add_argument(
+        "--keep-alive-interval",
+        type=positive,
+        default=5.0,
+        metavar="S",
+        help="as in --rdzv-conf (default: %(default)g)",
+    )
+    group.add_argument(
+        "--keep-alive-max-attempt", type=whole, default=3, metavar="N", help="as in --rdzv-conf (default: %(default)s)"
+    )
+
+
 def _record(p: Parser) -> None:
     group = p.add_argument_group("record", "what the clients of the store do, as lines of JSON: see docs/stores.md")
     group.add_argument("--record", type=Path, metavar="FILE", help="a file that is new or empty (default: no record)")
@@ -387,6 +420,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "table": ("table:table", _table),
     "replay": ("replay:replay", _replay),
     "store": ("store:serve", _store),
+    "explain": ("explain:explain", _explain),
     "run": ("run:run", _run),
     "watch": ("watch:watch", _watch),
     "status": ("operate:status", _status),

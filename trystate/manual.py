@@ -164,6 +164,31 @@ again by themselves. One server at a time uses a DIR.
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
 """,
     ),
+    "explain": Page(
+        summary="explain what a recorded rendezvous did",
+        description="""\
+Follow the record of a store's server (`trystate store serve --record FILE`) on
+the model, line by line, and say on one screen: the rounds as they happened, each
+property that was violated and the known defect that it is, with a workaround; a
+line that is no step of the protocol, with the nearest steps and their guards;
+and at the end the nodes that wait, for whom, since when, and why in vain.
+
+The job may run torch's own c10d rendezvous, unmodified, or this package's. The
+files that continue a record (FILE.1, FILE.2 ...) are read as well. Nothing in a
+record is executed. Clocks of different machines are never compared.
+
+Exits with 0 if every line is explained and nothing was violated, with 1 if a
+property was violated or a line fits no step, with 3 if not all was decided.
+docs/explain.md shows it on jobs that hang.
+""",
+        examples="""\
+  trystate store serve --port 29400 --record job.jsonl
+  torchrun --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 --rdzv-conf=is_host=0 train.py
+  trystate explain job.jsonl
+  trystate explain job.jsonl --nnodes 2:4 --steps
+  trystate explain job.jsonl --json --diagram job.svg > job.json
+""",
+    ),
     "run": Page(
         summary="run the workers of an elastic job on this node",
         description="""\
