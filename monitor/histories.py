@@ -30,6 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trystate.impl.store.record.format import OURS, TORCH, Keys
 from trystate.model.checker.linearizability import Broken, Call, Specification, judge
 from trystate.model.errors import LimitReached
 from trystate.model.store.vocabulary import Edition
@@ -94,9 +95,11 @@ class Histories:
         self.wrong: list[Wrong] = []
         self._proxy = False
         self._file: int | None = None  # the number of the file
+        self._all = True  # keys are recorded, and not only those of rendezvous
         self._edition = Edition.TRYSTATE
         self._unseen = ABSENT  # the knowledge of a key that no line has named
         self._keys: dict[str, Held] = {}
+        self._reserved: set[str] = set()  # queues whose lengths are not judged
         self._waits: dict[int, Waiting] = {}
         self._watchers: dict[str, dict[int, list[tuple[int, float]]]] = {}  # key -> connection -> changes to be told
         self._windows: dict[str, Window] = {}
@@ -140,6 +143,9 @@ class Histories:
         return self.wrong[before:]
 
     def _take(self, number: int, op: str, c: int, line: Mapping[str, Any]) -> None:
+        if "error" in line:  # it was refused, and has changed nothing
+            self._count(op, checked=False)
+            return
         match op:
             case "header":
                 self._header(line)
@@ -157,6 +163,8 @@ class Histories:
                 if not (line.get("again") and c in self._waits):
                     self._waits[c] = Waiting(number, self._now, keys, set(missing))
                     self._count("wait", bool(missing))
+            case "reserve" | "put_back":  # the lengths of its queue are those of what is not reserved
+                self._reserved.add(line["key"])
             case "write" if line.get("again"):
                 value = str(line["value"]).encode("latin-1")
                 self._keys[line["key"]] = Held(True, value, len(value), line["v"], None)
@@ -170,7 +178,8 @@ class Histories:
                 self._told(number, line["key"], c)
             case _:
                 for act in acts_of(line):
-                    self._act(number, c, act, line)
+                    if act.key not in self._reserved or not act.name.startswith("queue_"):
+                        self._act(number, c, act, line)
                 if self._proxy and op not in UNANSWERED | {"multi_set"}:
                     self._answers(c)
 
@@ -180,9 +189,15 @@ class Histories:
             self._proxy = line.get("by") == "store proxy"
             self._unseen = ANYTHING if self._proxy or number else ABSENT
             self._edition = Edition.TORCH if self._proxy else Edition.TRYSTATE
+            self._all = line.get("keys", Keys.ALL.value) == Keys.ALL.value
         elif number != self._file + 1:
             self._forget(f"file {self._file + 1} of the record is missing, and nothing is known of any key")
         self._file = number
+
+    def _known(self, key: str) -> Held:
+        if key in self._keys:
+            return self._keys[key]
+        return self._unseen if self._all or TORCH.decode() in key or OURS.decode() in key else ANYTHING
 
     def _forget(self, why: str) -> None:
         self.undecided[why] = None
@@ -210,7 +225,8 @@ class Histories:
     # ---- operations
 
     def _act(self, number: int, c: int, act: Act, line: Mapping[str, Any]) -> None:
-        before = self._keys.pop(act.key, self._unseen)  # popped: the newest key stands last
+        before = self._known(act.key)
+        self._keys.pop(act.key, None)  # the newest key stands last
         after, right = meaning(before, act, self._edition)
         if self._proxy:
             since = max(self._answered.get(c, 0.0), self._now - SETTLED_SECONDS)
@@ -253,7 +269,7 @@ class Histories:
         if op == "stop" and waiting.ready is not None and self._now - waiting.ready > WAKE_SECONDS:
             self._asleep(waiting)
         if op == "go" and not self._proxy:
-            missing = sorted(key for key in waiting.keys if self._keys.get(key, self._unseen).is_present is False)
+            missing = sorted(key for key in waiting.keys if self._known(key).is_present is False)
             if missing:
                 text = f"the wait of line {waiting.line} went on, and {', '.join(missing)} was not there"
                 self._note("woken_early", number, self._now, missing[0], text)
@@ -299,7 +315,7 @@ class Histories:
 
     def _passed(self, number: int, c: int, act: Act, asked: float, returned: float | None) -> None:
         """An operation that was asked at `asked`; None: whether and when it took effect is not known."""
-        window = self._windows.setdefault(act.key, Window(self._unseen))
+        window = self._windows.setdefault(act.key, Window(self._known(act.key)))
         if asked <= window.begins or self._now - asked > 2 * SETTLED_SECONDS:
             self._count(act.name, checked=False)
             if act.name in WRITES:  # it may have taken effect at any moment since

@@ -97,7 +97,8 @@ class Sight:
     def take(self, beats: Mapping[str, Any], structure: Any, now: float) -> None:
         """Take in what was read at `now`."""
         for one, value in beats.items():
-            if one in self.values and self.values[one] != value:
+            is_news = self.values[one] != value if one in self.values else self.structure is not None
+            if is_news:  # a node that has come since the first look has just beaten
                 self.beats[one] = now
         self.values = dict(beats)
         if self.structure is not None and structure != self.structure:
@@ -187,15 +188,8 @@ def observe(
             state = decode(data) if backend == OURS else read_torch(data)
         except TrystateError as error:
             raise NoAnswer(f"{describe(store)}, job {job!r}: {error}") from error
-        if isinstance(state, State):
-            interval = state.settings.keep_alive_interval
-            beats: dict[str, Any] = {p.node.token: p.beats for p in state.listed()}
-            structure: Any = _without_beats(state)
-        else:
-            interval = TORCH_BEAT_SECONDS
-            beats = {str(node): at for node, at in state.last_heartbeats.items()}
-            structure = replace(state, last_heartbeats={})
-        sight.take(beats, structure, now)
+        interval = state.settings.keep_alive_interval if isinstance(state, State) else TORCH_BEAT_SECONDS
+        sight.take(*beats_of(state), now)
         closed = state.closed is not None and state.closed is not False
         until = BEATS_AWAITED * interval if seconds is None else seconds
         left = sight.began + min(until, OBSERVE_SECONDS_MAX) - now
@@ -203,9 +197,21 @@ def observe(
             break
         pause(min(POLL_SECONDS, left))
     other = TORCH if backend == OURS and look(store, keys(job)[TORCH]) is not None else ""
-    of = _ours if isinstance(state, State) else _torchs
-    status: Status = of(state, job, describe(store), sight, now)  # type: ignore[operator]
-    return replace(status, also=other)
+    return replace(status_of(state, job, describe(store), sight, now), also=other)
+
+
+def beats_of(state: State | TorchState) -> tuple[dict[str, Any], Any]:
+    """The value of each node's heartbeat, and all the rest of the state."""
+    if isinstance(state, State):
+        return {p.node.token: p.beats for p in state.listed()}, _without_beats(state)
+    return {str(node): at for node, at in state.last_heartbeats.items()}, replace(state, last_heartbeats={})
+
+
+def status_of(state: State | TorchState, job: str, place: str, sight: Sight, now: float) -> Status:
+    """The state in the form that is shown, with the heartbeats that were seen."""
+    if isinstance(state, State):
+        return _ours(state, job, place, sight, now)
+    return _torchs(state, job, place, sight, now)
 
 
 def _without_beats(state: State) -> State:
