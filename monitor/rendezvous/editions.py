@@ -17,6 +17,7 @@ from trystate.model.rendezvous.properties import Rendezvous
 from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Heartbeat, Membership, Round
 
 FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
+TORCH_FAULTS = (*FAULTS, "identical_workers")
 ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
 
 
@@ -41,14 +42,15 @@ TORCH_WRITES = (
 )  # fmt: skip
 TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit", "close_finish")
 TORCH_UNSEEN = (
-    "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "worker_fails", "job_ends",
-    "join_deadline_passes", "rollback_window_passes", "error_timeout",
+    "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "start_workers",
+    "start_identical_workers", "worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes", "error_timeout",
 )  # fmt: skip
 TORCH_RETURNS = {
     "set": ("return_as_master",),
     "wait": ("return_to_connect",),
     "get": ("return_to_connect", "connect"),
     "role": ("return_with_cached_master",),
+    "ranks": ("start_workers",),
 }
 TORCH_LEAVES = (
     "job_ends",
@@ -148,7 +150,7 @@ EDITIONS: Mapping[Edition, Moves] = {moves.edition: moves for moves in (TORCH, T
 
 def build(moves: Moves, nodes: int, low: int, high: int) -> Any:
     """The system of an edition, for so many nodes; each fault may happen, and a follower counts none."""
-    faults = dict.fromkeys(FAULTS, 1)
+    faults = dict.fromkeys(FAULTS if moves.edition is Edition.TRYSTATE else TORCH_FAULTS, 1)
     sizes = {"node": nodes, "min_nodes": low, "max_nodes": high, "rounds": ROUNDS}
     return (
         moves.system(edition=moves.edition, faults=faults, **sizes)

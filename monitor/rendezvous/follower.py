@@ -303,11 +303,13 @@ class Follower(Possibilities):
             name = line.what
         elif "role_info/" in rest and line.what in ("set", "multi_set"):
             name = "role"
+        elif "assigned_ranks/" in rest and line.what == "get":
+            name = "ranks"
         if name is None:
             return
         self.each(self.moves.returns[name], node)
-        goal = {"wait": (AgentPhase.CONNECTING,), "role": (AgentPhase.RUNNING,)}.get(name, (AgentPhase.RUNNING,))
-        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) in goal}
+        goal = {"wait": AgentPhase.CONNECTING, "ranks": AgentPhase.RUNNING}.get(name, AgentPhase.EXCHANGING)
+        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is goal}
         if not kept:
             self._unexplained(f"{self.roster.peers[node]}: {line.what} {line.key}: it is not about to return")
             return

@@ -43,7 +43,7 @@ NEAREST = 3  # legal steps that are shown beside a line that is none
 BEGINS = ("mark_complete", "exit_remove_from_participants", "replace_round", "give_notice")  # a round, or its end
 # A hopeless wait is one that no step can end which happens by itself.
 INTERVENTIONS = ("worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes", "lose_lease", "leave",
-                 "give_notice", "close_as_failed", "mark_done")  # fmt: skip
+                 "give_notice", "close_as_failed", "mark_done", "start_identical_workers")  # fmt: skip
 PASSES = ("heartbeat_age", "interrupted", "stamp_behind")  # fields that change while nothing happens
 BEATING = ("keep_alive", "heartbeat_ages")  # of nodes that live: they change nothing that a promise depends on
 

@@ -101,12 +101,12 @@ def fast_exit(folder: Path) -> Path:
     """R3. A worker fails at once, and its node leaves the round before the other has polled."""
     identical = {"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}  # no agent waits for the other's number of workers
     with Recorded(folder, "2:2", restarts=3, missed=15) as job:
-        b = job.agent("b", **identical)
+        b = job.agent("b", address="127.0.0.2", **identical)
         job.until("b has joined", lambda s: lists(s.participants, b))
         with b.stopped():
-            a = job.agent("a", *FAILS_AT_ONCE, **identical)
+            a = job.agent("a", *FAILS_AT_ONCE, **identical)  # rank 0, which waits for no master
             job.until("a has left the complete round", lambda s: s.complete and lists(s.wait_list, a))
-        b.runs()
+        job.until("b has returned, and makes room", lambda s: not s.complete)
     return job.path
 
 
@@ -116,8 +116,8 @@ def never_told(folder: Path) -> Path:
         a, b = job.two()
         c = job.agent("c", address="127.0.0.2")
         job.until("c is a spare", has_spare)
-        with b.stopped():
-            a.runs(2)
+        with a.stopped():  # the first of the second group has served no master before (R1)
+            b.runs(2)
             c.runs()
         rest()
     return job.path
@@ -136,9 +136,12 @@ def restless_spare(folder: Path) -> Path:
 
 
 def late_node_closes(folder: Path) -> Path:
-    """R10. A node comes to a full round, and its time to join is over."""
-    with Recorded(folder, "2:2") as job:
-        job.two()
+    """R10. A node waits for the next round, which the others begin too late for it."""
+    with Recorded(folder, "2:3") as job:
+        for name in "ab":
+            job.agent(name, "--monitor-interval=15")
+        for agent in job.job.agents[:2]:
+            agent.runs(world_size=2)
         c = job.agent("c", "--rdzv-conf", f"{CONF},keep_alive_max_attempt={MISSED},join_timeout=3")
         job.until("c has closed the rendezvous", lambda s: s.closed)
         c.ends()
@@ -166,8 +169,8 @@ def done_node_replaced(folder: Path) -> Path:
         a, b = job.two()
         c = job.agent("c", address="127.0.0.2")
         job.until("c is a spare", has_spare)
-        b.do("succeed")
-        a.runs(2)
+        a.do("succeed")
+        b.runs(2)
         c.runs()
     return job.path
 
