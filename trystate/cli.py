@@ -248,6 +248,11 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _sync(text: str) -> float:
+    """The seconds between two syncs; 0 for `always`."""
+    return 0.0 if text == "always" else positive(text)
+
+
 def _store(p: Parser) -> None:
     p = _page(p.add_subparsers(title="commands", metavar="COMMAND", required=True), "serve", "store serve")
     p.add_argument(
@@ -262,6 +267,17 @@ def _store(p: Parser) -> None:
         metavar="FILE",
         help="serve only clients that know what is in it; torch's own client cannot (default: everybody)",
     )
+    p.add_argument(
+        "--data",
+        metavar="DIR",
+        help="keep the store in this directory, across restarts of the server (default: in memory only)",
+    )
+    p.add_argument(
+        "--sync",
+        type=_sync,
+        metavar="always|S",
+        help="with --data: sync before each answer, or every S seconds (default: always)",
+    )
     _record(p)
     group = p.add_argument_group("limits", "on each peer; a peer that breaks one is disconnected, and logged")
     for field in dataclasses.fields(StoreLimits):
@@ -273,6 +289,39 @@ def _store(p: Parser) -> None:
             metavar="S" if seconds else "N",
             help="(default: %(default)s)",
         )
+
+
+def _nnodes(text: str) -> tuple[int, int]:
+    low, _, high = text.partition(":")
+    high = high or low
+    if not (low.isascii() and low.isdigit() and high.isascii() and high.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of nodes: give MIN:MAX, as to torchrun")
+    if not 1 <= int(low) <= int(high) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r}: give MIN:MAX with 1 <= MIN <= MAX <= 10000")
+    return int(low), int(high)
+
+
+def _explain(p: Parser) -> None:
+    p.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of `trystate store serve --record FILE`")
+    p.add_argument("--rdzv-id", metavar="ID", help="this rendezvous alone (default: each of the record)")
+    p.add_argument("--steps", action="store_true", help="each step of the model, and properties that fail in passing")
+    p.add_argument("--json", action="store_true", help="everything, as JSON")
+    p.add_argument("--diagram", type=Path, metavar="SVG", help="the run as a sequence, collapsed, into this file")
+    group = p.add_argument_group("settings of torch's rendezvous, where they are not the defaults; ours are recorded")
+    group.add_argument("--nnodes", type=_nnodes, metavar="MIN:MAX", help="as for torchrun (default: from the record)")
+    group.add_argument(
+        "--edition", choices=("TORCH", "TORCH_2_12"), help="torch 2.13 and later, or 2.5 to 2.12 (default: TORCH)"
+    )
+    group.add_argument(
+        "--keep-alive-interval",
+        type=positive,
+        default=5.0,
+        metavar="S",
+        help="as in --rdzv-conf (default: %(default)g)",
+    )
+    group.add_argument(
+        "--keep-alive-max-attempt", type=whole, default=3, metavar="N", help="as in --rdzv-conf (default: %(default)s)"
+    )
 
 
 def _record(p: Parser) -> None:
@@ -301,6 +350,25 @@ def _run(p: Parser) -> None:
     p.add_argument("argv", nargs=argparse.REMAINDER)
 
 
+def _watch(p: Parser) -> None:
+    p.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a record that grows, in place of a store")
+    p.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="the job's, as its nodes have it")
+    p.add_argument("--rdzv-id", metavar="JOB", help="the job's; of a record with one job it may be left out")
+    p.add_argument("--secret-file", type=Path, metavar="FILE", help="as secret_file in --rdzv-conf (default: nothing)")
+    p.add_argument(
+        "--interval", type=positive, default=1.0, metavar="S", help="between two reads (default: %(default)g)"
+    )
+    p.add_argument("--for", dest="seconds", type=positive, metavar="S", help="end after S seconds (default: never)")
+    group = p.add_argument_group("metrics", "for Prometheus; needs prometheus-client: pip install 'trystate[metrics]'")
+    group.add_argument("--metrics", type=_port, metavar="PORT", help="serve them at http://HOST:PORT/metrics")
+    group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="(default: %(default)s)")
+    group = p.add_argument_group("torch's rendezvous", "its state does not have these: give what --rdzv-conf has")
+    group.add_argument("--keep-alive-interval", type=positive, default=5.0, metavar="S", help="(default: %(default)g)")
+    group.add_argument("--keep-alive-max-attempt", type=whole, default=3, metavar="N", help="(default: %(default)s)")
+    group.add_argument("--last-call", type=positive, default=30.0, metavar="S", help="(default: %(default)g)")
+    group.add_argument("--join-timeout", type=positive, default=600.0, metavar="S", help="(default: %(default)g)")
+
+
 def _doctor(p: Parser) -> None:
     """No options."""
 
@@ -312,6 +380,8 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "table": ("table:table", _table),
     "replay": ("replay:replay", _replay),
     "store": ("store:serve", _store),
+    "explain": ("explain:explain", _explain),
     "run": ("run:run", _run),
+    "watch": ("watch:watch", _watch),
     "doctor": ("doctor:doctor", _doctor),
 }

@@ -31,6 +31,8 @@ logger = get_logger(__name__)
 class JobFailed(TrystateError, RuntimeError):
     """The job has failed, though the workers of this node have not; the text says where and why."""
 
+    symptom = "the-rendezvous-is-closed"
+
 
 def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> dict[int, Any]:
     """Run the job's workers on this node until the job is over; returns their results by global rank.
@@ -96,6 +98,9 @@ def made(
         start_method=config.start_method,
         log_line_prefix_template=config.log_line_prefix_template,
         shutdown_timeout=torch_release.shutdown_timeout(config),
+        # Of `trystate run`: a LaunchConfig has none of these.
+        no_restart_codes=getattr(config, "no_restart_codes", ()),
+        heartbeats=getattr(config, "heartbeats", None),
     )
 
 

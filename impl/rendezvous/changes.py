@@ -27,7 +27,7 @@ def _as_complete(state: State) -> State:
 
 
 def _in_order(nodes: tuple[Participant, ...]) -> tuple[Participant, ...]:
-    return tuple(sorted(nodes, key=lambda p: p.node.order))
+    return tuple(sorted(nodes, key=lambda p: p.order))
 
 
 def _without(state: State, tokens: Collection[str]) -> State:
@@ -141,6 +141,12 @@ def replace_round(state: State, me: Participant, failed: bool = False, leased: b
     opened = _without(_with_restart_spent(replaced) if failed else replaced, {me.node.token})
     joined = replace(opened, participants=(_own_listing(state, me),))
     return _committed(_with_last_call(state, _with_waiting_promoted(state, joined)), me.node.token, notify=True)
+
+
+def fail_for_good(state: State, me: Participant, reason: str) -> State:
+    """Close the rendezvous as failed, whatever restarts are left: this node's workers failed in a final way."""
+    closed = Closed(str(me.node), reason[:REASON_LENGTH_MAX], "failed")
+    return _committed(replace(_with_heartbeat(state, me.node.token), closed=closed), me.node.token, notify=True)
 
 
 def give_notice(state: State, me: Participant, leaving: bool) -> State:

@@ -392,6 +392,8 @@ PLAN: tuple[Run, ...] = (
     run(TRYSTATE, 3, 2, 2, EVERY_FAULT_BUT_OTHER_MIN, max_faults=2),
     run(TRYSTATE, 3, 2, 2, ("crash", "join_timeout")),
     run(TRYSTATE, 3, 1, 2, ("worker_failure",)),
+    run(TRYSTATE, 3, 2, 3, ("rank_key", "worker_failure")),
+    run(TRYSTATE, 3, 2, 3, ("scale_up_interval", "worker_failure", "join_timeout")),
     run(TRYSTATE, 3, 1, 2, ("crash", "restart", "join_timeout")),
     run(TRYSTATE, 3, 2, 4, ("other_min", "other_expiry", "join_timeout")),
     run(TRYSTATE, 4, 2, 3, ("crash", "stall")),

@@ -77,6 +77,10 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     agreed_larger_min = flag(doc="the settings in force have a larger min")
     agreed_shorter_window = flag(doc="the settings in force have a shorter expiry window")
     predecessor_listed = flag(per="node", doc="a new process; the one before it is listed under its address")
+    later_key = flag(per="node", doc="its rank key sorts after those of the others")
+    holds_back = flag(doc="the settings in force have a scale-up interval")
+    young = flag(doc="that interval has not passed since the round was complete")
+    rests = flag(per="node", doc="... since the node saw that, by its own clock")
 
     # ---- what a step sees
 
@@ -130,6 +134,16 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.rank[node] = 0
         self.stamp(s, node)
 
+    def sorts_before(self, s: SymbolicState, one: Expr, other: Expr) -> Condition:
+        """Ranks follow the keys of the listings, and among equal keys the names."""
+        same = s.later_key[one] == s.later_key[other]
+        return (~s.later_key[one] & s.later_key[other]) | (same & (ord_(one) < ord_(other)))
+
+    def assign_ranks(self, s: SymbolicState, done: Any) -> None:
+        """With a complete round its interval begins."""
+        super().assign_ranks(s, done)
+        s.young = s.young | (s.holds_back & done)
+
     def settle(self, s: SymbolicState) -> Condition:
         """After every change of the lists: the last call begins or is off, or the round is full. True: it completes."""
         size = self.participants(s)
@@ -144,18 +158,20 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         for j in s.node:
             s.member[j] = ite((s.member[j] == Membership.PARTICIPANT) & replaced, Membership.EXPECTED, s.member[j])
             s.rank[j] = ite(replaced, 0, s.rank[j])
+            s.rests[j] = s.rests[j] & ~replaced if replaced is not True else False
+        s.young = s.young & ~replaced if replaced is not True else False
         s.complete = ite(replaced, False, s.complete)
         s.round = ite(replaced, self.next_round(s.round), s.round)
         self.forget_returns(s, replaced)
 
     def move_up(self, s: SymbolicState, replaced: Any) -> None:
-        """Waiting nodes first, then spares, each in the order of their names."""
+        """Waiting nodes first, then spares, each in the order of ranks."""
         before = s.fork()
         seats = self.max_nodes - self.taken(before)
         waiting = before.member.count(Membership.WAITING)
         for j in s.node:
             kind = before.member[j]
-            ahead = count((before.member[k] == kind) & (ord_(k) < ord_(j)) for k in s.node)
+            ahead = count((before.member[k] == kind) & self.sorts_before(before, k, j) for k in s.node)
             place = ite(kind == Membership.REDUNDANT, waiting + ahead, ahead)
             moves = kind.isin(QUEUED) & (place < seats)
             s.member[j] = ite(moves & replaced, Membership.PARTICIPANT, kind)
@@ -165,25 +181,60 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.record_return(s, node, s, full)
         s.join_deadline[node] = ite(full, JoinDeadline.IN_TIME, s.join_deadline[node])
         s.master[node] = ite(full, self.first(s), s.master[node])
+        s.rests[node] = ite(full, s.holds_back, s.rests[node])
         s.phase[node] = ite(full, AgentPhase.RETURNING, AgentPhase.JOINING)
 
     def first(self, s: SymbolicState) -> Condition:
-        """The member with rank 0, as `master` counts: node + 1."""
+        """The member that sorts before all others, as `master` counts: node + 1."""
         below = count(
-            ~any_((s.member[k] == Membership.PARTICIPANT) & (ord_(k) <= ord_(j)) for k in s.node) for j in s.node
+            any_(
+                (s.member[k] == Membership.PARTICIPANT) & (self.count_below(s, k) == 0) & (ord_(j) < ord_(k))
+                for k in s.node
+            )
+            for j in s.node
         )
         return ite(self.participants(s) > 0, below + 1, 0)
 
     def restart(self, s: SymbolicState, node: Expr, when: Any = True) -> None:
-        """A master belongs to its round."""
+        """A master belongs to its round, and so does what a node knows of its age."""
         super().restart(s, node, when)
         s.master[node] = ite(when, 0, s.master[node])
+        s.rests[node] = ite(when, False, s.rests[node])
+
+    # ---- what nodes are started with
+
+    @environment(each="node", switch="rank_key", bound=2)
+    def start_with_later_key(self, s: SymbolicState, node: Expr) -> None:
+        """A node starts with a rank key that sorts after those of the others."""
+        self.configures(s, node)
+        s.when(~s.later_key[node])
+        s.later_key[node] = True
+
+    @environment(switch="scale_up_interval")
+    def start_with_scale_up_interval(self, s: SymbolicState) -> None:
+        """The nodes of a job start with a scale-up interval."""
+        s.when(~s.holds_back)
+        s.when(all_((s.phase[j] == AgentPhase.EXITING) & (s.member[j] == Membership.OUTSIDE) for j in s.node))
+        s.holds_back = True
 
     # ---- time and processes
 
+    @environment(fair=True)
+    def interval_passes(self, s: SymbolicState) -> None:
+        """The scale-up interval passes since the round was complete."""
+        s.when(s.young)
+        s.young = False
+
+    @environment(each="node", fair=True)
+    def own_interval_passes(self, s: SymbolicState, node: Expr) -> None:
+        """The scale-up interval passes since a node saw the round complete: its own clock begins later."""
+        s.when(s.rests[node], ~s.young)
+        s.rests[node] = False
+
     def guard_join_deadline(self, s: SymbolicState, node: Expr) -> None:
-        """A spare has no deadline."""
-        s.when(s.member[node] != Membership.REDUNDANT)
+        """A spare has no deadline; that of a node which waits begins after the scale-up interval."""
+        held_back = s.young | any_(s.rests)
+        s.when(s.member[node] != Membership.REDUNDANT, ~((s.member[node] == Membership.WAITING) & held_back))
 
     def falls_silent(self, s: SymbolicState, node: Expr) -> Condition:
         """The node is down, gone, or partitioned, or a process before it is listed under its address.
@@ -425,8 +476,13 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.enters(s, node, AgentPhase.RUNNING)
         # A round that was replaced, or an expulsion, ends the group as well as a node that waits.
         changed = ~s.returned[node] | (s.member[node] != Membership.PARTICIPANT)
-        s.when(~s.closed, named("num_nodes_waiting > 0", changed | (s.member.count(Membership.WAITING) > 0)))
+        waited = (s.member.count(Membership.WAITING) > 0) & self.takes_newcomers(s, node)
+        s.when(~s.closed, named("num_nodes_waiting > 0", changed | waited))
         self.restart(s, node)
+
+    def takes_newcomers(self, s: SymbolicState, node: Expr) -> Condition:
+        """The node has seen its round complete for the scale-up interval."""
+        return ~s.rests[node]
 
     @transition(
         each="node",
@@ -447,6 +503,58 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.enters(s, node, AgentPhase.FAILED, AgentPhase.DONE)
         s.when((s.phase[node] == AgentPhase.FAILED) | self.decides(s, "close", Action.FINISH, node))
         s.phase[node] = AgentPhase.LEFT
+
+    def comes_first(self, s: SymbolicState, one: Expr, other: Expr) -> Condition:
+        """The order of the rank keys, before that of the nodes."""
+        apart = s.later_key[one] != s.later_key[other]
+        return (apart & s.later_key[other]) | (~apart & super().comes_first(s, one, other))
+
+    @sometimes(needs="rank_key")
+    def keys_turn_the_order(self, s: SymbolicState) -> Condition:
+        """In a complete round a node has a lower rank than one whose name sorts before its own."""
+        member = [Membership.PARTICIPANT]
+        return s.complete & any_(
+            s.member[j].isin(member) & s.member[k].isin(member) & (ord_(j) < ord_(k)) & (s.rank[k] < s.rank[j])
+            for j in s.node
+            for k in s.node
+        )
+
+    @always(witness="keys_turn_the_order", needs="rank_key")
+    def who_sorts_first_is_the_master(self, s: SymbolicState) -> Condition:
+        """Each node that returned uses the member with the first key as its master."""
+        return all_(
+            implies(
+                s.returned[j] & (s.master[j] == ord_(k) + 1),
+                (s.member[k] == Membership.PARTICIPANT)
+                & ~any_((s.member[m] == Membership.PARTICIPANT) & self.comes_first(s, m, k) for m in s.node),
+            )
+            for j in s.node
+            for k in s.node
+        )
+
+    # ---- newcomers wait for the scale-up interval
+
+    @sometimes(needs="scale_up_interval")
+    def a_newcomer_is_held_back(self, s: SymbolicState) -> Condition:
+        """A node waits, and a member runs on, since its round is young."""
+        runs = any_(self.runs_workers(s, j) & s.returned[j] for j in s.node)
+        return s.young & (s.member.count(Membership.WAITING) > 0) & runs
+
+    @step(each="node", on=("restart_workers",), witness="a_newcomer_is_held_back", needs="scale_up_interval")
+    def newcomers_wait_for_the_interval(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """No member of a young round stops its workers because a node waits."""
+        ended = ~before.returned[node] | (before.member[node] != Membership.PARTICIPANT)
+        return ended | ~before.young
+
+    @step(
+        each="node",
+        on=("join_deadline_passes",),
+        witness="a_newcomer_is_held_back",
+        needs=("scale_up_interval", "join_timeout"),
+    )
+    def the_held_back_have_time(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """The join deadline of a node does not pass while a young round holds it back."""
+        return (before.member[node] != Membership.WAITING) | ~before.young
 
     # ---- why the properties of every edition hold here
 

@@ -86,12 +86,17 @@ class Rendezvous(Environment):
             s.complete,
             all_(
                 implies(
-                    s.member[j].isin(member) & s.member[k].isin(member) & (ord_(j) < ord_(k)), s.rank[j] < s.rank[k]
+                    s.member[j].isin(member) & s.member[k].isin(member) & self.comes_first(s, j, k),
+                    s.rank[j] < s.rank[k],
                 )
                 for j in s.node
                 for k in s.node
             ),
         )
+
+    def comes_first(self, s: SymbolicState, one: Expr, other: Expr) -> Condition:
+        """The order that users are promised."""
+        return ord_(one) < ord_(other)
 
     @always(witness="a_round_is_complete", cite="rendezvous-engine 4.5")
     def ranks_are_dense(self, s: SymbolicState) -> Condition:

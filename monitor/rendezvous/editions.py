@@ -125,7 +125,7 @@ class OursInDetail(Ours):
         s.closed = True
 
 
-OURS_FORCED = ("exit_finish", "finish", "start_workers", "error_closed", "error_settings", "close_finish")
+OURS_FORCED = ("exit_finish", "finish", "start_workers", "error_closed", "error_settings")
 OURS_WRITES = (
     "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "replace_round", "withdraw",
     "keep_alive", "expel", "mark_closed", "give_notice", "mark_done", "leave", "close_as_failed",

@@ -208,9 +208,7 @@ class Follower(Possibilities):
         for state, trail in self.states.items():
             here = self.stepper.at(state, node)
             for name in names:
-                after = self.stepper.step(name, here)
-                if after is None and name in ("keep_alive", "mark_done") and self.lens.shows(state) == wanted:
-                    continue
+                after = self.stepper.allowed(name, here)
                 if after is not None and self.lens.shows(after) == wanted:
                     found.setdefault(after, self.then(trail, name, node))
         return found
@@ -285,13 +283,23 @@ class Follower(Possibilities):
             self.change(lambda state: self.stepper.put(state, {("crashed", (node,)): 0}))
 
     def _gone(self, node: int) -> None:
-        """The last connection of a node has closed: its process has ended, in order or not."""
+        """The last connection of a node has closed: torch's process has ended, in order or not. Ours may connect again."""
+        if self.protocol is Protocol.OURS:
+            return
         before = self.states
         self.each(self.moves.leaves, node)
         left = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is AgentPhase.LEFT}
         self.states = left or before
         if not left:
             self.always("crash", node)
+
+    def without_the_gone(self) -> list[Bytes]:
+        """The possible states, where each node without a connection has crashed."""
+        gone = [k for k, peer in enumerate(self.roster.peers) if peer.gone is not None]
+        out = list(self.states)
+        for k in gone:
+            out = [self.stepper.step("crash", self.stepper.at(state, k)) or state for state in out]
+        return [self.refilled(state) for state in out]
 
     def _shows_place(self, line: Line, node: int) -> None:
         """A key below the round's prefix, by which agents tell each other master and rank."""

@@ -244,15 +244,15 @@ class Judge:
     def _ask(self) -> None:
         """Ask each promise that is open whether it can still be kept."""
         follower = self.follower
-        state, ends = next(iter(follower.states)), clock.monotonic() + SEARCH_SECONDS_MAX
+        states, ends = follower.without_the_gone(), clock.monotonic() + SEARCH_SECONDS_MAX
         for prop in follower.stepper.system.properties:
             if prop.form is not Form.LEADS_TO or prop.name in self.open:
                 continue
             hopeless, late = [], []
             for indices in self._members(prop):
-                if not all(self._open(prop, s, indices) for s in follower.states):
+                if not all(self._open(prop, s, indices) for s in states):
                     continue
-                answer = self._can_be_kept(prop, indices, state, ends)
+                answer = self._can_be_kept(prop, indices, states[0], ends)
                 if answer is None:
                     late.append(indices)
                 elif not answer:

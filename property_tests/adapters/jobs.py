@@ -14,7 +14,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -175,11 +175,11 @@ def crash(url: str) -> None:
 
 
 class Server(Program):
-    """`trystate store serve`, with a record if a file is named."""
+    """`trystate store serve`."""
 
-    def __init__(self, folder: Path, port: int = 0, record: Path | None = None) -> None:
+    def __init__(self, folder: Path, port: int = 0, *options: str) -> None:
         self._known = len(list(folder.glob("log.server*")))
-        argv = ["serve", "--port", str(port), *(["--record", str(record)] if record is not None else [])]
+        argv = ["serve", "--port", str(port), *options]
         super().__init__(folder / f"log.server{self._known}", _be, "trystate store", argv)
         eventually("the server listens", lambda: "listening on" in self.said)
         found = re.search(r"listening on \S+:(\d+)", self.said)
@@ -229,23 +229,17 @@ class Job:
     """A server, and agents that share a job there."""
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        nodes: str,
-        max_restarts: int = 0,
-        conf: str = CONF,
-        program: str = "trystate run",
-        record: Path | None = None,
-    ) -> None:
+        self, folder: Path, *, nodes: str, max_restarts: int = 0, conf: str = CONF, program: str = "trystate run",
+        serving: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         """`program`: or "torchrun SECONDS", with torch's own rendezvous, and an exit barrier of so many seconds.
 
-        `record`: the file in which the server records what the nodes do with it.
+        `serving`: options of the server.
         """
-        self.folder, self._program, self._record = folder, program, record
+        self.folder, self._program = folder, program
         self._options = ["--nnodes", nodes, "--max-restarts", str(max_restarts), "--rdzv-conf", conf]
         self.agents: list[Agent] = []
-        self.server = Server(folder, record=record)
+        self.server = Server(folder, 0, *serving)
         self.port = self.server.port
         self._store: TCPStore | None = None
         (folder / "worker.py").write_text(textwrap.dedent(WORKER))
@@ -299,9 +293,6 @@ class Job:
             agent.kill()
         if self._store is not None:
             self._store.close()
-        if self._record is not None and self.server.ran:
-            self.server.signal(signal.SIGTERM)  # the record ends in order
-            self.server.process.join(SECONDS)
         self.server.kill()
         for pid in self.workers:
             with contextlib.suppress(ProcessLookupError):

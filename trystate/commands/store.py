@@ -9,11 +9,15 @@ import argparse
 import asyncio
 import dataclasses
 import signal
+import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from trystate.impl.host.listening import listen, peer_name
 from trystate.impl.host.secret import read_secret
+from trystate.impl.store.durable.directory import Directory
+from trystate.impl.store.durable.driver import KeepingDriver
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.record.format import Keys
 from trystate.impl.store.record.recorder import Recorder
@@ -29,26 +33,49 @@ from ..version import __version__
 
 def serve(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code."""
+    if args.sync is not None and args.data is None:
+        raise UsageError("--sync says when the journal of --data DIR is synced: give --data too, or leave it out")
     limits = Limits(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Limits)})
     secret = None if args.secret_file is None else read_secret(args.secret_file)
-    listener = listen(args.host, args.port)
-    allow_open_files(limits.connections)
     log = Log(lines_to(sys.stderr, PREFIX))
-    writer, recorder = record(args, "store serve", log) or (None, None)
+    directory, writer = None, None
+    try:
+        if args.data is not None:
+            directory = Directory(args.data, limits, log)
+            log(f"{args.data}: {directory.summary}")
+        writer, recorder = record(args, "store serve", log) or (None, None)
+        listener = listen(args.host, args.port)
+        allow_open_files(limits.connections)
+        return _serve(listener, limits, secret, log, recorder, directory, args.sync or None)
+    finally:
+        if writer is not None:
+            writer.close()
+        log.close()
+        if directory is not None:
+            directory.close()
 
+
+def _serve(
+    listener: socket.socket,
+    limits: Limits,
+    secret: bytes | None,
+    log: Log,
+    recorder: Recorder | None,
+    directory: Directory | None,
+    sync_seconds: float | None,
+) -> int:
     def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
         who = "for clients that know the secret" if secret else "for everybody who can reach it"
         print(f"{PREFIX}listening on {peer_name(listener.getsockname())}, {who}", flush=True)
 
-    try:
+    if directory is None:
         drive(listener, limits, secret, log, started, recorder)
-    finally:
-        if writer is not None:
-            writer.close()
-        log.close()
-    return Exit.OK
+        return Exit.OK
+    make = partial(KeepingDriver, directory=directory, sync_seconds=sync_seconds)
+    drive(listener, limits, secret, log, started, recorder, make)
+    return Exit.OK if directory.contents.broken is None else Exit.FAILED
 
 
 def record(args: argparse.Namespace, by: str, log: Log) -> tuple[Writer, Recorder] | None:

@@ -1,4 +1,4 @@
-"""What a record says of a store: the lines of each connection and key, their versions, and what a new file repeats.
+"""The lines of a record: of each connection and key, with versions, and those that a new file repeats.
 
 Theory of operation. The server's service and the proxy tell a `Recorder` what happened, in its order: `say` for a line,
 `flush` when the lines of one request are complete. It counts the versions of the recorded keys, and has what the lines
@@ -57,17 +57,15 @@ class Recorder:
         lines, self.lines = [encoded(line) for line in self.lines], []
         lost = self.sink.take_lost()
         if lost:  # what these lines have changed is in the repetition
-            lines = [encoded({"c": 0, "op": "lost", "lines": lost + len(lines)}), *self._again()]
-        self._put(lines)
+            lost += len(lines)
+            lines = [encoded({"c": 0, "op": "lost", "lines": lost}), *self._again()]
+        self._size += sum(map(len, lines))
+        self.sink.put(lines, lost or 0)
         if self._size > self.bytes_max:
             left_out = len(self._states) + len(self._waits) - 2 * STATES_MAX
             self.sink.rotate({"left_out": left_out} if left_out > 0 else {})
             self.sink.put(self._again())
             self._size = 0
-
-    def _put(self, lines: list[bytes]) -> None:
-        self._size += sum(map(len, lines))
-        self.sink.put(lines)
 
     def _again(self) -> list[bytes]:
         lines: list[dict[str, Any]] = [{"c": c, "op": "open", "peer": peer} for c, peer in self._open.items()]

@@ -19,6 +19,7 @@ import socket
 import stat
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, time
 from typing import Any, Protocol
@@ -37,11 +38,30 @@ BYTES, FILES = 256 << 20, 8
 _LATER = re.compile(r"\.[1-9][0-9]{0,8}")
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Some lines, and how many are lost with them."""
+
+    data: bytes
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The begin of a file: its time, and the fields of its header that are its own."""
+
+    at: float
+    fields: dict[str, Any]
+
+
 class Sink(Protocol):
     """Where a recorder's lines go."""
 
-    def put(self, lines: Sequence[bytes]) -> None:
-        """Keep these objects of JSON, which have no time yet, or count them as lost."""
+    def put(self, lines: Sequence[bytes], lost: int = 0) -> None:
+        """Keep these objects of JSON, which have no time yet, or count them as lost.
+
+        If the first of them says how many were `lost`, the others repeat what was said, and that number is kept.
+        """
 
     def rotate(self, fields: dict[str, Any]) -> None:
         """Begin the next file, with these fields in its header."""
@@ -103,7 +123,7 @@ class Writer:
         }  # fmt: skip
         self._offset = time() - monotonic()
         self._changed = threading.Condition()
-        self._queue: list[bytes | tuple[float, dict[str, Any]]] = []  # lines, and the headers of new files
+        self._queue: list[Lines | Begin] = []
         self._queued = 0  # bytes
         self._last = 0.0  # the time of the last line
         self._lost = 0
@@ -111,7 +131,7 @@ class Writer:
         self._closed = False
         # Of the thread:
         self._number = 0
-        self._begin = (self.now(), {})
+        self._begin = Begin(self.now(), {})
         self._fd: int | None = None
         self._size = 0  # of the whole lines in the file
         self._said = False
@@ -127,23 +147,24 @@ class Writer:
     def now(self) -> float:
         return monotonic() + self._offset
 
-    def put(self, lines: Sequence[bytes]) -> None:
+    def put(self, lines: Sequence[bytes], lost: int = 0) -> None:
         """Keep lines, or count them as lost. Never waits for the disk."""
         with self._changed:
             size = sum(map(len, lines))
-            if self._closed or self._failed_until is not None or self._queued + size > QUEUE_BYTES:
-                self._lost += len(lines)
+            owed = self._lost and not lost  # to be said before anything else
+            if self._closed or owed or self._failed_until is not None or self._queued + size > QUEUE_BYTES:
+                self._lost += lost or len(lines)
                 return
-            stamp = self._stamp()
-            self._queue += [stamp + line[1:] + b"\n" for line in lines]
+            self._append(lines, lost or len(lines))
             self._add(size)
 
     def rotate(self, fields: dict[str, Any]) -> None:
         """Begin the next file behind what was put."""
         with self._changed:
-            self._stamp()
-            self._queue.append((self._last, fields))
-            self._add(1)
+            if self._failed_until is None:
+                self._stamp()
+                self._queue.append(Begin(self._last, fields))
+                self._add(1)
 
     def take_lost(self) -> int | None:
         """How many lines were lost since; None: more would be lost now."""
@@ -161,8 +182,10 @@ class Writer:
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Write what is left and the end, for as long as that; may be called twice."""
-        self.put([encoded({"c": 0, "op": "end"})])
         with self._changed:
+            if not self._closed:
+                lost = [encoded({"c": 0, "op": "lost", "lines": self._lost})] if self._lost else []
+                self._append([*lost, encoded({"c": 0, "op": "end"})], 0)  # even if there is no room
             self._closed = True
             self._changed.notify()
         self._thread.join(seconds)
@@ -172,6 +195,10 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _append(self, lines: Sequence[bytes], count: int) -> None:
+        stamp = self._stamp()
+        self._queue.append(Lines(b"".join([stamp + line[1:] + b"\n" for line in lines]), count))
 
     def _stamp(self) -> bytes:
         """The begin of a line that is put now."""
@@ -194,7 +221,7 @@ class Writer:
                 if not self._queue and not self._closed:
                     if self._failed_until is not None:
                         continue
-                    self._queue.append(self._stamp() + b'"c":0,"op":"tick"}\n')
+                    self._queue.append(Lines(self._stamp() + b'"c":0,"op":"tick"}\n', 0))
                 elif not self._closed:
                     self._changed.wait_for(lambda: self._closed, GATHER_SECONDS)
                 queue, self._queue, self._queued = self._queue, [], 0
@@ -204,29 +231,29 @@ class Writer:
                 self._drop()
                 return
 
-    def _keep(self, queue: list[bytes | tuple[float, dict[str, Any]]]) -> None:
+    def _keep(self, queue: list[Lines | Begin]) -> None:
         """Write lines, and begin the files that are among them."""
         lines: list[bytes] = []
-        left = sum(isinstance(each, bytes) for each in queue)
+        left, here = _count(queue), 0
         try:
             for each in queue:
-                if isinstance(each, bytes):
-                    lines.append(each)
+                if isinstance(each, Lines):
+                    lines.append(each.data)
+                    here += each.count
                     continue
                 self._write(lines)
-                left -= len(lines)
-                lines = []
-                self._next(*each)
+                left, here, lines = left - here, 0, []
+                self._next(each)
             self._write(lines)
         except OSError as error:
             self._refused(error, left)
         else:
-            self._said = False
+            self._said = self._said and not queue
 
-    def _next(self, began: float, fields: dict[str, Any]) -> None:
+    def _next(self, begin: Begin) -> None:
         self._drop()
         self._number += 1
-        self._begin = (began, fields)
+        self._begin = begin
         self._open()
 
     def _open(self) -> None:
@@ -258,10 +285,10 @@ class Writer:
         self._size += len(data)
 
     def _first_line(self) -> bytes:
-        began, fields = self._begin
+        at = self._begin.at
         later = {"continues": self._number} if self._number else {}
-        line = self._header | later | fields | {"monotonic": round(began - self._offset, 6)}
-        return b'{"t":%.6f,' % began + encoded(line)[1:] + b"\n"
+        line = self._header | later | self._begin.fields | {"monotonic": round(at - self._offset, 6)}
+        return b'{"t":%.6f,' % at + encoded(line)[1:] + b"\n"
 
     def _refused(self, error: OSError, left: int) -> None:
         """The disk did not take the lines: take back the part that it took, and try again later."""
@@ -272,7 +299,7 @@ class Writer:
                 self._drop()
                 self._number += 1
         with self._changed:
-            self._lost += left + sum(isinstance(each, bytes) for each in self._queue)
+            self._lost += left + _count(self._queue)
             self._queue, self._queued = [], 0
             self._failed_until = monotonic() + RETRY_SECONDS
         if not self._said:
@@ -287,6 +314,10 @@ class Writer:
             with contextlib.suppress(OSError):
                 os.close(self._fd)
             self._fd = None
+
+
+def _count(queue: list[Lines | Begin]) -> int:
+    return sum(each.count for each in queue if isinstance(each, Lines))
 
 
 def _check_free(path: Path) -> None:

@@ -75,15 +75,19 @@ class Service:
         random_bytes: Callable[[int], bytes],
         log: Callable[[str], None],
         clock: Callable[[], float] | None = None,
+        contents: Contents | None = None,
+        identity: bytes | None = None,
     ) -> None:
+        """`contents` and their `identity` are those of a store that is kept across restarts."""
         self.limits = limits = limits or Limits()
         self.secret = secret
         self.random_bytes = random_bytes
-        self.identity = random_bytes(IDENTITY_BYTES)  # tells this store from an empty one that replaced it
+        self.kept = identity is not None
+        self.identity = identity or random_bytes(IDENTITY_BYTES)  # tells this store from an empty one that replaced it
         self.log = never_raising(log)
         self.now = 0.0
         clock = clock or (lambda: self.now)  # few requests need the time
-        self.contents = Contents(limits)
+        self.contents = contents if contents is not None else Contents(limits)
         self.sessions: dict[Session, None] = {}
         self.alarm = Alarm()
         self.handshakes = Ages(self.alarm, limits.handshake_seconds)

@@ -15,6 +15,7 @@ from typing import Any
 
 from trystate.monitor.torch_state import NoTorchState, TorchState, read
 from trystate.property_tests.adapters.jobs import Agent, Job, eventually
+from trystate.property_tests.adapters.forked import SECONDS
 
 BEAT_SECONDS, MISSED = 1, 3
 WINDOW_SECONDS = BEAT_SECONDS * MISSED
@@ -26,18 +27,22 @@ FAILS_AT_ONCE = ("--no-python", "/bin/false")  # in the place of the worker
 class Recorded:
     """A job of torchruns with its record."""
 
-    def __init__(self, folder: Path, nodes: str, *, restarts: int = 0, missed: int = MISSED) -> None:
+    def __init__(self, folder: Path, nodes: str, *, restarts: int = 0, missed: int = MISSED, program: str = TORCHRUN) -> None:
         self.path = folder / "record"
         conf = f"{CONF},keep_alive_max_attempt={missed}"
-        self.job = Job(
-            folder, nodes=nodes, max_restarts=restarts, conf=conf, program=TORCHRUN, record=self.path
-        )  # fmt: skip
+        serving = ("--record", str(self.path))
+        self.job = Job(folder, nodes=nodes, max_restarts=restarts, conf=conf, program=program, serving=serving)
         self.agent = self.job.agent
 
     def __enter__(self) -> Recorded:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        for agent in self.job.agents:
+            agent.kill()
+        if self.job.server.ran:
+            self.job.server.signal(signal.SIGTERM)  # the record ends in order
+            self.job.server.process.join(SECONDS)
         self.job.__exit__(*error)
 
     @property
@@ -70,7 +75,7 @@ def has_spare(state: TorchState) -> bool:
     return bool(state.redundancy_list)
 
 
-def rest(seconds: float = WINDOW_SECONDS + 2.0) -> None:
+def rest(seconds: float = 2 * WINDOW_SECONDS + 2.0) -> None:
     """Nothing happens for longer than a heartbeat lives."""
     time.sleep(seconds)
 
@@ -164,8 +169,7 @@ def connecting_node_expelled(folder: Path) -> Path:
 
 def done_node_replaced(folder: Path) -> Path:
     """R19. The workers of a node are done, and a spare takes its place while it waits for the others'."""
-    with Recorded(folder, "2:2", restarts=3) as job:
-        job.job._program = "torchrun 30"
+    with Recorded(folder, "2:2", restarts=3, program="torchrun 30") as job:
         a, b = job.two()
         c = job.agent("c", address="127.0.0.2")
         job.until("c is a spare", has_spare)

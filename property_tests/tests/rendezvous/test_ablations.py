@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from trystate.model.checker.check import check
 from trystate.model.checker.verdicts import Report
-from trystate.model.language import Expr, Form, SymbolicState, ite
+from trystate.model.language import Expr, Form, SymbolicState, any_, count, ite, ord_
 from trystate.model.language.transitions import Rule
 from trystate.model.rendezvous import Ours, Rendezvous, Torch213
 from trystate.model.rendezvous.findings import EVERY_FAULT, FINDINGS
@@ -261,6 +261,53 @@ class BeatsForTheDead(Ours):
         return super().falls_silent(s, node) & ~s.predecessor_listed[node]
 
 
+class IgnoresTheKeys(Ours):
+    """Ranks follow the names alone."""
+
+    def sorts_before(self, s: S, one: Expr, other: Expr) -> Any:
+        return ord_(one) < ord_(other)
+
+
+class LedByTheFirstName(Ours):
+    """The master is the member whose name sorts first."""
+
+    def first(self, s: S) -> Any:
+        below = count(
+            ~any_((s.member[k] == Membership.PARTICIPANT) & (ord_(k) <= ord_(j)) for k in s.node) for j in s.node
+        )
+        return ite(self.participants(s) > 0, below + 1, 0)
+
+
+class TakesNewcomersAtOnce(Ours):
+    """A member restarts for a node that waits, however young its round is."""
+
+    def takes_newcomers(self, s: S, node: Expr) -> Any:
+        return ~s.crashed[node]
+
+
+class CountsWhatItWrote(Ours):
+    """Only the member that completes the round counts the interval."""
+
+    def returns(self, s: S, node: Expr) -> None:
+        Ours.finish.body(self, s, node)
+        s.rests[node] = False
+
+    finish = replace(Ours.finish, body=returns)
+
+
+class NeverGrowsUp(Ours):
+    """A member holds newcomers back for ever."""
+
+    own_interval_passes = None  # type: ignore[assignment]
+
+
+class CountsTheTimeHeldBack(Ours):
+    """The join deadline of a node runs while it is held back."""
+
+    def guard_join_deadline(self, s: S, node: Expr) -> None:
+        s.when(s.member[node] != Membership.REDUNDANT)
+
+
 class LeavesWithoutAWord(Ours):
     """A late node does not take itself off the list."""
 
@@ -345,6 +392,13 @@ ABLATIONS = (
     Ablation(BeatsUntilItIsDone, ("R19",), 2, 2, 2, ("job_end",), 9, ("live_nodes_stay",)),
     Ablation(WaitsForEver, ("R8",), 3, 1, 2, (), 23, ("full_rounds_come_to_rest", "the_waiting_are_answered")),
     Ablation(MovesNobodyUp, ("R8",), 3, 2, 3, (), 22, ("the_waiting_are_answered",)),
+    Ablation(IgnoresTheKeys, (), 2, 2, 2, ("rank_key",), 5, ("ranks_are_ordered", "who_sorts_first_is_the_master")),
+    Ablation(LedByTheFirstName, (), 2, 2, 2, ("rank_key",), 5, ("who_sorts_first_is_the_master",)),
+    Ablation(TakesNewcomersAtOnce, (), 2, 1, 2, ("scale_up_interval",), 9, ("newcomers_wait_for_the_interval",)),
+    Ablation(CountsWhatItWrote, (), 3, 2, 3, ("scale_up_interval",), 12, ("newcomers_wait_for_the_interval",)),
+    Ablation(NeverGrowsUp, (), 2, 1, 2, ("scale_up_interval",), 15, ("the_waiting_are_answered",)),
+    Ablation(CountsTheTimeHeldBack, (), 2, 1, 2, ("scale_up_interval", "join_timeout"), 8,
+           ("the_held_back_have_time",)),
     Ablation(ClosesAsItFails, ("R10",), 2, 1, 2, ("join_timeout",), 9, ("closing_is_earned",)),
 )
 # fmt: on

@@ -367,3 +367,15 @@ def test_the_order_of_ranks_counts_as_people_do_and_takes_any_address() -> None:
         "", "node", "node2", "node2a", "node10", "²", "²²", "10.0.0.2", "10.0.0.10",
     ]  # fmt: skip
     assert sorted([at("a", 2), at("a", 1)], key=lambda p: p.node.order)[0].node.pid == 1
+
+
+def test_ranks_follow_the_keys_and_among_equal_keys_the_addresses() -> None:
+    keys = ("rack10", "rack2", "", "rack2", "7")
+    listed = tuple(replace(participant(k), rank_key=key) for k, key in enumerate(keys))
+    state = replace(State("life", settings(1, 5)), participants=listed[:4])
+    complete = changes.add_to_participants(state, listed[4], state.settings, "life")
+    assert complete.complete
+    assert [(p.rank_key, p.node.address) for p in complete.participants] == [
+        ("", "node2"), ("rack2", "node1"), ("rack2", "node3"), ("rack10", "node0"), ("7", "node4"),
+    ]  # fmt: skip
+    assert decode(encode(complete)) == complete

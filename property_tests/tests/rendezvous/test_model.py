@@ -38,6 +38,8 @@ PLANNED = (
     run(3, 2, 3, ("clock_skew", "clock_step"), 10_600),
     run(3, 2, 2, ("crash", "join_timeout"), 9_168),
     run(3, 1, 2, ("worker_failure",), 3_856),
+    run(3, 2, 3, ("rank_key", "worker_failure"), 21_784),
+    run(3, 2, 3, ("scale_up_interval", "worker_failure", "join_timeout"), 40_064),
     run(3, 1, 2, ("crash", "restart", "join_timeout"), 82_896),
     run(3, 2, 4, ("other_min", "other_expiry", "join_timeout"), 13_928),
 )
