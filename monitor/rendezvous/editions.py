@@ -31,7 +31,7 @@ class Moves:
     forced: tuple[str, ...]  # taken as soon as the node has read the state, if its table says so
     unseen: tuple[str, ...]  # may have happened since the node's last line: its workers, its deadlines, its agent
     leaves: tuple[str, ...]  # lead to the end of a process that is not killed
-    returns: Mapping[str, tuple[str, ...]]  # a request on the master's address: the steps that it can be
+    returns: Mapping[str, tuple[str, ...]]  # requests by which agents tell each other: the steps that each can be
     last_call: str = "last_call_passes"
 
 
@@ -43,7 +43,8 @@ TORCH_WRITES = (
 TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit", "close_finish")
 TORCH_UNSEEN = (
     "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "start_workers",
-    "start_identical_workers", "worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes", "error_timeout",
+    "start_identical_workers", "worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes",
+    "error_timeout",
 )  # fmt: skip
 TORCH_RETURNS = {
     "set": ("return_as_master",),
@@ -51,6 +52,7 @@ TORCH_RETURNS = {
     "get": ("return_to_connect", "connect"),
     "role": ("return_with_cached_master",),
     "ranks": ("start_workers",),
+    "done": ("start_workers", "start_identical_workers", "job_ends"),
 }
 TORCH_LEAVES = (
     "job_ends",
@@ -150,7 +152,7 @@ EDITIONS: Mapping[Edition, Moves] = {moves.edition: moves for moves in (TORCH, T
 
 def build(moves: Moves, nodes: int, low: int, high: int) -> Any:
     """The system of an edition, for so many nodes; each fault may happen, and a follower counts none."""
-    faults = dict.fromkeys(FAULTS if moves.edition is Edition.TRYSTATE else TORCH_FAULTS, 1)
+    faults = dict.fromkeys(TORCH_FAULTS if moves.system is Rendezvous else FAULTS, 1)
     sizes = {"node": nodes, "min_nodes": low, "max_nodes": high, "rounds": ROUNDS}
     return (
         moves.system(edition=moves.edition, faults=faults, **sizes)

@@ -21,7 +21,6 @@ SHOWN_MAX = 30  # lines of one rendezvous
 FIRST = 8  # of these, from the beginning
 PROBLEMS_SHOWN = 8
 JSON_MAX = 10_000  # events in JSON
-RAN = ("connect", "return_as_master", "return_with_cached_master", "start_workers")
 TOLD = {  # steps that are shown without --steps: one node, and several
     "add_to_participants": "joins",
     "add_to_wait_list": "waits for the next round",
@@ -141,6 +140,7 @@ def _problem(follower: Follower, problem: Problem) -> Iterator[str]:
         yield f"    {problem.text}"
         if problem.kind == "hopeless":
             yield "    Nothing that the nodes still do by themselves can bring that about."
+        yield from (f"    {wait}" for wait in problem.waits[:NAMED_MAX])
     if problem.after:
         yield f"    It is after {problem.after}, which is not explained: it may be a consequence of that."
     finding = problem.finding
@@ -199,7 +199,8 @@ def as_data(follower: Follower) -> dict[str, Any]:
             for n in follower.nodes().values()
         ],
         "ran": [
-            {"time": r.time, "round": r.round, "node": str(r.node), "rank": r.rank, "world": r.world, "master": r.master}
+            {"time": r.time, "round": r.round, "node": str(r.node), "rank": r.rank, "world": r.world,
+             "master": r.master}
             for r in list(follower.runs)[-JSON_MAX:]
         ],
         "steps": [
@@ -219,5 +220,5 @@ def _problem_data(problem: Problem) -> dict[str, Any]:
     return {
         "kind": problem.kind, "time": problem.time, "place": problem.place, "text": problem.text,
         "property": problem.name or None, "finding": known, "nodes": list(problem.nodes), "until": problem.until,
-        "steps": list(problem.steps), "nearest": list(problem.nearest), "after": problem.after or None,
+        "steps": list(problem.steps), "waits": list(problem.waits), "nearest": list(problem.nearest), "after": problem.after or None,
     }  # fmt: skip

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from trystate.diagrams.sequence import story_dot
 from trystate.model.checker.story import Change, Step, Story
 from trystate.model.language import Kind
-from trystate.monitor.rendezvous.follower import Follower
+from trystate.monitor.rendezvous.follower import RAN, Follower
 from trystate.monitor.rendezvous.known import Event, Runs
-from trystate.monitor.rendezvous.telling import RAN, TOLD
+from trystate.monitor.rendezvous.telling import TOLD
 
 ROWS_MAX = 40
 MEMBERS_MAX = 12  # lifelines; a wider picture cannot be read
@@ -18,7 +18,7 @@ REST = "other nodes"
 
 def picture(follower: Follower) -> str:
     """The last steps of a run as a sequence diagram, in DOT."""
-    events = [event for event in follower.events if event.step in TOLD or event.step in RAN]
+    events = [event for event in follower.events if event.step in TOLD or event.step in RAN[follower.protocol]]
     left = max(0, len(events) - ROWS_MAX)
     names = _members(follower, events[left:])
     steps = tuple(_steps(follower, events[left:], names))
@@ -45,7 +45,7 @@ def _steps(follower: Follower, events: list[Event], names: list[str]) -> Iterato
         actor = None if actor is None else min(actor, MEMBERS_MAX)
         note = f"{event.time - follower.first:.2f} s"
         found = ran.get((event.time, str(event.node)))
-        if event.step in RAN and found is not None:
+        if event.step in RAN[follower.protocol] and found is not None:
             note += f": runs as rank {found.rank} of {found.world}, with the master {found.master}"
         changes = [
             Change(problem.name or problem.kind, None, "holds", "VIOLATED")
