@@ -1,4 +1,4 @@
-"""What a server's record says, line for line, and that nobody is answered otherwise because of it."""
+"""A server's record, line for line; nobody is answered otherwise because of it."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def test_a_blocked_wait_its_cause_and_its_end_stand_in_their_order() -> None:
     here.two(plain(Query.MULTI_GET, counted([NEWS, b"/elsewhere"])))
     key = NEWS.decode()
     assert here.lines() == [
-        {"c": 2, "op": "wait", "keys": [key, "/elsewhere"], "missing": [key, "/elsewhere"]},
+        {"c": 2, "op": "wait", "key": key, "keys": [key, "/elsewhere"], "missing": [key, "/elsewhere"]},
         {"c": 1, "op": "set", "key": key, "size": 4, "v": 1},
-        {"c": 2, "op": "go", "keys": [key, "/elsewhere"]},
+        {"c": 2, "op": "go", "key": key, "keys": [key, "/elsewhere"]},
         {"c": 2, "op": "multi_get", "keys": [key], "vs": [1]},
     ]
 

@@ -70,7 +70,7 @@ class Through:
         return asked
 
     def lines(self) -> tuple[list[Line], list[Line]]:
-        """What the server has recorded since, and the proxy."""
+        """The lines since, of the server and of the proxy."""
         return self.served.take(), self.passed.take()
 
 
