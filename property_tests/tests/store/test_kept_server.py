@@ -402,10 +402,14 @@ def test_waits_go_on_and_watches_are_told_and_may_watch_again(tmp_path: Path) ->
                 lost.set()
             other.watch_key("news", lambda event: heard.set(), watch)
 
+        def wait_for_it() -> None:
+            store.wait(["late"])
+            got.append("waited")
+
         watch()
         waiting = [
             threading.Thread(target=lambda: got.append(store.get("late"))),
-            threading.Thread(target=lambda: (store.wait(["late"]), got.append("waited"))),
+            threading.Thread(target=wait_for_it),
             threading.Thread(target=lambda: got.append(store.multi_get(["kept", "late"]))),
         ]
         for thread in waiting:
