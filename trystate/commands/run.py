@@ -13,8 +13,8 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from trystate.impl import torch_release
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
@@ -26,6 +26,29 @@ BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")
 NO_ID = "none"  # torchrun's default for --rdzv-id
 UNHEARD = ("SIGKILL", "SIGSTOP")
+# Options of the rendezvous that have a name of their own here, beside --rdzv-conf: with what they show in --help.
+RENDEZVOUS = {"rank-key": "KEY", "scale-up-interval": "SECONDS"}
+
+
+class Option(NamedTuple):
+    """An option that torchrun does not have."""
+
+    kind: Callable[[str], Any]
+    metavar: str
+    help: str
+
+
+OURS = {
+    "no-restart-codes": Option(str, "CODES", "exit codes, as 2,64: a worker that ends with one of them ends the job, "
+        "whatever restarts are left"),
+    "heartbeat-limit": Option(float, "SECONDS", "a worker that has beaten, and then does not for so long, is killed, "
+        "after its stacks are written; that is a failure of it. It beats with trystate.agent.heartbeat(), or by "
+        "touching the file in TRYSTATE_HEARTBEAT_FILE"),
+    "heartbeat-start": Option(float, "SECONDS", "the same of a worker that has never beaten, from its start on; "
+        "without this it is not judged"),
+    "heartbeat-file": Option(str, "PATH", "the file of the worker with local rank N is PATH.N; without this it is in a "
+        "folder of its own"),
+}  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,9 +58,11 @@ def run(args: argparse.Namespace) -> int:
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
     except ImportError as error:
         raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
+    from trystate.impl.rendezvous.event_file import begin
     from trystate.impl.rendezvous.events import log_to_stderr
 
     config, entrypoint, arguments = configured(args.argv)
+    begin()
     log_to_stderr()
     try:
         # The first failure is written to TORCHELASTIC_ERROR_FILE, as by torchrun.
@@ -68,6 +93,7 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
     """
     from torch.distributed.run import config_from_args
 
+    from trystate.impl.agent.heartbeats import Limits
     from trystate.impl.agent.launch import parameters
     from trystate.impl.rendezvous.endpoint import place
     from trystate.impl.rendezvous.options import Options
@@ -81,8 +107,12 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
     del chosen.master_addr
     try:
         config, entrypoint, args = config_from_args(chosen)
+        config.rdzv_configs.update(_of_the_rendezvous(chosen, config.rdzv_configs))
         if not hasattr(config, "shutdown_timeout"):  # in older releases, whose parser got the option from `parser`
             config.shutdown_timeout = chosen.shutdown_timeout
+        config.no_restart_codes = _codes(chosen.no_restart_codes)
+        if chosen.heartbeat_limit is not None:
+            config.heartbeats = Limits(chosen.heartbeat_limit, chosen.heartbeat_start, chosen.heartbeat_file or "")
         place(Options.of(parameters(config)))
     except (AssertionError, ValueError, RuntimeError, OSError) as error:
         raise UsageError(f"{error}; trystate run --help says more") from error
@@ -104,6 +134,12 @@ def parser() -> argparse.ArgumentParser:
         found, "shutdown-timeout", type=int, default=torch_release.SHUTDOWN_SECONDS,
         help="seconds that the workers may take to end, before they are killed",
     )  # fmt: skip
+    from trystate.impl.rendezvous.options import KNOWN
+
+    for option, shown in RENDEZVOUS.items():
+        _add_if_absent(found, option, metavar=shown, help=f"as in --rdzv-conf: {KNOWN[option.replace('-', '_')]}")
+    for name, page in OURS.items():
+        _add_if_absent(found, name, type=page.kind, metavar=page.metavar, help=page.help)
     for option, since in torch_release.OPTIONS.items():
         refuse = functools.partial(_refuse_option, option, since)
         _add_if_absent(found, option, nargs="?", const=option, type=refuse, help=argparse.SUPPRESS)
@@ -115,6 +151,15 @@ def _add_if_absent(found: argparse.ArgumentParser, option: str, *, default: Any 
     name = option.replace("-", "_")
     with contextlib.suppress(argparse.ArgumentError):  # the installed torch has it
         found.add_argument(f"--{option}", f"--{name}", default=os.environ.get(f"PET_{name.upper()}", default), **kind)
+
+
+def _of_the_rendezvous(chosen: argparse.Namespace, conf: dict[str, Any]) -> dict[str, str]:
+    given = {option: getattr(chosen, option.replace("-", "_")) for option in RENDEZVOUS}
+    for option, value in given.items():
+        name = option.replace("-", "_")
+        if value is not None and name in conf:
+            _refuse(f"--{option} {value} and --rdzv-conf {name}={conf[name]}: give one of them")
+    return {option.replace("-", "_"): value for option, value in given.items() if value is not None}
 
 
 def _refuse_option(option: str, since: str, _: str) -> NoReturn:
@@ -142,6 +187,14 @@ def _refuse_what_cannot_be(chosen: argparse.Namespace) -> None:
         ("shutdown-timeout", lambda v: v >= 0, "give seconds from 0 on"),
         ("redirects", lambda v: Std.from_str(v) is not None, streams),
         ("tee", lambda v: Std.from_str(v) is not None, streams),
+        ("no-restart-codes", lambda v: all(1 <= code <= 255 for code in _codes(v)), "give 1 to 255, as 2,64"),
+        ("heartbeat-limit", lambda v: v > 0, "give seconds above 0"),
+        ("heartbeat-start", lambda v: v > 0, "give seconds above 0"),
+        (
+            "heartbeat-file",
+            lambda v: _writable(os.path.dirname(v) or "."),
+            "give a path in a folder that you may write to",
+        ),
         ("log-dir", _writable, "give a directory that you may write to, or one that can be made"),
     ):
         value, why = getattr(chosen, option.replace("-", "_")), ""
@@ -151,6 +204,11 @@ def _refuse_what_cannot_be(chosen: argparse.Namespace) -> None:
         except (ValueError, OSError) as error:
             why = f" ({getattr(error, 'strerror', None) or error})"
         _refuse(f"--{option} {value}{why}: {remedy}")
+
+
+def _codes(value: str | None) -> tuple[int, ...]:
+    """Exit codes, from `2,64`. Raises ValueError."""
+    return tuple(int(part) for part in value.split(",")) if value is not None else ()
 
 
 def _nodes(value: str) -> bool:
@@ -180,6 +238,9 @@ def _refuse_what_means_nothing(chosen: argparse.Namespace) -> None:
         _refuse("--run-path runs a file in this interpreter: leave out --no-python and --module")
     if chosen.start_method is not None and not chosen.run_path:
         _refuse(f"--start-method {chosen.start_method} is for --run-path: any other script is a program of its own")
+    for option in ("heartbeat-start", "heartbeat-file"):
+        if getattr(chosen, option.replace("-", "_")) is not None and chosen.heartbeat_limit is None:
+            _refuse(f"--{option} means nothing without --heartbeat-limit SECONDS: give that as well")
     _refuse_names(chosen)
     _refuse_logs(chosen)
 

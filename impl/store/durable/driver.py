@@ -29,6 +29,7 @@ from typing import Any
 from ..contents.contents import Refused
 from ..errors import FileRefused
 from ..limits import Limits
+from ..record.recorder import Recorder
 from ..server.driver import Connection, Driver
 from ..server.service import Service
 from ..server.unread import BULK_BYTES, PIECE_BYTES
@@ -98,13 +99,14 @@ class KeepingDriver(Driver):
         limits: Limits,
         secret: bytes | None,
         log: Callable[[str], None],
+        recorder: Recorder | None = None,
         *,
         directory: Directory,
         sync_seconds: float | None = None,
     ) -> None:
         """`sync_seconds`: between two syncs; None: before each reply."""
         self.journal, self.contents = directory.journal, directory.contents
-        super().__init__(listener, limits, secret, log)
+        super().__init__(listener, limits, secret, log, recorder)
         self.sync_seconds = sync_seconds
         self.contents.more = self.more
         self.failed = self.ended = False  # nothing is written any more

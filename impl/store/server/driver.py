@@ -32,6 +32,8 @@ from typing import Any, cast
 
 from ...host.listening import peer_name
 from ..limits import MIB, Limits
+from ..record.recorder import Recorder
+from .recording import RecordingService
 from .service import Service
 from .session import Session
 
@@ -158,8 +160,15 @@ class Driver:
 
     CONNECTION = Connection
 
-    def __init__(self, listener: socket.socket, limits: Limits, secret: bytes | None, log: Callable[[str], None]):
-        self.listener = listener
+    def __init__(
+        self,
+        listener: socket.socket,
+        limits: Limits,
+        secret: bytes | None,
+        log: Callable[[str], None],
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.listener, self.recorder = listener, recorder
         self.loop = asyncio.get_running_loop()
         self.service = self.make_service(
             limits=limits,
@@ -181,7 +190,7 @@ class Driver:
         self.loop.add_reader(listener, self.accept)
 
     def make_service(self, **arguments: Any) -> Service:
-        return Service(**arguments)
+        return Service(**arguments) if self.recorder is None else RecordingService(self.recorder, **arguments)
 
     # ---- connections
 
@@ -313,13 +322,14 @@ def serve(
     secret: bytes | None,
     log: Callable[[str], None],
     started: Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None],
-    make: Callable[[socket.socket, Limits, bytes | None, Callable[[str], None]], Driver] = Driver,
+    recorder: Recorder | None = None,
+    make: Callable[..., Driver] = Driver,
 ) -> None:
     """Serve until told to stop: `started` gets the loop, and what to call in it for that; `make` makes the driver."""
 
     async def main() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        driver = make(listener, limits, secret, log)
+        driver = make(listener, limits, secret, log, recorder)
         driver.give_up = stop.set
         loop.set_exception_handler(lambda _, context: driver.log(f"internal error: {_described(context)}"))
         try:

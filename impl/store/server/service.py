@@ -36,7 +36,7 @@ from ..operations import BODIES
 from ..wire import IDENTITY_BYTES
 from .alarm import Ages, Alarm
 from .blocking import Blocking
-from .fast_path import FAST_PATHS, HANDLERS
+from .fast_path import FAST_PATHS, HANDLERS, FastPath
 from .half_sent import HalfSent
 from .log import never_raising
 from .parsing import Frame
@@ -119,7 +119,7 @@ class Service:
         self.take(session, bytes(data))
         self.pend(session)
 
-    def take(self, session: Session, data: bytes) -> None:
+    def take(self, session: Session, data: bytes, paths: dict[int, FastPath] = FAST_PATHS) -> None:
         """`received`, for a driver that looks itself whether this session has something to send."""
         try:
             if session.frame is not None:
@@ -132,7 +132,7 @@ class Service:
                 if session.promise is not None and operation not in REDEEMING:
                     self.promises.give_up(session)
                 if session.state is READY:
-                    stop = FAST_PATHS[operation](self, session, data, position, end)
+                    stop = paths[operation](self, session, data, position, end)
                     if stop:
                         position = stop
                         continue

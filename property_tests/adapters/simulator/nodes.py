@@ -150,7 +150,7 @@ class Process:
         self.computer, self.host, self.time = computer, computer.host, computer.time
         self.name = f"{self.host.number}{'' if number == 0 else f'.{number}'}"
         node = Node(f"node{self.host.number}", 100 + number, 0, f"t{self.name}")
-        me = Participant(node, f"host{self.host.number}", 29_000 + number)
+        me = Participant(node, f"host{self.host.number}", 29_000 + number, rank_key=self.host.rank_key)
         self.engine = computer.engine(me, self.host.settings, draw=computer.rng.random, life=f"life of {self.name}")
         self.up, self.running, self.workers = True, False, WorkerState.INIT
         self.phase = AgentPhase.JOINING

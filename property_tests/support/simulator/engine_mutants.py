@@ -154,6 +154,10 @@ def _unsaid(seen: State, me: Participant, loss: str) -> State:
     return replace(seen, closed=Closed(str(me.node), loss))
 
 
+def _by_address(nodes: tuple[Participant, ...]) -> tuple[Participant, ...]:
+    return tuple(sorted(nodes, key=lambda p: p.node.order))
+
+
 class Trusting(Engine):
     """Takes an empty store for one that nobody has written to since."""
 
@@ -253,6 +257,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "expels without replacing the round": changing("expel", _dropped),
     "closes when it is late": changing("withdraw", _slammed),
     "ranks in the order of arrival": changing("mark_complete", _unordered),
+    "newcomers are taken in at once": replaced(Engine, "_is_ripe", lambda self, joined, now: True),
+    "ranks ignore the keys": replaced(changes, "_in_order", _by_address),
     "every member is rank 0": lambda patch: Vain,
     "every member is the master": replaced(Joined, "master", property(lambda self: self.state.participants[self.rank])),
     "a heartbeat that does not count": changing("keep_alive", _unbeaten),

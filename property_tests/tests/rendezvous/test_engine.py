@@ -120,6 +120,55 @@ def test_a_newcomer_waits_and_moves_up_when_the_round_is_replaced() -> None:
     assert again[0].world_size == newcomer.result.world_size == 3
 
 
+def held_back(makes_room: bool, seconds: float) -> tuple[Stage, Any, Joined, Any]:
+    """Two nodes whose round is younger than the interval of 100 s, by so many seconds, and a third that waits."""
+    agreed = settings(1, 3, last_call_timeout=1.0, scale_up_interval=100.0)
+    stage, engines, joined = group(0, 1, agreed=agreed)
+    for engine, one in zip(engines, joined, strict=True):
+        engine.makes_room = makes_room
+        stage.start(engine.keep_alive(one, until=(Standing.REPLACED,)))
+    stage.run(40.0)
+    newcomer = stage.start(stage.engine(2, agreed).join(30.0))
+    stage.run(60.0 - seconds)
+    return stage, engines[0], joined[0], newcomer
+
+
+def test_a_newcomer_waits_for_the_scale_up_interval_and_no_longer() -> None:
+    stage, engine, joined, newcomer = held_back(True, 1.0)
+    assert tokens(state_of(stage).waiting) == ["token-2"]
+    assert engine.standing(joined, stage.state, stage.now) is Standing.CURRENT
+    assert state_of(stage).round == 0 and not newcomer.ended, "its join timeout of 30 s begins after the interval"
+    stage.run(3.0)
+    state = state_of(stage)
+    assert state.round == 1 and tokens(state.participants) == ["token-2"]
+    assert "waited for a seat" in state.cause
+
+
+def test_an_agent_hears_of_a_newcomer_after_the_scale_up_interval() -> None:
+    stage, engine, joined, _ = held_back(False, 1.0)
+    assert engine.standing(joined, stage.state, stage.now) is Standing.CURRENT
+    stage.run(3.0)
+    assert engine.standing(joined, stage.state, stage.now) is Standing.NEWCOMERS
+    assert state_of(stage).round == 0
+
+
+def test_a_failure_takes_in_the_newcomer_that_was_held_back() -> None:
+    stage, engine, _, newcomer = held_back(False, 50.0)
+    again = stage.start(engine.join(600.0, failed=True))
+    stage.run(20.0)
+    assert state_of(stage).round >= 1
+    assert "token-2" in tokens((*state_of(stage).participants, *state_of(stage).expected))
+    assert again.ended or newcomer.ended or not state_of(stage).complete
+
+
+def test_a_newcomer_that_nobody_takes_in_gives_up_after_the_interval_and_its_own_time() -> None:
+    stage, _, _, newcomer = held_back(False, 0.0)
+    stage.run(60.0)
+    assert not newcomer.ended
+    stage.run(20.0)
+    assert isinstance(newcomer.result, RendezvousTimeoutError)
+
+
 def test_a_spare_has_no_deadline_and_steps_in_for_who_leaves() -> None:
     stage, engines, joined = group(0, 1, agreed=settings(2, 2))
     beating = [stage.start(e.keep_alive(j)) for e, j in zip(engines, joined, strict=True)]
