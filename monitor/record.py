@@ -30,7 +30,7 @@ SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a li
     "refused": {"key": TEXT, "v": NUMBER},
     "read": {"key": TEXT, "v": NUMBER},
     "delete": {},
-    "wait": {"key": TEXT, "missing": LIST},
+    "wait": {"missing": LIST},
     "go": {},
     "stop": {},
     "tick": {},
