@@ -50,11 +50,10 @@ class Live:
         wrong = self._judged(look)
         watch.notices += wrong
         self.is_wrong = self.is_wrong or bool(wrong)
+        self._move(look.time)
         if look.state is None and look.time - watch.now < LOOK_SECONDS:
             return wrong
-        told = watch.look(look.state or watch.state, look.time)
-        self._move()
-        return [*told, *wrong]
+        return [*watch.look(look.state or watch.state, look.time), *wrong]
 
     def finish(self) -> None:
         """The record is over."""
@@ -79,7 +78,7 @@ class Live:
             self._told[key] = len(follower.problems)
         return [Notice("warning", look.time, text) for text in texts]
 
-    def _move(self) -> None:
+    def _move(self, now: float) -> None:
         """The agents' machines move where the model has decided the phase of each."""
         machines, follower = self.watch.machines, self._follower()
         if machines is None or follower is None:
@@ -88,7 +87,7 @@ class Live:
             if len(node.phases) == 1:
                 (phase,) = node.phases
                 if phase is not AgentPhase.LEFT or machines.get("agent", node.name) is not None:
-                    machines.see("agent", node.name, phase.name, self.watch.now)
+                    machines.see("agent", node.name, phase.name, now)
                 if phase is AgentPhase.LEFT:
                     machines.forget("agent", node.name)
 

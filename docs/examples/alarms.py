@@ -37,6 +37,9 @@ class Round(Followed):
 
 
 class Agent(Followed):
+    def on_enter_EXCHANGING(self, event: Any) -> None:
+        print(f"{self.name} has met the others, and exchanges numbers of workers with them")
+
     def on_enter_RUNNING(self, event: Any) -> None:
         print(f"{self.name} runs its workers")
 
