@@ -255,13 +255,36 @@ def _sync(text: str) -> float:
 
 
 def _store(p: Parser) -> None:
-    p = _page(p.add_subparsers(title="commands", metavar="COMMAND", required=True), "serve", "store serve")
+    commands = p.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _serve(_page(commands, "serve", "store serve"))
+    _proxy(_page(commands, "proxy", "store proxy"))
+
+
+def _listening(p: Parser) -> None:
     p.add_argument(
         "--host",
         default="127.0.0.1",
         help="the one address to listen on; 0.0.0.0 or :: for all (default: %(default)s)",
     )
     p.add_argument("--port", type=_port, default=29500, metavar="N", help="0 for any free one (default: %(default)s)")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port or _port(port) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address: give host:port, as of --rdzv-endpoint")
+    return host.removeprefix("[").removesuffix("]"), _port(port)
+
+
+def _proxy(p: Parser) -> None:
+    p.set_defaults(command="store:proxy")
+    p.add_argument("--to", type=_address, required=True, metavar="HOST:PORT", help="the store's server")
+    _listening(p)
+    _record(p, required=True)
+
+
+def _serve(p: Parser) -> None:
+    _listening(p)
     p.add_argument(
         "--secret-file",
         type=Path,
@@ -325,9 +348,15 @@ def _explain(p: Parser) -> None:
     )
 
 
-def _record(p: Parser) -> None:
+def _record(p: Parser, required: bool = False) -> None:
     group = p.add_argument_group("record", "what the clients of the store do, as lines of JSON: see docs/stores.md")
-    group.add_argument("--record", type=Path, metavar="FILE", help="a file that is new or empty (default: no record)")
+    group.add_argument(
+        "--record",
+        type=Path,
+        required=required,
+        metavar="FILE",
+        help="a file that is new or empty" + ("" if required else " (default: no record)"),
+    )
     group.add_argument(
         "--record-keys",
         choices=[keys.value for keys in RecordKeys],

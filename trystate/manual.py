@@ -125,14 +125,15 @@ did not, with 3 if torch is missing or of another version.
 """,
     ),
     "store": Page(
-        summary="run a store's server",
+        summary="run a store's server, or record one",
         description="""\
 The server speaks TCPStore's wire protocol, to torch's own clients and to those
-of this package.
+of this package. The proxy stands before any server of that protocol.
 """,
         examples="""\
   trystate store serve
   trystate store serve --help
+  trystate store proxy --to 10.0.0.1:29400 --record job17.jsonl
 """,
     ),
     "store serve": Page(
@@ -162,6 +163,23 @@ again by themselves. One server at a time uses a DIR.
   trystate store serve --host 0.0.0.0 --secret-file /run/secrets/store
   trystate store serve --port 29400 --data /var/lib/trystate/store
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
+""",
+    ),
+    "store proxy": Page(
+        summary="record a store that another server serves",
+        description="""\
+Listen, and pass every byte between each client and the server at --to on as it
+is, torch's own server or this package's, until SIGINT or SIGTERM; then exit
+with 0. What passes is recorded as by trystate store serve --record. Requests on
+the state of a rendezvous are passed on one at a time, so that the record has
+the server's order. A connection that cannot be followed is passed on all the
+same, and the record says so.
+
+A server that cannot be reached ends the client's connection, with a line on
+stderr.
+""",
+        examples="""\
+  trystate store proxy --to 10.0.0.1:29400 --port 29401 --record job17.jsonl
 """,
     ),
     "explain": Page(
@@ -198,7 +216,9 @@ one verdict for all nodes, restarts counted once for the job, and no orphans.
 --scale-up-interval SECONDS lets nodes that come wait so long after a round is
 complete; a failure takes them in at once.
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
-1. docs/deploy.md goes from here to a supervised job.
+1. TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
+a file; torchrun too, where this package is installed. docs/deploy.md goes from
+here to a supervised job.
 
 While a node waits it says on stderr for whom, and for how long at most: at the
 start, at each change, and once a minute. An endpoint that it cannot use is said

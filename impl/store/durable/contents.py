@@ -210,7 +210,7 @@ class KeptContents(Contents):
         self.free -= len(record) + MARK_BYTES
 
     def freeze(self) -> Frozen:
-        """What is there now; from now on `since` has the records of what changes."""
+        """The contents of this moment; from now on `since` has the records of further changes."""
         self.since = []
         keys = dict.fromkeys((*self.queues, *self.out))
         return Frozen(dict(self.values), {key: self._elements(key) for key in keys})

@@ -222,7 +222,7 @@ class KeepingDriver(Driver):
         self.log(f"journal {journal.path}: not compacted at {journal.file.end} bytes: {why}; trying again later")
 
     def _prepared(self, snapshot: File) -> bytes | None:
-        """What the snapshot lacks, if it can take the journal's place."""
+        """The records that the snapshot lacks, if it can take the journal's place."""
         self.snapshot, records = None, self.contents.since or []
         since, self.contents.since = b"".join(records), None
         try:

@@ -12,7 +12,7 @@ machine ended, of which nobody was told, and they are cut off. The mark has a ra
 that a user stores is taken for one.
 
 Space is taken from the disk before a change is made (`reserve`), a piece at a time: a full disk refuses changes, and
-undoes none. What is reserved reads as zeros, which end the file like its end.
+undoes none. Reserved bytes read as zeros, which end the file like its end.
 
 The history is dropped when most of the file is history: a thread writes a snapshot of one moment beside the journal,
 while changes go on into the journal, and are kept. Then the kept ones are added to the new file, it is synced, takes
@@ -280,7 +280,7 @@ def _read(disk: Disk, directory: str, fd: int, contents: KeptContents, log: Call
             "server ended, and of which no client was told")  # fmt: skip
     file = File(fd, nonce, reading.at, reading.at, reading.at)
     journal = Journal(disk, directory, file, identity, I64.unpack(generation)[0])
-    disk.cut(fd, reading.at)  # what was cut off must not read as a record once there are others before it
+    disk.cut(fd, reading.at)  # else a record there would be read again once others end before it
     disk.sync(fd)
     try:
         journal.reserve(contents.prepaid + 2 * MARK_BYTES)

@@ -54,7 +54,8 @@ class Recorder:
 
     def flush(self) -> None:
         """Give the lines to the sink, and what is to be repeated after them."""
-        lines, self.lines = [encoded(line) for line in self.lines], []
+        lines = [encoded(line) for line in self.lines]
+        self.lines.clear()
         lost = self.sink.take_lost()
         if lost:  # what these lines have changed is in the repetition
             lost += len(lines)
@@ -133,6 +134,11 @@ class Recorder:
         return self.say(
             c, "write", key=text(key), v=self.next_version(key), **{"from": self.version(key)}, **shown(value), **more
         )
+
+    def compared(self, c: int, key: bytes, expected: bytes, desired: bytes, won: bool, v: int) -> None:
+        """A compare_set of a key that has no state."""
+        wanted = {"expected": text(expected)} if self.values and len(expected) <= VALUE_BYTES_MAX else {}
+        self.say(c, "compare_set", key=text(key), **self.value(desired), **wanted, won=won, v=v)
 
     def waits(self, c: int, keys: Sequence[bytes], missing: Sequence[bytes]) -> None:
         """A request blocks."""

@@ -6,10 +6,16 @@ Rule: `Replayed` knows nothing of a store but the lines.
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from trystate.impl.store.record.format import Keys
+from trystate.impl.store.record.reading import Reader
 from trystate.impl.store.record.recorder import Recorder
 
 Line = dict[str, Any]
@@ -143,3 +149,31 @@ class Replayed:
 def names(line: Line) -> list[str]:
     """The keys of a line."""
     return [line["key"]] if "key" in line else list(line["keys"])
+
+
+class Command:
+    """`trystate store ...` in a process, recorded to a file: its port, its record, and its end."""
+
+    def __init__(self, record: Path, *options: str) -> None:
+        argv = [sys.executable, "-m", "trystate", "store", *options, "--port", "0", "--record", str(record)]
+        self.record = record
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        found = re.search(r"listening on \S+:(\d+)", self.process.stdout.readline())
+        if found is None:
+            raise AssertionError(self.process.communicate()[1])
+        self.port = int(found[1])
+
+    def end(self) -> list[Line]:
+        """Stop it in order; its record."""
+        self.process.send_signal(signal.SIGTERM)
+        said = self.process.communicate(timeout=20)[1]
+        assert (self.process.returncode, said) == (0, "")
+        return [line.fields for line in Reader(self.record)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()

@@ -32,13 +32,13 @@ def little_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kept(contents: KeptContents) -> State:
-    """What a restart has to find."""
+    """The contents that a restart has to find."""
     queues = dict.fromkeys((*contents.queues, *contents.out))
     return dict(contents.values), {key: contents._elements(key) for key in queues}
 
 
 class Server:
-    """What the driver does with a journal, one step at a time."""
+    """A driver of a journal, one step at a time."""
 
     def __init__(self, disk: ForgetfulDisk, limits: Limits | None = None) -> None:
         self.disk, self.lines = disk, list[str]()

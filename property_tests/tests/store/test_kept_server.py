@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 from trystate.impl.host.listening import listen
 from trystate.impl.store.durable import journal as journals
 from trystate.impl.store.durable.contents import KeptContents
@@ -417,6 +418,20 @@ def test_waits_go_on_and_watches_are_told_and_may_watch_again(tmp_path: Path) ->
         eventually("it watches again", lambda: store.set("news", "x") is None and heard.wait(0.2))
 
 
+def test_a_client_of_torchs_stays_lost_and_a_new_one_finds_all(tmp_path: Path) -> None:
+    with Killed(tmp_path) as killed:
+        theirs = partial(dist.TCPStore, "127.0.0.1", killed.port, wait_for_workers=False)  # type: ignore[attr-defined]
+        store = theirs()
+        store.set("kept", "value")
+        assert store.add("count", 2) == 2
+        killed.again()
+        for _ in range(2):
+            with pytest.raises(dist.DistNetworkError):
+                store.add("count", 1)
+        again = theirs()
+        assert again.get("kept") == b"value" and again.add("count", 0) == 2
+
+
 def test_an_operation_waits_for_its_server_as_long_as_it_may_take(tmp_path: Path) -> None:
     with Killed(tmp_path) as killed, killed.store(1.0) as store:
         store.set("kept", "value")
@@ -518,7 +533,7 @@ def test_a_job_does_not_notice_that_its_endpoint_was_killed_and_started_again(tm
 
 
 def test_a_job_whose_endpoint_is_started_again_empty_spends_more(tmp_path: Path) -> None:
-    """What the directory is for: without it the members learn that their round is gone."""
+    """The directory makes the difference: without it the members learn that their round is gone."""
     with Job(tmp_path, nodes="1:2", max_restarts=1) as job:
         a, b = job.two()
         job.server.kill()
