@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import textwrap
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,7 @@ from trystate.commands.run import configured
 # ---- which workers are late
 
 
-def judged(limits: Limits, *looks: tuple[float, dict[int, int | None]]) -> list[dict[int, float]]:
+def judged(limits: Limits, *looks: tuple[float, Mapping[int, int | None]]) -> list[dict[int, float]]:
     pulses = Pulses(limits)
     return [{k: round(v, 3) for k, v in pulses.look(beats, now).items()} for now, beats in looks]
 
@@ -215,7 +217,7 @@ def test_the_process_that_a_wrapper_starts_is_asked_and_killed(tmp_path: Path) -
 
 
 def test_a_folder_of_the_agents_own_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeats.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made = Heartbeats(Limits(1.0), 0.1)
     files = made.begin([0, 1])
     Path(files[1]).touch()
