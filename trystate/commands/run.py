@@ -110,9 +110,10 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
         config.rdzv_configs.update(_of_the_rendezvous(chosen, config.rdzv_configs))
         if not hasattr(config, "shutdown_timeout"):  # in older releases, whose parser got the option from `parser`
             config.shutdown_timeout = chosen.shutdown_timeout
-        config.no_restart_codes = _codes(chosen.no_restart_codes)
+        ours: Any = config  # torch's, which lets itself be given more
+        ours.no_restart_codes = _codes(chosen.no_restart_codes)
         if chosen.heartbeat_limit is not None:
-            config.heartbeats = Limits(chosen.heartbeat_limit, chosen.heartbeat_start, chosen.heartbeat_file or "")
+            ours.heartbeats = Limits(chosen.heartbeat_limit, chosen.heartbeat_start, chosen.heartbeat_file or "")
         place(Options.of(parameters(config)))
     except (AssertionError, ValueError, RuntimeError, OSError) as error:
         raise UsageError(f"{error}; trystate run --help says more") from error
@@ -138,8 +139,8 @@ def parser() -> argparse.ArgumentParser:
 
     for option, shown in RENDEZVOUS.items():
         _add_if_absent(found, option, metavar=shown, help=f"as in --rdzv-conf: {KNOWN[option.replace('-', '_')]}")
-    for name, page in OURS.items():
-        _add_if_absent(found, name, type=page.kind, metavar=page.metavar, help=page.help)
+    for name, of in OURS.items():
+        _add_if_absent(found, name, type=of.kind, metavar=of.metavar, help=of.help)
     for option, since in torch_release.OPTIONS.items():
         refuse = functools.partial(_refuse_option, option, since)
         _add_if_absent(found, option, nargs="?", const=option, type=refuse, help=argparse.SUPPRESS)
