@@ -30,7 +30,7 @@ SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a li
     "refused": {"key": TEXT, "v": NUMBER},
     "read": {"key": TEXT, "v": NUMBER},
     "delete": {},
-    "wait": {"key": TEXT, "missing": LIST},
+    "wait": {"missing": LIST},
     "go": {},
     "stop": {},
     "tick": {},
@@ -54,7 +54,10 @@ class Line:
 
     @property
     def key(self) -> str:
-        key = self.fields.get("key")
+        """The key of the request, the first one of several; empty: it has none."""
+        key, keys = self.fields.get("key"), self.fields.get("keys")
+        if isinstance(keys, list) and keys:
+            key = keys[0]
         return key if isinstance(key, str) else ""
 
     @property

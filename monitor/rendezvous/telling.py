@@ -220,5 +220,6 @@ def _problem_data(problem: Problem) -> dict[str, Any]:
     return {
         "kind": problem.kind, "time": problem.time, "place": problem.place, "text": problem.text,
         "property": problem.name or None, "finding": known, "nodes": list(problem.nodes), "until": problem.until,
-        "steps": list(problem.steps), "waits": list(problem.waits), "nearest": list(problem.nearest), "after": problem.after or None,
+        "steps": list(problem.steps), "waits": list(problem.waits), "nearest": list(problem.nearest),
+        "after": problem.after or None,
     }  # fmt: skip

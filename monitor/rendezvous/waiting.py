@@ -122,7 +122,7 @@ def _for_a_master(follower: Follower, k: int, peer: Peer) -> Wait:
     why = ""
     if first.gone is not None:
         why = f"{first} has gone"
-    elif phase is AgentPhase.RUNNING and get(state, "master", members[0]) != 0:
+    elif phase in (AgentPhase.EXCHANGING, AgentPhase.RUNNING) and get(state, "master", members[0]) != 0:
         why = f"{first} has kept the master of an earlier round, and publishes it no more"
     elif not get(state, "returned", members[0]) and phase in (AgentPhase.EXITING, AgentPhase.JOINING):
         why = f"{first} has left the round again" if not get(state, "member", members[0]) else ""
