@@ -125,14 +125,15 @@ did not, with 3 if torch is missing or of another version.
 """,
     ),
     "store": Page(
-        summary="run a store's server",
+        summary="run a store's server, or record one",
         description="""\
 The server speaks TCPStore's wire protocol, to torch's own clients and to those
-of this package.
+of this package. The proxy stands before any server of that protocol.
 """,
         examples="""\
   trystate store serve
   trystate store serve --help
+  trystate store proxy --to 10.0.0.1:29400 --record job17.jsonl
 """,
     ),
     "store serve": Page(
@@ -162,6 +163,23 @@ again by themselves. One server at a time uses a DIR.
   trystate store serve --host 0.0.0.0 --secret-file /run/secrets/store
   trystate store serve --port 29400 --data /var/lib/trystate/store
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
+""",
+    ),
+    "store proxy": Page(
+        summary="record a store that another server serves",
+        description="""\
+Listen, and pass every byte between each client and the server at --to on as it
+is, torch's own server or this package's, until SIGINT or SIGTERM; then exit
+with 0. The record is that of trystate store serve --record. Requests on the
+state of a rendezvous are passed on one at a time, so that the record has the
+server's order. A connection that cannot be followed is passed on all the same,
+and the record says so.
+
+A server that cannot be reached ends the client's connection, with a line on
+stderr.
+""",
+        examples="""\
+  trystate store proxy --to 10.0.0.1:29400 --port 29401 --record job17.jsonl
 """,
     ),
     "explain": Page(
@@ -198,7 +216,9 @@ one verdict for all nodes, restarts counted once for the job, and no orphans.
 --scale-up-interval SECONDS lets nodes that come wait so long after a round is
 complete; a failure takes them in at once.
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
-1. docs/deploy.md goes from here to a supervised job.
+1. TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
+a file; torchrun too, where this package is installed. docs/deploy.md goes from
+here to a supervised job.
 
 While a node waits it says on stderr for whom, and for how long at most: at the
 start, at each change, and once a minute. An endpoint that it cannot use is said
@@ -230,6 +250,38 @@ at the end of --for or of the record. docs/watch.md says what each warning means
         examples="""\
   trystate watch --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
   trystate watch job.jsonl --metrics 9400
+""",
+    ),
+    "status": Page(
+        summary="say where a running job's rendezvous stands",
+        description="""\
+Read the shared state of a job from the store at its endpoint, a few times within
+some seconds, and say it once: round, members with their ranks, who waits, spares,
+the age of each heartbeat, what the round waits for, and by whom and why it was
+closed. Both our rendezvous and torch's c10d; on our server and on torch's.
+Nothing is written, and no clocks of two machines are compared: an age counts
+from when this command saw the heartbeat change.
+
+Exits with 0, with 1 if our rendezvous was closed otherwise than as succeeded,
+and with 3 if there is no answer: the endpoint is not reached, or has no such job.
+""",
+        examples="""\
+  trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
+  trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --json
+""",
+    ),
+    "close": Page(
+        summary="close a running job",
+        description="""\
+Close the rendezvous of a job of `trystate run`, for good: each agent ends its
+workers, leaves, and exits with 1 and the reason. Waits until all nodes have left.
+torch's c10d rendezvous cannot be closed from outside.
+
+Exits with 0 when all have left, also if the job was closed before; with 3 if some
+have not within --wait, or there is no such job.
+""",
+        examples="""\
+  trystate close --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --reason "out of quota"
 """,
     ),
     "doctor": Page(

@@ -14,8 +14,8 @@ A node is outside, a participant, expected, waiting, or redundant (`Membership`)
     replaced  a member left, was expelled, or restarts: round + 1 is open, and the members of before are expected in it
 
 Callers. `driver.run` advances a generator, one at a time: it performs the yielded `Sync` or `Write` and sends back
-a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `give_notice`, `done`,
-`close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are read and
+a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `step_out`, `give_notice`,
+`done`, `close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are read and
 replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
 
 Failures, and the code that handles them:
@@ -298,6 +298,19 @@ class Engine:
 
         return (yield from self._once(Action.WITHDRAW, change))
 
+    def step_out(self, failed: bool = False, lapsed: bool = False) -> Generator[Effect, Seen, bool]:
+        """Before a member's health is checked: replace its round, as `join` would. True if it did.
+
+        The others restart at once. They wait for this node, and do not count it: it is expected until it joins or leaves.
+        """
+
+        def change(view: View) -> State | None:
+            if operators.exit_(view) is not Action.REPLACE_ROUND:
+                return None
+            return self._rejoined(view, failed, lapsed, checked_first=True)
+
+        return (yield from self._once(Action.REPLACE_ROUND, change))
+
     def give_notice(self, joined: Joined) -> Generator[Effect, Seen, bool]:
         """Before a member that will leave stops its workers: replace the round, which spends a restart. True if it did.
 
@@ -375,7 +388,7 @@ class Engine:
             return changes.expel(state, me, view.silent)
         return _CHANGES[action](state, me)
 
-    def _rejoined(self, view: View, failed: bool, lapsed: bool, final: str = "") -> State:
+    def _rejoined(self, view: View, failed: bool, lapsed: bool, final: str = "", checked_first: bool = False) -> State:
         """The round is replaced by a member that joins the next one."""
         assert view.state is not None  # the exit operator decided on it
         # The store was away for longer than a lease. Every agent stops its workers at the end of its own lease; where
@@ -384,7 +397,7 @@ class Engine:
         failed = failed and view.lease
         if failed and final:
             return changes.fail_for_good(view.state, self.me, final)
-        return changes.replace_round(view.state, self.me, failed, view.lease and not lapsed)
+        return changes.replace_round(view.state, self.me, failed, view.lease and not lapsed, checked_first)
 
     def _attempt(
         self, action: Action, changed: State, view: View, seen: Seen, lost: int

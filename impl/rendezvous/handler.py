@@ -233,7 +233,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     @property
     def unfinished(self) -> str:
-        """What a node whose workers have succeeded waits for, in a sentence; empty: for nothing."""
+        """The nodes whose workers still run, in a sentence, once those of this node have succeeded; else empty."""
         return unfinished(self._part.seen, self._part.engine.token)
 
     @property
@@ -267,6 +267,23 @@ class DynamicRendezvousHandler(RendezvousHandler):
         part = self._part
         assert part.joined is not None  # after next_rendezvous
         return part.run_on_clone(_done(part.engine, part.joined), self._options.close_timeout, OUTAGE_SECONDS_MAX)
+
+    def step_out(self, failed: bool = False, lapsed: bool = False) -> None:
+        """Before the health of this node is checked: replace its round, so that the others restart at once; never fails.
+
+        They wait for this node until it joins, leaves or stands aside. `failed`, `lapsed`: as of `next_rendezvous`, which
+        replaces the round if this could not.
+        """
+        part = self._part
+        if part.joined is not None and part.listed:
+            with contextlib.suppress(RendezvousError):
+                part.run_on_clone(part.engine.step_out(failed, lapsed), OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX)
+
+    def stand_aside(self) -> None:
+        """Take this node off the lists, which it may join again; never fails: the others expel it if they were not told."""
+        self._part.stop()
+        with contextlib.suppress(RendezvousError):
+            self._part.leave(LEAVE_SECONDS)
 
     def give_notice(self) -> None:
         """Before a node that will leave stops its workers: end its round, which spends a restart; never fails."""

@@ -81,6 +81,8 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     holds_back = flag(doc="the settings in force have a scale-up interval")
     young = flag(doc="that interval has not passed since the round was complete")
     rests = flag(per="node", doc="... since the node saw that, by its own clock")
+    checks = flag(per="node", doc="has a health command, which runs before it joins")
+    unhealthy = flag(per="node", doc="that failed, and has not passed since")
 
     # ---- what a step sees
 
@@ -217,6 +219,13 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.when(all_((s.phase[j] == AgentPhase.EXITING) & (s.member[j] == Membership.OUTSIDE) for j in s.node))
         s.holds_back = True
 
+    @environment(each="node", switch="health_check", bound=2)
+    def start_with_health_check(self, s: SymbolicState, node: Expr) -> None:
+        """A node starts with a health command."""
+        self.configures(s, node)
+        s.when(~s.checks[node])
+        s.checks[node] = True
+
     # ---- time and processes
 
     @environment(fair=True)
@@ -260,6 +269,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.when(s.crashed[node])
         s.crashed[node] = False
         s.predecessor_listed[node] = s.member[node] != Membership.OUTSIDE
+        s.unhealthy[node] = False
         self.restart(s, node)
 
     @environment(each="node", fair=True, moves=[arc(LEASED, AgentPhase.EXITING)])
@@ -288,25 +298,78 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             arc(AgentPhase.EXITING, AgentPhase.JOINING),
             arc(AgentPhase.EXITING, AgentPhase.RETURNING),
             arc((*LIVING, Heartbeat.EXPIRED), Heartbeat.FRESH),
+            may(Membership.PARTICIPANT, Membership.EXPECTED),
         ],
     )
     def replace_round(self, s: SymbolicState, node: Expr) -> None:
-        """A member that restarts replaces its round, and is the first of the next one."""
+        """A member that restarts replaces its round: it is the first of the next one, or expected, and checked first."""
         self.enters(s, node, AgentPhase.EXITING)
         # The member listed under the address may be the process before this one, which only an expulsion takes off.
         s.when(self.decides(s, "exit", Action.REPLACE_ROUND, node), ~s.predecessor_listed[node])
         self.begin_new_round(s, True)
-        s.member[node] = Membership.PARTICIPANT
+        s.member[node] = self.listed_as(s, node)
         self.stamp(s, node)
         self.move_up(s, True)
         self.returns_if(s, node, self.settle(s))
+        s.phase[node] = ite(s.checks[node], AgentPhase.EXITING, s.phase[node])
+
+    def listed_as(self, s: SymbolicState, node: Expr) -> Condition:
+        """The others wait for a node that is checked, and do not count it."""
+        return ite(s.checks[node], Membership.EXPECTED, Membership.PARTICIPANT)
 
     @transition(each="node", cite="rendezvous-engine 3.2.3", moves=[arc(AgentPhase.EXITING, AgentPhase.JOINING)])
     def exit_finish(self, s: SymbolicState, node: Expr) -> None:
         """A node that is in no complete round goes on to join, unless an older process is listed under its address."""
         self.enters(s, node, AgentPhase.EXITING)
         s.when(self.decides(s, "exit", Action.FINISH, node), ~s.predecessor_listed[node] | s.closed)
+        s.when(~s.unhealthy[node] | s.closed)
         s.phase[node] = AgentPhase.JOINING
+
+    # ---- the health command, which runs before a node joins
+
+    @fault("unhealthy", each="node")
+    def check_fails(self, s: SymbolicState, node: Expr) -> None:
+        """The health command of a node fails, or does not end in time."""
+        s.when(self.live(s, node), s.phase[node] == AgentPhase.EXITING, s.checks[node], ~s.unhealthy[node])
+        s.when(self.decides(s, "exit", Action.FINISH, node), ~s.predecessor_listed[node], ~s.closed)
+        s.unhealthy[node] = True
+
+    def steps_back(self, s: SymbolicState, node: Expr) -> None:
+        """A node whose check failed takes itself off the list."""
+        self.enters(s, node, AgentPhase.EXITING)
+        s.when(s.unhealthy[node], ~s.closed)
+        self.unlist(s, node)
+        self.settle(s)
+
+    @transition(
+        each="node",
+        fair=False,
+        moves=[
+            arc(AgentPhase.EXITING, AgentPhase.FAILED),
+            may(Membership.EXPECTED, Membership.OUTSIDE),
+            may((*LIVING, Heartbeat.EXPIRED), Heartbeat.NONE),
+        ],
+    )
+    def leave_unhealthy(self, s: SymbolicState, node: Expr) -> None:
+        """A node whose check failed leaves, and ends with the output of its command."""
+        self.steps_back(s, node)
+        s.phase[node] = AgentPhase.FAILED
+
+    @transition(
+        each="node",
+        moves=[arc(Membership.EXPECTED, Membership.OUTSIDE), may((*LIVING, Heartbeat.EXPIRED), Heartbeat.NONE)],
+    )
+    def stand_by(self, s: SymbolicState, node: Expr) -> None:
+        """A node whose check failed steps back, and is checked again until it passes."""
+        s.when(s.member[node] != Membership.OUTSIDE)
+        self.steps_back(s, node)
+
+    @environment(each="node")
+    def check_passes_again(self, s: SymbolicState, node: Expr) -> None:
+        """The health command of a node that stands by passes."""
+        s.when(self.live(s, node), s.phase[node] == AgentPhase.EXITING)
+        s.when(s.unhealthy[node], s.member[node] == Membership.OUTSIDE)
+        s.unhealthy[node] = False
 
     # ---- the join operation
 
@@ -556,6 +619,40 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         """The join deadline of a node does not pass while a young round holds it back."""
         return (before.member[node] != Membership.WAITING) | ~before.young
 
+    # ---- a node that its health command finds unfit is in no round
+
+    def tries(self, s: SymbolicState, node: Expr) -> Condition:
+        """A node whose check failed does not want to be in a round."""
+        return super().tries(s, node) & ~s.unhealthy[node]
+
+    @sometimes(needs=("health_check", "unhealthy"))
+    def somebody_is_unfit(self, s: SymbolicState) -> Condition:
+        """The check of a node failed while the others expect it."""
+        return any_(s.unhealthy[j] & (s.member[j] == Membership.EXPECTED) for j in s.node)
+
+    @sometimes(needs=("health_check", "unhealthy"))
+    def others_go_on_without_the_unfit(self, s: SymbolicState) -> Condition:
+        """A round is complete without a node whose check failed, which stands by."""
+        stands_by = any_(s.unhealthy[j] & (s.phase[j] == AgentPhase.EXITING) for j in s.node)
+        return s.complete & stands_by & any_(s.returned)
+
+    @always(witness="somebody_is_unfit", needs=("health_check", "unhealthy"))
+    def the_unfit_take_no_part(self, s: SymbolicState) -> Condition:
+        """A node whose check failed has no seat of a round, waits for none, and runs nothing."""
+        listed = (Membership.PARTICIPANT, *QUEUED)
+        return all_(implies(s.unhealthy[j], ~s.member[j].isin(listed) & ~s.phase[j].isin(LEASED)) for j in s.node)
+
+    @step(each="node", on=("replace_round",), witness="somebody_is_unfit", needs=("health_check", "unhealthy"))
+    def members_are_checked_again(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """A member with a health command is in no later round before that has run again."""
+        return implies(before.checks[node], after.member[node] != Membership.PARTICIPANT)
+
+    @leads_to(each="node", needs=("health_check", "unhealthy"))
+    def the_unfit_are_not_awaited(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
+        """The others do not wait for a node whose check failed."""
+        awaited = s.unhealthy[node] & (s.member[node] == Membership.EXPECTED) & self.is_up(s, node) & ~s.closed
+        return awaited, ~awaited
+
     # ---- why the properties of every edition hold here
 
     @sometimes()
@@ -618,7 +715,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     @leads_to(each="node")
     def the_expected_come_or_go(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
         """While some node tries, no node is expected for ever."""
-        tries = any_(self.is_up(s, j) & s.phase[j].isin(TRYING) for j in s.node)
+        tries = any_(self.tries(s, j) for j in s.node)
         waits = (s.member[node] == Membership.EXPECTED) & ~s.closed & tries
         return waits, ~waits
 

@@ -33,7 +33,7 @@ JOINS = {
 }
 STEPS = (
     *JOINS, "replace_round", "exit_finish", "keep_alive", "expel", "restart_workers", "mark_closed", "close_finish",
-    "start_workers",
+    "start_workers", "leave_unhealthy", "stand_by",
 )  # fmt: skip
 WRITES_NOTHING = (Action.FINISH, Action.ERROR_TIMEOUT, Action.ERROR_CLOSED, Action.ERROR_SETTINGS)
 # In the runtime every write of a node is a heartbeat; in the model, those that list it and those that only beat.
@@ -64,6 +64,8 @@ class Seat:
     broken: set[str] = field(default_factory=set)  # crashed, stalled, partitioned, interrupted
     before: str = ""  # the token of the process before this one, which is still listed
     key: str = KEY
+    checks: bool = False  # it has a health command ...
+    unhealthy: bool = False  # ... that failed
     rests: bool = False  # less than the scale-up interval has passed since it saw its round complete
 
     @property
@@ -131,7 +133,7 @@ class EngineSteps:
         return self.ages.get(token, Heartbeat.NONE)
 
     def _write(self, seat: Seat, action: Action, view: View) -> None:
-        before, after = self.state, _changed(seat.engine, action, view)
+        before, after = self.state, _changed(seat, action, view)
         assert after.version == (before.version if before is not None else 0) + 1
         self.state = after
         if before is None or not before.complete or before.round != after.round:
@@ -188,14 +190,45 @@ class EngineSteps:
         view = self.view(seat)
         self._decided(operators.exit_(view), Action.REPLACE_ROUND)
         self._write(seat, Action.REPLACE_ROUND, view)
-        self._returns(seat)
+        if not seat.checks:
+            self._returns(seat)
 
     def _exit_finish(self, seat: Seat) -> None:
         self._in(seat, AgentPhase.EXITING)
         if self.state is None or self.state.closed is None:
             self._alone(seat)
         self._decided(operators.exit_(self.view(seat)), Action.FINISH)
+        if seat.unhealthy and not self._closed():
+            raise Refused("its health command fails")
         seat.be(AgentPhase.JOINING)
+
+    def _closed(self) -> bool:
+        return self.state is not None and self.state.closed is not None
+
+    def _leave_unhealthy(self, seat: Seat) -> None:
+        self._step_back(seat)
+        seat.be(AgentPhase.FAILED)
+
+    def _stand_by(self, seat: Seat) -> None:
+        if self.state is None or self.state.find(seat.token) is None:
+            raise Refused("the node is not listed")
+        self._step_back(seat)
+
+    def _step_back(self, seat: Seat) -> None:
+        self._in(seat, AgentPhase.EXITING)
+        if not seat.unhealthy or self._closed():
+            raise Refused("the node is to join")
+        if self.state is not None and self.state.find(seat.token) is not None:
+            self._write(seat, Action.WITHDRAW, self.view(seat))
+
+    def _check_fails(self, seat: Seat) -> None:
+        seat.unhealthy = True
+
+    def _check_passes_again(self, seat: Seat) -> None:
+        seat.unhealthy = False
+
+    def _start_with_health_check(self, seat: Seat) -> None:
+        seat.checks = True
 
     def _alone(self, seat: Seat) -> None:
         if self._predecessor_listed(seat):
@@ -286,6 +319,7 @@ class EngineSteps:
     def _restart_process(self, seat: Seat) -> None:
         seat.broken.discard("crashed")
         seat.before = self._listing(seat)
+        seat.unhealthy = False
         seat.life += 1
         seat.engine = engine(seat.number, seat.life, seat.settings, seat.key)
         seat.be(AgentPhase.EXITING)
@@ -369,6 +403,7 @@ class EngineSteps:
         out[f"member[{k}]"] = ordinal(state.membership(token) if state is not None else Membership.OUTSIDE)
         out[f"rank[{k}]"] = ranks.index(token) if token in ranks else 0
         listing = state.find(token) if state is not None else None
+        out[f"checks[{k}]"], out[f"unhealthy[{k}]"] = int(seat.checks), int(seat.unhealthy)
         out[f"rests[{k}]"] = int(seat.rests)
         out[f"later_key[{k}]"] = int((listing.rank_key if listing is not None else seat.key) == LATER_KEY)
         out[f"heartbeat_age[{k}]"] = ordinal(self._age(token))
@@ -388,10 +423,11 @@ class EngineSteps:
             out[f"saw[{k}][{j}]"] = int(f"node{j}" in members)
 
 
-def _changed(engine: Engine, action: Action, view: View) -> State:
+def _changed(seat: Seat, action: Action, view: View) -> State:
     """The state after the action, whichever of the engine's operations decides on it."""
+    engine = seat.engine
     if action is Action.REPLACE_ROUND:
-        return engine._rejoined(view, failed=False, lapsed=False)
+        return engine._rejoined(view, failed=False, lapsed=False, checked_first=seat.checks)
     if action is Action.MARK_RENDEZVOUS_CLOSED:
         return changes.mark_closed(view.state, engine.me, "", engine.settings, next(engine._lives))
     return engine._changed(action, view)

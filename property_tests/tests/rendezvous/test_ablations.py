@@ -308,6 +308,30 @@ class CountsTheTimeHeldBack(Ours):
         s.when(s.member[node] != Membership.REDUNDANT)
 
 
+class JoinsBeforeItsCheck(Ours):
+    """A member is a participant of the next round while its health command runs."""
+
+    def listed_as(self, s: S, node: Expr) -> Any:
+        return Membership.PARTICIPANT
+
+
+class JoinsUnfit(Ours):
+    """A node joins though its health command failed."""
+
+    def goes_on_to_join(self, s: S, node: Expr) -> None:
+        self.enters(s, node, AgentPhase.EXITING)
+        s.when(self.decides(s, "exit", Action.FINISH, node), ~s.predecessor_listed[node] | s.closed)
+        s.phase[node] = AgentPhase.JOINING
+
+    exit_finish = replace(Ours.exit_finish, body=goes_on_to_join)
+
+
+class StaysExpected(Ours):
+    """A node whose health command failed does not step back."""
+
+    stand_by = None  # type: ignore[assignment]
+
+
 class LeavesWithoutAWord(Ours):
     """A late node does not take itself off the list."""
 
@@ -350,6 +374,7 @@ def with_all_repairs(nodes: int, min_nodes: int, max_nodes: int, faults: tuple[s
     return explored(Rendezvous, nodes, min_nodes, max_nodes, faults)
 
 
+UNFIT = ("health_check", "unhealthy", "worker_failure")
 # Class, findings, nodes, min, max, faults, steps of the shortest run of the first property, properties.
 # fmt: off
 ABLATIONS = (
@@ -399,6 +424,13 @@ ABLATIONS = (
     Ablation(NeverGrowsUp, (), 2, 1, 2, ("scale_up_interval",), 15, ("the_waiting_are_answered",)),
     Ablation(CountsTheTimeHeldBack, (), 2, 1, 2, ("scale_up_interval", "join_timeout"), 8,
            ("the_held_back_have_time",)),
+    Ablation(JoinsBeforeItsCheck, (), 2, 1, 2, UNFIT, 8,
+           ("members_are_checked_again", "the_unfit_take_no_part", "ranks_are_dense", "what_returned_stays_written")),
+    Ablation(JoinsUnfit, (), 2, 1, 2, UNFIT, 4,
+           ("the_unfit_take_no_part", "agree_on_world", "at_least_min", "ranks_are_dense", "the_waiting_are_answered",
+            "what_returned_stays_written")),
+    Ablation(StaysExpected, (), 2, 1, 2, UNFIT, 20,
+           ("the_unfit_are_not_awaited", "the_expected_come_or_go", "enough_nodes_complete_a_round")),
     Ablation(ClosesAsItFails, ("R10",), 2, 1, 2, ("join_timeout",), 9, ("closing_is_earned",)),
 )
 # fmt: on
