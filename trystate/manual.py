@@ -170,10 +170,10 @@ again by themselves. One server at a time uses a DIR.
         description="""\
 Listen, and pass every byte between each client and the server at --to on as it
 is, torch's own server or this package's, until SIGINT or SIGTERM; then exit
-with 0. What passes is recorded as by trystate store serve --record. Requests on
-the state of a rendezvous are passed on one at a time, so that the record has
-the server's order. A connection that cannot be followed is passed on all the
-same, and the record says so.
+with 0. The record is that of trystate store serve --record. Requests on the
+state of a rendezvous are passed on one at a time, so that the record has the
+server's order. A connection that cannot be followed is passed on all the same,
+and the record says so.
 
 A server that cannot be reached ends the client's connection, with a line on
 stderr.

@@ -161,12 +161,12 @@ class KeptContents(Contents):
         self._popped(key, place)
         return element
 
-    def will_pop(self) -> None:
+    def may_change(self) -> None:
         if self.broken is not None:
             raise Refused(Status.REFUSED, self.broken)
 
     def reserve(self, key: bytes) -> tuple[int, bytes]:
-        self.will_pop()
+        self.may_change()
         self.quiet = True  # it has not left the queue for good
         try:
             reserved = super().reserve(key)

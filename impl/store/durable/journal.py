@@ -47,6 +47,7 @@ NAMES = frozenset({NAME, NEW, COMPACT, LOCK})
 
 PIECE_BYTES = MIB  # taken from the disk at a time, and written of a snapshot
 READ_BYTES = 16 * MIB  # at the start
+LONG_BYTES, RATE = 256 * MIB, 150 * MIB  # from there on a start says how long it reads; bytes a second
 COMPACT_BYTES_MIN = 4 * MIB  # below, reading the history takes less than a tenth of a second
 COMPACT_FACTOR = 4  # at three quarters of history
 SINCE_BYTES_MAX = 256 * MIB  # of changes while a snapshot is written; then it is given up, and tried again later
@@ -268,6 +269,8 @@ def _read(disk: Disk, directory: str, fd: int, contents: KeptContents, log: Call
     path = os.path.join(directory, NAME)
     check_magic(path, disk.read(fd, len(MAGIC), 0))
     reading = Reading(disk, fd, path, disk.size(fd))
+    if reading.size > LONG_BYTES:
+        log(f"journal {path}: reading {reading.size / MIB:,.0f} MiB, which takes about {reading.size / RATE:,.0f} s")
     header = _become(contents, reading)
     if header is None:
         raise _damaged(reading, "its header does not read")

@@ -75,7 +75,7 @@ class Request:
 
 
 class Passage:
-    """What is known of one connection."""
+    """One connection, as far as it is known."""
 
     def __init__(self, recorder: Recorder, peer: str) -> None:
         self.recorder, self.c = recorder, recorder.opened(peer)
