@@ -1,7 +1,7 @@
 """The elastic agent: it runs the workers of one node, and ends as the whole job does.
 
 `trystate run` is the agent on the command line (`docs/deploy.md`); a program calls `launch`, or uses `ElasticAgent` as
-torch's `LocalElasticAgent`.
+torch's `LocalElasticAgent`. A worker calls `heartbeat`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trystate.impl.agent.heartbeat import heartbeat
     from trystate.impl.agent.launch import JobFailed, launch
     from trystate.impl.agent.local import ElasticAgent, WorkersLost
 else:
@@ -17,5 +18,5 @@ else:
     __getattr__, __dir__ = lazily(__name__)
 
 __all__ = [
-    "ElasticAgent", "JobFailed", "WorkersLost", "launch",
+    "ElasticAgent", "JobFailed", "WorkersLost", "heartbeat", "launch",
 ]  # fmt: skip

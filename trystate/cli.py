@@ -18,6 +18,9 @@ from typing import NoReturn
 
 import trystate
 from trystate.impl.store.limits import Limits as StoreLimits
+from trystate.impl.store.record.format import Keys as RecordKeys
+from trystate.impl.store.record.writer import BYTES as RECORD_BYTES
+from trystate.impl.store.record.writer import FILES as RECORD_FILES
 from trystate.model.checker.kernel import Limits
 from trystate.model.errors import DeclarationError, LimitReached, UnavailableError, UsageError
 
@@ -245,6 +248,11 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _sync(text: str) -> float:
+    """The seconds between two syncs; 0 for `always`."""
+    return 0.0 if text == "always" else positive(text)
+
+
 def _store(p: Parser) -> None:
     p = _page(p.add_subparsers(title="commands", metavar="COMMAND", required=True), "serve", "store serve")
     p.add_argument(
@@ -259,6 +267,18 @@ def _store(p: Parser) -> None:
         metavar="FILE",
         help="serve only clients that know what is in it; torch's own client cannot (default: everybody)",
     )
+    p.add_argument(
+        "--data",
+        metavar="DIR",
+        help="keep the store in this directory, across restarts of the server (default: in memory only)",
+    )
+    p.add_argument(
+        "--sync",
+        type=_sync,
+        metavar="always|S",
+        help="with --data: sync before each answer, or every S seconds (default: always)",
+    )
+    _record(p)
     group = p.add_argument_group("limits", "on each peer; a peer that breaks one is disconnected, and logged")
     for field in dataclasses.fields(StoreLimits):
         seconds = field.name.endswith("_seconds")
@@ -271,10 +291,49 @@ def _store(p: Parser) -> None:
         )
 
 
+def _record(p: Parser) -> None:
+    group = p.add_argument_group("record", "what the clients of the store do, as lines of JSON: see docs/stores.md")
+    group.add_argument("--record", type=Path, metavar="FILE", help="a file that is new or empty (default: no record)")
+    group.add_argument(
+        "--record-keys",
+        choices=[keys.value for keys in RecordKeys],
+        help="those of rendezvous, with their states; or all (default: rendezvous)",
+    )
+    group.add_argument("--record-values", action="store_true", help="with the values of keys other than states")
+    group.add_argument(
+        "--record-bytes",
+        type=whole,
+        metavar="N",
+        help=f"of one file; then FILE.1 begins, and so on (default: {RECORD_BYTES})",
+    )
+    group.add_argument(
+        "--record-files", type=whole, metavar="N", help=f"the most that are kept, the latest (default: {RECORD_FILES})"
+    )
+
+
 def _run(p: Parser) -> None:
     """Everything is for torchrun's parser, `--help` too: nothing here begins an option."""
     p.prefix_chars = "\0"
     p.add_argument("argv", nargs=argparse.REMAINDER)
+
+
+def _watch(p: Parser) -> None:
+    p.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a record that grows, in place of a store")
+    p.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="the job's, as its nodes have it")
+    p.add_argument("--rdzv-id", metavar="JOB", help="the job's; of a record with one job it may be left out")
+    p.add_argument("--secret-file", type=Path, metavar="FILE", help="as secret_file in --rdzv-conf (default: nothing)")
+    p.add_argument(
+        "--interval", type=positive, default=1.0, metavar="S", help="between two reads (default: %(default)g)"
+    )
+    p.add_argument("--for", dest="seconds", type=positive, metavar="S", help="end after S seconds (default: never)")
+    group = p.add_argument_group("metrics", "for Prometheus; needs prometheus-client: pip install 'trystate[metrics]'")
+    group.add_argument("--metrics", type=_port, metavar="PORT", help="serve them at http://HOST:PORT/metrics")
+    group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="(default: %(default)s)")
+    group = p.add_argument_group("torch's rendezvous", "its state does not have these: give what --rdzv-conf has")
+    group.add_argument("--keep-alive-interval", type=positive, default=5.0, metavar="S", help="(default: %(default)g)")
+    group.add_argument("--keep-alive-max-attempt", type=whole, default=3, metavar="N", help="(default: %(default)s)")
+    group.add_argument("--last-call", type=positive, default=30.0, metavar="S", help="(default: %(default)g)")
+    group.add_argument("--join-timeout", type=positive, default=600.0, metavar="S", help="(default: %(default)g)")
 
 
 def _doctor(p: Parser) -> None:
@@ -289,5 +348,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "replay": ("replay:replay", _replay),
     "store": ("store:serve", _store),
     "run": ("run:run", _run),
+    "watch": ("watch:watch", _watch),
     "doctor": ("doctor:doctor", _doctor),
 }

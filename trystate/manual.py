@@ -145,10 +145,22 @@ on stderr says which and why; nobody else notices.
 
 Without --secret-file everybody who can reach the address can read and write,
 as with torch's own server.
+
+With --record FILE the requests on the keys of rendezvous are written to a file,
+torch's and ours, in the order in which they are done, with the whole state at
+each change: docs/stores.md has the format. The server never waits for the disk;
+lines that it cannot keep are counted in the record. Secrets are never recorded.
+
+With --data the store outlives its server: each change is in a journal in DIR,
+and on its disk, before an answer tells of it. Started again with the same DIR
+and port, the server goes on where it was; clients of this package connect
+again by themselves. One server at a time uses a DIR.
 """,
         examples="""\
   trystate store serve --port 29500
+  trystate store serve --host 0.0.0.0 --record job17.jsonl
   trystate store serve --host 0.0.0.0 --secret-file /run/secrets/store
+  trystate store serve --port 29400 --data /var/lib/trystate/store
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
 """,
     ),
@@ -160,14 +172,43 @@ one verdict for all nodes, restarts counted once for the job, and no orphans.
 --rank-key KEY orders the ranks by a key (a rack, or env:SLURM_PROCID).
 --scale-up-interval SECONDS lets nodes that come wait so long after a round is
 complete; a failure takes them in at once.
+--health-check CMD runs before this node joins a round; a node that fails it
+leaves, or stands by (--health-failed spare), and the others go on.
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
 1. docs/deploy.md goes from here to a supervised job.
+
+While a node waits it says on stderr for whom, and for how long at most: at the
+start, at each change, and once a minute. An endpoint that it cannot use is said
+within two seconds. LOGLEVEL=WARNING leaves that out.
 """,
         examples="""\
   trystate run --standalone --nproc-per-node 2 train.py
   trystate run --nnodes 1:4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 train.py
   trystate run --nnodes 4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
       --rank-key env:SLURM_PROCID train.py
+  trystate run --nnodes 4:8 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
+      --health-check 'nvidia-smi -L' --health-timeout 30 train.py
+  trystate run --standalone --max-restarts 3 --no-restart-codes 2,64 train.py
+  trystate run --standalone --max-restarts 3 --heartbeat-limit 600 train.py
+""",
+    ),
+    "watch": Page(
+        summary="follow a running job: rounds, members, heartbeats, warnings",
+        description="""\
+One screen of a job's rendezvous, ours or torch's c10d, until it is closed: round,
+members and ranks, who waits, heartbeats, the last changes, and a warning where
+nothing has moved for longer than the protocol allows. Not a terminal: a line for
+each change. An observer of any store reads it every second and writes nothing;
+what passed between two reads is said to be unseen. The FILE of a record
+(trystate store serve --record) has all of it, and lost writes, waits that were
+not woken and wrong answers of the store as well.
+
+Exits with 0; with 1 if our rendezvous was closed as failed, or if a warning holds
+at the end of --for or of the record. docs/watch.md says what each warning means.
+""",
+        examples="""\
+  trystate watch --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
+  trystate watch job.jsonl --metrics 9400
 """,
     ),
     "doctor": Page(

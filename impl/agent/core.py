@@ -26,6 +26,7 @@ class Order(enum.Enum):
     REPORT = "say in the shared state that the workers have succeeded"
     REJOIN = "stop the workers, and join the next round"
     RESTART = "the same because they failed: that spends a restart of the job, or fails it if none is left"
+    FAIL = "stop the workers, and fail the job, whatever restarts are left: the exit code is one that is not restarted"
     LEAVE = "stop the workers, and withdraw; the others go on"
     GIVE_UP = "end with an error: the verdict cannot be heard"
     END = "stop the workers, and end with the verdict of the job"
@@ -40,6 +41,7 @@ class View:
     signalled: bool = False
     reported: bool = False  # the shared state says that these workers have succeeded
     cut_off: bool = False  # it has had no lease for as long as it may wait for the verdict
+    final: bool = False  # a worker has failed with an exit code that is not restarted
     killed: bool = False  # the watchdog has killed these workers, because a lease had ended
 
 
@@ -62,7 +64,9 @@ def decide(view: View) -> Order:
     if view.workers is WorkerState.FAILED:
         # The agent was stopped for longer than its lease, and its first heartbeat afterwards was acknowledged before
         # this look: the node has a lease again. Its workers have not failed by themselves; their end spends nothing.
-        return Order.REJOIN if view.killed else Order.RESTART
+        if view.killed:
+            return Order.REJOIN
+        return Order.FAIL if view.final else Order.RESTART
     if view.workers is WorkerState.HEALTHY:
         # A newcomer waits: the heartbeat thread replaces the round for it first (engine.keep_alive), so that no worker
         # is stopped in a round that still counts.

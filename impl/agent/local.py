@@ -21,7 +21,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,13 @@ from ..rendezvous.engine import Standing
 from ..rendezvous.errors import RendezvousClosedError, RendezvousConnectionError, RendezvousTimeoutError
 from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
+from ..rendezvous.waiting import Teller
 from . import parent_death
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
 from .health import RECHECK_SECONDS, HealthCheck, Unhealthy
+from .heartbeat import VARIABLE
+from .heartbeats import Heartbeats, Limits
 from .processes import adopting_orphans, children, end_what_is_left, killed_when
 from .signals import Signals
 from .watchdog_client import Watchdog
@@ -69,16 +72,14 @@ class ElasticAgent(LocalElasticAgent):
 
     def __init__(
         self, spec: WorkerSpec, logs_specs: LogsSpecs, *, shutdown_timeout: int = 30,
-        health: HealthCheck | None = None, **options: Any,
+        no_restart_codes: Collection[int] = (), heartbeats: Limits | None = None, health: HealthCheck | None = None,
+        **options: Any,
     ) -> None:  # fmt: skip
         """`options` are those of torch's LocalElasticAgent.
 
-        Args:
-            spec: as torch's.
-            logs_specs: as torch's.
-            shutdown_timeout: seconds, then workers are killed.
-            health: a command that runs before each join; None: a node that runs is healthy.
-            **options: as torch's.
+        `shutdown_timeout`: seconds, then workers are killed. `no_restart_codes`: a worker that ends with one of these
+        ends the job as failed, whatever restarts are left. `heartbeats`: workers that hang are killed. `health`: a
+        command that runs before each join.
 
         Raises:
             TypeError: the rendezvous handler is not trystate's.
@@ -95,7 +96,10 @@ class ElasticAgent(LocalElasticAgent):
                 f"{spec.max_restarts}: make the handler with the same max_restarts"
             )
         super().__init__(spec, logs_specs, **options)
-        self._shutdown_timeout, self._health = shutdown_timeout, health
+        self._shutdown_timeout, self._no_restart_codes = shutdown_timeout, frozenset(no_restart_codes)
+        self._heartbeats = Heartbeats(heartbeats, spec.monitor_interval) if heartbeats is not None else None
+        self._health = health
+        self._final = ""  # why the last failure of the workers is not restarted
         self._handler = spec.rdzv_handler
         self._signals = Signals(os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS))
         self._result = RunResult(WorkerState.INIT)  # of the workers, as they were seen last
@@ -120,17 +124,21 @@ class ElasticAgent(LocalElasticAgent):
                 with killed_when(lambda: self._signals.again, self._watchdog.left_behind):
                     self._handler.give_notice()
                     self._shutdown(error.sigval, self._shutdown_timeout)
+                self._watchdog.rest()
+                self._handler.leave_last(lambda: self._signals.again)
                 raise
             finally:
                 self._stop(Standing.CURRENT)
                 self._handler.leave()
                 self._signals.restore()
+                if self._heartbeats is not None:
+                    self._heartbeats.close()
 
     def _run_rounds(self) -> RunResult:
         order, late = Order.REJOIN, self._is_over()
         while True:
             try:
-                order = self._run_round(failed=order is Order.RESTART)
+                order = self._run_round(failed=order in (Order.RESTART, Order.FAIL))
             except RoundOver:
                 order = Order.REJOIN
             except RendezvousClosedError as error:
@@ -142,7 +150,9 @@ class ElasticAgent(LocalElasticAgent):
                 "[%s] %s (the workers: %s; the round: %s)", self._worker_group.spec.role, order.value,
                 self._result.state.value, self._handler.standing().value,
             )  # fmt: skip
-            if order not in (Order.REJOIN, Order.RESTART):
+            if order is Order.FAIL:
+                logger.error("%s: the job ends as failed", self._final)
+            elif order not in (Order.REJOIN, Order.RESTART):
                 return self._end(order)
 
     def _is_over(self) -> bool:
@@ -157,13 +167,18 @@ class ElasticAgent(LocalElasticAgent):
         self._handler.makes_room = False
         self._begin(group, failed)
         self._result, self._reported, self._lapsed = RunResult(WorkerState.HEALTHY), False, None
+        self._final = ""
+        teller = Teller()
         while True:
             if self._result.state is WorkerState.HEALTHY:
                 self._result = self._monitor_workers(group)
                 group.state = self._result.state
+                self._final = final_failure(self._result, self._no_restart_codes)
                 self._in_exit_barrier = group.state is WorkerState.SUCCEEDED
                 self._watchdog.reap(worker.id for worker in group.workers)
                 self._put_metrics(group)
+                if self._result.state is WorkerState.HEALTHY:
+                    self._end_late_workers(group)
                 if self._in_exit_barrier:
                     self._watchdog.rest()  # nothing runs that a lost lease could endanger
             self._watchdog.check()
@@ -177,6 +192,8 @@ class ElasticAgent(LocalElasticAgent):
             elif order is not Order.GO_ON:
                 self._stop(view.standing)
                 return Order.LEAVE if order is not Order.END and self._are_stuck() else order
+            if self._reported:
+                teller.tell(self._handler.unfinished, time.monotonic())
             with self._signals.interrupt():
                 self._handler.wait(group.spec.monitor_interval, view.standing)
 
@@ -189,7 +206,7 @@ class ElasticAgent(LocalElasticAgent):
         return View(
             self._result.state, standing, signalled=self._signals.got is not None, reported=self._reported,
             cut_off=self._lapsed is not None and now - self._lapsed >= self._handler.join_timeout,
-            killed=self._watchdog.killed,
+            final=self._final != "", killed=self._watchdog.killed,
         )  # fmt: skip
 
     def _report(self) -> None:
@@ -212,7 +229,7 @@ class ElasticAgent(LocalElasticAgent):
         with self._signals.interrupt():
             self._pass_health_check()
             with self.record_duration("RENDEZVOUS"):
-                info = self._handler.next_rendezvous(self._failed, self._watchdog.killed)
+                info = self._handler.next_rendezvous(self._failed, self._watchdog.killed, self._final)
             ends = time.monotonic() + self._handler.join_timeout
             info.store.set_timeout(timedelta(seconds=OPERATION_SECONDS))
             store: Any = Exchange(info.store, lambda: self._look(ends))
@@ -234,11 +251,12 @@ class ElasticAgent(LocalElasticAgent):
     def _pass_health_check(self) -> None:
         """Return when this node is healthy, or the job is over. Raises Unhealthy if the node is to leave.
 
-        The others restart at once, and wait for this node as long as its command runs: they expect it, and do not count it.
-        A node that fails takes itself off the lists, which spends no restart.
+        The others restart at once, and wait for this node as long as its command runs: they expect it, and do not
+        count it. A node that fails takes itself off the lists, which spends no restart.
         """
-        if self._health is None or self._is_over():
+        if self._health is None or self._final or self._is_over():
             return
+        logger.info("[%s] the health command runs: %s", self._worker_group.spec.role, self._health.command)
         self._handler.step_out(self._failed, self._watchdog.killed)
         while (why := self._health.failure()) is not None:
             logger.warning("[%s] %s", self._worker_group.spec.role, why)
@@ -312,6 +330,25 @@ class ElasticAgent(LocalElasticAgent):
         if killed := end_what_is_left(self._watchdog.left_behind):
             logger.info("the workers left processes behind, which were killed: %s", killed)
 
+    def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
+        """torch's, which the workers' variables pass on their way; each has the name of its heartbeat file as well."""
+        super()._setup_local_watchdog(envs)
+        if self._heartbeats is not None:
+            for rank, path in self._heartbeats.begin(envs).items():
+                envs[rank][VARIABLE] = path
+
+    def _end_late_workers(self, group: WorkerGroup) -> None:
+        """Kill the workers that hang, after their stacks are written: each is a worker that has failed."""
+        if self._heartbeats is None:
+            return
+        workers = {worker.local_rank: worker.id for worker in group.workers}
+        for rank, seconds in self._heartbeats.late(workers).items():
+            logger.error(
+                "worker %s (local rank %d, process %d) has not beaten for %.1f s, and --heartbeat-limit is %g: it is "
+                "killed. Its stacks:\n%s", group.workers[rank].global_rank, rank, workers[rank], seconds,
+                self._heartbeats.limits.limit, self._heartbeats.end(rank, workers[rank]),
+            )  # fmt: skip
+
     def _put_metrics(self, group: WorkerGroup) -> None:
         put_metric(f"workers.{group.spec.role}.remaining_restarts", self._remaining_restarts)
         put_metric(f"workers.{group.spec.role}.{group.state.name.lower()}", 1)
@@ -340,6 +377,17 @@ class ElasticAgent(LocalElasticAgent):
             self._worker_group.workers = []
             return RunResult(state)
         return result
+
+
+def final_failure(result: RunResult, codes: Collection[int]) -> str:
+    """Why the workers are not restarted; empty if they have not failed, or may be."""
+    if not result.failures:
+        return ""
+    # The first one: the workers beside it were told to end, and may have done so with any code.
+    rank, failure = min(result.failures.items(), key=lambda item: item[1].timestamp)
+    if failure.exitcode not in codes:
+        return ""
+    return f"worker {rank} ended with exit code {failure.exitcode}, which is not restarted (--no-restart-codes)"
 
 
 @contextlib.contextmanager

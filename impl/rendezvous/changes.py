@@ -149,6 +149,12 @@ def replace_round(
     return _committed(_with_last_call(state, _with_waiting_promoted(state, joined)), me.node.token, notify=True)
 
 
+def fail_for_good(state: State, me: Participant, reason: str) -> State:
+    """Close the rendezvous as failed, whatever restarts are left: this node's workers failed in a final way."""
+    closed = Closed(str(me.node), reason[:REASON_LENGTH_MAX], "failed")
+    return _committed(replace(_with_heartbeat(state, me.node.token), closed=closed), me.node.token, notify=True)
+
+
 def give_notice(state: State, me: Participant, leaving: bool) -> State:
     """Open the next round while the workers of this one still run; this node is expected in it like all others.
 

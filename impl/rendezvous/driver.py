@@ -41,6 +41,7 @@ def run(
     outage_seconds_max: float,
     timeout_seconds: float = math.inf,
     look: Callable[[Seen], None] = lambda seen: None,
+    away: Callable[[float, float], None] = lambda since, now: None,
 ) -> T:
     """Perform the effects of a generator until it returns; its result.
 
@@ -50,6 +51,7 @@ def run(
         outage_seconds_max: the store may be away so long, from the first failure on.
         timeout_seconds: for all effects together.
         look: called with each Seen.
+        away: called after each failed attempt, with the time of the first one in a row, and the time now.
 
     Raises:
         RendezvousConnectionError: the store was away for longer.
@@ -60,7 +62,7 @@ def run(
     try:
         effect = next(steps)
         while True:
-            seen = _performed(effect, holder, outage_seconds_max, ends)
+            seen = _performed(effect, holder, outage_seconds_max, ends, away)
             look(seen)
             effect = steps.send(seen)
     except StopIteration as returned:
@@ -70,7 +72,9 @@ def run(
         steps.close()
 
 
-def _performed(effect: Effect, holder: StateHolder, outage_seconds_max: float, ends: float) -> Seen:
+def _performed(
+    effect: Effect, holder: StateHolder, outage_seconds_max: float, ends: float, away: Callable[[float, float], None]
+) -> Seen:
     lost: float | None = None
     pause = RETRY_SECONDS_MIN
     while True:
@@ -85,6 +89,7 @@ def _performed(effect: Effect, holder: StateHolder, outage_seconds_max: float, e
             if lost is None:
                 lost = holder.clock()
                 log.warning("%s; trying again", error)
+            away(lost, holder.clock())
             if holder.clock() - lost >= outage_seconds_max:
                 raise
             if isinstance(effect, Sync):

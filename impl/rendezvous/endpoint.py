@@ -15,6 +15,7 @@ from typing import Any
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from trystate.model.errors import TrystateError, UsageError
 
+from ..store.client.client import Client
 from ..store.errors import NotSupported, SecretRefused
 from ..store.file.store import FileStore
 from ..store.hash import HashStore
@@ -22,6 +23,8 @@ from ..store.tcp import TCPStore
 from ..store.tcp_server import TCPStoreServer
 from .errors import RendezvousConnectionError, RendezvousSettingsError
 from .options import Options
+from .reaching import reach
+from .waiting import said_when_late, say
 
 DEFAULT_PORT = 29400  # torch's
 
@@ -85,15 +88,18 @@ def place(options: Options) -> tuple[str, int]:
 
 def _tcp(options: Options, host: str, port: int) -> Endpoint:
     server = None
-    if options.is_host if options.is_host is not None else port == 0 or is_here(host):
+    with said_when_late(f"the name {host!r} is being looked up: this machine's resolver has not answered yet"):
+        serves = options.is_host if options.is_host is not None else port == 0 or is_here(host)
+    if serves:
         try:
             server = TCPStoreServer(_bound(host), port, secret=options.secret)
         except UsageError:
             if options.is_host:
                 raise
     try:
-        within = timedelta(seconds=options.read_timeout)
-        store = TCPStore(host, server.port if server is not None else port, timeout=within, secret=options.secret)
+        within, at = timedelta(seconds=options.read_timeout), server.port if server is not None else port
+        reach(Client(host, at, options.secret), options.read_timeout, say)
+        store = TCPStore(host, at, timeout=within, secret=options.secret)
     except BaseException:
         if server is not None:
             server.close()

@@ -15,8 +15,8 @@ A node is outside, a participant, expected, waiting, or redundant (`Membership`)
 
 Callers. `driver.run` advances a generator, one at a time: it performs the yielded `Sync` or `Write` and sends back
 a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `step_out`, `give_notice`,
-`done`, `close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are read and
-replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
+`done`, `close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are
+read and replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
 
 Failures, and the code that handles them:
 
@@ -138,11 +138,14 @@ class Engine:
 
     # ---- next_rendezvous
 
-    def join(self, seconds: float, *, failed: bool = False, lapsed: bool = False) -> Generator[Effect, Seen, Joined]:
+    def join(
+        self, seconds: float, *, failed: bool = False, lapsed: bool = False, final: str = ""
+    ) -> Generator[Effect, Seen, Joined]:
         """Become a member of a complete round, of a later one than the one that the node is in.
 
-        `failed`: because the workers failed, which spends a restart of the job if these are counted there. `lapsed`:
-        because they were killed at the end of a lease, though the node may have one again.
+        `failed`: because the workers failed, which spends a restart of the job if these are counted there; `final`: why
+        that failure is not restarted, which closes the rendezvous as failed. `lapsed`: because they were killed at the
+        end of a lease, though the node may have one again.
 
         Raises:
             RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError.
@@ -168,7 +171,7 @@ class Engine:
             if lost and seen.now >= deadline + GRACE_SECONDS:
                 raise self._late(seconds)  # others win every write: `leave` takes this node off the lists, or they do
             if action is Action.REPLACE_ROUND:
-                changed = self._rejoined(view, failed, lapsed)
+                changed = self._rejoined(view, failed, lapsed, final)
             else:
                 changed = self._changed(action, view)
             seen = yield from self._attempt(action, changed, view, seen, lost)
@@ -298,7 +301,8 @@ class Engine:
     def step_out(self, failed: bool = False, lapsed: bool = False) -> Generator[Effect, Seen, bool]:
         """Before a member's health is checked: replace its round, as `join` would. True if it did.
 
-        The others restart at once. They wait for this node, and do not count it: it is expected until it joins or leaves.
+        The others restart at once. They wait for this node, and do not count it: they expect it until it joins or
+        leaves.
         """
 
         def change(view: View) -> State | None:
@@ -385,13 +389,15 @@ class Engine:
             return changes.expel(state, me, view.silent)
         return _CHANGES[action](state, me)
 
-    def _rejoined(self, view: View, failed: bool, lapsed: bool, checked_first: bool = False) -> State:
+    def _rejoined(self, view: View, failed: bool, lapsed: bool, final: str = "", checked_first: bool = False) -> State:
         """The round is replaced by a member that joins the next one."""
         assert view.state is not None  # the exit operator decided on it
         # The store was away for longer than a lease. Every agent stops its workers at the end of its own lease; where
         # that comes a little later, the workers fail for the loss of their peers. A node whose lease is over does not
         # report that failure: an outage of the store spends no restart of the job.
         failed = failed and view.lease
+        if failed and final:
+            return changes.fail_for_good(view.state, self.me, final)
         return changes.replace_round(view.state, self.me, failed, view.lease and not lapsed, checked_first)
 
     def _attempt(

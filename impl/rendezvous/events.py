@@ -18,6 +18,7 @@ from torch.distributed.elastic.events import record_rdzv_event
 from torch.distributed.elastic.events.api import NodeState, RdzvEvent
 from torch.distributed.elastic.events.handlers import get_logging_handler
 
+from . import waiting
 from .decisions import EVENTS
 from .encoding import encode
 from .engine import Standing, Write
@@ -33,9 +34,13 @@ STATES = {
 
 
 def log_to_stderr() -> None:
-    """Send the logs of agent and rendezvous to stderr; LOGLEVEL sets the lowest level, as for torch's own loggers."""
+    """Send the logs of agent and rendezvous to stderr; LOGLEVEL sets the lowest level, as for torch's own loggers.
+
+    What a node waits for is said without it as well.
+    """
     package = logging.getLogger("trystate")
     package.setLevel(os.environ.get("LOGLEVEL", "WARNING"))
+    waiting.log.setLevel(os.environ.get("LOGLEVEL", "INFO"))
     if not package.handlers:
         said = logging.StreamHandler()
         said.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

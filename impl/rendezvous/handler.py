@@ -59,12 +59,14 @@ from .state import Node, Participant, State
 from .state_holder import StateHolder
 from .store_backend import StoreBackend
 from .torch_backend import TorchBackend
+from .waiting import Teller, Waits, lasting, served, unfinished
 
 NAME = "trystate"
 LEAVE_SECONDS = 3.0  # a node that ends takes itself off the lists within this time, or is expelled by the others
 DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # `leave` returns by then, whatever the store does
 UNUSED = {Membership.REDUNDANT: "a spare", Membership.WAITING: "a node that waited for the next round"}
 LINGER_SECONDS = 0.5  # a node that has closed the rendezvous, and serves it, lets the others read that for so long
+HURRY_SECONDS = 0.5  # between two looks at whether somebody is in a hurry
 OUTAGE_SECONDS_MAX = 1.0  # short operations tolerate an outage of this length: one more attempt, on a new connection
 GOOD = (Standing.CURRENT, Standing.NEWCOMERS)
 
@@ -145,10 +147,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """The workers use the round's store, unless TORCH_DISABLE_SHARE_RDZV_TCP_STORE is 1."""
         return bootstrap.share_agent_store()
 
-    def next_rendezvous(self, failed: bool = False, lapsed: bool = False) -> RendezvousInfo:
+    def next_rendezvous(self, failed: bool = False, lapsed: bool = False, final: str = "") -> RendezvousInfo:
         """Join the next complete round, and meet its members.
 
-        `failed`: because the workers did; `lapsed`: because they were killed at the end of a lease.
+        `failed`: because the workers did; `final`: why that is not restarted, and ends the job; `lapsed`: because they
+        were killed at the end of a lease.
 
         Raises:
             RendezvousClosedError, RendezvousTimeoutError, RendezvousSettingsError, RendezvousConnectionError.
@@ -160,8 +163,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if seen is not None and seen.closed is not None:  # for good, also if the store went with its owner
                 raise closed_error(seen.closed)
             while True:
-                joined = part.join(self._options.join_timeout, failed, lapsed)
-                failed = lapsed = False
+                joined = part.join(self._options.join_timeout, failed, lapsed, final)
+                failed, lapsed, final = False, False, ""
                 info = part.meeting.begin(joined, lambda: self._standing() in GOOD)
                 if info is not None:
                     self._recorder.said("joined", joined.state, rank=joined.rank, world_size=joined.world_size,
@@ -229,6 +232,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
             beating.wait(seconds, known)
 
     @property
+    def unfinished(self) -> str:
+        """What a node whose workers have succeeded waits for, in a sentence; empty: for nothing."""
+        return unfinished(self._part.seen, self._part.engine.token)
+
+    @property
     def makes_room(self) -> bool:
         """Whether the round is replaced for a node that waits: an agent says so while its workers run."""
         return self._part.engine.makes_room
@@ -261,10 +269,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return part.run_on_clone(_done(part.engine, part.joined), self._options.close_timeout, OUTAGE_SECONDS_MAX)
 
     def step_out(self, failed: bool = False, lapsed: bool = False) -> None:
-        """Before the health of this node is checked: replace its round, so that the others restart at once; never fails.
+        """Before the health of this node is checked: replace its round, so that the others restart; never fails.
 
-        They wait for this node until it joins, leaves or stands aside. `failed`, `lapsed`: as of `next_rendezvous`, which
-        replaces the round if this could not.
+        They wait for this node until it joins, leaves or stands aside. `failed`, `lapsed`: as of `next_rendezvous`,
+        which replaces the round if this could not.
         """
         part = self._part
         if part.joined is not None and part.listed:
@@ -272,7 +280,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 part.run_on_clone(part.engine.step_out(failed, lapsed), OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX)
 
     def stand_aside(self) -> None:
-        """Take this node off the lists, which it may join again; never fails: the others expel it if they were not told."""
+        """Take this node off the lists, which it may join again; never fails: if need be the others expel it."""
         self._part.stop()
         with contextlib.suppress(RendezvousError):
             self._part.leave(LEAVE_SECONDS)
@@ -309,6 +317,24 @@ class DynamicRendezvousHandler(RendezvousHandler):
             part.listed = False  # closing is not tried again, whether or not it failed
             self.leave()
         return True
+
+    def leave_last(self, hurry: Callable[[], bool] = lambda: False) -> None:
+        """`leave`; where this node serves the endpoint, it goes on serving until the others have left.
+
+        That ends after close_timeout at the latest, or when `hurry` says so, which is asked twice a second.
+        """
+        part, seconds, teller = self._part, self._options.close_timeout, Teller()
+        if part.serves:
+            part.stop()
+            with contextlib.suppress(RendezvousError):
+                part.leave(LEAVE_SECONDS)  # first: nobody waits for a node that will not come back
+                ends, token = part.holder.clock() + seconds, part.engine.token
+
+                def look(seen: Seen) -> None:
+                    teller.tell(served(seen.state, token), seen.now, lambda: f"up to {lasting(ends - seen.now)}")
+
+                part.run_on_clone(_alone(token, seconds, hurry), seconds + OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX, look)
+        self.leave()
 
     def leave(self) -> None:
         """Take this node off the rendezvous, which goes on without it; never fails, and may be called twice.
@@ -369,11 +395,13 @@ def _done(engine: Engine, joined: Joined) -> Generator[Effect, Seen, bool]:
     return state is not None and engine.token in state.done
 
 
-def _alone(token: str, seconds: float) -> Generator[Effect, Seen, None]:
+def _alone(token: str, seconds: float, hurry: Callable[[], bool] = lambda: False) -> Generator[Effect, Seen, None]:
     seen = yield Sync()
     ends = seen.now + seconds
     while seen.now < ends and seen.state is not None and any(p.node.token != token for p in seen.state.listed()):
-        seen = yield Sync(ends - seen.now, seen.state.revision)
+        if hurry():
+            return
+        seen = yield Sync(min(HURRY_SECONDS, ends - seen.now), seen.state.revision)
 
 
 class _Resources:
@@ -401,21 +429,26 @@ class _Resources:
         """The state as it was seen last."""
         return self.keep_alive.state if self.keep_alive is not None else self.holder.state
 
-    def join(self, seconds: float, failed: bool = False, lapsed: bool = False) -> Joined:
+    def join(self, seconds: float, failed: bool = False, lapsed: bool = False, final: str = "") -> Joined:
         """Become a member of a complete round, and start its heartbeats."""
         self.stop()
         self.engine.me = replace(self.engine.me, port=self.meeting.promise())
         self.listed = True
-        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed), self.holder, outage_seconds_max=seconds)
+        waits = Waits(self.engine.token, self.holder.clock() + seconds)
+        joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed, final=final), self.holder,
+                     outage_seconds_max=seconds, look=waits.look, away=waits.away)  # fmt: skip
         self.joined = joined
         self.keep_alive = KeepAlive(self.engine, joined, self.holder, self._told)
         return joined
 
-    def run_on_clone(self, steps: Generator[Effect, Seen, T], timeout_seconds: float, outage_seconds_max: float) -> T:
+    def run_on_clone(
+        self, steps: Generator[Effect, Seen, T], timeout_seconds: float, outage_seconds_max: float,
+        look: Callable[[Seen], None] = lambda seen: None,
+    ) -> T:  # fmt: skip
         """Run a generator on a connection of its own, while another thread uses the state holder."""
         holder = self.holder.clone()
         try:
-            return run(steps, holder, outage_seconds_max=outage_seconds_max, timeout_seconds=timeout_seconds)
+            return run(steps, holder, outage_seconds_max=outage_seconds_max, timeout_seconds=timeout_seconds, look=look)
         finally:
             holder.close()
 

@@ -68,6 +68,10 @@ class Environment(Fields):
     )
     def worker_fails(self, s: SymbolicState, node: Expr) -> None:
         """A worker fails."""
+        self.goes_wrong(s, node)
+
+    def goes_wrong(self, s: SymbolicState, node: Expr) -> None:
+        """Worker processes run, and one of them ends with an error."""
         s.when(
             s.pace[node] != Pace.NODE_STOPPED, s.loop[node] == Loop.MONITORING, s.workers[node] == WorkerState.HEALTHY
         )

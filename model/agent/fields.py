@@ -64,6 +64,8 @@ class Fields(System):
     pace = choice(Pace, per="node")
     signalled = flag(per="node", doc="got SIGTERM or Ctrl-C")
     stopping = choice(Stopping, per="node")
+    final = flag(per="node", doc="its worker ended with an exit code that is not restarted")
+    failed_for_good = flag(doc="such a failure has closed the rendezvous")
     orphans = flag(per="node", doc="workers of an agent that died run beside those of its successor")
 
     @machine(WorkerState, each="node")

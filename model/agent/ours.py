@@ -11,6 +11,7 @@ acts alike. The differences from torch's agent, each with the finding that it re
   (A14). A node that waits, or an outage, spends none; after the first success no agent restarts for a node that waits.
 - For a node that waits the round is replaced before any worker is stopped: a worker whose peers stop may fail.
 - Without the store an agent goes on: it stops its workers when its lease ends, and joins again afterwards (A4).
+- A worker that ends with an exit code that is not restarted closes the rendezvous as failed, which spends nothing.
 - A signal ends an agent in every state; a member that leaves withdraws, one that has succeeded just goes (A11).
 - Workers die with their agent (A12).
 - Workers of an agent that is stopped are killed by a watchdog when its lease ends (A15).
@@ -57,6 +58,16 @@ class Ours(Agents, edition=Edition.TRYSTATE):
     def workers_die_with_their_agent(self) -> bool:
         """Workers have a parent-death signal (A12)."""
         return True
+
+    def forget_agent(self, s: SymbolicState, node: Expr) -> None:
+        """How the workers of the one before it failed."""
+        s.final[node] = False
+
+    @fault("final_failure", each="node", moves=[arc(WorkerState.HEALTHY, WorkerState.UNHEALTHY)])
+    def worker_fails_for_good(self, s: SymbolicState, node: Expr) -> None:
+        """A worker ends with an exit code that is not restarted (`--no-restart-codes`)."""
+        self.goes_wrong(s, node)
+        s.final[node] = True
 
     # ---- the rendezvous below
 
@@ -210,15 +221,19 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         cite="elastic-node-change 3.3.1",
     )
     def exit_round(self, s: SymbolicState, node: Expr) -> None:
-        """A member replaces its round, unless that has happened; its failure spends a restart, or fails the job."""
+        """A member replaces its round, if none has; its failure spends a restart, or fails the job, for good maybe."""
         self.acts(s, node, Loop.RESTARTING)
         self.has_stopped(s, node)
         s.when(self.is_open(s))
         # Another member may have replaced the round first, for the same failure: this one then spends nothing.
         stands = self.is_seated(s, node)
         failed = s.workers[node] == WorkerState.FAILED
-        replaced = self.spend(s, stands & failed) | (stands & ~failed)
+        for_good = stands & failed & s.final[node]
+        s.verdict = ite(for_good, Verdict.FAILED, s.verdict)
+        s.failed_for_good = s.failed_for_good | for_good
+        replaced = self.spend(s, stands & failed & ~for_good) | (stands & ~failed)
         over = stands & ~replaced
+        s.final[node] = False
         self.begin_new_round(s, replaced)
         s.member[node] = ite(stands, Membership.PARTICIPANT, s.member[node])
         self.move_up(s, replaced)
@@ -329,3 +344,10 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         failed = (before.workers[node] == WorkerState.FAILED) & self.is_seated(before, node)
         replaced = any_(before.current[j] & ~after.current[j] for j in before.node)
         return implies(replaced & (failed | self.loses_a_member(before, after)), after.spent > before.spent)
+
+    @step(each="node", on=("exit_round",), witness="it_fails_for_good", needs="final_failure")
+    def some_failures_end_the_job(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """A failure that is not restarted, in a round that stands, fails the job and spends nothing; no other does."""
+        final = before.final[node] & (before.workers[node] == WorkerState.FAILED) & self.is_seated(before, node)
+        ends = (after.verdict == Verdict.FAILED) & (after.spent == before.spent)
+        return implies(final, ends & after.failed_for_good) & implies(after.failed_for_good, final)

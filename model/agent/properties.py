@@ -80,6 +80,11 @@ class Agents(Environment):
         """An agent has ended with a failure."""
         return any_(x == Ending.FAILED for x in s.ending)
 
+    @sometimes(needs="final_failure")
+    def it_fails_for_good(self, s: SymbolicState) -> Condition:
+        """A failure that is not restarted has ended the job, and no restart is spent."""
+        return s.failed_for_good & (s.spent == 0)
+
     @sometimes(needs="signal")
     def one_ends_by_a_signal(self, s: SymbolicState) -> Condition:
         """A signal has ended an agent."""
@@ -158,8 +163,8 @@ class Agents(Environment):
 
     @always(witness="it_is_closed")
     def restarts_left_are_used(self, s: SymbolicState) -> Condition:
-        """No agent is told that the job has failed while a restart is left, and none merely that it is over."""
-        failed = any_(x == Ending.FAILED for x in s.ending)
+        """No agent is told that the job has failed while a restart could be used, and none merely that it is over."""
+        failed = any_(x == Ending.FAILED for x in s.ending) & ~s.failed_for_good
         return all_(x != Ending.CLOSED for x in s.ending) & implies(failed, s.spent >= self.max_restarts)
 
     # ---- the verdict

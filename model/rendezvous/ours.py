@@ -48,7 +48,7 @@ from ..language import (
     transition,
 )
 from .fields import LEASED, LISTED, Condition
-from .properties import TRYING, Rendezvous
+from .properties import Rendezvous
 from .vocabulary import Action, AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership, Round
 
 SEATED = (Membership.PARTICIPANT, Membership.EXPECTED)  # has a seat, or one is kept for it
@@ -302,7 +302,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         ],
     )
     def replace_round(self, s: SymbolicState, node: Expr) -> None:
-        """A member that restarts replaces its round: it is the first of the next one, or expected, and checked first."""
+        """A member that restarts replaces its round: it is the first of the next one, or expected, for its check."""
         self.enters(s, node, AgentPhase.EXITING)
         # The member listed under the address may be the process before this one, which only an expulsion takes off.
         s.when(self.decides(s, "exit", Action.REPLACE_ROUND, node), ~s.predecessor_listed[node])

@@ -32,6 +32,7 @@ from .fields import LISTED, Condition
 from .vocabulary import AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership
 
 TRYING = (AgentPhase.EXITING, AgentPhase.JOINING)
+RETURNED = (AgentPhase.RETURNING, AgentPhase.CONNECTING, AgentPhase.EXCHANGING, AgentPhase.RUNNING)
 
 
 class Rendezvous(Environment):
@@ -176,11 +177,15 @@ class Rendezvous(Environment):
 
     @step(each="node", witness="two_run")
     def live_nodes_stay(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
-        """A live node that joins or runs, and did not stall, is never taken off a list by another."""
-        active = (AgentPhase.JOINING, AgentPhase.RETURNING, AgentPhase.CONNECTING, AgentPhase.RUNNING)
+        """A live node that joins, runs or is done, and did not stall, is never taken off a list by another."""
+        active = (*RETURNED, AgentPhase.JOINING, AgentPhase.DONE)
         return all_(
             implies(
-                (j != node) & before.member[j].isin(LISTED) & before.phase[j].isin(active) & ~before.interrupted[j],
+                ~before.closed
+                & (j != node)
+                & before.member[j].isin(LISTED)
+                & before.phase[j].isin(active)
+                & ~before.interrupted[j],
                 after.member[j].isin(LISTED),
             )
             for j in before.node

@@ -1,13 +1,16 @@
-"""Helpers of the agents' tests: a job whose workers succeed, a deaf worker, and a program in a session of its own."""
+"""Helpers of the agents' tests: jobs whose workers succeed, a deaf worker, programs in sessions and groups."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from ..adapters.jobs import Agent
 
@@ -44,3 +47,35 @@ def started(*argv: str) -> Iterator[subprocess.Popen[str]]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate(timeout=10)
+
+
+def one_group(folder: Path, agents: Mapping[str, list[str]]) -> None:
+    """In a child: `trystate run` for each, in this process's group; `pid.NAME`, `log.NAME`, `code.NAME` say of it."""
+    running = {}
+    for name, argv in agents.items():
+        pid = os.fork()
+        if pid == 0:
+            _be_agent(folder, name, argv)
+        (folder / f"pid.{name}").write_text(str(pid))
+        running[pid] = name
+    signal.signal(signal.SIGTERM, lambda *_: None)  # of the whole group; not ignored, which children would inherit
+    while running:
+        pid, status = os.wait()
+        (folder / f"code.{running.pop(pid)}").write_text(str(os.waitstatus_to_exitcode(status)))
+
+
+def _be_agent(folder: Path, name: str, argv: list[str]) -> None:
+    code: object = 70
+    try:
+        log = os.open(folder / f"log.{name}", os.O_WRONLY | os.O_CREAT)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.environ["AGENT"] = name
+        sys.argv = ["trystate", "run", *argv]
+        runpy.run_module("trystate", run_name="__main__")
+    except SystemExit as end:
+        code = end.code or 0
+    finally:
+        atexit._run_exitfuncs()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else 1)

@@ -13,8 +13,8 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from trystate.impl import torch_release
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
@@ -22,12 +22,42 @@ from trystate.model.errors import TrystateError, UnavailableError, UsageError
 from ..exits import Exit
 from ..manual import PAGES
 
+if TYPE_CHECKING:
+    from trystate.impl.agent.health import HealthCheck
+
 BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")
 NO_ID = "none"  # torchrun's default for --rdzv-id
 UNHEARD = ("SIGKILL", "SIGSTOP")
+FAILED = ("leave", "spare")  # what a node does whose health command fails
 # Options of the rendezvous that have a name of their own here, beside --rdzv-conf: with what they show in --help.
 RENDEZVOUS = {"rank-key": "KEY", "scale-up-interval": "SECONDS"}
+
+
+class Option(NamedTuple):
+    """An option that torchrun does not have."""
+
+    kind: Callable[[str], Any]
+    metavar: str
+    help: str
+
+
+OURS = {
+    "no-restart-codes": Option(str, "CODES", "exit codes, as 2,64: a worker that ends with one of them ends the job, "
+        "whatever restarts are left"),
+    "heartbeat-limit": Option(float, "SECONDS", "a worker that has beaten, and then does not for so long, is killed, "
+        "after its stacks are written; that is a failure of it. It beats with trystate.agent.heartbeat(), or by "
+        "touching the file in TRYSTATE_HEARTBEAT_FILE"),
+    "heartbeat-start": Option(float, "SECONDS", "the same of a worker that has never beaten, from its start on; "
+        "without this it is not judged"),
+    "heartbeat-file": Option(str, "PATH", "the file of the worker with local rank N is PATH.N; without this it is in a "
+        "folder of its own"),
+    "health-check": Option(str, "CMD", "a command for /bin/sh that runs before this node joins a round, each time; the "
+        "others restart without waiting for it to end, and begin no round before it has. Exit code 0: the node is fit"),
+    "health-timeout": Option(float, "SECONDS", "the command is killed, and has failed, after so long; 60 by default"),
+    "health-failed": Option(str, "leave|spare", "what follows from its failure: leave, the default, ends this node with "
+        "the command's output; spare lets it stand by, and join when a later check passes"),
+}  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,6 +100,7 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
     """
     from torch.distributed.run import config_from_args
 
+    from trystate.impl.agent.heartbeats import Limits
     from trystate.impl.agent.launch import parameters
     from trystate.impl.rendezvous.endpoint import place
     from trystate.impl.rendezvous.options import Options
@@ -86,7 +117,12 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
         config.rdzv_configs.update(_of_the_rendezvous(chosen, config.rdzv_configs))
         if not hasattr(config, "shutdown_timeout"):  # in older releases, whose parser got the option from `parser`
             config.shutdown_timeout = chosen.shutdown_timeout
-        place(Options.of(parameters(config)))
+        config.no_restart_codes = _codes(chosen.no_restart_codes)
+        if chosen.heartbeat_limit is not None:
+            config.heartbeats = Limits(chosen.heartbeat_limit, chosen.heartbeat_start, chosen.heartbeat_file or "")
+        options = Options.of(parameters(config))
+        config.health = _health(chosen, options.join_timeout)
+        place(options)
     except (AssertionError, ValueError, RuntimeError, OSError) as error:
         raise UsageError(f"{error}; trystate run --help says more") from error
     return config, entrypoint, args
@@ -111,6 +147,8 @@ def parser() -> argparse.ArgumentParser:
 
     for option, shown in RENDEZVOUS.items():
         _add_if_absent(found, option, metavar=shown, help=f"as in --rdzv-conf: {KNOWN[option.replace('-', '_')]}")
+    for name, page in OURS.items():
+        _add_if_absent(found, name, type=page.kind, metavar=page.metavar, help=page.help)
     for option, since in torch_release.OPTIONS.items():
         refuse = functools.partial(_refuse_option, option, since)
         _add_if_absent(found, option, nargs="?", const=option, type=refuse, help=argparse.SUPPRESS)
@@ -131,6 +169,18 @@ def _of_the_rendezvous(chosen: argparse.Namespace, conf: dict[str, Any]) -> dict
         if value is not None and name in conf:
             _refuse(f"--{option} {value} and --rdzv-conf {name}={conf[name]}: give one of them")
     return {option.replace("-", "_"): value for option, value in given.items() if value is not None}
+
+
+def _health(chosen: argparse.Namespace, join_timeout: float) -> HealthCheck | None:
+    from trystate.impl.agent.health import TIMEOUT_SECONDS, HealthCheck
+
+    if chosen.health_check is None:
+        return None
+    seconds = TIMEOUT_SECONDS if chosen.health_timeout is None else chosen.health_timeout
+    if seconds >= join_timeout:
+        _refuse(f"--health-timeout {seconds:g}: the others, who wait for this node, would give up after "
+                f"join_timeout={join_timeout:g} s; give less, or raise that in --rdzv-conf on all nodes")  # fmt: skip
+    return HealthCheck(chosen.health_check, seconds, stands_by=chosen.health_failed == "spare")
 
 
 def _refuse_option(option: str, since: str, _: str) -> NoReturn:
@@ -158,6 +208,17 @@ def _refuse_what_cannot_be(chosen: argparse.Namespace) -> None:
         ("shutdown-timeout", lambda v: v >= 0, "give seconds from 0 on"),
         ("redirects", lambda v: Std.from_str(v) is not None, streams),
         ("tee", lambda v: Std.from_str(v) is not None, streams),
+        ("no-restart-codes", lambda v: all(1 <= code <= 255 for code in _codes(v)), "give 1 to 255, as 2,64"),
+        ("heartbeat-limit", lambda v: v > 0, "give seconds above 0"),
+        ("heartbeat-start", lambda v: v > 0, "give seconds above 0"),
+        (
+            "heartbeat-file",
+            lambda v: _writable(os.path.dirname(v) or "."),
+            "give a path in a folder that you may write to",
+        ),
+        ("health-check", lambda v: v.strip(), "give a command"),
+        ("health-timeout", lambda v: v > 0, "give seconds above 0"),
+        ("health-failed", lambda v: v in FAILED, f"give {' or '.join(FAILED)}"),
         ("log-dir", _writable, "give a directory that you may write to, or one that can be made"),
     ):
         value, why = getattr(chosen, option.replace("-", "_")), ""
@@ -167,6 +228,11 @@ def _refuse_what_cannot_be(chosen: argparse.Namespace) -> None:
         except (ValueError, OSError) as error:
             why = f" ({getattr(error, 'strerror', None) or error})"
         _refuse(f"--{option} {value}{why}: {remedy}")
+
+
+def _codes(value: str | None) -> tuple[int, ...]:
+    """Exit codes, from `2,64`. Raises ValueError."""
+    return tuple(int(part) for part in value.split(",")) if value is not None else ()
 
 
 def _nodes(value: str) -> bool:
@@ -196,6 +262,12 @@ def _refuse_what_means_nothing(chosen: argparse.Namespace) -> None:
         _refuse("--run-path runs a file in this interpreter: leave out --no-python and --module")
     if chosen.start_method is not None and not chosen.run_path:
         _refuse(f"--start-method {chosen.start_method} is for --run-path: any other script is a program of its own")
+    for option in ("heartbeat-start", "heartbeat-file"):
+        if getattr(chosen, option.replace("-", "_")) is not None and chosen.heartbeat_limit is None:
+            _refuse(f"--{option} means nothing without --heartbeat-limit SECONDS: give that as well")
+    for option in ("health-timeout", "health-failed"):
+        if getattr(chosen, option.replace("-", "_")) is not None and chosen.health_check is None:
+            _refuse(f"--{option} means nothing without --health-check CMD: give that as well")
     _refuse_names(chosen)
     _refuse_logs(chosen)
 

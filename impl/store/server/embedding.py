@@ -128,13 +128,14 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
 
 def child(descriptor: int, parent: int, limits: dict[str, float], secret: str | None) -> None:
     """The child process: it serves until the parent closes the pipe, or is no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the parent decides what Ctrl-C means
+    # Of a terminal, or of a supervisor that ends a whole group: the parent decides when its clients can do without it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
     allow_open_files(int(limits["connections"]))
     log = Log(lines_to(sys.stderr, PREFIX))
 
     def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
         loop.add_reader(sys.stdin.fileno(), stop)  # nothing more is sent: readable is the end
-        loop.add_signal_handler(signal.SIGTERM, stop)
         if hasattr(os, "pidfd_open"):  # a fork of the parent may keep the pipe open when the parent is gone
             with contextlib.suppress(OSError):
                 loop.add_reader(os.pidfd_open(parent), stop)

@@ -17,7 +17,7 @@ from ..our_autograd.conformance import replay
 from .edges import AgentSteps
 
 Report = Callable[[str], None]
-FAULTS = ("worker_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal", "deaf")
+FAULTS = ("worker_failure", "final_failure", "crash", "newcomer", "stall", "freeze", "outage", "signal", "deaf")
 STANDS_STILL = {"crash", "stall", "freeze"}
 SAMPLE_EDGES, SAMPLE_STRIDE = 200, 10
 
@@ -62,6 +62,7 @@ FEW = (
     *(Slice("2 2:2", (fault, "deaf")) for fault in ("worker_failure", "signal")),
     Slice("2 1:1", ("freeze", "deaf")),
     Slice("2 2:2", ("stall", "signal")),
+    *(Slice("2 2:2", ("final_failure", fault)) for fault in ("worker_failure", "outage", "stall")),
 )
 THREE = (
     *(Slice(size) for size in ("3 2:2", "3 2:3", "3 1:3")),

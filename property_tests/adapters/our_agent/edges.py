@@ -60,7 +60,7 @@ LOOKS = {
     WorkerState.STOPPED: Seen.FAILED,
     WorkerState.SUCCEEDED: Seen.SUCCEEDED,
 }
-OVER = (Order.REJOIN, Order.RESTART, Order.END)  # orders that stop the workers
+OVER = (Order.REJOIN, Order.RESTART, Order.FAIL, Order.END)  # orders that stop the workers
 ENDINGS = {Seen.SUCCEEDED: Ending.SUCCEEDED, Seen.FAILED: Ending.FAILED}
 VERDICTS = {"succeeded": Verdict.SUCCEEDED, "failed": Verdict.FAILED, "": Verdict.UNSAID}
 
@@ -79,7 +79,9 @@ class Seat:
     joined: Joined | None = None
     reported: bool = False  # as the agent's own `_reported`
     killed: bool = False  # by the watchdog
-    failed: bool = False  # the last order was RESTART
+    failed: bool = False  # the last order was RESTART, or FAIL
+    code: bool = False  # a worker has ended with an exit code that is not restarted
+    final: str = ""  # the last order was FAIL
     orphans: bool = False
     stopping: Stopping = Stopping.PROMPT
     read: State | None = None  # the state that this node read last
@@ -207,14 +209,14 @@ class AgentSteps:
         self._in(seat, *MONITORS)
         return core.decide(
             View(LOOKS[seat.workers], self.standing(seat, state), signalled=seat.signalled, reported=seat.reported,
-                 killed=seat.killed)
+                 final=seat.code, killed=seat.killed)
         )  # fmt: skip
 
     def _ordered(self, seat: Seat, state: State | None, *wanted: Order) -> None:
         order = self.order(seat, state)
         if order not in wanted:
             raise Refused(f"the agent decides {order.name}")
-        seat.failed = order is Order.RESTART
+        seat.failed, seat.final = order in (Order.RESTART, Order.FAIL), "for good" if order is Order.FAIL else ""
 
     # ---- joining
 
@@ -237,7 +239,7 @@ class AgentSteps:
     def _start_workers(self, seat: Seat) -> None:
         self._in(seat, Loop.STARTING)
         seat.workers, seat.loop = WorkerState.HEALTHY, Loop.MONITORING
-        seat.killed = False  # Watchdog.guard
+        seat.killed = seat.code = False  # Watchdog.guard; `_run_round`
         self._ordered(seat, seat.read, Order.GO_ON, *OVER)
 
     def _exit_round(self, seat: Seat) -> None:
@@ -247,7 +249,7 @@ class AgentSteps:
         if self.state is not None and self.state.closed is not None:
             raise Refused("the rendezvous is closed")
         if operators.exit_(view) is Action.REPLACE_ROUND:
-            changed = seat.engine._rejoined(view, seat.failed, seat.killed)
+            changed = seat.engine._rejoined(view, seat.failed, seat.killed, seat.final)
             self._write(seat, Action.REPLACE_ROUND, changed, view)
         if self._closed is not None:
             self._end_closed(seat)
@@ -379,6 +381,9 @@ class AgentSteps:
 
     def _worker_fails(self, seat: Seat) -> None:
         seat.workers = WorkerState.UNHEALTHY
+
+    def _worker_fails_for_good(self, seat: Seat) -> None:
+        seat.workers, seat.code = WorkerState.UNHEALTHY, True
 
     def _receive_signal(self, seat: Seat) -> None:
         seat.signalled = True

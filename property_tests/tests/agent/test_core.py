@@ -27,12 +27,13 @@ UNKNOWN      LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
 INIT         LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
 STOPPED      LEAVE     LEAVE       REJOIN     REJOIN     LEAVE     END
 """
-FLAGS = ("signalled", "reported", "cut_off", "killed")
+FLAGS = ("signalled", "reported", "cut_off", "killed", "final")
 # Which flag makes which entry another one; the first that applies counts.
 BUT: tuple[tuple[str, Callable[[View], bool], Order], ...] = (
     ("signalled", lambda v: True, Order.LEAVE),
     ("cut_off", lambda v: v.workers is W.SUCCEEDED and v.standing is Standing.LAPSED, Order.GIVE_UP),
     ("killed", lambda v: tabled(v) is Order.RESTART, Order.REJOIN),
+    ("final", lambda v: tabled(v) is Order.RESTART, Order.FAIL),
     ("reported", lambda v: tabled(v) is Order.REPORT, Order.GO_ON),
 )
 VERDICTS = [
@@ -68,7 +69,7 @@ def wrong() -> list[Any]:
 
 
 def test_it_decides_as_the_table_says_in_every_view() -> None:
-    assert len(list(views())) == 7 * 6 * 16
+    assert len(list(views())) == 7 * 6 * 32
     assert wrong() == []
 
 
@@ -93,9 +94,11 @@ def test_no_worker_runs_on_in_a_round_that_may_be_over() -> None:
     assert not [v for v in views() if v.standing in over and v.workers is W.HEALTHY and core.decide(v) is Order.GO_ON]
 
 
-def test_a_restart_is_spent_only_by_a_failure_in_a_round_that_is_not_over() -> None:
-    spending = {(v.workers, v.standing) for v in views() if core.decide(v) is Order.RESTART}
-    assert spending == {(W.FAILED, s) for s in (Standing.CURRENT, Standing.NEWCOMERS)}
+def test_a_restart_is_spent_and_the_job_fails_only_by_a_failure_in_a_round_that_is_not_over() -> None:
+    for order in (Order.RESTART, Order.FAIL):
+        deciding = {(v.workers, v.standing) for v in views() if core.decide(v) is order}
+        assert deciding == {(W.FAILED, s) for s in (Standing.CURRENT, Standing.NEWCOMERS)}
+    assert {v.final for v in views() if core.decide(v) is Order.RESTART} == {False}
 
 
 def test_nobody_waits_without_an_end() -> None:

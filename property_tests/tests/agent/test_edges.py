@@ -62,7 +62,7 @@ TestSteps.settings = settings(max_examples=examples(15), stateful_step_count=30)
 
 LOOKED_AT = (
     Slice("2 1:2", ("worker_failure",)), Slice("2 2:2", ("outage", "deaf")), Slice("2 2:2", ("signal",)),
-    Slice("2 2:2", ("stall",)), Slice("2 1:1", ("freeze", "deaf")),
+    Slice("2 2:2", ("stall",)), Slice("2 2:2", ("final_failure",)), Slice("2 1:1", ("freeze", "deaf")),
 )  # fmt: skip
 
 
@@ -130,6 +130,8 @@ ENGINES = {
     "a member that is done replaces the round when it leaves": rewritten(
         Engine.give_notice, "self.token in state.done or ", ""
     ),
+    "a failure for good spends a restart": rewritten(Engine._rejoined, "if failed and final", "if False"),
+    "a failure for good says nothing of the job": rewritten(changes.fail_for_good, '"failed"', '""'),
     "a closed round stands": rewritten(Engine.standing, "return Standing.CLOSED", "pass"),
     "a replaced round stands": rewritten(Engine.standing, "return Standing.REPLACED", "pass"),
     "failures spend nothing": rewritten(changes._with_restart_spent, "state.spent + (", "state.spent * ("),

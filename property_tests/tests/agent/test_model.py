@@ -138,6 +138,8 @@ ASKED = (
     run(TRYSTATE, 2, 1, 2, EVERY_FAULT_BUT_FREEZE, 374272, max_restarts=2, counted=3),
     run(TRYSTATE, 2, 1, 2, EVERY_FAULT_BUT_FREEZE, 189944, ends=0),
     run(TRYSTATE, 2, 2, 2, ("worker_failure", "crash", "newcomer"), 608, max_restarts=0),
+    run(TRYSTATE, 2, 2, 2, ("final_failure",), 74),
+    run(TRYSTATE, 2, 2, 2, ("worker_failure", "final_failure", "crash", "newcomer"), 3526),
     run(TRYSTATE, 2, 1, 2, ("worker_failure", "crash", "newcomer", "stall", "deaf"), 73757),
     run(TRYSTATE, 2, 2, 2, ("stall", "outage", "signal", "deaf"), 16803),
     run(TRYSTATE, 3, 2, 3, ("worker_failure", "deaf"), 23743),
@@ -367,6 +369,27 @@ class FailsAtOnce(Ours):
         return when & (s.spent < 0)
 
 
+class RestartsWhatIsFinal(Ours):
+    """Nobody looks at exit codes."""
+
+    @transition(each="node")
+    def exit_round(self, s: S, node: Expr) -> None:
+        """Spends a restart."""
+        s.final[node] = False
+        Ours.exit_round.body(self, s, node)
+
+
+class FinalFailuresSpend(Ours):
+    """A failure that is not restarted spends a restart as well."""
+
+    @transition(each="node")
+    def exit_round(self, s: S, node: Expr) -> None:
+        """Spends."""
+        before = s.fork()
+        Ours.exit_round.body(self, s, node)
+        s.spent = ite(s.failed_for_good & (before.spent < self.max_restarts), before.spent + 1, s.spent)
+
+
 class NobodyIsExpelled(Ours):
     """Nobody looks at heartbeats."""
 
@@ -513,6 +536,10 @@ ABLATIONS = (
     (RestartsWithoutEnd, run(TRYSTATE, 2, 2, 2, ("worker_failure",)), ("restarts_are_limited",)),
     (ComingSpends, run(TRYSTATE, 2, 1, 2, ()), ("coming_spends_nothing",)),
     (LossesAreFree, run(TRYSTATE, 2, 1, 2, ("crash",)), ("losses_spend",)),
+    (RestartsWhatIsFinal, run(TRYSTATE, 2, 2, 2, ("final_failure",)),
+     ("some_failures_end_the_job",)),
+    (FinalFailuresSpend, run(TRYSTATE, 2, 2, 2, ("final_failure",)),
+     ("some_failures_end_the_job",)),
     (FailsAtOnce, run(TRYSTATE, 2, 2, 2, ("worker_failure",)), ("restarts_left_are_used",)),
     (NobodyIsExpelled, run(TRYSTATE, 2, 1, 2, ("crash",)),
      ("deadlock_freedom", "everybody_ends", "joins_end", "the_waiting_are_answered")),
@@ -543,7 +570,7 @@ def test_an_ablation_breaks_what_the_repair_is_there_for(
 
 
 def test_every_property_is_broken_by_an_ablation() -> None:
-    asked = claims(Agents(edition=TRYSTATE, faults=(*EVERY_FAULT, "deaf")))
+    asked = claims(Agents(edition=TRYSTATE, faults=(*EVERY_FAULT, "deaf", "final_failure")))
     assert asked == {name for *_, broken in ABLATIONS for name in broken}
 
 

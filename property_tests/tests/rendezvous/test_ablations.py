@@ -167,10 +167,19 @@ class BeatsOnceItRuns(Ours):
         return super().falls_silent(s, node) | (s.phase[node] == AgentPhase.RETURNING)
 
 
+class BeatsUntilItIsDone(Ours):
+    """A node whose workers are done does not beat."""
+
+    keep_alive = only_where("keep_alive", lambda s, node: s.phase[node] != AgentPhase.DONE)
+
+    def falls_silent(self, s: S, node: Expr) -> Any:
+        return super().falls_silent(s, node) | (s.phase[node] == AgentPhase.DONE)
+
+
 class TwoClients(Torch213):
     """torch's, where the heartbeats have a client of their own."""
 
-    beating = Torch.beating
+    beating = (*Torch.beating, AgentPhase.EXCHANGING)
     falls_silent = Torch.falls_silent
 
 
@@ -405,6 +414,7 @@ ABLATIONS = (
     Ablation(LastWriterSets, ("R9",), 3, 2, 3, ("other_min",), 9, ("at_least_min", "the_listed_agree")),
     Ablation(BeatsOnceItRuns, ("R15",), 2, 2, 2, (), 7,
            ("live_nodes_stay", "who_runs_has_a_lease", "the_replaced_are_expected")),
+    Ablation(BeatsUntilItIsDone, ("R19",), 2, 2, 2, ("job_end",), 9, ("live_nodes_stay",)),
     Ablation(WaitsForEver, ("R8",), 3, 1, 2, (), 23, ("full_rounds_come_to_rest", "the_waiting_are_answered")),
     Ablation(MovesNobodyUp, ("R8",), 3, 2, 3, (), 22, ("the_waiting_are_answered",)),
     Ablation(IgnoresTheKeys, (), 2, 2, 2, ("rank_key",), 5, ("ranks_are_ordered", "who_sorts_first_is_the_master")),
@@ -462,14 +472,23 @@ def test_a_late_node_may_leave_without_a_word(max_nodes: int) -> None:
     assert "withdraw" not in found.never_fired
 
 
-@pytest.mark.parametrize(("cls", "states", "more"), [(Rendezvous, 180, {"live_nodes_stay"}), (TwoClients, 176, set())])
-def test_torchs_member_that_waits_for_its_master_is_expelled_for_want_of_a_client(
-    cls: type[Rendezvous], states: int, more: set[str]
+WAITS = {
+    "a member that is stopped": ("stall", {"live_nodes_stay", "deadlock_freedom"}, (674, 628)),
+    "a member that is done": ("job_end", {"live_nodes_stay"}, (219, 163)),
+}
+
+
+@pytest.mark.parametrize(("fault", "more", "states"), WAITS.values(), ids=WAITS)
+def test_torchs_node_that_waits_at_the_store_is_expelled_for_want_of_a_client(
+    fault: str, more: set[str], states: tuple[int, int]
 ) -> None:
-    """R15. Without a fault: an ordinary scale-up, whose newcomer nobody tells the master."""
-    found = check(cls(node=2, min_nodes=1, max_nodes=2, edition=Edition.TORCH), engine="explicit")
-    assert violated(found) == {"agree_on_master", "members_learn_the_master"} | more
-    assert found.exploration.distinct == states
+    """R15 and R19: not where the heartbeats have a client of their own."""
+    shared, two = (
+        check(cls(node=2, min_nodes=2, max_nodes=2, edition=Edition.TORCH, faults=[fault]), engine="explicit")
+        for cls in (Rendezvous, TwoClients)
+    )
+    assert violated(shared) - violated(two) == more
+    assert (shared.exploration.distinct, two.exploration.distinct) == states
 
 
 def test_every_finding_of_the_rendezvous_has_a_repair_that_keeps_it_away() -> None:

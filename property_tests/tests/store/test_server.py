@@ -382,9 +382,10 @@ def test_its_process_has_no_descriptor_of_the_parent_and_neither_torch_nor_numpy
 
 
 @LINUX
-def test_an_interrupt_from_the_terminal_is_the_parents_to_handle() -> None:
+def test_a_signal_to_the_whole_group_is_the_parents_to_handle() -> None:
     with TCPStoreServer() as server:
-        os.kill(server.pid, signal.SIGINT)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            os.kill(server.pid, number)
+        time.sleep(0.2)
         assert served(server.port)
-        os.kill(server.pid, signal.SIGTERM)
-        assert eventually(lambda: not server.running)
+    assert not server.running

@@ -1,0 +1,47 @@
+"""A worker's heartbeat: what a training loop calls at each step, so that its agent can tell work from a hang.
+
+Rule: standard library only, and quick: a worker calls it in its loop. Where no agent asks for it, it does nothing.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+from typing import IO
+
+VARIABLE = "TRYSTATE_HEARTBEAT_FILE"  # the file of this worker, set by an agent with --heartbeat-limit
+STACKS = ".stacks"  # after the name of that file: where a worker writes its stacks when it is asked to
+# Asks for the stacks. A signal that no library of a training job is known to use: the last of the real-time signals.
+SIGNAL = getattr(signal, "SIGRTMAX", None)
+
+
+class _Beating:
+    """The open files of the process that beats."""
+
+    file = -1
+    stacks: IO[bytes] | None = None
+
+
+def heartbeat() -> None:
+    """Tell the agent that this worker goes on: past `--heartbeat-limit` without it, the agent kills the worker.
+
+    The first call also lets the agent ask for the stacks of all threads, by the signal SIGRTMAX. Costs a microsecond.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    if _Beating.file < 0:
+        path = os.environ.get(VARIABLE)
+        if not path:
+            return
+        _begin(path)
+    os.utime(_Beating.file)
+
+
+def _begin(path: str) -> None:
+    _Beating.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    if SIGNAL is not None and hasattr(faulthandler, "register"):
+        _Beating.stacks = open(path + STACKS, "wb", buffering=0)  # noqa: SIM115 (for as long as the process lives)
+        faulthandler.register(SIGNAL, _Beating.stacks, all_threads=True, chain=False)
+    os.write(_Beating.file, b"%d\n" % os.getpid())

@@ -1,0 +1,229 @@
+"""The agent's side of the heartbeats of workers: their files, which of them are late, and the stacks of those.
+
+Theory of operation. Each worker has a file, named by TRYSTATE_HEARTBEAT_FILE, and touches it as often as it likes
+(`heartbeat.py`, or `touch` in a shell). The agent looks at the files whenever it looks at its workers. It compares no
+clocks: a beat is a change of the file's time since the look before, and how long ago that was is the agent's own time.
+An agent that stood still itself counts that time as one look: its workers may have stood still with it.
+
+A worker that has never beaten is judged only where `start` says so: most workers know nothing of this.
+
+Rule: the stacks of a late worker are written before it is killed, by the best means that there is: the worker itself
+(`faulthandler`, if it called `heartbeat()`), py-spy if that is installed, or what the kernel says of its threads. Each
+has a limit of time and of length, and none of them keeps a worker from being killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .heartbeat import SIGNAL, STACKS
+from .watchdog import PROC, look
+
+GAP_SECONDS_MAX = 1.0  # of two looks: more is counted as so much, unless the agent looks more seldom
+STACKS_SECONDS = 2.0  # for a worker to write its stacks
+QUIET_SECONDS = 0.1  # a file that has not grown for so long is whole
+PY_SPY_SECONDS = 10.0  # it stops the process, and reads the symbols of its libraries
+TEXT_BYTES_MAX = 1 << 16  # of one worker's stacks in the log
+THREADS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a worker hangs; times in seconds."""
+
+    limit: float  # since its last beat
+    start: float | None = None  # until its first one; None: it is not judged before
+    file: str = ""  # of the worker with local rank N: FILE.N; empty: in a folder of the agent's own
+
+
+class Pulses:
+    """Which workers are late. Owns no clock and no file; times in seconds of a monotonic clock."""
+
+    def __init__(self, limits: Limits, gap_seconds_max: float = GAP_SECONDS_MAX) -> None:
+        """`gap_seconds_max`: what the time between two looks counts at most."""
+        self._limits, self._gap_max = limits, gap_seconds_max
+        self._watched, self._looked = 0.0, -1.0
+        self._seen: dict[int, tuple[int | None, float]] = {}
+
+    def look(self, beats: Mapping[int, int | None], now: float) -> dict[int, float]:
+        """For how long each late worker has not beaten.
+
+        `beats`: the last beat of each worker that runs, by its local rank; None: it has never beaten.
+        """
+        if self._looked >= 0.0:
+            self._watched += min(now - self._looked, self._gap_max)
+        self._looked = now
+        for rank, beat in beats.items():
+            if rank not in self._seen or self._seen[rank][0] != beat:
+                self._seen[rank] = beat, self._watched
+        silent = {rank: self._watched - self._seen[rank][1] for rank in beats}
+        return {rank: seconds for rank, seconds in silent.items() if self._is_late(beats[rank], seconds)}
+
+    def _is_late(self, beat: int | None, seconds: float) -> bool:
+        allowed = self._limits.limit if beat is not None else self._limits.start
+        return allowed is not None and seconds > allowed
+
+
+class Heartbeats:
+    """The files of the workers of one agent, from `begin` of each round on."""
+
+    def __init__(self, limits: Limits, monitor_interval: float) -> None:
+        """Makes a folder for the files, if none is named. Raises OSError."""
+        self.limits = limits
+        self._folder = "" if limits.file else tempfile.mkdtemp(prefix="trystate-heartbeats-")
+        self._base = limits.file or os.path.join(self._folder, "worker")
+        self._gap_max = max(GAP_SECONDS_MAX, 2 * monitor_interval)
+        self._pulses = Pulses(limits, self._gap_max)
+
+    def begin(self, ranks: Collection[int]) -> dict[int, str]:
+        """The file of each local rank, for workers that are about to be started; what was there is removed."""
+        self._pulses = Pulses(self.limits, self._gap_max)
+        for rank in ranks:
+            for name in (self.path(rank), self.path(rank) + STACKS):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name)
+        return {rank: self.path(rank) for rank in ranks}
+
+    def path(self, rank: int) -> str:
+        return f"{self._base}.{rank}"
+
+    def late(self, workers: Mapping[int, int]) -> dict[int, float]:
+        """For how long each late worker has not beaten; `workers`: the processes of those that were started."""
+        running = {rank: pid for rank, pid in workers.items() if _runs(pid)}
+        return self._pulses.look({rank: self._beat(rank) for rank in running}, time.monotonic())
+
+    def _beat(self, rank: int) -> int | None:
+        try:
+            return os.stat(self.path(rank)).st_mtime_ns
+        except OSError:
+            return None
+
+    def beater(self, rank: int, worker: int) -> int:
+        """The process that beats: the worker, or one in its session that a wrapper has started."""
+        with contextlib.suppress(OSError, ValueError):
+            with open(self.path(rank), "rb") as file:
+                pid = int(file.read(32))
+            mine, its = look(worker), look(pid)
+            if mine is not None and its is not None and its.session == mine.session:
+                return pid
+        return worker
+
+    def end(self, rank: int, worker: int) -> str:
+        """Kill a worker that is late; its stacks."""
+        beater = self.beater(rank, worker)
+        try:
+            return stacks(beater, Path(self.path(rank) + STACKS))
+        finally:
+            for pid in {beater, worker}:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Remove the folder; may be called twice."""
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    process = look(pid)
+    return process is not None and process.parent == os.getpid() and process.state not in "ZX"
+
+
+# ---- the stacks of a process
+
+
+def stacks(pid: int, file: Path) -> str:
+    """Where the threads of a process are, by the best means that there is."""
+    why = []
+    for means in (lambda: _own(pid, file), lambda: _py_spy(pid)):
+        text, missing = means()
+        if text:
+            return text
+        why.append(missing)
+    return "\n".join([*why, *_kernel(pid)])
+
+
+def _own(pid: int, file: Path) -> tuple[str, str]:
+    """The stacks that the process writes itself; or why it does not."""
+    if SIGNAL is None or not file.exists() or not _catches(pid, SIGNAL):
+        return "", "The worker has not called trystate.agent.heartbeat(), which lets it write its Python stacks."
+    before = file.stat().st_size
+    os.kill(pid, SIGNAL)
+    until, size, quiet = time.monotonic() + STACKS_SECONDS, before, time.monotonic()
+    while (now := time.monotonic()) < until and (size == before or now - quiet < QUIET_SECONDS):
+        time.sleep(0.02)
+        if (grown := file.stat().st_size) != size:
+            size, quiet = grown, now
+    if size == before:
+        return "", f"The worker wrote no stacks within {STACKS_SECONDS:g} s of signal {SIGNAL:d}: is it stopped?"
+    with file.open("rb") as written:
+        written.seek(before)
+        return _bounded(written.read(TEXT_BYTES_MAX + 1)), ""
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for the signal: without one it would end it."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(PROC, str(pid), "status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def _py_spy(pid: int) -> tuple[str, str]:
+    beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
+    program = beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
+    if program is None:
+        return "", "py-spy, which would show them all the same, is not installed here: pip install py-spy"
+    try:
+        done = subprocess.run(
+            [program, "dump", "--pid", str(pid)], capture_output=True, timeout=PY_SPY_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", f"py-spy has not shown them: {error}"
+    if done.returncode:
+        return "", f"py-spy has not shown them: {_bounded(done.stderr).strip()}"
+    return _bounded(done.stdout), ""
+
+
+def _kernel(pid: int) -> list[str]:
+    """A line for each thread: its name, its state, and what it waits for in the kernel."""
+    lines = [f"What the kernel says of the threads of process {pid}:"]
+    try:
+        threads = sorted(os.listdir(f"{PROC}/{pid}/task"), key=int)
+    except OSError:
+        return [*lines, "  nothing: it has ended"]
+    for thread in threads[:THREADS_MAX]:
+        at = Path(PROC, str(pid), "task", thread)
+        state = _read(at / "stat").rpartition(")")[2].split()[:1]
+        lines.append(
+            f"  thread {thread} ({_read(at / 'comm')}): state {''.join(state) or '?'}, waits in "
+            f"{_read(at / 'wchan') or '?'}"
+        )
+        lines += [f"    {line}" for line in _read(at / "stack").splitlines()]
+    if len(threads) > THREADS_MAX:
+        lines.append(f"  and {len(threads) - THREADS_MAX} more threads")
+    return lines
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return _bounded(file.read(TEXT_BYTES_MAX)).strip()
+    except OSError:
+        return ""  # its stack in the kernel is root's to read
+
+
+def _bounded(text: bytes) -> str:
+    cut = "\n... (cut)" if len(text) > TEXT_BYTES_MAX else ""
+    return text[:TEXT_BYTES_MAX].decode(errors="replace") + cut

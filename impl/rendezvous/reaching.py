@@ -1,0 +1,111 @@
+"""The first connection to an endpoint, and in words what keeps a node from having it.
+
+Theory of operation. A store that is not up yet is normal at the start of a job: nodes start in any order. So a node
+tries until its deadline, and says after the first attempt, and again when the reason is another one, what it met. An
+attempt is short, so that the first sentence comes within two seconds. Where a server accepts the connection and does
+not answer, one more connection asks it a question of HTTP: a program that answers that, with any bytes, is no store.
+
+Rule: what can become right by waiting is tried again (a name, a port, a server that stands still); what cannot ends at
+once (another protocol, a secret).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from time import monotonic, sleep
+
+from ..host.resolver import resolve
+from ..store.client.client import Client
+from ..store.client.codec import Garbled
+from ..store.client.connection import HungUp
+from ..store.errors import ConnectionLost, NotSupported
+
+ATTEMPT_SECONDS, ATTEMPT_SECONDS_MAX = 1.0, 10.0  # doubled: a server on a busy machine answers later
+LOOK_SECONDS = 0.3  # the least of an attempt, and of each look at a server that does not answer
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 0.5  # between two attempts
+QUESTION = b"GET / HTTP/1.0\r\n\r\n"  # torch's servers and ours hang up on it
+SHOWN_BYTES_MAX = 60  # of a foreign answer
+
+
+def reach(client: Client, seconds: float, say: Callable[[str], object]) -> None:
+    """Return when the store answers; `say` hears of what keeps it from that, each reason once in a row.
+
+    Raises:
+        ConnectionLost: the store has not answered in `seconds`.
+        NotSupported: another protocol answers.
+        SecretRefused: the store and this client do not know the same secret.
+    """
+    ends, attempt, pause, said = monotonic() + seconds, ATTEMPT_SECONDS, PAUSE_SECONDS, ""
+    while True:
+        try:
+            client.open(max(min(attempt, ends - monotonic()), LOOK_SECONDS)).close()
+            return
+        except Garbled as error:
+            raise _foreign(client, _question(client) or str(error).encode()) from None
+        except (OSError, HungUp) as error:
+            what = _met(client, error)
+        left = ends - monotonic()
+        if left <= 0:
+            raise ConnectionLost(what)
+        if what != said:
+            say(f"{what}. Trying again for up to {left:.0f} s")
+            said = what
+        sleep(min(pause, left))
+        attempt, pause = min(2 * attempt, ATTEMPT_SECONDS_MAX), min(1.5 * pause, PAUSE_SECONDS_MAX)
+
+
+def _foreign(client: Client, answer: bytes) -> NotSupported:
+    """The error for a port that is another program's."""
+    shown = answer[:SHOWN_BYTES_MAX].split(b"\n")[0].strip().decode("ascii", "backslashreplace")
+    return NotSupported(f"{client.where} speaks another protocol, it is no store's: {shown!r}; give the store's own "
+                        "port in --rdzv-endpoint, or let that program have another one")  # fmt: skip
+
+
+def _met(client: Client, error: OSError | HungUp) -> str:
+    """What an attempt met, with the remedy. Raises NotSupported: another protocol."""
+    if isinstance(error, socket.gaierror):
+        if error.errno == socket.EAI_AGAIN:
+            return (f"the name {client.host!r} cannot be looked up now ({error.strerror}): see whether this machine's "
+                    "resolver works, or give an address")  # fmt: skip
+        return (f"the name {client.host!r} is unknown to this machine ({error.strerror}): give an address, or a name "
+                f"that `getent hosts {client.host}` knows")  # fmt: skip
+    if isinstance(error, ConnectionRefusedError):
+        return (f"nobody listens at {client.where} yet: start the node that serves the endpoint, or `trystate store "
+                "serve` there; if it runs, check the port")  # fmt: skip
+    if not isinstance(error, TimeoutError | HungUp | ConnectionResetError):
+        return (f"{client.where} cannot be reached ({error.strerror or error}): see whether this machine has a route "
+                "there")  # fmt: skip
+    try:
+        answer = _question(client)
+    except TimeoutError:
+        return (f"the name {client.host!r} has not been looked up in time: see whether this machine's resolver "
+                "answers, or give an address")  # fmt: skip
+    if answer is None:
+        return (f"{client.where} does not answer to a connection: see whether that host is up, and whether a firewall "
+                "lets this machine through to the port")  # fmt: skip
+    if answer:
+        raise _foreign(client, answer)
+    if isinstance(error, TimeoutError):
+        return (f"{client.where} accepts connections and does not answer: see whether that server stands still, or is "
+                "no store's")  # fmt: skip
+    return f"{client.where} accepts connections and hangs up: see the log of that server, or whether it is no store's"
+
+
+def _question(client: Client) -> bytes | None:
+    """The answer to a question of HTTP; empty: there is none; None: there is no connection.
+
+    Raises TimeoutError: the host's name could not be looked up in time.
+    """
+    family, address = resolve(client.host, client.port, LOOK_SECONDS)[0]
+    with socket.socket(family, socket.SOCK_STREAM) as asked:
+        asked.settimeout(LOOK_SECONDS)
+        try:
+            asked.connect(address)
+        except OSError:
+            return None
+        with contextlib.suppress(OSError):
+            asked.sendall(QUESTION)
+            return asked.recv(1 << 10)
+        return b""

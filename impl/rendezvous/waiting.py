@@ -1,0 +1,172 @@
+"""What a node waits for, in one sentence: who is there, who is awaited, and for how long at most.
+
+Theory of operation. `awaited` and `unfinished` are functions of the shared state. `Teller` decides when a sentence is
+due: at the start, when it is another one, and once a minute. The driver shows it each state that it reads, and each
+failure to read one; between two reads lies one interval of heartbeats at most. A change that comes within a second of
+the last line is said with a later one, so that a thousand nodes that come together are some lines and not thousands.
+
+Rule: nothing here decides anything, reads a clock or writes to a store; a node that says nothing works the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from trystate.model.rendezvous.vocabulary import Membership
+
+from .engine import Seen
+from .observer import Observer
+from .state import NAMED_MAX, Node, Participant, State
+
+AGAIN_SECONDS = 60.0
+CHANGE_SECONDS = 1.0
+AWAY = "waiting for the store, which does not answer"
+LATE_SECONDS = 1.0  # a step of the start that takes longer is said
+
+log = logging.getLogger("trystate.waiting")
+
+
+def say(line: str) -> None:
+    """To the node's log, at the level INFO."""
+    log.info("%s", line)
+
+
+@contextlib.contextmanager
+def said_when_late(line: str) -> Iterator[None]:
+    """Say this if what happens in here takes more than LATE_SECONDS."""
+    timer = threading.Timer(LATE_SECONDS, say, [line])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def lasting(seconds: float) -> str:
+    """`45 s`, `14 m`, `3 h`: as exact as somebody who waits wants it."""
+    if seconds < 90:
+        return f"{math.ceil(max(seconds, 0.0))} s"
+    return f"{round(seconds / 60)} m" if seconds < 120 * 60 else f"{round(seconds / 3600)} h"
+
+
+def listed(nodes: Iterable[Participant], state: State) -> str:
+    """`hostA, hostB and 3 more`; of several nodes on one host, the whole names."""
+    found, hosts = [p.node for p in nodes], Counter(p.node.address for p in state.listed())
+    names = [_name(node, hosts) for node in sorted(found, key=lambda node: node.order)[:NAMED_MAX]]
+    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+    return ", ".join(names) + more
+
+
+def _name(node: Node, hosts: Counter[str]) -> str:
+    return node.address if hosts[node.address] == 1 else str(node)
+
+
+def awaited(state: State | None, token: str) -> str:
+    """What a node that joins waits for, without the time; empty: for nothing."""
+    membership = state.membership(token) if state is not None else Membership.OUTSIDE
+    if state is None or state.closed is not None:
+        return ""
+    if membership is Membership.REDUNDANT:
+        members = listed((*state.participants, *state.expected), state)
+        return (f"this node is a spare: all {state.settings.max_nodes} seats are taken ({members}); waiting for one to "
+                "become free")  # fmt: skip
+    if membership is Membership.WAITING:
+        return (f"waiting for a seat in the next round: the members of round {state.round} "
+                f"({listed(state.participants, state)}) have not begun it; {_others(state, token)}")  # fmt: skip
+    return _gathering(state) if membership is Membership.PARTICIPANT and not state.complete else ""
+
+
+def _others(state: State, token: str) -> str:
+    if state.done:
+        return "workers of some have succeeded, and then the job ends without this node"
+    others = [p for p in state.waiting if p.node.token != token]
+    return f"with it wait {listed(others, state)}" if others else "no other node waits"
+
+
+def _gathering(state: State) -> str:
+    """An open round, of which the node is a member."""
+    low, high = state.settings.min_nodes, state.settings.max_nodes
+    here, missing = len(state.participants), low - len(state.participants) - len(state.expected)
+    for_whom = []
+    if state.expected:
+        for_whom.append(f"{listed(state.expected, state)} to come back from the round before")
+    if missing > 0:
+        for_whom.append(f"{missing} more")
+    if not for_whom:
+        for_whom.append(f"the end of the last call: up to {high - here} more may come")
+    nodes = f"{here} of {low} nodes" if low == high else f"{here} of {low} to {high} nodes"
+    return f"{nodes}; waiting for {' and for '.join(for_whom)} (joined: {listed(state.participants, state)})"
+
+
+def unfinished(state: State | None, token: str) -> str:
+    """What a node whose workers have succeeded waits for; empty: for nothing."""
+    if state is None or state.closed is not None or token not in state.done:
+        return ""
+    running = [p for p in state.participants if p.node.token not in state.done]
+    return (f"the workers of this node have succeeded; waiting for those of {listed(running, state)} "
+            f"({len(state.participants) - len(running)} of {len(state.participants)} nodes are done)")  # fmt: skip
+
+
+def served(state: State | None, token: str) -> str:
+    """Whom a node that serves the store, and has left, waits for; empty: for nobody."""
+    others = [p for p in state.listed() if p.node.token != token] if state is not None else []
+    if state is None or not others:
+        return ""
+    return f"this node has left; it serves the store until the others have left: {listed(others, state)}"
+
+
+class Teller:
+    """When a sentence is due; times in seconds of a monotonic clock."""
+
+    def __init__(self, say: Callable[[str], None] = say) -> None:
+        self._say = say
+        self._said, self._at = "", -math.inf
+
+    def tell(self, what: str, now: float, limit: Callable[[], str] = str) -> None:
+        """Say this, with its limit of time, if it is due; an empty text is not said, and ends what was said."""
+        if not what:
+            self._said = ""
+        elif now - self._at >= (AGAIN_SECONDS if what == self._said else CHANGE_SECONDS):
+            self.know(what, now)
+            self._say("; ".join(part for part in (what, limit()) if part))
+
+    def know(self, what: str, now: float) -> None:
+        """This has just been said, here or elsewhere."""
+        self._said, self._at = what, now
+
+
+class Waits:
+    """What a node says while it joins: from states that it reads, and from reads that fail."""
+
+    def __init__(self, token: str, ends: float, say: Callable[[str], None] = say) -> None:
+        """`ends`: the deadline of the join, on the clock of the states."""
+        self._token, self._ends, self._teller, self._observer = token, ends, Teller(say), Observer(token)
+        self._away = False
+
+    def look(self, seen: Seen) -> None:
+        """A state was read."""
+        self._away = False
+        self._observer.look(seen.state, seen.now)
+        self._teller.tell(awaited(seen.state, self._token), seen.now, lambda: self._limit(seen))
+
+    def away(self, since: float, now: float) -> None:
+        """The store has not answered since then; the first time the driver says so, with the error."""
+        if not self._away:
+            self._away = True
+            self._teller.know(AWAY, now)
+        self._teller.tell(AWAY, now, lambda: f"since {lasting(now - since)}; up to {lasting(self._ends - now)}")
+
+    def _limit(self, seen: Seen) -> str:
+        state = seen.state
+        if state is None or state.membership(self._token) is Membership.REDUNDANT:
+            return "without a limit of time"
+        calls: Sequence[float] = ()
+        if state.calling and not state.expected:
+            calls = (self._observer.call_ends(state),)
+        return f"up to {lasting(min((self._ends, *calls)) - seen.now)}"

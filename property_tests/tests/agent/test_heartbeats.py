@@ -1,0 +1,293 @@
+"""Workers that hang are killed after their stacks are written; exit codes that are not restarted; real workers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the agent is torch's")
+
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerState
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from trystate.impl.agent import heartbeats
+from trystate.impl.agent.heartbeat import SIGNAL, STACKS, VARIABLE
+from trystate.impl.agent.heartbeats import GAP_SECONDS_MAX, Heartbeats, Limits, Pulses, stacks
+from trystate.impl.agent.local import final_failure
+from trystate.model.errors import UsageError
+from trystate.property_tests.adapters.jobs import Agent, Job, eventually
+from trystate.property_tests.support.agents import started, succeed
+from trystate.property_tests.support.mutants import rewritten, survives
+
+from trystate.agent import heartbeat
+from trystate.commands.run import configured
+
+# ---- which workers are late
+
+
+def judged(limits: Limits, *looks: tuple[float, dict[int, int | None]]) -> list[dict[int, float]]:
+    pulses = Pulses(limits)
+    return [{k: round(v, 3) for k, v in pulses.look(beats, now).items()} for now, beats in looks]
+
+
+def pulses_are_right() -> None:
+    looks = [(k / 2, {0: k // 2, 1: 5}) for k in range(6)]  # one beats each second, the other did once
+    assert judged(Limits(1.5), *looks) == [{}, {}, {}, {}, {1: 2.0}, {1: 2.5}]
+    never: list[tuple[float, dict[int, int | None]]] = [(k / 1.0, {0: None}) for k in range(5)]
+    assert judged(Limits(0.5), *never) == [{}] * 5, "one that never beat is not judged"
+    assert judged(Limits(0.5, start=2.5), *never) == [{}, {}, {}, {0: 3.0}, {0: 4.0}]
+    stood_still = [(0.0, {0: 5}), (1.0, {0: 5}), (500.0, {0: 5}), (500.5, {0: 6})]
+    assert judged(Limits(2.0), *stood_still) == [{}] * 4, "an agent that stood still judges nobody for that"
+    assert judged(Limits(2.0), (0.0, {0: 5, 1: 5}), (1.0, {1: 5}), (2.0, {1: 5}), (2.5, {1: 5})) == [
+        {}, {}, {}, {1: 2.5},
+    ], "one that has ended is not judged"  # fmt: skip
+
+
+def test_a_worker_is_late_when_it_has_beaten_and_then_not_for_the_limit() -> None:
+    assert GAP_SECONDS_MAX == 1.0
+    pulses_are_right()
+
+
+MUTANTS = {
+    "a gap counts whole": rewritten(Pulses.look, "min(now - self._looked, self._gap_max)", "now - self._looked"),
+    "nobody is watched": rewritten(Pulses.look, "self._watched += ", "self._watched = 0 * "),
+    "a beat changes nothing": rewritten(Pulses.look, "self._seen[rank][0] != beat", "False"),
+    "who never beat is judged by the limit": rewritten(Pulses._is_late, "if beat is not None else", "if True else"),
+    "nobody is late": rewritten(Pulses._is_late, "allowed is not None and", "allowed is None and"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_noticed(name: str) -> None:
+    assert not survives(MUTANTS[name], pulses_are_right)
+
+
+# ---- a worker's own call, in processes
+
+
+BEATS = """
+import sys, threading, time
+from trystate.agent import heartbeat
+def stands_here():
+    print("beats", flush=True)
+    threading.Event().wait(60)
+heartbeat()
+assert "torch" not in sys.modules, "a worker pays for nothing that it does not use"
+stands_here()
+"""
+
+
+def test_without_an_agent_that_asks_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    began = time.perf_counter()
+    for _ in range(1000):
+        heartbeat()
+    assert time.perf_counter() - began < 1.0
+
+
+def test_a_worker_that_beats_writes_its_stacks_when_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "beat"
+    monkeypatch.setenv(VARIABLE, str(path))
+    with started(sys.executable, "-c", BEATS) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "beats\n"
+        assert path.read_text() == f"{worker.pid}\n"
+        for _ in range(2):  # as often as it is asked
+            said = stacks(worker.pid, Path(f"{path}{STACKS}"))
+            assert "stands_here" in said
+            assert said.count("most recent call first") == 1
+        assert worker.poll() is None, "it goes on"
+
+
+@pytest.mark.parametrize("means", ["py-spy", "a py-spy that fails", "the kernel"])
+def test_one_that_has_not_called_it_is_shown_by_what_there_is(
+    means: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if means != "the kernel":
+        said = "echo not permitted >&2; exit 1" if "fails" in means else 'echo "here: $*"'
+        (tmp_path / "py-spy").write_text(f"#!/bin/sh\n{said}\n")
+        (tmp_path / "py-spy").chmod(0o755)
+    with started("/bin/sleep", "60") as worker:
+        said = stacks(worker.pid, tmp_path / "none")
+    if means == "py-spy":
+        assert said == f"here: dump --pid {worker.pid}\n"
+        return
+    for text in ("has not called trystate.agent.heartbeat()", f"thread {worker.pid} (sleep): state S, waits in "):
+        assert text in said
+    assert ("not permitted" if "fails" in means else "pip install py-spy") in said
+
+
+def test_a_process_is_asked_only_where_it_hears(tmp_path: Path) -> None:
+    """The signal ends a process that has no handler for it; one that is stopped does not answer."""
+    assert SIGNAL is not None
+    (tmp_path / "stacks").touch()
+    with started("/bin/sleep", "60") as worker:
+        assert not heartbeats._catches(worker.pid, SIGNAL)
+        assert heartbeats._own(worker.pid, tmp_path / "stacks")[0] == ""
+        assert worker.poll() is None
+    assert not heartbeats._catches(worker.pid, SIGNAL), "nor one that has ended"
+    assert "it has ended" in heartbeats._kernel(worker.pid)[-1]
+
+
+# ---- jobs
+
+
+def job(folder: Path, script: str, *options: str, name: str = "a") -> Agent:
+    (folder / f"{name}.py").write_text("import os, sys, time\nfrom trystate.agent import heartbeat\n"
+                                       + textwrap.dedent(script))  # fmt: skip
+    return Agent(name, folder, ["--standalone", "--monitor-interval=0.05", *options, str(folder / f"{name}.py")])
+
+
+HANGS_ONCE = """
+    heartbeat()
+    def hangs_here():
+        time.sleep(60)
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        hangs_here()
+"""
+
+
+def test_a_worker_that_hangs_is_killed_after_its_stacks_are_written_and_is_a_failure(tmp_path: Path) -> None:
+    a = job(tmp_path, HANGS_ONCE, "--heartbeat-limit=0.5", "--max-restarts=1")
+    assert a.ends() == 0
+    assert "worker 0 (local rank 0, process " in a.said
+    assert "has not beaten for 0.5" in a.said or "has not beaten for 0.6" in a.said, a.said
+    assert "hangs_here" in a.said
+    assert "exitcode: -9" in a.said
+    none_left = job(tmp_path, HANGS_ONCE, "--heartbeat-limit=0.5", "--max-restarts=0", name="b")
+    assert none_left.ends() == 1
+    assert "hangs_here" in none_left.said
+
+
+def test_one_that_never_beats_is_judged_only_with_a_limit_for_its_start(tmp_path: Path) -> None:
+    waits = "time.sleep(1.2)"
+    free = job(tmp_path, waits, "--heartbeat-limit=0.3", name="free")
+    bound = job(tmp_path, waits, "--heartbeat-limit=0.3", "--heartbeat-start=0.6", name="bound")
+    assert [free.ends(), bound.ends()] == [0, 1]
+    assert "is killed" not in free.said
+    assert "has not called trystate.agent.heartbeat()" in bound.said
+
+
+def test_one_that_has_ended_is_not_judged_and_a_file_can_be_named_and_touched(tmp_path: Path) -> None:
+    script = f"""
+        assert os.environ["{VARIABLE}"] == {str(tmp_path / "beat")!r} + "." + os.environ["LOCAL_RANK"]
+        for _ in range(1 if os.environ["LOCAL_RANK"] == "0" else 15):
+            os.system("touch $TRYSTATE_HEARTBEAT_FILE")
+            time.sleep(0.1)
+    """
+    a = job(tmp_path, script, "--nproc-per-node=2", "--heartbeat-limit=0.6", f"--heartbeat-file={tmp_path / 'beat'}")
+    assert a.ends() == 0, a.said
+    assert sorted(path.name for path in tmp_path.glob("beat*")) == ["beat.0", "beat.1"]
+
+
+def test_the_process_that_a_wrapper_starts_is_asked_and_killed(tmp_path: Path) -> None:
+    (tmp_path / "w.sh").write_text(f'#!/bin/sh\n"{sys.executable}" "$1"\nexit 3\n')
+    (tmp_path / "w.sh").chmod(0o755)
+    (tmp_path / "w.py").write_text("from trystate.agent import heartbeat\n" + textwrap.dedent(
+        HANGS_ONCE.replace("heartbeat()", "import os, time\n    heartbeat()\n    open('pid', 'w').write(str(os.getpid()))",
+                           1)))  # fmt: skip
+    a = Agent("a", tmp_path, ["--standalone", "--heartbeat-limit=0.5", "--no-python", str(tmp_path / "w.sh"),
+                              str(tmp_path / "w.py")])  # fmt: skip
+    assert a.ends() == 1
+    assert "hangs_here" in a.said
+    pid = int((tmp_path / "pid").read_text())
+    eventually("it is gone", lambda: not Path("/proc", str(pid)).exists())
+
+
+def test_a_folder_of_the_agents_own_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats.tempfile, "tempdir", str(tmp_path))
+    made = Heartbeats(Limits(1.0), 0.1)
+    files = made.begin([0, 1])
+    Path(files[1]).touch()
+    assert made.begin([0, 1]) == files
+    assert not Path(files[1]).exists(), "a beat of the workers before is none of theirs"
+    assert made.late({0: os.getpid(), 1: 1 << 22}) == {}
+    made.close()
+    made.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- exit codes that are not restarted
+
+
+def test_an_exit_code_that_is_not_restarted_ends_the_job_on_all_nodes_and_spends_nothing(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="2", max_restarts=3) as both:
+        a, b = (both.agent(name, "--no-restart-codes=2,7") for name in "ab")
+        a.runs(world_size=2)
+        b.runs(world_size=2)
+        rank = b.began[-1].rank
+        b.do("fail once")  # with 7
+        assert [a.ends(), b.ends()] == [1, 1]
+        said = f"worker {rank} ended with exit code 7, which is not restarted (--no-restart-codes)"
+        for one in (a, b):
+            assert said in one.said
+            assert len(one.began) == 1
+        assert f"{said}: the job ends as failed" in b.said
+        closed = both.state.closed
+        assert (both.state.spent, closed.verdict if closed else "") == (0, "failed")
+
+
+def test_other_codes_are_restarted(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="1", max_restarts=1) as one:
+        a = one.agent("a", "--no-restart-codes=2,64")
+        a.runs()
+        a.do("fail once")
+        a.runs(2)
+        succeed(a)
+
+
+def failed(*codes: int) -> RunResult:
+    """Worker 0 failed first, and the others when they were told to end."""
+    failures = {rank: ProcessFailure(rank, 1, code, "none") for rank, code in enumerate(codes)}
+    for rank, failure in failures.items():
+        failure.timestamp = 1000 + rank
+    return RunResult(WorkerState.FAILED, failures=failures)
+
+
+@pytest.mark.parametrize(
+    ("codes", "final"),
+    [((64,), True), ((7,), False), ((7, 64), False), ((64, 7), True), ((-9, 64), False), ((), False)],
+)
+def test_the_first_failure_decides(codes: tuple[int, ...], final: bool) -> None:
+    """Workers beside it are told to end, and may do so with any code."""
+    assert (final_failure(failed(*codes), {64}) != "") is final
+    assert final_failure(failed(*codes), ()) == ""
+
+
+# ---- options
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--no-restart-codes=2,x"], "--no-restart-codes 2,x .*give 1 to 255, as 2,64"),
+        (["--no-restart-codes=0"], "--no-restart-codes 0: give 1 to 255"),
+        (["--no-restart-codes=256"], "--no-restart-codes 256: give 1 to 255"),
+        (["--heartbeat-limit=0"], "--heartbeat-limit 0.0: give seconds above 0"),
+        (["--heartbeat-limit=1", "--heartbeat-start=-1"], "--heartbeat-start -1.0: give seconds above 0"),
+        (["--heartbeat-limit=soon"], "invalid float value: 'soon'"),
+        (["--heartbeat-limit=1", "--heartbeat-file=/proc/none/f"], "--heartbeat-file /proc/none/f .*give a path in"),
+        (["--heartbeat-start=1"], "--heartbeat-start means nothing without --heartbeat-limit"),
+        (["--heartbeat-file=f"], "--heartbeat-file means nothing without --heartbeat-limit"),
+    ],
+)
+def test_what_cannot_be_is_refused(argv: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        configured(["--standalone", *argv, "train.py"])
+
+
+def test_options_and_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configured(["--standalone", "--no-restart-codes=2,64", "--heartbeat-limit=5", "train.py"])[0]
+    assert (config.no_restart_codes, config.heartbeats) == ((2, 64), Limits(5.0))
+    for name, value in {"NO_RESTART_CODES": "3", "HEARTBEAT_LIMIT": "7", "HEARTBEAT_START": "9"}.items():
+        monkeypatch.setenv(f"PET_{name}", value)
+    config = configured(["--standalone", "train.py"])[0]
+    assert (config.no_restart_codes, config.heartbeats) == ((3,), Limits(7.0, 9.0))

@@ -1,0 +1,222 @@
+"""What a node waits for: the sentence for each state, when it is said, and real nodes that say it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from trystate.impl.rendezvous import waiting
+from trystate.impl.rendezvous.engine import Seen
+from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.rendezvous.state import Closed, Node, Participant, Settings, State
+from trystate.impl.rendezvous.waiting import AGAIN_SECONDS, CHANGE_SECONDS, Teller, Waits, awaited, lasting, unfinished
+from trystate.property_tests.support.mutants import rewritten, survives
+from trystate.property_tests.support.rendezvous import nodes
+from trystate.property_tests.support.rendezvous.nodes import Meanwhile, until
+
+from trystate.store import HashStore
+
+A, B, C, D = (Participant(Node(f"host{name}", 7, 0, name.lower()), f"host{name}", 1) for name in "ABCD")
+TWO, SOME = Settings(2, 2), Settings(2, 4)
+
+
+def state(settings: Settings = TWO, **fields: object) -> State:
+    return State("life", settings, **fields)  # type: ignore[arg-type]
+
+
+SENTENCES = [
+    (state(participants=(A,)), "1 of 2 nodes; waiting for 1 more (joined: hostA)"),
+    (state(SOME, participants=(A,)), "1 of 2 to 4 nodes; waiting for 1 more (joined: hostA)"),
+    (
+        state(SOME, participants=(B, A), call=1),
+        "2 of 2 to 4 nodes; waiting for the end of the last call: up to 2 more may come (joined: hostA, hostB)",
+    ),
+    (
+        state(participants=(A,), expected=(B,), round=3),
+        "1 of 2 nodes; waiting for hostB to come back from the round before (joined: hostA)",
+    ),
+    (
+        state(Settings(3, 3), participants=(A,), expected=(B,), round=3),
+        "1 of 3 nodes; waiting for hostB to come back from the round before and for 1 more (joined: hostA)",
+    ),
+    (
+        state(SOME, participants=(B, C), complete=True, round=4, waiting=(A,)),
+        "waiting for a seat in the next round: the members of round 4 (hostB, hostC) have not begun it; no other node "
+        "waits",
+    ),
+    (
+        state(SOME, participants=(B, C), complete=True, waiting=(A, D)),
+        "waiting for a seat in the next round: the members of round 0 (hostB, hostC) have not begun it; with it wait "
+        "hostD",
+    ),
+    (
+        state(SOME, participants=(B, C), complete=True, waiting=(A,), done=("b",)),
+        "waiting for a seat in the next round: the members of round 0 (hostB, hostC) have not begun it; workers of "
+        "some have succeeded, and then the job ends without this node",
+    ),
+    (
+        state(participants=(B, C), complete=True, spares=(A,)),
+        "this node is a spare: all 2 seats are taken (hostB, hostC); waiting for one to become free",
+    ),
+    (
+        state(participants=(B,), expected=(C,), spares=(A,)),
+        "this node is a spare: all 2 seats are taken (hostB, hostC); waiting for one to become free",
+    ),
+    (state(participants=(A, B), complete=True), ""),
+    (state(participants=(B,)), ""),
+    (state(participants=(B,), expected=(A,)), ""),
+    (state(participants=(A,), closed=Closed("b", "over")), ""),
+    (None, ""),
+]
+
+
+@pytest.mark.parametrize(("seen", "sentence"), SENTENCES)
+def test_a_state_has_its_sentence(seen: State | None, sentence: str) -> None:
+    assert awaited(seen, "a") == sentence
+
+
+def test_nodes_on_one_host_have_their_whole_names_and_many_are_counted() -> None:
+    twins = tuple(replace(A, node=replace(A.node, pid=pid, token=f"t{pid}")) for pid in (5, 6))
+    assert awaited(state(Settings(4, 4), participants=(*twins, B)), "b").endswith(
+        "waiting for 1 more (joined: hostA_5_0, hostA_6_0, hostB)"
+    )
+    many = tuple(Participant(Node(f"n{k}", 1, 0, str(k)), "h", 1) for k in range(9))
+    assert awaited(state(Settings(10, 10), participants=many), "0").endswith("(joined: n0, n1, n2, n3, n4 and 4 more)")
+
+
+def test_a_node_that_is_done_says_whose_workers_run() -> None:
+    seen = state(SOME, participants=(A, B, C), complete=True, done=("a", "c"))
+    said = "the workers of this node have succeeded; waiting for those of hostB (2 of 3 nodes are done)"
+    assert unfinished(seen, "a") == said
+    assert unfinished(seen, "b") == unfinished(None, "a") == ""
+    assert unfinished(replace(seen, closed=Closed("b", "over")), "a") == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0 s"), (0.2, "1 s"), (89, "89 s"), (90, "2 m"), (841, "14 m"), (7199, "120 m"), (7200, "2 h")],
+)
+def test_a_time_is_as_exact_as_somebody_who_waits_wants_it(seconds: float, text: str) -> None:
+    assert lasting(seconds) == text
+
+
+# ---- when it is said
+
+
+def told(steps: list[tuple[float, State | None]], ends: float = 900.0) -> list[tuple[float, str]]:
+    lines: list[tuple[float, str]] = []
+    now = 0.0
+    waits = Waits("a", ends, lambda line: lines.append((now, line)))
+    for now, seen in steps:
+        waits.look(Seen(seen, now))
+    return lines
+
+
+ALONE, BOTH = state(Settings(3, 3), participants=(A,)), state(Settings(3, 3), participants=(A, B))
+ONE_OF_3 = "1 of 3 nodes; waiting for 2 more (joined: hostA)"
+TWO_OF_3 = "2 of 3 nodes; waiting for 1 more (joined: hostA, hostB)"
+
+
+def said_as_told() -> None:
+    """At the start, at each change, once a minute, and no other time."""
+    seconds = [float(k) for k in range(0, 200, 5)]
+    assert told([(at, ALONE) for at in seconds]) == [
+        (0.0, f"{ONE_OF_3}; up to 15 m"), (60.0, f"{ONE_OF_3}; up to 14 m"), (120.0, f"{ONE_OF_3}; up to 13 m"),
+        (180.0, f"{ONE_OF_3}; up to 12 m"),
+    ]  # fmt: skip
+    assert told([(0.0, None), (0.1, ALONE), (7.0, BOTH), (8.0, BOTH), (9.5, ALONE)]) == [
+        (0.1, f"{ONE_OF_3}; up to 15 m"), (7.0, f"{TWO_OF_3}; up to 15 m"), (9.5, f"{ONE_OF_3}; up to 15 m"),
+    ]  # fmt: skip
+    hurried = [(k / 10, ALONE if k % 2 else BOTH) for k in range(31)]
+    assert len(told(hurried)) == 3, "nodes that come together are some lines"
+
+
+def test_it_is_said_at_the_start_at_each_change_and_once_a_minute() -> None:
+    assert (AGAIN_SECONDS, CHANGE_SECONDS) == (60.0, 1.0)
+    said_as_told()
+
+
+def test_the_limit_is_that_of_the_join_of_the_last_call_or_none() -> None:
+    calling = state(SOME, participants=(A, B), call=1)
+    assert told([(0.0, calling)])[0][1].endswith("(joined: hostA, hostB); up to 30 s")
+    assert told([(0.0, calling)], ends=12.0)[0][1].endswith("; up to 12 s")
+    spare = state(participants=(B, C), complete=True, spares=(A,))
+    assert told([(0.0, spare)])[0][1].endswith("; without a limit of time")
+
+
+def test_a_store_that_does_not_answer_is_said_each_minute_and_then_who_is_there() -> None:
+    lines: list[str] = []
+    waits = Waits("a", 900.0, lines.append)
+    waits.look(Seen(ALONE, 0.0))
+    for now in range(100, 250, 5):
+        waits.away(100.0, float(now))
+    waits.look(Seen(ALONE, 260.0))
+    assert lines == [
+        f"{ONE_OF_3}; up to 15 m",
+        "waiting for the store, which does not answer; since 60 s; up to 12 m",
+        "waiting for the store, which does not answer; since 2 m; up to 11 m",
+        f"{ONE_OF_3}; up to 11 m",
+    ]
+
+
+MUTANTS = {
+    "said at each look": rewritten(Teller.tell, "if what == self._said else", "if False else"),
+    "said once": rewritten(Teller.tell, "AGAIN_SECONDS", "1e9"),
+    "changes are said with the minute": rewritten(Teller.tell, "CHANGE_SECONDS", "AGAIN_SECONDS"),
+    "each change is a line": rewritten(Teller.tell, "CHANGE_SECONDS", "0.0"),
+    "expected nodes are not named": rewritten(waiting._gathering, "if state.expected", "if False"),
+    "expected nodes count as missing": rewritten(waiting._gathering, " - len(state.expected)", ""),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_noticed(name: str) -> None:
+    def claims() -> None:
+        said_as_told()
+        for seen, sentence in SENTENCES:
+            assert awaited(seen, "a") == sentence
+
+    claims()
+    assert not survives(MUTANTS[name], claims)
+
+
+# ---- real nodes
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
+    with caplog.at_level(logging.INFO, "trystate.waiting"):
+        found: list[str] = []
+        handler = logging.Handler()
+        handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+        waiting.log.addHandler(handler)
+        yield found
+        waiting.log.removeHandler(handler)
+
+
+def test_nodes_say_it_when_they_wait_and_when_one_has_to_come_back(lines: list[str]) -> None:
+    with HashStore() as store:
+        a, b = (DynamicRendezvousHandler.from_store("job", store, 2, 2, f"127.0.0.{k}", **nodes.QUICK) for k in (1, 2))
+        first = Meanwhile(a.next_rendezvous)
+        until(lambda: lines)
+        assert lines == ["1 of 2 nodes; waiting for 1 more (joined: 127.0.0.1); up to 10 s"]
+        b.next_rendezvous()
+        first.join()
+        assert len(lines) == 1, "a node that does not wait says nothing"
+        again = Meanwhile(b.next_rendezvous)
+        until(lambda: len(lines) > 1)
+        assert lines[1].startswith(
+            "1 of 2 nodes; waiting for 127.0.0.1 to come back from the round before (joined: 127.0.0.2)"
+        )
+        a.next_rendezvous()
+        again.join()
+        c = DynamicRendezvousHandler.from_store("job", store, 2, 2, "127.0.0.3", **nodes.QUICK)
+        spare = Meanwhile(c.next_rendezvous)
+        until(lambda: len(lines) > 2)
+        assert lines[2].startswith("this node is a spare: all 2 seats are taken (127.0.0.1, 127.0.0.2)")
+        a.set_closed()
+        spare.join()
+        for one in (a, b, c):
+            one.leave()

@@ -1,0 +1,276 @@
+"""What a server's record says, line for line, and that nobody is answered otherwise because of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from trystate.impl.store.record.format import Keys, is_state
+from trystate.impl.store.server.recording import RecordingService
+from trystate.impl.store.wire import MAGIC, U32, blob, counted
+from trystate.model.store.vocabulary import Extension, Query
+from trystate.property_tests.support.stores.besieged import Siege, Step, sent
+from trystate.property_tests.support.stores.recorded import Line, Lines, Replayed, recorder
+from trystate.property_tests.support.stores.rooms import (
+    CANCEL,
+    Room,
+    barrier,
+    delete,
+    extended,
+    get,
+    i64,
+    multi_set,
+    plain,
+    pop,
+    push,
+    set_,
+    wait,
+    watch,
+    xget,
+)
+from trystate.property_tests.tests.store.test_fuzz import sieges
+
+STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
+OURS = b"trystate/job/state"
+
+
+def compare(key: bytes, expected: bytes, desired: bytes) -> bytes:
+    return plain(Query.COMPARE_SET, blob(key), blob(expected), blob(desired))
+
+
+class Recorded:
+    """A room whose service is recorded, and two peers."""
+
+    def __init__(self, keys: Keys = Keys.RENDEZVOUS, values: bool = False, bytes_max: int = 1 << 30) -> None:
+        self.sink, made = recorder(keys, values, bytes_max)
+        self.room = Room(kind=partial(RecordingService, made))
+        self.one, self.two = self.room.peer(), self.room.peer()
+        self.sink.take()
+
+    def lines(self) -> list[Line]:
+        return self.sink.take()
+
+
+def test_each_write_lost_write_and_read_of_a_state_has_its_version_and_its_writer() -> None:
+    here = Recorded()
+    here.one(compare(STATE, b"", b""))
+    here.one(compare(STATE, b"", b"first"))
+    here.two(compare(STATE, b"", b"mine"))
+    here.two(wait(STATE))
+    here.two(get(STATE))
+    here.one(delete(STATE))
+    here.one(get(STATE))
+    here.one(set_(STATE, b"\xff\x00"))
+    key = STATE.decode()
+    assert here.lines() == [
+        {"c": 1, "op": "write", "key": key, "v": 1, "from": 0, "size": 0, "value": ""},
+        {"c": 1, "op": "write", "key": key, "v": 2, "from": 1, "size": 5, "value": "first"},
+        {"c": 2, "op": "refused", "key": key, "v": 2, "size": 4, "value": "mine"},
+        {"c": 2, "op": "read", "key": key, "v": 2},
+        {"c": 1, "op": "delete", "key": key, "found": True},
+        {"c": 1, "op": "read", "key": key, "v": 0},
+        {"c": 1, "op": "write", "key": key, "v": 3, "from": 0, "size": 2, "value": "\xff\x00", "how": "set"},
+    ]
+
+
+def test_a_compare_set_that_wants_what_it_expects_is_a_read() -> None:
+    here = Recorded()
+    absent = b"\x00absent"
+    here.one(compare(OURS, absent, absent) + compare(OURS, b"", b"1") + compare(OURS, absent, absent))
+    assert [(line["op"], line["v"]) for line in here.lines()] == [("read", 0), ("write", 1), ("read", 1)]
+
+
+def test_a_blocked_wait_its_cause_and_its_end_stand_in_their_order() -> None:
+    here = Recorded()
+    here.two(wait(NEWS, b"/elsewhere"))
+    here.one(set_(NEWS, b"host"))
+    here.one(set_(b"/elsewhere", b""))
+    here.two(plain(Query.MULTI_GET, counted([NEWS, b"/elsewhere"])))
+    key = NEWS.decode()
+    assert here.lines() == [
+        {"c": 2, "op": "wait", "keys": [key, "/elsewhere"], "missing": [key, "/elsewhere"]},
+        {"c": 1, "op": "set", "key": key, "size": 4, "v": 1},
+        {"c": 2, "op": "go", "keys": [key, "/elsewhere"]},
+        {"c": 2, "op": "multi_get", "keys": [key], "vs": [1]},
+    ]
+
+
+def test_a_get_of_ours_that_is_woken_reads_what_woke_it() -> None:
+    here = Recorded()
+    here.two(xget(-1, NEWS))
+    here.one(set_(NEWS, b"host"))
+    assert [(line["c"], line["op"], line.get("v")) for line in here.lines()] == [
+        (2, "wait", None), (1, "set", 1), (2, "go", None), (2, "get", 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (lambda here: here.two(CANCEL), "cancelled"),
+        (lambda here: here.two.leave(), "closed"),
+        (lambda here: here.room.pass_time(2.0), "timeout"),
+    ],
+)
+def test_a_wait_that_ends_without_its_key_says_why(end: Any, why: str) -> None:
+    here = Recorded()
+    here.two(xget(1000, NEWS) if why == "timeout" else wait(NEWS))
+    end(here)
+    lines = [(line["op"], line.get("why")) for line in here.lines()]
+    assert lines[:2] == [("wait", None), ("stop", why)] and lines[2:] == [("close", None)] * (why == "closed")
+
+
+def test_keys_of_others_are_not_recorded_nor_is_a_handshake() -> None:
+    sink, made = recorder(Keys.RENDEZVOUS)
+    room = Room(secret=b"the secret", kind=partial(RecordingService, made))
+    peer = room.peer(validated=False)
+    peer(plain(Query.VALIDATE, U32.pack(MAGIC)) + plain(Query.CHECK, counted([b"trystate/extensions/1"])))
+    peer(
+        extended(Extension.HELLO, U32.pack(1)) + extended(Extension.PROVE, blob(b"n" * 32), blob(b"torch.rendezvous."))
+    )
+    assert [line["op"] for line in sink.take()] == ["open", "close"]
+    here = Recorded()
+    here.one(set_(b"/a", b"torch.rendezvous. is in its value") + get(b"/a") + push(b"/q", b"") + pop(b"/q"))
+    assert here.lines() == []
+
+
+def test_a_value_is_recorded_only_if_that_was_asked_for() -> None:
+    for values in (False, True):
+        here = Recorded(Keys.ALL, values)
+        here.one(
+            set_(b"/k", b"secret?") + multi_set(b"/l", b"secret?", b"/m", b"") + push(b"/q", b"secret?") + pop(b"/q")
+        )
+        lines = here.lines()
+        assert [line["op"] for line in lines] == ["set", "multi_set", "queue_push", "queue_pop"]
+        assert ("secret?" in str(lines)) is values
+
+
+def test_a_refused_request_says_why_and_counts_no_version() -> None:
+    here = Recorded(Keys.ALL)
+    here.one(extended(Extension.SET, blob(b"/k"), blob(b"text")) + extended(Extension.ADD, blob(b"/k"), i64(1)))
+    here.two(wait(b"/never") + plain(Query.PING, U32.pack(0)))  # a request while another is blocked
+    here.one(extended(Extension.SET, blob(b"/k"), blob(b"more")))
+    lines = here.lines()
+    assert lines[1] == {"c": 1, "op": "add", "key": "/k", "error": "NOT_A_NUMBER"}
+    assert [line["op"] for line in lines[2:5]] == ["wait", "stop", "close"]
+    assert lines[5]["v"] == 2
+
+
+def test_watches_barriers_and_queues_are_recorded() -> None:
+    here = Recorded(Keys.ALL)
+    here.two(watch(b"/k"))
+    here.one(set_(b"/k", b""))
+    here.one(barrier(b"/b", 2))
+    here.two(barrier(b"/b", 2))
+    here.one(push(b"/q", b"element") + wait(b"/q") + pop(b"/q"))
+    assert [(line["c"], line["op"]) for line in here.lines()] == [
+        (2, "watch"), (1, "set"), (2, "told"), (1, "barrier"), (1, "wait"), (2, "barrier"), (2, "wait"), (1, "go"),
+        (2, "go"), (1, "queue_push"), (1, "reserve"), (1, "queue_pop"),
+    ]  # fmt: skip
+
+
+def test_a_file_that_is_full_is_followed_by_one_that_repeats_what_is_needed() -> None:
+    here = Recorded(bytes_max=250)
+    here.two(wait(NEWS))
+    here.one(set_(STATE, b"1") + set_(STATE, b"2" * 200))
+    lines = here.lines()
+    begin = next(at for at, line in enumerate(lines) if line["op"] == "header")
+    assert [line["op"] for line in lines[:begin]] == ["wait", "write", "write"]
+    assert [line["op"] for line in lines[begin:]] == ["header", "open", "open", "write", "wait"]
+    assert all(line["again"] for line in lines[begin + 1 :])
+    assert (lines[begin + 3]["v"], lines[begin + 3]["value"]) == (2, "2" * 200)
+
+
+def test_lost_lines_are_counted_and_what_is_needed_is_repeated() -> None:
+    here = Recorded()
+    here.one(set_(STATE, b"1"))
+    here.lines()
+    here.sink.lost = 3
+    here.one(set_(STATE, b"2"))
+    lines = here.lines()
+    assert lines[0] == {"c": 0, "op": "lost", "lines": 4}  # with the last one, which the repetition has
+    assert [(line["op"], line.get("v")) for line in lines[1:]] == [("open", None), ("open", None), ("write", 2)]
+
+
+@pytest.mark.parametrize(
+    ("key", "state"),
+    [
+        (b"torch.rendezvous.job", True),
+        (b"/torch.rendezvous.team/job", True),
+        (b"/torch.rendezvous.v1.2", True),
+        (b"/some/prefix/torch.rendezvous.job", True),
+        (b"torch.rendezvous.job.0/MASTER_ADDR", False),
+        (b"torch.rendezvous.job.0/torchelastic/role_info/1", False),
+        (b"trystate/job/state", True),
+        (b"/trystate/job/state", True),
+        (b"/trystate/job/news/12", False),
+        (b"/trystate/rpc/0/state", False),
+        (b"/default_pg/0//cpu//0/1", False),
+    ],
+)
+def test_a_state_is_known_by_its_key(key: bytes, state: bool) -> None:
+    assert is_state(key) is state
+
+
+# ---- no answer is another, and the record says what the store holds
+
+LONG = {
+    b"/%c" % letter: name
+    for letter, name in zip(b"abcd", (STATE, NEWS, b"trystate/j/state", b"trystate/j/x"), strict=True)
+}
+
+
+def _renamed(siege: list[Step]) -> list[Step]:
+    """The same about keys of a rendezvous, some of them: those of the pools have two bytes."""
+    steps = []
+    for step in siege:
+        data = step.data
+        for short, long in LONG.items():
+            data = data.replace(blob(short), blob(long))
+        steps += sent(step.stranger, data, step.kind)
+    return steps
+
+
+def _compared(siege: list[Step], keys: Keys, secret: bytes | None = None) -> None:
+    sink, made = recorder(keys)
+    plain_one, recorded, replayed = Siege(secret), Siege(secret, kind=partial(RecordingService, made)), Replayed()
+    for step in siege:
+        plain_one.take(step)
+        recorded.take(step)
+        mine = [bytes(recorded.replies.get(each, b"gone")) for each in recorded.strangers]
+        assert mine == [bytes(plain_one.replies.get(each, b"gone")) for each in plain_one.strangers]
+        assert recorded.log == plain_one.log
+        _agrees(recorded, sink, replayed, keys)
+    recorded.end()
+    for line in sink.take():
+        replayed.take(line)
+    assert not replayed.open and not replayed.blocked and not made._waits and not made._open
+    assert not recorded.service.numbers and not recorded.service.promised  # type: ignore[attr-defined]
+
+
+def _agrees(room: Siege, sink: Lines, replayed: Replayed, keys: Keys) -> None:
+    service = room.service
+    assert isinstance(service, RecordingService)
+    for line in sink.take():
+        replayed.take(line)
+    wants, contents = service.recorder.wants, service.contents
+    values = {key: value for key, value in contents.values.items() if wants(key)}
+    assert {key: value for key, value in replayed.values.items() if wants(key)} == values
+    assert all(replayed.versions[key] == service.recorder.version(key) for key in values)
+    assert replayed.queues == {key: [*queue] for key, queue in contents.queues.items() if wants(key)}
+    assert replayed.open == set(service.numbers.values())
+    if keys is Keys.ALL:
+        blocked = {service.numbers[each] for each in service.sessions if each.blocked is not None}
+        assert set(replayed.blocked) == blocked
+
+
+@given(sieges)
+def test_with_a_record_of_all_keys_every_answer_is_the_same(siege: list[Step]) -> None:
+    _compared(siege, Keys.ALL)
+
+
+@given(sieges)
+def test_with_a_record_of_rendezvous_every_answer_is_the_same(siege: list[Step]) -> None:
+    _compared(_renamed(siege), Keys.RENDEZVOUS)
