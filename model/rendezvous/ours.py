@@ -16,6 +16,15 @@ successor runs. The differences from torch's rendezvous, each with the finding t
   is replaced.
 - A node that could not join leaves; only a member closes (R10).
 
+What operators ask for, each off unless a run switches it on:
+
+- Ranks follow a key in each node's listing, before the names (`rank_key`).
+- A round is replaced for newcomers alone once a member has seen it complete for an interval, by its own clock
+  (`scale_up_interval`). Until then the newcomers' join deadlines do not run.
+- A member with a health command is expected in the next round while that runs, and joins when it passes
+  (`health_check`). One whose command fails steps back, and stands by outside of all lists or leaves (`unhealthy`). A
+  node that waits was checked when it came.
+
 Abstractions, beside those of `fields.py`. Nothing is assumed about polling: the last call may end at any time. A new
 process under the address of a dead one stays outside until the dead one's listing is expelled, maybe by itself; a
 newcomer that joins beside a dead listing is another node. A node that resumes after its lease has ended stops its

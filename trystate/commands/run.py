@@ -55,7 +55,7 @@ OURS = {
     "health-check": Option(str, "CMD", "a command for /bin/sh that runs before this node joins a round, each time; the "
         "others restart without waiting for it to end, and begin no round before it has. Exit code 0: the node is fit"),
     "health-timeout": Option(float, "SECONDS", "the command is killed, and has failed, after so long; 60 by default"),
-    "health-failed": Option(str, "leave|spare", "what follows from its failure: leave, the default, ends this node with "
+    "health-failed": Option(str, "leave|spare", "what a failure means: leave, the default, ends this node with "
         "the command's output; spare lets it stand by, and join when a later check passes"),
 }  # fmt: skip
 
