@@ -53,10 +53,13 @@ class HealthCheck:
     def failure(self) -> str | None:
         """Run the command; None if it has succeeded, else why not, with the last lines of its output."""
         leash = [sys.executable, "-I", "-S", str(Path(parent_death.__file__)), str(os.getpid())]
-        process = subprocess.Popen(
-            [*leash, "/bin/sh", "-c", self.command],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        try:
+            process = subprocess.Popen(
+                [*leash, "/bin/sh", "-c", self.command],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:  # no process or memory is left, or the command has a zero byte
+            return f"the health command {self.command!r} cannot be run: {error}"
         output = _Tail(process)
         try:
             code: int | None = process.wait(self.timeout_seconds)

@@ -135,6 +135,7 @@ def _stopping_first(patch: pytest.MonkeyPatch) -> type[Engine]:
 
 
 _notice, _withdrawn, _done = changes.give_notice, changes.withdraw, changes.mark_done
+_replaced = changes.replace_round
 
 
 def _first_success(seen: State, me: Participant) -> State:
@@ -257,6 +258,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "expels without replacing the round": changing("expel", _dropped),
     "closes when it is late": changing("withdraw", _slammed),
     "ranks in the order of arrival": changing("mark_complete", _unordered),
+    "who is checked is a participant": changing("replace_round", lambda *args: _replaced(*args[:4])),
     "newcomers are taken in at once": replaced(Engine, "_is_ripe", lambda self, joined, now: True),
     "ranks ignore the keys": replaced(changes, "_in_order", _by_address),
     "every member is rank 0": lambda patch: Vain,
@@ -311,6 +313,7 @@ SHOWN: Mapping[str, int] = {
     "a lease that begins with the answer": 28,
     "stays in the exit barrier": 33,
     "goes on when the store is empty": 37,
+    "who is checked is a participant": 55,
     "workers that the watchdog killed have failed": 71,
     "ends when the store is away": 90,
     "a waiting node never becomes a spare": 101,

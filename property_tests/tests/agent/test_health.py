@@ -51,6 +51,7 @@ def test_a_command_that_succeeds_lets_the_node_join() -> None:
         ),
         ("exit 1", "ended with exit code 1; it said nothing"),
         ("no-such-program", "ended with exit code 127; its last output:"),
+        ("a\0b", "cannot be run: embedded null byte"),
         ("kill -KILL $$", "was ended by SIGKILL; it said nothing"),
         ("printf 'a\\033[2Jb\\n'; exit 1", "its last output:\n    a [2Jb"),
     ],
@@ -87,7 +88,7 @@ def test_a_command_dies_with_its_agent(tmp_path: Path) -> None:
     command = f"echo $$ > {tmp_path}/pid; sleep 300; true"
     code = f"from trystate.impl.agent.health import HealthCheck; HealthCheck({command!r}).failure()"
     agent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
-    eventually("the command runs", lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+    eventually("the command runs", lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
     agent.kill()
     agent.wait()
     pid = int((tmp_path / "pid").read_text())
@@ -254,7 +255,7 @@ MUTANTS: dict[str, tuple[Mutant, Callable[[], object]]] = {
     "a node that fails is awaited": (
         replaced(DynamicRendezvousHandler, "stand_aside", lambda self: None), a_member_is_checked),
     "a command has all the time": (
-        replaced(health.subprocess.Popen, "wait", waits), lambda: a_command_is_killed()),
+        replaced(subprocess.Popen, "wait", waits), lambda: a_command_is_killed()),
     "all of the output is kept": (
         replaced(health, "SHOWN_LINES", 1 << 20), test_the_output_that_is_kept_and_shown_has_a_limit),
 }  # fmt: skip
