@@ -115,7 +115,7 @@ def draw(seed: int, nodes: int | None = None) -> Schedule:
         keep_alive_max_attempt=rng.randint(2, 4), max_restarts=rng.choice((-1, -1, -1, -1, 0, 1, 2, 3)),
     )  # fmt: skip
     interval = random.Random(f"{seed} interval")
-    settings = replace(settings, scale_up_interval=interval.choice((0.0, 0.0, interval.uniform(0.0, 8.0))))
+    settings = replace(settings, scale_up_interval=interval.choice((*[0.0] * 5, interval.uniform(0.0, 8.0))))
     work = rng.uniform(1.0, 2 * FAULT_SECONDS) if rng.random() < 0.3 else math.inf
     hosts = _with_options(tuple(_host(rng, number, settings, work) for number in range(count)), seed)
     faults = [_fault(rng, count) for _ in range(rng.randint(0, 2 * count))]
@@ -127,7 +127,7 @@ def draw(seed: int, nodes: int | None = None) -> Schedule:
 def _with_options(hosts: tuple[Host, ...], seed: int) -> tuple[Host, ...]:
     apart = random.Random(f"{seed} options")
     keys = RANK_KEYS if apart.random() < 0.5 else ("",)
-    most = apart.uniform(0.0, 3.0) if apart.random() < 0.3 else 0.0
+    most = apart.uniform(0.0, 3.0) if apart.random() > 0.7 else 0.0
     return tuple(replace(host, rank_key=apart.choice(keys), check_seconds=apart.choice((0.0, most))) for host in hosts)
 
 

@@ -313,7 +313,6 @@ SHOWN: Mapping[str, int] = {
     "a lease that begins with the answer": 28,
     "stays in the exit barrier": 33,
     "goes on when the store is empty": 37,
-    "who is checked is a participant": 55,
     "workers that the watchdog killed have failed": 71,
     "ends when the store is away": 90,
     "a waiting node never becomes a spare": 101,
