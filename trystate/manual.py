@@ -215,6 +215,8 @@ one verdict for all nodes, restarts counted once for the job, and no orphans.
 --rank-key KEY orders the ranks by a key (a rack, or env:SLURM_PROCID).
 --scale-up-interval SECONDS lets nodes that come wait so long after a round is
 complete; a failure takes them in at once.
+--health-check CMD runs before this node joins a round; a node that fails it
+leaves, or stands by (--health-failed spare), and the others go on.
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
 1. TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
 a file; torchrun too, where this package is installed. docs/deploy.md goes from
@@ -229,6 +231,8 @@ within two seconds. LOGLEVEL=WARNING leaves that out.
   trystate run --nnodes 1:4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 train.py
   trystate run --nnodes 4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
       --rank-key env:SLURM_PROCID train.py
+  trystate run --nnodes 4:8 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
+      --health-check 'nvidia-smi -L' --health-timeout 30 train.py
   trystate run --standalone --max-restarts 3 --no-restart-codes 2,64 train.py
   trystate run --standalone --max-restarts 3 --heartbeat-limit 600 train.py
 """,

@@ -77,14 +77,9 @@ class ElasticAgent(LocalElasticAgent):
     ) -> None:  # fmt: skip
         """`options` are those of torch's LocalElasticAgent.
 
-        Args:
-            spec: as torch's.
-            logs_specs: as torch's.
-            shutdown_timeout: seconds, then workers are killed.
-            no_restart_codes: a worker that ends with one of these ends the job as failed, whatever restarts are left.
-            heartbeats: workers that hang are killed; None: no worker is judged.
-            health: a command that runs before each join; None: a node that runs is healthy.
-            **options: as torch's.
+        `shutdown_timeout`: seconds, then workers are killed. `no_restart_codes`: a worker that ends with one of these
+        ends the job as failed, whatever restarts are left. `heartbeats`: workers that hang are killed. `health`: a
+        command that runs before each join.
 
         Raises:
             TypeError: the rendezvous handler is not trystate's.
@@ -103,8 +98,8 @@ class ElasticAgent(LocalElasticAgent):
         super().__init__(spec, logs_specs, **options)
         self._shutdown_timeout, self._no_restart_codes = shutdown_timeout, frozenset(no_restart_codes)
         self._heartbeats = Heartbeats(heartbeats, spec.monitor_interval) if heartbeats is not None else None
-        self._final = ""  # why the last failure of the workers is not restarted
         self._health = health
+        self._final = ""  # why the last failure of the workers is not restarted
         self._handler = spec.rdzv_handler
         self._signals = Signals(os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS))
         self._result = RunResult(WorkerState.INIT)  # of the workers, as they were seen last
@@ -256,11 +251,12 @@ class ElasticAgent(LocalElasticAgent):
     def _pass_health_check(self) -> None:
         """Return when this node is healthy, or the job is over. Raises Unhealthy if the node is to leave.
 
-        The others restart at once, and wait for this node as long as its command runs: they expect it, and do not count it.
-        A node that fails takes itself off the lists, which spends no restart.
+        The others restart at once, and wait for this node as long as its command runs: they expect it, and do not
+        count it. A node that fails takes itself off the lists, which spends no restart.
         """
         if self._health is None or self._final or self._is_over():  # a final failure ends the job with the join
             return
+        logger.info("[%s] the health command runs: %s", self._worker_group.spec.role, self._health.command)
         self._handler.step_out(self._failed, self._watchdog.killed)
         while (why := self._health.failure()) is not None:
             logger.warning("[%s] %s", self._worker_group.spec.role, why)

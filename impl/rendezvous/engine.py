@@ -15,8 +15,8 @@ A node is outside, a participant, expected, waiting, or redundant (`Membership`)
 
 Callers. `driver.run` advances a generator, one at a time: it performs the yielded `Sync` or `Write` and sends back
 a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `step_out`, `give_notice`,
-`done`, `close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are read and
-replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
+`done`, `close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are
+read and replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
 
 Failures, and the code that handles them:
 
@@ -301,7 +301,8 @@ class Engine:
     def step_out(self, failed: bool = False, lapsed: bool = False) -> Generator[Effect, Seen, bool]:
         """Before a member's health is checked: replace its round, as `join` would. True if it did.
 
-        The others restart at once. They wait for this node, and do not count it: it is expected until it joins or leaves.
+        The others restart at once. They wait for this node, and do not count it: they expect it until it joins or
+        leaves.
         """
 
         def change(view: View) -> State | None:

@@ -268,10 +268,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return part.run_on_clone(_done(part.engine, part.joined), self._options.close_timeout, OUTAGE_SECONDS_MAX)
 
     def step_out(self, failed: bool = False, lapsed: bool = False) -> None:
-        """Before the health of this node is checked: replace its round, so that the others restart at once; never fails.
+        """Before the health of this node is checked: replace its round, so that the others restart; never fails.
 
-        They wait for this node until it joins, leaves or stands aside. `failed`, `lapsed`: as of `next_rendezvous`, which
-        replaces the round if this could not.
+        They wait for this node until it joins, leaves or stands aside. `failed`, `lapsed`: as of `next_rendezvous`,
+        which replaces the round if this could not.
         """
         part = self._part
         if part.joined is not None and part.listed:
@@ -279,7 +279,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 part.run_on_clone(part.engine.step_out(failed, lapsed), OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX)
 
     def stand_aside(self) -> None:
-        """Take this node off the lists, which it may join again; never fails: the others expel it if they were not told."""
+        """Take this node off the lists, which it may join again; never fails: if need be the others expel it."""
         self._part.stop()
         with contextlib.suppress(RendezvousError):
             self._part.leave(LEAVE_SECONDS)

@@ -16,6 +16,15 @@ successor runs. The differences from torch's rendezvous, each with the finding t
   is replaced.
 - A node that could not join leaves; only a member closes (R10).
 
+What operators ask for, each off unless a run switches it on:
+
+- Ranks follow a key in each node's listing, before the names (`rank_key`).
+- A round is replaced for newcomers alone once a member has seen it complete for an interval, by its own clock
+  (`scale_up_interval`). Until then the newcomers' join deadlines do not run.
+- A member with a health command is expected in the next round while that runs, and joins when it passes
+  (`health_check`). One whose command fails steps back, and stands by outside of all lists or leaves (`unhealthy`). A
+  node that waits was checked when it came.
+
 Abstractions, beside those of `fields.py`. Nothing is assumed about polling: the last call may end at any time. A new
 process under the address of a dead one stays outside until the dead one's listing is expelled, maybe by itself; a
 newcomer that joins beside a dead listing is another node. A node that resumes after its lease has ended stops its
@@ -48,7 +57,7 @@ from ..language import (
     transition,
 )
 from .fields import LEASED, LISTED, Condition
-from .properties import TRYING, Rendezvous
+from .properties import Rendezvous
 from .vocabulary import Action, AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership, Round
 
 SEATED = (Membership.PARTICIPANT, Membership.EXPECTED)  # has a seat, or one is kept for it
@@ -302,7 +311,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         ],
     )
     def replace_round(self, s: SymbolicState, node: Expr) -> None:
-        """A member that restarts replaces its round: it is the first of the next one, or expected, and checked first."""
+        """A member that restarts replaces its round: it is the first of the next one, or expected, for its check."""
         self.enters(s, node, AgentPhase.EXITING)
         # The member listed under the address may be the process before this one, which only an expulsion takes off.
         s.when(self.decides(s, "exit", Action.REPLACE_ROUND, node), ~s.predecessor_listed[node])
