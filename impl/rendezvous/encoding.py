@@ -15,7 +15,7 @@ from .command import PARTS, Command
 from .errors import RendezvousStateError
 from .state import LISTS, Closed, Node, Participant, Settings, State
 
-FORMAT = "trystate-rendezvous-2"  # another one for every other shape: none is taken for an older one
+FORMAT = "trystate-rendezvous-3"  # another one for every other shape: none is taken for an older one
 STATE_BYTES_MAX = 1 << 20  # some 8,000 nodes
 TEXT_LENGTH_MAX = 1024
 NUMBER_MAX = (1 << 53) - 1  # an integer that every reader of JSON can hold
@@ -35,6 +35,7 @@ FIELDS = (
     "cause",
     "closed",
     *LISTS,
+    "draining",
 )
 
 
@@ -60,6 +61,7 @@ def encode(state: State) -> bytes:
             [p.node.address, p.node.pid, p.node.local_id, p.node.token, p.host, p.port, p.beats]
             for p in getattr(state, name)
         ]
+    fields["draining"] = list(state.draining)
     try:
         _checked(fields)
     except _Unfit as why:
@@ -133,8 +135,19 @@ def _checked(fields: dict[str, Any]) -> State:
         spent=_number(fields["spent"], "spent"),
         cause=_text(fields["cause"], "cause"),
         closed=_closed(fields["closed"]),
+        draining=_draining(fields["draining"], lists),
         **lists,
     )
+
+
+def _draining(value: Any, lists: dict[str, tuple[Participant, ...]]) -> tuple[str, ...]:
+    tokens = tuple(_text(token, "draining") for token in _list(value, "draining"))
+    if not tokens:
+        return tokens
+    may_be = {p.node.token for name, nodes in lists.items() if name != "participants" for p in nodes}
+    if len(tokens) != len(set(tokens)) or not may_be.issuperset(tokens):
+        raise _Unfit("draining has a node twice, a participant, or one that is not listed")
+    return tokens
 
 
 def _participants(value: Any, name: str) -> tuple[Participant, ...]:

@@ -34,6 +34,11 @@ ONE_SEAT: tuple[Slice, ...] = tuple(
     ("2 1:1", faults) for faults in (*((fault,) for fault in ALONE), ("crash", "restart", "join_timeout"))
 )
 THREE: tuple[Slice, ...] = (("3 2:3", ()), ("3 2:2", ()), ("3 1:2", ()))
+DRAINED: tuple[Slice, ...] = (
+    *((size, ("drain",)) for size in ("2 1:2", "2 1:1", "2 2:2")),
+    *(("2 1:2", ("drain", fault)) for fault in ("crash", "worker_failure", "join_timeout")),
+    ("2 1:1", ("drain", "crash", "restart")),
+)
 FOLLOWED_SEEDS = 150
 SAMPLE_EDGES, SAMPLE_SEEDS, SAMPLE_STRIDE = 200, 5, 10
 
@@ -78,7 +83,12 @@ def follow(seeds: int, report: Report) -> Outcome:
 
 
 def _checks() -> Iterator[Check]:
-    for name, slices in (("two nodes", TWO), ("two nodes, one seat", ONE_SEAT), ("three nodes", THREE)):
+    for name, slices in (
+        ("two nodes", TWO),
+        ("two nodes, one seat", ONE_SEAT),
+        ("three nodes", THREE),
+        ("drained nodes", DRAINED),
+    ):
         part = partial(replay, slices[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES)
         yield Check(f"our engine, {name}", partial(replay, slices), part)
     yield Check("our engine in simulated runs", partial(follow, FOLLOWED_SEEDS), partial(follow, SAMPLE_SEEDS))
