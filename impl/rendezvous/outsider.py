@@ -98,7 +98,7 @@ class Outsider:
 
 
 def named_node(state: State, name: str) -> Node:
-    """The listed node with this name, or the only one on this host. Raises UsageError, with the names that there are."""
+    """The listed node with this name, or the only one on this host. Raises UsageError, which names the nodes."""
     nodes = [p.node for p in state.listed()]
     found = [node for node in nodes if str(node) == name] or [node for node in nodes if node.address == name]
     if len(found) == 1:
@@ -117,8 +117,8 @@ def _refuse(state: State, node: Node) -> None:
         raise UsageError(f"without {node} the job has {len(stay)} nodes, fewer than min_nodes={low}: start another one "
                          "first, or give --force, with which the others wait for one")  # fmt: skip
     if state.done:
-        raise UsageError(f"the workers of {len(state.done)} nodes have succeeded, and a new round would run them again: "
-                         "let the job end, or give --force")  # fmt: skip
+        raise UsageError(f"the workers of {len(state.done)} nodes have succeeded, and a new round would run them "
+                         "again: let the job end, or give --force")  # fmt: skip
 
 
 def _look() -> Generator[Effect, Seen, State | None]:

@@ -22,8 +22,8 @@ CANNOT_CLOSE = (
     "agents write; another program's write would be theirs to explain. End the job's agents: torchrun ends with SIGTERM"
 )
 CANNOT_DRAIN = (
-    "torch's c10d rendezvous has no mark by which a node is told to leave, and its agents look for none. A node that ends "
-    "spends a restart of each agent there; `trystate run` can be drained"
+    "torch's c10d rendezvous has no mark by which a node is told to leave, and its agents look for none. There a node "
+    "goes when its agent ends, and its going may spend restarts; a job of `trystate run` can be drained"
 )
 
 

@@ -116,7 +116,7 @@ def judge(before: State | None, change: Change) -> None:
     holds("a new quorum begins a last call", after.call == before.call + call)
     gone, marked = tokens_in(before) - tokens_in(after), [change.drained.token] if change.drained is not None else []
     holds("a mark is the listing's", [*after.draining] == [t for t in (*before.draining, *marked) if t not in gone])
-    announced = bool(marked) or tokens_in(before) - tokens_in(after) or replaced or (after.complete, after.closed is None) != (
+    announced = marked or gone or replaced or (after.complete, after.closed is None) != (
         before.complete, before.closed is None) or any(
         set(tokens(getattr(after, n))) - set(tokens(getattr(before, n))) for n in ("waiting", "spares"))  # fmt: skip
     holds("news of what somebody waits for, and of nothing else", after.revision == before.revision + bool(announced))
@@ -273,8 +273,8 @@ def test_every_change_happens_and_keeps_every_promise() -> None:
 
 FUNCTIONS = (
     changes._committed, changes._as_complete, changes._in_order, changes._without, changes._with_heartbeat,
-    changes._with_last_call, changes._opened_for, changes._own_listing, changes.give_notice, changes.expel, changes.drain,
-    changes.replace_round, changes.withdraw, changes.mark_done, changes._has_member, changes._next_round,
+    changes._with_last_call, changes._opened_for, changes._own_listing, changes.give_notice, changes.expel,
+    changes.drain, changes.replace_round, changes.withdraw, changes.mark_done, changes._has_member, changes._next_round,
     changes._with_waiting_promoted, changes._with_restart_spent, changes.mark_closed, changes._closed_as_failed,
 )  # fmt: skip
 
