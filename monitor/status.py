@@ -204,9 +204,9 @@ def observe(
             break
         pause(min(POLL_SECONDS, left))
     other = TORCH if backend == OURS and look(store, keys(job)[TORCH]) is not None else ""
-    of = _ours if isinstance(state, State) else _torchs
-    status: Status = of(state, job, describe(store), sight, now)  # type: ignore[operator]
-    return replace(status, also=other)
+    where = describe(store)
+    seen = _ours(state, job, where, sight, now) if isinstance(state, State) else _torchs(state, job, where, sight, now)
+    return replace(seen, also=other)
 
 
 def _without_beats(state: State) -> State:

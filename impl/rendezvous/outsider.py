@@ -11,7 +11,7 @@ import random
 import secrets
 import socket
 from collections.abc import Callable, Generator
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from trystate.model.errors import UsageError
 
@@ -23,6 +23,7 @@ from .state import Node, Participant, State, named
 from .state_holder import StateHolder
 from .store_backend import StoreBackend
 
+T = TypeVar("T")
 WRITE_SECONDS = 10.0  # then the store is too slow, or too many others write at once
 OUTAGE_SECONDS_MAX = 2.0
 LOOK_SECONDS = 1.0  # without a notification the state is read so often
@@ -83,7 +84,7 @@ class Outsider:
         """
         return self._run(_until(over, seconds), seconds + WRITE_SECONDS)
 
-    def _run(self, steps: Generator[Effect, Seen, Any], seconds: float = WRITE_SECONDS) -> Any:
+    def _run(self, steps: Generator[Effect, Seen, T], seconds: float = WRITE_SECONDS) -> T:
         return run(steps, self._holder, outage_seconds_max=OUTAGE_SECONDS_MAX, timeout_seconds=seconds, look=self._see)
 
     def _see(self, seen: Seen) -> None:

@@ -69,7 +69,8 @@ def test_a_drain_is_refused_and_writes_nothing_unless_it_is_forced(why: str) -> 
 
 def test_a_spare_and_a_node_that_waits_count_as_those_that_stay() -> None:
     for name in ("waiting", "spares"):
-        with on(of(0, 1, **{name: (participant(3),)})) as store, Outsider(store, "job") as operator:
+        more: Any = {name: (participant(3),)}
+        with on(of(0, 1, **more)) as store, Outsider(store, "job") as operator:
             operator.drain("node0")
             after = held(store)
             assert (tokens(after.expected), after.spent) == (["token-0", "token-1"], 0)
