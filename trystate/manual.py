@@ -288,6 +288,28 @@ have not within --wait, or there is no such job.
   trystate close --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --reason "out of quota"
 """,
     ),
+    "drain": Page(
+        summary="have a node leave a running job, which spends no restart",
+        description="""\
+Mark a node of a job of `trystate run`: a new round begins without it, its agent
+stops its workers in the ordinary way, leaves, says that it was drained, and exits
+with 0. The others go on; a waiting node or a spare takes the seat. Waits until
+that has happened. Several nodes may be drained, one after the other.
+
+A name that several nodes have is refused, with the candidates. So is a node
+without which the job would have fewer nodes than its minimum, or whose job is
+about to succeed; --force drains it all the same. The mark is that of the process:
+an agent that is started again on that host joins as any new node, so stop what
+starts it first. torch's c10d rendezvous has no such mark.
+
+Exits with 0 when the node has left; with 2 if it was refused; with 3 if it has not
+left within --wait, or there is no such job.
+""",
+        examples="""\
+  trystate drain host3 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
+  trystate drain host3_4711_0 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --wait 300
+""",
+    ),
     "doctor": Page(
         summary="say what is installed, and what works",
         description="""\

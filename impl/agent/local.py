@@ -35,7 +35,12 @@ from trystate.model.errors import TrystateError
 
 from .. import torch_release
 from ..rendezvous.engine import Standing
-from ..rendezvous.errors import RendezvousClosedError, RendezvousConnectionError, RendezvousTimeoutError
+from ..rendezvous.errors import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousDrained,
+    RendezvousTimeoutError,
+)
 from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
 from ..rendezvous.waiting import Teller
@@ -146,6 +151,8 @@ class ElasticAgent(LocalElasticAgent):
                     error.add_note(f"The job {self._handler.get_run_id()!r} is over; a new one needs a new --rdzv-id.")
                     raise
                 order = Order.END
+            except RendezvousDrained as error:
+                return self._drained(error)
             logger.info(
                 "[%s] %s (the workers: %s; the round: %s)", self._worker_group.spec.role, order.value,
                 self._result.state.value, self._handler.standing().value,
@@ -154,6 +161,12 @@ class ElasticAgent(LocalElasticAgent):
                 logger.error("%s: the job ends as failed", self._final)
             elif order not in (Order.REJOIN, Order.RESTART):
                 return self._end(order)
+
+    def _drained(self, error: RendezvousDrained) -> RunResult:
+        """The workers are stopped, and the node has left: its part is done, whatever becomes of the job."""
+        logger.warning("%s", error)
+        self._worker_group.workers, self._worker_group.state = [], WorkerState.SUCCEEDED
+        return RunResult(WorkerState.SUCCEEDED)
 
     def _is_over(self) -> bool:
         """Whether the job ended before this node came: then it takes no part in its verdict."""

@@ -52,7 +52,7 @@ from .backend import Backend
 from .command import UNKNOWN, Command
 from .driver import STOP_SECONDS, KeepAlive, run
 from .engine import Effect, Engine, Joined, Seen, Standing, Sync, closed_error
-from .errors import NotNeeded, RendezvousClosedError, RendezvousError, RendezvousTimeoutError
+from .errors import NotNeeded, RendezvousClosedError, RendezvousDrained, RendezvousError, RendezvousTimeoutError
 from .events import Recorder
 from .options import Options
 from .state import Node, Participant, State
@@ -155,6 +155,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
         Raises:
             RendezvousClosedError, RendezvousTimeoutError, RendezvousSettingsError, RendezvousConnectionError.
+            RendezvousDrained: an operator has drained this node, which has left.
             NotNeeded: torchrun's process has nothing to do any more.
         """
         part, seen = self._part, self._part.seen
@@ -176,6 +177,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if isinstance(error, RendezvousClosedError) and state is not None and self._unused(state, error):
                 # torch's agent has no result for a node that never ran, and fails for want of one.
                 if self.for_torchrun and state.closed is not None and state.closed.verdict == "succeeded":
+                    raise NotNeeded(0) from None
+                raise
+            if isinstance(error, RendezvousDrained):
+                part.stop()
+                part.listed = False  # it has left
+                self._recorder.said("drained", state)
+                if self.for_torchrun:
+                    log.warning("%s", error)
                     raise NotNeeded(0) from None
                 raise
             self._recorder.failed(error, state)
