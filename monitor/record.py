@@ -30,7 +30,7 @@ SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a li
     "refused": {"key": TEXT, "v": NUMBER},
     "read": {"key": TEXT, "v": NUMBER},
     "delete": {},
-    "wait": {"key": TEXT, "missing": LIST},
+    "wait": {"missing": LIST},
     "go": {},
     "stop": {},
     "tick": {},
@@ -54,7 +54,9 @@ class Line:
 
     @property
     def key(self) -> str:
-        key = self.fields.get("key")
+        """The key, or the first of several."""
+        several = self.fields.get("keys")
+        key = self.fields.get("key", several[0] if isinstance(several, list) and several else None)
         return key if isinstance(key, str) else ""
 
     @property

@@ -463,7 +463,8 @@ class Torch213(Torch, edition=Edition.TORCH):
     told = flag(per="node", doc="its number of workers is under this round's prefix (role_info)")
 
     # The agent's store and the shared state are one TCPStore client, which a `get` or `wait` locks until it ends (R15).
-    beating: ClassVar[tuple[AgentPhase, ...]] = (AgentPhase.JOINING, AgentPhase.RUNNING)
+    # A node that is done beats again when its barrier is over, before it closes.
+    beating: ClassVar[tuple[AgentPhase, ...]] = (AgentPhase.JOINING, AgentPhase.RUNNING, AgentPhase.DONE)
 
     def falls_silent(self, s: SymbolicState, node: Expr) -> Condition:
         """Also a node that waits at the store for members that are not about to come: it cannot beat meanwhile."""

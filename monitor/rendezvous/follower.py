@@ -198,8 +198,9 @@ class Follower(Possibilities):
         for unseen in ((), self.moves.unseen):  # first without anything unseen
             if unseen:
                 self.each(unseen, node)
-            found = self._tried(self._possible(previous, snapshot), node, wanted)
+            found, taken = self._tried(self._possible(previous, snapshot), node, wanted)
             if found:
+                self.judge.stepped(peer, node, taken)
                 self.states = found
                 self._reads(node)
                 return
@@ -208,15 +209,20 @@ class Follower(Possibilities):
         self.void = self.void or self.place
         self._adopt(snapshot)
 
-    def _tried(self, names: Iterable[str], node: int, wanted: Shown) -> dict[Bytes, Trail | None]:
+    def _tried(
+        self, names: Iterable[str], node: int, wanted: Shown
+    ) -> tuple[dict[Bytes, Trail | None], list[tuple[Bytes, str]]]:
+        """The states after a write, each with the steps to it; and the states before it with the step that it was."""
         found: dict[Bytes, Trail | None] = {}
+        taken: list[tuple[Bytes, str]] = []
         for state, trail in self.states.items():
             here = self.stepper.at(state, node)
             for name in names:
                 after = self.stepper.allowed(name, here)
                 if after is not None and self.lens.shows(after) == wanted:
                     found.setdefault(after, self.then(trail, name, node))
-        return found
+                    taken.append((state, name))
+        return found, taken
 
     def _possible(self, previous: Snapshot, snapshot: Snapshot) -> tuple[str, ...]:
         """The writes that a state of ours may be: what the model leaves out of it tells some of them apart."""
@@ -234,6 +240,10 @@ class Follower(Possibilities):
         """Effects of time on which the write may depend: a heartbeat is due, the last call is over."""
         if self.roster.age(node, self.now) >= self.interval * (1 - TOLERANCE) - SLACK_SECONDS:
             self.always("heartbeat_ages", node)
+        elif self.protocol is Protocol.OURS:  # due for a node that does not know that its last write has won
+            before = self.states
+            self.always("heartbeat_ages", node)
+            self.states = {**self.states, **before}
         terms, deadline = self.snapshot.terms, self._deadline
         if terms is not None:
             length = terms.rescale if self.snapshot.round else terms.last_call
@@ -241,7 +251,10 @@ class Follower(Possibilities):
         else:
             over = deadline is not None and self.now >= deadline - SLACK_SECONDS
         if over:
+            before = self.states
             self.change(self._call_over)
+            if self.protocol is Protocol.TORCH and deadline is not None and self.now < deadline + SLACK_SECONDS:
+                self.states = {**self.states, **before}  # by the clock of the writer it may not be over yet
 
     def _call_over(self, state: Bytes) -> Bytes:
         """The last call ends, maybe before each node has polled: the model leaves that out, for its calls are long."""
@@ -353,6 +366,7 @@ class Follower(Possibilities):
         self.judge.event(event)
         if event.step == "mark_complete" or (event.step == "add_to_participants" and self.snapshot.complete):
             self.rounds_complete += 1
+            self.judge.completed(self.snapshot)
         if event.node is None or event.node not in self.roster:
             return
         node = self.roster.index(event.node)
