@@ -120,9 +120,9 @@ class OursInDetail(Ours):
         ],
     )
     def close_as_failed(self, s: SymbolicState, node: Expr) -> None:
-        """No restart is left: a member that restarts, or that expels another, closes the rendezvous."""
-        self.enters(s, node, AgentPhase.EXITING, AgentPhase.RUNNING)
-        s.when(~s.closed, s.member[node].isin((Membership.PARTICIPANT, Membership.EXPECTED)))
+        """No restart is left: a member that restarts, or a node that expels a member, closes the rendezvous."""
+        self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING)
+        s.when(~s.closed, s.member[node].isin(LISTED))
         self.stamp(s, node)
         s.closed = True
 

@@ -5,19 +5,21 @@ Rule: a line is made when the request arrives at the store, as a server does; ea
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 from trystate.impl.rendezvous.encoding import encode
 from trystate.impl.rendezvous.engine import Engine
+from trystate.impl.rendezvous.errors import RendezvousStateError
 from trystate.impl.rendezvous.state import State
 from trystate.monitor.record import Line
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.runs import Runs
 from trystate.property_tests.adapters.simulator import nodes, store
-from trystate.property_tests.adapters.simulator.monitors import Violation
 from trystate.property_tests.adapters.simulator.moments import Endless
+from trystate.property_tests.adapters.simulator.monitors import Violation
 from trystate.property_tests.adapters.simulator.nodes import EngineFactory, Process
 from trystate.property_tests.adapters.simulator.schedule import Schedule
 from trystate.property_tests.adapters.simulator.store import Line as Connection
@@ -48,15 +50,11 @@ class Recorder:
     def write(self, kept: Store, state: State, over: State | None, who: str) -> State | None:
         """In the place of `Store.write`."""
         won = kept.state is over or kept.state == over
-        found = STORE_WRITE(kept, state, over, who)
         value = encode(state).decode("latin-1")
-        if won:
-            self._version += 1
-            fields = {"v": self._version, "from": self._version - 1}
-        else:
-            fields = {"v": self._version}
+        self._version += won
+        fields = {"v": self._version, "from": self._version - 1} if won else {"v": self._version}
         self.say("write" if won else "refused", kept.time.now, who, key=KEY, size=len(value), value=value, **fields)
-        return found
+        return STORE_WRITE(kept, state, over, who)  # in which a monitor may stop the run
 
     def ask(self, line: Connection, request: Callable[[], State | None]) -> State | None:
         """In the place of `Line._ask`."""
@@ -79,7 +77,7 @@ STORE_WRITE, LINE_ASK = store.Store.write, store.Line._ask
 
 
 def recorded(schedule: Schedule, engine: EngineFactory = Engine) -> list[Line]:
-    """The lines of a schedule, as far as it goes."""
+    """The lines of a schedule; of one in which a monitor finds something wrong, up to there."""
     recorder = Recorder()
     end = nodes.Process._end
 
@@ -93,10 +91,8 @@ def recorded(schedule: Schedule, engine: EngineFactory = Engine) -> list[Line]:
         mock.patch.object(nodes.Process, "_end", ends),
     ):
         world = World(schedule, engine)
-        try:
+        with contextlib.suppress(Violation, Endless, RendezvousStateError):  # the record is judged, not the run
             world.play()
-        except (Violation, Endless):
-            pass  # the record is judged, not the run
     recorder.say("end", world.time.now, "")
     return recorder.lines
 
