@@ -2,10 +2,10 @@
 
 Rule: a job is real processes, torch's or ours, at our recording server; what is explained is the record alone.
 
-Not named, because the record of the endpoint has nothing of it: A9 (workers read keys of the attempt before, in the store
-of rank 0's agent), A4 and A11 (errors and signals of an agent), A12 and A15 (workers, which no store sees), A13 and A14
-(verdicts and counts that agents keep to themselves). Jobs of torch's here have no newcomers: an ordinary one meets R1 or
-R2.
+Not named, because the record of the endpoint has nothing of it: A9 (workers read keys of the attempt before, in the
+store of rank 0's agent), A4 and A11 (errors and signals of an agent), A12 and A15 (workers, which no store sees), A13
+and A14 (verdicts and counts that agents keep to themselves). Jobs of torch's here have no newcomers: an ordinary one
+meets R1 or R2.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from trystate.property_tests.support.nightly import NIGHTLY, by_night
 
 from trystate.cli import run
 
-BEATS = Options(interval=1.0, attempts=3)
+BEATS, PATIENT = Options(interval=1.0, attempts=3), Options(interval=1.0, attempts=15)
 DEFECTS: dict[str, tuple[Callable[[Path], Path], Options]] = {
     "R2": (jobs.stale_master, BEATS),
-    "R3": (jobs.fast_exit, Options(interval=1.0, attempts=15)),
+    "R3": (jobs.fast_exit, PATIENT),
     "R10": (jobs.late_node_closes, BEATS),
     "R19": (jobs.done_node_replaced, BEATS),
-    "A2": (jobs.leaving_closes, BEATS),
+    "A2": (jobs.leaving_closes, PATIENT),
     "A7": (jobs.spare_returns_nothing, BEATS),
     "R1": (jobs.master_not_republished, BEATS),
     "R6": (jobs.never_told, BEATS),
-    "R8": (jobs.restless_spare, BEATS),
+    "R8": (jobs.restless_spare, PATIENT),
     "R14": (jobs.departure_unnoticed, BEATS),
 }
 LONGER = ("R6", "R14")  # these rest for longer than a heartbeat lives, twice
@@ -73,8 +73,7 @@ def test_the_command_says_which_defect_it_was_and_what_helps(tmp_path: Path, cap
 
 @pytest.mark.parametrize("seed", range(by_night("recorded jobs of torch's", 1)))
 def test_nothing_is_said_of_a_healthy_job_of_torch(seed: int, tmp_path: Path) -> None:
-    options = Options(interval=1.0, attempts=15)
-    assert named(followed(jobs.healthy_torch(tmp_path, seed), options)) == set()
+    assert named(followed(jobs.healthy_torch(tmp_path, seed), PATIENT)) == set()
 
 
 @pytest.mark.parametrize("seed", range(by_night("recorded jobs of ours", 2)))

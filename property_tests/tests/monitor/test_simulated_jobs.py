@@ -23,13 +23,14 @@ BROKEN = (
     "a round is replaced by an empty one",
 )
 CROWDS = (64, 256) if NIGHTLY else (64,)
+LINES = 2_000 if NIGHTLY else 400
 BYTES_MAX = 1 << 16  # for each node, while a record is explained
 FACTOR_MAX = 4.0  # of the time for a line and a node
 
 
 def test_every_simulated_job_is_explained() -> None:
     """By night as many as there is time for."""
-    for seed in seeds(20):
+    for seed in seeds(8):
         follower = explained(recorded(draw(seed)))
         assert [str(p) for p in follower.problems if p.harm] == [], f"seed {seed}"
         assert follower.lines > 0
@@ -44,12 +45,12 @@ def test_a_broken_engine_is_caught_by_its_record(name: str) -> None:
 
 def cost(nodes: int) -> tuple[float, int]:
     """Seconds for a line and a node, and the most bytes for a node, of a record of such a job."""
-    lines = recorded(draw(1, nodes))[:2_000]
+    lines = recorded(draw(1, nodes))[:LINES]
     began = time.process_time()
     follower = explained(lines)
     seconds = time.process_time() - began
     tracemalloc.start()
-    explained(lines[:500])
+    explained(lines[: LINES // 4])
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(follower.roster.peers) > nodes // 2
