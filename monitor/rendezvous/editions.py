@@ -50,7 +50,7 @@ TORCH_RETURNS = {
     "set": ("return_as_master",),
     "wait": ("return_to_connect",),
     "get": ("return_to_connect", "connect"),
-    "role": ("return_with_cached_master",),
+    "role": ("return_with_cached_master", "connect"),
     "ranks": ("start_workers",),
     "done": ("start_workers", "start_identical_workers", "job_ends"),
 }

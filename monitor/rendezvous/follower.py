@@ -329,7 +329,8 @@ class Follower(Possibilities):
             return
         before = self.states
         self.each(self.moves.returns[name], node)
-        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is goal}
+        goals = (goal, AgentPhase.CONNECTING) if name == "get" else (goal,)  # it may beat before it goes on
+        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) in goals}
         if not kept and name == "ranks":  # rank 0 tells the ranks of all before it has its own
             self.states = before
             return
