@@ -350,11 +350,16 @@ class Torch(Rendezvous, TorchState):
     def keep_alive(self, s: SymbolicState, node: Expr) -> None:
         """A heartbeat is due: the join operation or the keep-alive timer writes one, until the agent shuts down."""
         self.enters(s, node, *self.beating)
+        s.when(named("no wait at the store is in its way", ~self.is_blocked(s, node)))
         joining = s.phase[node] == AgentPhase.JOINING
         self.sweep(s, node)
         beats = [self.decides(s, operator, Action.KEEP_ALIVE, node) for operator in ("join", "keep-alive")]
         s.when(ite(joining, *beats))
         self.stamp(s, node)
+
+    def is_blocked(self, s: SymbolicState, node: Expr) -> Condition:
+        """The node waits at the store, and its client serves one call at a time."""
+        return not_(True)
 
     # ---- returning from next_rendezvous
 
@@ -463,7 +468,13 @@ class Torch213(Torch, edition=Edition.TORCH):
     told = flag(per="node", doc="its number of workers is under this round's prefix (role_info)")
 
     # The agent's store and the shared state are one TCPStore client, which a `get` or `wait` locks until it ends (R15).
-    beating: ClassVar[tuple[AgentPhase, ...]] = (AgentPhase.JOINING, AgentPhase.RUNNING)
+    # It beats again as soon as the wait is over; a node that is done, before it closes.
+    beating: ClassVar[tuple[AgentPhase, ...]] = (*Torch.beating, AgentPhase.EXCHANGING)
+
+    def is_blocked(self, s: SymbolicState, node: Expr) -> Condition:
+        connects = (s.phase[node] == AgentPhase.CONNECTING) & ~(s.returned[node] & (s.published != 0))
+        exchanges = (s.phase[node] == AgentPhase.EXCHANGING) & ~(s.returned[node] & self.has_ranks(s, node))
+        return connects | exchanges
 
     def falls_silent(self, s: SymbolicState, node: Expr) -> Condition:
         """Also a node that waits at the store for members that are not about to come: it cannot beat meanwhile."""

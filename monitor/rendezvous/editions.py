@@ -50,7 +50,7 @@ TORCH_RETURNS = {
     "set": ("return_as_master",),
     "wait": ("return_to_connect",),
     "get": ("return_to_connect", "connect"),
-    "role": ("return_with_cached_master",),
+    "role": ("return_with_cached_master", "connect"),
     "ranks": ("start_workers",),
     "done": ("start_workers", "start_identical_workers", "job_ends"),
 }
@@ -123,6 +123,7 @@ class OursInDetail(Ours):
         self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING)
         seated = s.member[node].isin((Membership.PARTICIPANT, Membership.EXPECTED))
         s.when(~s.closed, seated | self.decides(s, "expel", Action.EXPEL, node))
+        self.stamp(s, node)
         s.closed = True
 
 

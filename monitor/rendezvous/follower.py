@@ -211,8 +211,9 @@ class Follower(Possibilities):
             for unseen in ((), self.moves.unseen):  # first without anything unseen
                 if unseen:
                     self.each(unseen, node)
-                found = self._tried(self._possible(previous, snapshot), node, wanted)
+                found, taken = self._tried(self._possible(previous, snapshot), node, wanted)
                 if found:
+                    self.judge.stepped(peer, node, taken)
                     self.states = found
                     self._reads(node)
                     return
@@ -221,15 +222,20 @@ class Follower(Possibilities):
         self.states = before
         self._adopt(snapshot, guess=True)
 
-    def _tried(self, names: Iterable[str], node: int, wanted: Shown) -> dict[Bytes, Trail | None]:
+    def _tried(
+        self, names: Iterable[str], node: int, wanted: Shown
+    ) -> tuple[dict[Bytes, Trail | None], list[tuple[Bytes, str]]]:
+        """The states after a write, each with the steps to it; and the states before it with the step that it was."""
         found: dict[Bytes, Trail | None] = {}
+        taken: list[tuple[Bytes, str]] = []
         for state, trail in self.states.items():
             here = self.stepper.at(state, node)
             for name in names:
                 after = self.stepper.allowed(name, here)
                 if after is not None and self.lens.shows(after) == wanted:
                     found.setdefault(after, self.then(trail, name, node))
-        return found
+                    taken.append((state, name))
+        return found, taken
 
     def _possible(self, previous: Snapshot, snapshot: Snapshot) -> tuple[str, ...]:
         """The writes that a state of ours may be: what the model leaves out of it tells some of them apart."""
@@ -337,7 +343,8 @@ class Follower(Possibilities):
             return
         before = self.states
         self.each(self.moves.returns[name], node)
-        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is goal}
+        goals = (goal, AgentPhase.CONNECTING) if name == "get" else (goal,)  # it may beat before it goes on
+        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) in goals}
         if not kept and name == "ranks":  # rank 0 tells the ranks of all before it has its own
             self.states = before
             return
@@ -378,6 +385,7 @@ class Follower(Possibilities):
         self.judge.event(event)
         if event.step == "mark_complete" or (event.step == "add_to_participants" and self.snapshot.complete):
             self.rounds_complete += 1
+            self.judge.completed(self.snapshot)
         if event.node is None or event.node not in self.roster:
             return
         node = self.roster.index(event.node)

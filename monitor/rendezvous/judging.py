@@ -13,7 +13,7 @@ decided.
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,11 @@ from trystate.model.language import Form
 from trystate.model.language.expressions import Expr
 from trystate.model.language.properties import Property
 from trystate.model.language.transitions import Kind
+from trystate.model.rendezvous.vocabulary import Membership
 
 from .known import Event, unrolled
 from .nodes import Peer
+from .shared_state import NodeName, Snapshot
 from .signatures import name_of
 from .states import Shown
 from .stepping import Bytes
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
     from .follower import Follower
 
 HARM = ("agree_on_world", "agree_on_master", "never_two_groups", "at_most_max")
-STEPS = ("closing_is_earned",)  # properties of one step
+STEPS = ("closing_is_earned", "live_nodes_stay")  # properties of one step
+RESTARTS_MAX = 3  # full rounds, one after the other, that begin beside the same node that waits
+# Of the agent's properties, those whose violation the store shows.
+CLOSED, UNANSWERED = "restarts_left_are_used", "everybody_gets_an_answer"
 PASSING = ("ranks_are_ordered", "ranks_are_dense", "at_least_min", "deadline_iff_last_call", "listed_means_heartbeat")
 PROBLEMS_MAX = 1_000
 SEARCH_STATES_MAX = 3_000
@@ -100,6 +105,7 @@ class Judge:
         self._failing: dict[str, Problem] = {}
         self._last: tuple[Bytes, ...] = ()
         self._steps: list[str] = []
+        self._waited: dict[NodeName, int] = {}  # beside how many full rounds, one after the other, a node has waited
         self.rebuilt()
 
     def rebuilt(self) -> None:
@@ -154,19 +160,46 @@ class Judge:
         self._steps.append(event.step)
         del self._steps[:-STEPS_KEPT]
 
+        if event.step == "graceful_exit":
+            text = "The rendezvous is closed: next_rendezvous raises on a spare, whose run() has no result."
+            self._violated(UNANSWERED, "violated", (str(event.node),), text)
+
+    def stepped(self, peer: Peer, node: int, taken: Sequence[tuple[Bytes, str]]) -> None:
+        """A write is one of these steps, from these states: which properties of a step fail in each."""
+        stepper = self.follower.stepper
+        for prop in stepper.system.properties:
+            if prop.name not in STEPS or prop.conditions is None:
+                continue
+            asked = [(state, prop.conditions[step]) for state, step in taken if step in prop.conditions]
+            if len(asked) == len(taken) and not any(stepper.holds(c, stepper.at(s, node)) for s, c in asked):
+                self._violated(prop.name, "violated", (str(peer),))
+        late = [stepper.get(state, "closed") and step == "exit_remove_from_participants" for state, step in taken]
+        if all(late) and not any(problem.name == "closing_is_earned" for problem in self.problems):
+            text = "A node that restarts finds the rendezvous closed, by a node that was done."
+            self._violated(CLOSED, "violated", (str(peer),), text)
+
+    def completed(self, snapshot: Snapshot) -> None:
+        """A round is complete: a node that waits beside one full round after the other makes each of them restart."""
+        full = len(snapshot.listed(Membership.PARTICIPANT)) == self.follower.high
+        waiting = snapshot.listed(Membership.WAITING) if full else []
+        self._waited = {who: self._waited.get(who, 0) + 1 for who in waiting}
+        for who, times in self._waited.items():
+            if times == RESTARTS_MAX:
+                self._violated("full_rounds_come_to_rest", "violated", (str(who),))
+
     def _since_the_round_began(self) -> tuple[str, ...]:
         trail = next(iter(self.follower.states.values()))
         steps = list(self._steps)
         steps += [event.step for event in unrolled(trail)]
         return tuple(steps)
 
-    def _violated(self, name: str, kind: str, nodes: tuple[str, ...] = ()) -> Problem:
+    def _violated(self, name: str, kind: str, nodes: tuple[str, ...] = (), text: str = "") -> Problem:
         prop, steps = self._property(name), self._since_the_round_began()
         since = (self.follower.now, self.follower.place)
         if kind == "hopeless":
             since = (self.still_since, self._still_place)
         problem = Problem(
-            kind, *since, prop.doc if prop is not None else name, name=name,
+            kind, *since, text or (prop.doc if prop is not None else name), name=name,
             finding=name_of(name, steps, self.follower.edition),
             nodes=nodes,
             steps=steps[-12:],

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from trystate.model.agent.findings import FINDINGS as OF_AGENTS
 from trystate.model.checker.expectations import Finding
-from trystate.model.rendezvous.findings import FINDINGS
+from trystate.model.rendezvous.findings import FINDINGS as OF_RENDEZVOUS
 from trystate.model.rendezvous.vocabulary import Edition
 
 TORCH = (Edition.TORCH, Edition.TORCH_2_12)
 GONE = ("crash", "silence", "close_finish", "remove_from_participants")
+
+
+FINDINGS = {**OF_RENDEZVOUS, **OF_AGENTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ SIGNATURES = (
     Signature("new-master-asserts", "members_learn_the_master", ("assertion_error",)),
     Signature("fast-exit", "agree_on_world", ("exit_remove_from_participants",), ("silence", "crash")),
     Signature("death-in-window", "agree_on_world", ("silence", "crash")),
+    Signature("done-node-replaced", "live_nodes_stay", ("job_ends",)),
     Signature("connecting-node-expelled", "live_nodes_stay"),
     Signature("never-told", "never_two_groups"),
     Signature("never-told", "the_removed_are_told"),
@@ -53,6 +58,8 @@ SIGNATURES = (
     Signature("departure-unnoticed", "the_waiting_are_answered", ("crash",)),
     Signature("late-node-closes", "closing_is_earned"),
     Signature("settings-not-agreed", "enough_nodes_complete_a_round"),
+    Signature("leaving-closes", "restarts_left_are_used"),
+    Signature("spare-returns-nothing", "everybody_gets_an_answer"),
 )
 
 

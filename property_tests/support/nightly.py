@@ -32,6 +32,8 @@ NUMBERS: Mapping[str, int] = {
     "histories": 20,  # 40 s: of each of the mixes
     "histories until one is broken": 200,  # 0 s: they end at the first
     "turns of a race": 2_000,  # 30 s
+    "recorded jobs of ours": 200,  # 300 s: each takes 5 s, of which it waits 3.5
+    "recorded jobs of torch's": 50,  # 100 s
     # The simulator, and passes in it.
     "nodes of a crowd": 500,  # 30 s: the square of it
     "simulated passes": 2_500,  # 30 s

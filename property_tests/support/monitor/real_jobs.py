@@ -6,32 +6,41 @@ waits for it reads in the record itself, so that no other client is in it.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
+import runpy
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from trystate.monitor.torch_state import NoTorchState, TorchState, read
+from trystate.property_tests.adapters.forked import SECONDS, Program
+from trystate.property_tests.adapters.jobs import CONF as OUR_CONF
 from trystate.property_tests.adapters.jobs import Agent, Job, eventually
-from trystate.property_tests.adapters.forked import SECONDS
+
+from ..mutants import planted
+from ..simulator.engine_mutants import MUTANTS
 
 BEAT_SECONDS, MISSED = 1, 3
 WINDOW_SECONDS = BEAT_SECONDS * MISSED
 TORCHRUN = "torchrun 2"  # the exit barrier lasts so many seconds
 CONF = f"is_host=0,last_call_timeout=1,keep_alive_interval={BEAT_SECONDS}"
+OURS = "trystate run"
 FAILS_AT_ONCE = ("--no-python", "/bin/false")  # in the place of the worker
 
 
 class Recorded:
-    """A job of torchruns with its record."""
+    """A job with its record: of torchruns, or of ours."""
 
     def __init__(
         self, folder: Path, nodes: str, *, restarts: int = 0, missed: int = MISSED, program: str = TORCHRUN
     ) -> None:
         self.path = folder / "record"
-        conf = f"{CONF},keep_alive_max_attempt={missed}"
+        conf = OUR_CONF if program == OURS else f"{CONF},keep_alive_max_attempt={missed}"
         serving = ("--record", str(self.path))
         self.job = Job(folder, nodes=nodes, max_restarts=restarts, conf=conf, program=program, serving=serving)
         self.agent = self.job.agent
@@ -54,10 +63,8 @@ class Recorded:
         for line in self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else ():
             if '"write"' in line:
                 fields = json.loads(line)
-                try:
+                with contextlib.suppress(NoTorchState):  # the first write of torch's is none
                     found = read(fields["value"].encode("latin-1")) if fields.get("op") == "write" else found
-                except NoTorchState:  # the first write of torch's is none
-                    pass
         return found
 
     def until(self, said: str, condition: Callable[[TorchState], bool]) -> None:
@@ -66,6 +73,13 @@ class Recorded:
     def two(self) -> tuple[Agent, Agent]:
         """Two agents, whose workers run."""
         return self.job.two()
+
+
+def run_broken(mutant: str, argv: list[str]) -> None:
+    """In a child: `trystate run` with a mutant of our engine."""
+    with planted(MUTANTS[mutant]):
+        sys.argv = ["trystate", "run", *argv]
+        runpy.run_module("trystate", run_name="__main__")
 
 
 def lists(nodes: Any, agent: Agent) -> bool:
@@ -131,14 +145,15 @@ def never_told(folder: Path) -> Path:
 
 
 def restless_spare(folder: Path) -> Path:
-    """R8. A full round restarts while there is a spare: it loses the race for the next one, and waits."""
-    with Recorded(folder, "2:2", restarts=3) as job:
+    """R8. A full round restarts beside a spare, which loses the race for the next one, and waits from then on."""
+    with Recorded(folder, "2:2", restarts=3, missed=15) as job:
         a, b = job.two()
-        job.agent("c")
+        c = job.agent("c")
         job.until("c is a spare", has_spare)
         a.do("fail once")
-        for count in (2, 3, 4):
-            eventually("the workers restart", lambda: len(a.began) + len(b.began) >= 2 * count)
+        job.until("c waits", lambda s: lists(s.wait_list, c))
+        with c.stopped():  # it polls once a second, and would win at times
+            eventually("the workers restart again and again", lambda: min(len(a.began), len(b.began)) >= 5)
     return job.path
 
 
@@ -164,11 +179,6 @@ def departure_unnoticed(folder: Path) -> Path:
     return job.path
 
 
-def connecting_node_expelled(folder: Path) -> Path:
-    """R15. Rank 0 is stopped before it publishes its address: another waits for it, does not beat, and is dropped."""
-    raise NotImplementedError
-
-
 def done_node_replaced(folder: Path) -> Path:
     """R19. The workers of a node are done, and a spare takes its place while it waits for the others'."""
     with Recorded(folder, "2:2", restarts=3, program="torchrun 30") as job:
@@ -183,7 +193,7 @@ def done_node_replaced(folder: Path) -> Path:
 
 def leaving_closes(folder: Path) -> Path:
     """A2. A node is done and leaves, while the worker of another fails, which has restarts left."""
-    with Recorded(folder, "2:2", restarts=3) as job:
+    with Recorded(folder, "2:2", restarts=3, missed=15) as job:
         a, b = job.two()
         a.do("succeed")
         job.until("a has closed the rendezvous", lambda s: s.closed)
@@ -201,4 +211,94 @@ def spare_returns_nothing(folder: Path) -> Path:
         a.do("succeed")
         b.do("succeed")
         c.ends()
+    return job.path
+
+
+# ---- jobs in which nothing is wrong
+
+
+def healthy_torch(folder: Path, seed: int) -> Path:
+    """Nodes start, workers fail, and all end, each at a time that the seed says.
+
+    No node comes to a round that runs: it would meet R1 or R2.
+    """
+    rng = random.Random(seed)
+    size = rng.choice((2, 2, 3))
+    # Each agent waits for the others in the end for long enough, or it would close before they are done (A2).
+    with Recorded(folder, f"{size}:{size}", restarts=5, missed=15, program="torchrun 30") as job:
+        _begin(job, size, rng)
+        for _ in range(rng.randint(0, 2)):
+            _fail_one(job, rng)
+        _end(job, rng)
+    return job.path
+
+
+def healthy_ours(folder: Path, seed: int) -> Path:
+    """Nodes start, come later, leave, stand still for a moment; workers fail; all end."""
+    rng = random.Random(seed)
+    size = rng.choice((1, 2, 2, 3))
+    with Recorded(folder, f"1:{size + 1}", restarts=5, program=OURS) as job:
+        _begin(job, size, rng)
+        for kind in rng.sample(("fails", "comes", "leaves", "pauses"), rng.randint(1, 3)):
+            agents = [agent for agent in job.job.agents if agent.ran]
+            if kind == "fails":
+                _fail_one(job, rng)
+            elif kind == "comes":
+                job.agent(f"n{len(job.job.agents)}").runs()
+            elif kind == "leaves" and len(agents) > 1:
+                gone = rng.choice(agents)
+                gone.signal(signal.SIGTERM)
+                gone.ends()
+            elif kind == "pauses":
+                with rng.choice(agents).stopped():
+                    time.sleep(rng.uniform(0.0, 0.8))
+            time.sleep(rng.uniform(0.0, 0.5))
+        _end(job, rng)
+    return job.path
+
+
+def _begin(job: Recorded, size: int, rng: random.Random) -> None:
+    for number in range(size):
+        job.agent(f"n{number}")
+        time.sleep(rng.uniform(0.0, 0.4))
+    for agent in job.job.agents:
+        agent.runs()
+
+
+def _fail_one(job: Recorded, rng: random.Random) -> None:
+    """The worker of a node fails, and all of them start again."""
+    agents = [agent for agent in job.job.agents if agent.ran]
+    before = [len(agent.began) for agent in agents]
+    time.sleep(rng.uniform(1.0, 1.6))  # all have seen the round (R3)
+    rng.choice(agents).do("fail once")
+    for agent, count in zip(agents, before, strict=True):
+        agent.runs(count + 1)
+
+
+def _end(job: Recorded, rng: random.Random) -> None:
+    agents = [agent for agent in job.job.agents if agent.ran]
+    for agent in agents:
+        time.sleep(rng.uniform(0.0, 0.3))
+        agent.do("succeed")
+    for agent in agents:
+        agent.ends()
+
+
+# ---- a mutant of ours
+
+
+def broken_engine(folder: Path) -> Path:
+    """A node of ours joins a round that is complete, instead of waiting for the next one."""
+    with Recorded(folder, "1:2", program=OURS) as job:
+        job.agent("a").runs()
+        argv = [*job.job._options, "--rdzv-endpoint", f"127.0.0.1:{job.job.port}", "--rdzv-id", "job"]
+        argv += ["--local-addr", "127.0.0.1", str(folder / "worker.py"), str(folder)]
+        broken = Program(
+            folder / "log.b", run_broken, "joins a complete round", argv, variables={"AGENT": "b"}
+        )  # fmt: skip
+        try:
+            eventually("b has written", lambda: str(broken.pid) in job.path.read_text() or not broken.ran, 20.0)
+            rest(1.0)
+        finally:
+            broken.kill()
     return job.path

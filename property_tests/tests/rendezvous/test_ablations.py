@@ -179,7 +179,7 @@ class BeatsUntilItIsDone(Ours):
 class TwoClients(Torch213):
     """torch's, where the heartbeats have a client of their own."""
 
-    beating = (*Torch.beating, AgentPhase.EXCHANGING)
+    is_blocked = Torch.is_blocked
     falls_silent = Torch.falls_silent
 
 
@@ -535,8 +535,8 @@ def test_a_late_node_may_leave_without_a_word(max_nodes: int) -> None:
 
 
 WAITS = {
-    "a member that is stopped": ("stall", {"live_nodes_stay", "deadlock_freedom"}, (674, 628)),
-    "a member that is done": ("job_end", {"live_nodes_stay"}, (219, 163)),
+    "a member that is stopped": ("stall", {"live_nodes_stay", "deadlock_freedom"}, (734, 628)),
+    "a member that is done": ("job_end", {"live_nodes_stay"}, (223, 163)),
 }
 
 
