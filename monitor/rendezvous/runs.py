@@ -52,6 +52,8 @@ class Runs:
                 follower.feed(line)
 
     def _concerned(self, line: Line) -> Iterator[Follower]:
+        if line.what == "open" and line.fields.get("again"):
+            return  # a later file repeats those that are open: it is no other connection
         if line.what in ("open", "close"):
             known = self._of.pop(line.connection, set())
             yield from (self.followers[key] for key in known)

@@ -54,6 +54,7 @@ class RecordingService(Service):
         for key, value in self.contents.values.items():
             if recorder.wants(key):
                 recorder.begins_with(key, value)
+        self._flush()
 
     # The driver's calls
 
