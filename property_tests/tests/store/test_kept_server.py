@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import random
 import signal
@@ -60,7 +61,7 @@ class Serving:
             begun.set()
 
         self._thread = threading.Thread(
-            target=serve, args=(listener, Limits(), None, self.lines.append, started, make), daemon=True
+            target=serve, args=(listener, Limits(), None, self.lines.append, started, None, make), daemon=True
         )
         self._thread.start()
         assert begun.wait(SECONDS)
@@ -442,6 +443,19 @@ def test_a_client_of_torchs_stays_lost_and_a_new_one_finds_all(tmp_path: Path) -
                 store.add("count", 1)
         again = theirs()
         assert again.get("kept") == b"value" and again.add("count", 0) == 2
+
+
+def test_a_record_of_a_server_that_is_started_again_begins_with_the_states_that_it_has(tmp_path: Path) -> None:
+    with Killed(tmp_path) as killed, killed.store() as store:
+        store.set("trystate/job/state", "a state")
+        killed.options = (*killed.options, "--record", str(tmp_path / "record"))
+        killed.again()
+        store.set("trystate/job/state", "the next")
+        os.kill(killed.server.pid, signal.SIGTERM)
+        assert killed.server.ends() == 0
+    lines = [json.loads(line) for line in (tmp_path / "record").read_text().splitlines()]
+    found = [(line["value"], line.get("again", False)) for line in lines if line["op"] == "write"]
+    assert found[-2:] == [("a state", True), ("the next", False)], found
 
 
 def test_an_operation_waits_for_its_server_as_long_as_it_may_take(tmp_path: Path) -> None:
