@@ -468,10 +468,12 @@ def test_an_operation_waits_for_its_server_as_long_as_it_may_take(tmp_path: Path
         with pytest.raises((ConnectionLost, StoreTimeout)):
             store.set("kept", "other")
         assert 1.8 < time.monotonic() - began < 6
-        threading.Timer(0.3, killed.again).start()
+        starting = threading.Timer(0.3, killed.again)
+        starting.start()
         store.set_timeout(timedelta(seconds=SECONDS))
         store.set("kept", "nothing was sent before, so it is done once")
         assert store.get("kept").startswith(b"nothing was sent")
+        starting.join(SECONDS)
 
 
 def test_an_empty_store_that_takes_the_place_is_noticed(tmp_path: Path) -> None:
