@@ -30,7 +30,7 @@ SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a li
     "refused": {"key": TEXT, "v": NUMBER},
     "read": {"key": TEXT, "v": NUMBER},
     "delete": {},
-    "wait": {"key": TEXT, "missing": LIST},
+    "wait": {"missing": LIST},
     "go": {},
     "stop": {},
     "tick": {},
@@ -54,7 +54,10 @@ class Line:
 
     @property
     def key(self) -> str:
-        key = self.fields.get("key")
+        """The key of the request, the first one of several; empty: it has none."""
+        key, keys = self.fields.get("key"), self.fields.get("keys")
+        if isinstance(keys, list) and keys:
+            key = keys[0]
         return key if isinstance(key, str) else ""
 
     @property
@@ -164,6 +167,11 @@ def parse(text: bytes | str, file: str = "", number: int = 0, *, cut: bool = Fal
         return Flaw(file, number, f"it is no JSON: {str(error)[:80]}")
     if not isinstance(found, dict):
         return Flaw(file, number, f"it is a JSON {type(found).__name__}, not an object")
+    return checked(found, file, number)
+
+
+def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line | Flaw:
+    """A line that was read already, or what is wrong with it."""
     what, time, connection = found.get("op"), found.get("t"), found.get("c", 0)
     if not isinstance(what, str) or not 0 < len(what) <= 40:
         return Flaw(file, number, "it has no `op`")

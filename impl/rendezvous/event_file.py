@@ -128,4 +128,4 @@ def _listen() -> None:
             logger = events._get_or_create_logger(destination)
             if not any(isinstance(each, _Handler) for each in logger.handlers):
                 logger.addHandler(table[destination])  # torch had made it before
-            logger.setLevel(logging.INFO)  # whatever LOGLEVEL says of what people read
+            logger.setLevel(logging.INFO)  # LOGLEVEL is about what is shown to people

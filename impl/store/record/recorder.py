@@ -57,7 +57,7 @@ class Recorder:
         lines = [encoded(line) for line in self.lines]
         self.lines.clear()
         lost = self.sink.take_lost()
-        if lost:  # what these lines have changed is in the repetition
+        if lost:  # the repetition has the changes of these lines too
             lost += len(lines)
             lines = [encoded({"c": 0, "op": "lost", "lines": lost}), *self._again()]
         self._size += sum(map(len, lines))
@@ -142,7 +142,9 @@ class Recorder:
 
     def waits(self, c: int, keys: Sequence[bytes], missing: Sequence[bytes]) -> None:
         """A request blocks."""
-        self._waits[c] = self.say(c, "wait", **named(keys), missing=named(missing, several=True)["keys"])
+        several = named(keys) if len(keys) > 1 else {}
+        first = text(keys[0]) if keys else ""
+        self._waits[c] = self.say(c, "wait", key=first, **several, missing=named(missing, several=True)["keys"])
 
     def goes(self, c: int) -> bool:
         """The blocked request of a connection goes on, if it has one."""

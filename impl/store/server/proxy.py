@@ -39,7 +39,7 @@ class Gate:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.passing: Request | None = None
-        self.queue: deque[Link] = deque()  # whose next request waits for its turn
+        self.queue: deque[Link] = deque()  # the links whose next request waits for its turn
         self.timer: asyncio.TimerHandle | None = None
 
     def enter(self, link: Link, request: Request) -> bool:

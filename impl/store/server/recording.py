@@ -202,7 +202,7 @@ class Request:
         if promise is not None and len(promise) == 2:
             self.service.promised[self.session] = {key: recorder.version(key) for key in promise[0]}
 
-    # What each kind says
+    # The lines of each kind
 
     def sets(self, key: bytes, value: bytes) -> None:
         self.effects[key] = value

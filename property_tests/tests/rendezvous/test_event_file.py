@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed.elastic.events.handlers import get_logging_handler
 from trystate.impl.rendezvous import event_file
 from trystate.impl.rendezvous.plugin import creator
 from trystate.model.errors import UsageError
@@ -65,8 +67,9 @@ def test_a_file_that_cannot_be_written_is_said_and_the_job_goes_on(
     assert not event_file.recording()
 
 
-def test_without_the_variable_nothing_is_recorded(tmp_path: Path) -> None:
-    assert not event_file.begin() and not event_file.recording()
-    code, said = of_a_job(tmp_path, "trystate")
-    assert code == 0, said
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["log", "work.py"]
+def test_without_the_variable_nothing_is_recorded_and_torchs_table_is_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TRYSTATE_RECORD", raising=False)
+    assert callable(creator()) and not event_file.begin() and not event_file.recording()
+    assert type(get_logging_handler("dynamic_rendezvous")) is logging.NullHandler

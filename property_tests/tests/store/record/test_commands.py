@@ -17,12 +17,15 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from trystate.impl.store.record.reading import Reader
+from trystate.impl.store.wire import blob
+from trystate.model.store.vocabulary import Query
 from trystate.monitor.torch_state import read as read_state
 from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.adapters.our_store.wire import VALIDATE, get, request
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.jobs import torchrun
-from trystate.property_tests.support.stores.recorded import Command, Line, Replayed
+from trystate.property_tests.support.stores.recorded import Command, Line, Replayed, read
 
 import trystate.store
 from trystate.__main__ import main
@@ -50,8 +53,15 @@ def count_up(store: Any, times: int) -> None:
         done += held == wanted
 
 
-@pytest.mark.parametrize("client", [torchs, ours])
-@pytest.mark.parametrize("server", [TorchServer, TorchLegacyServer, OurServer])
+@pytest.mark.parametrize(
+    ("server", "client"),
+    [
+        (TorchServer, torchs),
+        (TorchLegacyServer, torchs),
+        (OurServer, ours),
+        *([(TorchServer, ours), (TorchLegacyServer, ours), (OurServer, torchs)] if NIGHTLY else []),
+    ],
+)
 def test_clients_before_any_server_are_answered_and_recorded_in_its_order(
     server: type[Server], client: Callable[[int], Any], tmp_path: Path
 ) -> None:
@@ -109,7 +119,7 @@ def agents(folder: Path, port: int, number: int) -> Iterator[list[Program]]:
 
 
 def states(lines: list[Line]) -> list[tuple[Any, ...]]:
-    """What happened to the state."""
+    """The reads and writes of the state."""
     return [
         (line["op"], line["v"], line.get("value"))
         for line in lines
@@ -143,7 +153,7 @@ def test_a_server_that_is_killed_leaves_a_record_up_to_then(tmp_path: Path) -> N
         time.sleep(0.5)
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait(10)
-    assert [line.fields["op"] for line in Reader(tmp_path / "r")][:3] == ["header", "open", "write"]
+    assert [line["op"] for line in read(tmp_path / "r")][:3] == ["header", "open", "write"]
 
 
 def test_strangers_pass_the_proxy_and_are_not_followed(tmp_path: Path) -> None:
@@ -162,6 +172,40 @@ def test_strangers_pass_the_proxy_and_are_not_followed(tmp_path: Path) -> None:
         lines = proxy.end()
     assert [line["op"] for line in lines if line["op"] != "tick"] == ["header", "open", "unfollowed", "close", "end"]
     assert lines[2]["why"].startswith("request: its first request is not VALIDATE") or lines[1]["op"] == "tick"
+
+
+def test_requests_on_a_state_are_passed_on_one_at_a_time_and_no_other_request_waits_for_them(tmp_path: Path) -> None:
+    """A server that answers when it is told to: the second request is held until then, or for a second at most."""
+    wish = request(Query.COMPARE_SET, blob(b"/torch.rendezvous.job"), blob(b""), blob(b"x"))
+    with socket.create_server((HOST, 0)) as server, Command(
+        tmp_path / "r", "proxy", "--to", f"{HOST}:{server.getsockname()[1]}"
+    ) as proxy, contextlib.ExitStack() as stack:  # fmt: skip
+        clients, behind = [], []
+        for _ in range(2):
+            clients.append(stack.enter_context(socket.create_connection((HOST, proxy.port))))
+            behind.append(stack.enter_context(server.accept()[0]))
+            clients[-1].sendall(VALIDATE)
+            assert behind[-1].recv(100) == VALIDATE
+            behind[-1].settimeout(0.3)
+        for answered in (True, False):
+            clients[0].sendall(wish)
+            assert behind[0].recv(1000) == wish
+            clients[1].sendall(get(b"/other") + wish)
+            assert behind[1].recv(1000) == get(b"/other")
+            with pytest.raises(TimeoutError):
+                behind[1].recv(1000)
+            began = time.monotonic()
+            if answered:
+                behind[0].sendall(blob(b"x"))
+            behind[1].settimeout(5)
+            assert behind[1].recv(1000) == wish
+            assert (time.monotonic() - began > 0.4) is not answered
+            behind[1].settimeout(0.3)
+            behind[1].sendall(blob(b"") + blob(b"y"))
+        clients[0].close()
+        lines = proxy.end()
+    found = [(line["c"], line["op"], line.get("v")) for line in lines if line["op"] in ("write", "refused")]
+    assert found[:3] == [(1, "write", 1), (0, "write", 2), (2, "refused", 2)]
 
 
 def _all(sock: socket.socket) -> bytes:

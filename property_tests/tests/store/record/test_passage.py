@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trystate.impl.store.limits import Limits
+from trystate.impl.store.record import passage
 from trystate.impl.store.record.format import Keys, is_state
-from trystate.impl.store.record.passage import Passage, Request
+from trystate.impl.store.record.passage import Heard, Passage, Request
+from trystate.impl.store.record.recorder import Recorder
 from trystate.impl.store.server.recording import RecordingService
 from trystate.impl.store.wire import blob, counted
 from trystate.model.store.vocabulary import Extension, Query
+from trystate.property_tests.support.mutants import Mutant, replaced, survivors
 from trystate.property_tests.support.stores.besieged import VALIDATE
 from trystate.property_tests.support.stores.recorded import Line, Replayed, recorder
 from trystate.property_tests.support.stores.rooms import (
@@ -53,12 +56,12 @@ class Through:
 
     def __call__(self, who: int, *pieces: bytes) -> list[Request]:
         """A client sends pieces; all that the server answers to anybody is seen. The requests that are blocked."""
-        passage, asked = self.passages[who], list[Request]()
-        before = bytes(passage._raw)
+        mine, asked = self.passages[who], list[Request]()
+        before = bytes(mine._raw)
         for piece in pieces:
-            for request in passage.sent(piece):
+            for request in mine.sent(piece):
                 asked.append(request)
-                passage.forwarded(request)
+                mine.forwarded(request)
                 answers = [self.peers[who](request.data)]
                 for other, peer in enumerate(self.peers):
                     back = answers[0] if other == who else peer()
@@ -66,11 +69,11 @@ class Through:
         for other, peer in enumerate(self.peers):
             self.passages[other].answered(peer())
         self.recorder.flush()
-        assert b"".join(request.data for request in asked) + bytes(passage._raw) == before + b"".join(pieces)
+        assert b"".join(request.data for request in asked) + bytes(mine._raw) == before + b"".join(pieces)
         return asked
 
     def lines(self) -> tuple[list[Line], list[Line]]:
-        """What the server has recorded since, and the proxy."""
+        """The lines since, of the server and of the proxy."""
         return self.served.take(), self.passed.take()
 
 
@@ -160,15 +163,15 @@ def test_a_value_that_came_past_the_proxy_is_said_to_be_unseen() -> None:
 )
 def test_bytes_that_cannot_be_followed_are_passed_on_and_said(sent: bytes, back: bytes, why: str) -> None:
     sink, made = recorder(Keys.RENDEZVOUS)
-    passage = Passage(made, "peer")
+    mine = Passage(made, "peer")
     passed = b""
-    for request in passage.sent(sent):
-        passage.forwarded(request)
+    for request in mine.sent(sent):
+        mine.forwarded(request)
         passed += request.data
-    passage.answered(back)
-    assert passed == sent and not passage.followed
-    assert [request.data for request in passage.sent(b"more")] == [b"more"]
-    passage.answered(b"more")
+    mine.answered(back)
+    assert passed == sent and not mine.followed
+    assert [request.data for request in mine.sent(b"more")] == [b"more"]
+    mine.answered(b"more")
     made.flush()
     line = sink.take()[-1]
     assert line["op"] == "unfollowed" and line["why"].startswith(why)
@@ -182,8 +185,8 @@ turns = st.lists(st.tuples(st.integers(0, 1), requests() | requests() | mutated(
 def test_whatever_passes_states_are_followed_as_the_server_has_them(turns: list[tuple[int, bytes]]) -> None:
     """No byte is changed, nothing raises; what the record says of a state at each read and write is what is there."""
     here, replayed = Through(), Replayed()
-    for line in [{"c": 1, "op": "open"}, {"c": 2, "op": "open"}]:
-        replayed.take(line)
+    for c in (1, 2):
+        replayed.take({"c": c, "op": "open"})
     for who, data in turns:
         for short, long in RENAMED.items():
             data = data.replace(blob(short), blob(long))
@@ -191,10 +194,43 @@ def test_whatever_passes_states_are_followed_as_the_server_has_them(turns: list[
             continue
         here(who, data)
         values: dict[bytes, Any] = here.room.service.contents.values
-        lines = [line for line in here.lines()[1] if is_state(line.get("key", "").encode("latin-1"))]
+        lines = [line for line in here.lines()[1] if is_state(str(line.get("key", "")).encode("latin-1"))]
         lines = [line for line in lines if line["op"] in ("write", "read", "refused", "delete")]
         for line in lines:
             replayed.take(line)
         for line in lines[-1:]:
             key = line["key"].encode("latin-1")
             assert replayed.values.get(key) == values.get(key)
+
+
+# ---- that it can find something
+
+
+def _nothing(*_: Any) -> None:
+    """A step that is left out."""
+
+
+def _scripted() -> None:
+    """The tests above of scripts, until one fails."""
+    test_the_proxys_record_is_the_servers(0)
+    test_a_wait_counts_as_blocked_only_when_it_is_not_answered_for_a_while()
+    test_a_wait_that_is_cancelled_or_whose_client_goes_is_stopped()
+    test_a_cancellation_that_comes_too_late_is_understood()
+    test_a_value_that_came_past_the_proxy_is_said_to_be_unseen()
+
+
+MISTAKES: dict[str, Mutant] = {
+    "values are not compared with those seen": replaced(Heard, "_found", _nothing),
+    "a value that came past is not said": replaced(Heard, "_unseen", _nothing),
+    "a look is taken for a write": replaced(Heard, "_looks", _nothing),
+    "a wait is never said": replaced(Passage, "impatient", _nothing),
+    "a set is recorded by its answer": replaced(passage, "SILENT", frozenset()),
+    "a cancelled wait has two answers": replaced(passage, "WAITING", frozenset()),
+    "events are answers": replaced(passage, "EXTENDED", frozenset()),
+    "writes are not counted": replaced(Recorder, "written", _nothing),
+    "who goes on is not said": replaced(Recorder, "goes", _nothing),
+}
+
+
+def test_each_mistake_of_a_passage_is_noticed_by_a_script() -> None:
+    assert survivors(MISTAKES, _scripted) == []
