@@ -335,7 +335,7 @@ def test_a_directory_has_one_server_at_a_time(tmp_path: Path, capsys: pytest.Cap
     with Serving(tmp_path / "data"):
         with pytest.raises(FileRefused, match=rf"in use by another server .process {os.getpid()}.; end that one"):
             Directory(str(tmp_path / "data"), Limits(), print)
-        assert main(["store", "serve", "--data", str(tmp_path / "data")]) != Exit.OK
+        assert main(["store", "serve", "--data", str(tmp_path / "data")]) == Exit.USAGE
         assert "in use by another server" in capsys.readouterr().err
 
 
