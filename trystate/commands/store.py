@@ -19,6 +19,7 @@ from trystate.impl.host.listening import listen, peer_name
 from trystate.impl.host.secret import read_secret
 from trystate.impl.store.durable.directory import Directory
 from trystate.impl.store.durable.driver import KeepingDriver
+from trystate.impl.store.errors import FileRefused
 from trystate.impl.store.limits import Limits
 from trystate.impl.store.record.format import Keys
 from trystate.impl.store.record.recorder import Recorder
@@ -88,11 +89,14 @@ def logging() -> Iterator[Log]:
 
 @contextlib.contextmanager
 def keeping(path: str | None, limits: Limits, log: Log) -> Iterator[Directory | None]:
-    """The directory that the store is kept in, if one was given."""
+    """The directory that the store is kept in, if one was given. Raises UsageError if it is refused."""
     if path is None:
         yield None
         return
-    directory = Directory(path, limits, log)
+    try:
+        directory = Directory(path, limits, log)
+    except FileRefused as error:
+        raise UsageError(str(error)) from error
     log(f"{path}: {directory.summary}")
     try:
         yield directory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import random
 import signal
@@ -60,7 +61,7 @@ class Serving:
             begun.set()
 
         self._thread = threading.Thread(
-            target=serve, args=(listener, Limits(), None, self.lines.append, started, make), daemon=True
+            target=serve, args=(listener, Limits(), None, self.lines.append, started, None, make), daemon=True
         )
         self._thread.start()
         assert begun.wait(SECONDS)
@@ -334,7 +335,7 @@ def test_a_directory_has_one_server_at_a_time(tmp_path: Path, capsys: pytest.Cap
     with Serving(tmp_path / "data"):
         with pytest.raises(FileRefused, match=rf"in use by another server .process {os.getpid()}.; end that one"):
             Directory(str(tmp_path / "data"), Limits(), print)
-        assert main(["store", "serve", "--data", str(tmp_path / "data")]) != Exit.OK
+        assert main(["store", "serve", "--data", str(tmp_path / "data")]) == Exit.USAGE
         assert "in use by another server" in capsys.readouterr().err
 
 
@@ -444,6 +445,19 @@ def test_a_client_of_torchs_stays_lost_and_a_new_one_finds_all(tmp_path: Path) -
         assert again.get("kept") == b"value" and again.add("count", 0) == 2
 
 
+def test_a_record_of_a_server_that_is_started_again_begins_with_the_states_that_it_has(tmp_path: Path) -> None:
+    with Killed(tmp_path) as killed, killed.store() as store:
+        store.set("trystate/job/state", "a state")
+        killed.options = (*killed.options, "--record", str(tmp_path / "record"))
+        killed.again()
+        store.set("trystate/job/state", "the next")
+        os.kill(killed.server.pid, signal.SIGTERM)
+        assert killed.server.ends() == 0
+    lines = [json.loads(line) for line in (tmp_path / "record").read_text().splitlines()]
+    found = [(line["value"], line.get("again", False)) for line in lines if line["op"] == "write"]
+    assert found[-2:] == [("a state", True), ("the next", False)], found
+
+
 def test_an_operation_waits_for_its_server_as_long_as_it_may_take(tmp_path: Path) -> None:
     with Killed(tmp_path) as killed, killed.store(1.0) as store:
         store.set("kept", "value")
@@ -454,10 +468,12 @@ def test_an_operation_waits_for_its_server_as_long_as_it_may_take(tmp_path: Path
         with pytest.raises((ConnectionLost, StoreTimeout)):
             store.set("kept", "other")
         assert 1.8 < time.monotonic() - began < 6
-        threading.Timer(0.3, killed.again).start()
+        starting = threading.Timer(0.3, killed.again)
+        starting.start()
         store.set_timeout(timedelta(seconds=SECONDS))
         store.set("kept", "nothing was sent before, so it is done once")
         assert store.get("kept").startswith(b"nothing was sent")
+        starting.join(SECONDS)
 
 
 def test_an_empty_store_that_takes_the_place_is_noticed(tmp_path: Path) -> None:
@@ -470,74 +486,79 @@ def test_an_empty_store_that_takes_the_place_is_noticed(tmp_path: Path) -> None:
         other.kill()
 
 
+class Load:
+    """Clients that change a store, in threads, and see no less than was acknowledged."""
+
+    def __init__(self, killed: Killed, counters: int) -> None:
+        self.killed, self.ends = killed, threading.Event()
+        self.told: dict[str, tuple[int, int]] = {}  # of each counter: acknowledged additions, and those not known
+        self.pushed: list[bytes] = []
+        self.failures: list[BaseException] = []
+        self.threads = [threading.Thread(target=self.run, args=(self.count, f"counter {n}")) for n in range(counters)]
+        self.threads.append(threading.Thread(target=self.run, args=(self.overwrite, "large")))
+        for thread in self.threads:
+            thread.start()
+
+    def end(self) -> None:
+        self.ends.set()
+        for thread in self.threads:
+            thread.join(SECONDS)
+        assert not self.failures, self.failures
+
+    def run(self, change: Callable[[TCPStore, str], None], name: str) -> None:
+        try:
+            with self.killed.store() as store:
+                change(store, name)
+        except BaseException as error:
+            self.failures.append(error)
+
+    def count(self, store: TCPStore, name: str) -> None:
+        sure = unknown = seen = 0
+        while not self.ends.is_set():
+            try:
+                total = store.add(name, 1)
+                sure += 1
+                assert seen < total and sure <= total <= sure + unknown, (seen, total, sure, unknown)
+                seen = total
+                store.queue_push("queue", f"{name} {total}")
+                self.pushed.append(f"{name} {total}".encode())
+            except OutcomeUnknown:
+                unknown += 1
+            assert sure <= (int(store.get(name)) if seen else 0) <= sure + unknown
+        self.told[name] = sure, unknown
+
+    def overwrite(self, store: TCPStore, name: str) -> None:
+        """So that compactions come beside the kills."""
+        sent = sure = 0
+        while not self.ends.is_set():
+            sent += 1
+            with contextlib.suppress(OutcomeUnknown):
+                store.set(name, b"%d " % sent + bytes(300_000))
+                sure = sent
+            assert not sure or sure <= int(store.get(name).split()[0]) <= sent
+
+
 @pytest.mark.parametrize("options", [(), ("--sync", "0.05")])
 def test_a_server_that_is_killed_at_random_moments_loses_nothing_that_it_acknowledged(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     """A killed process leaves its written bytes to the system, so that the interval makes no difference here."""
-    chance, ends = random.Random(5), threading.Event()
-    told: dict[str, tuple[int, int]] = {}
-    failures: list[BaseException] = []
-    pushed: list[bytes] = []
-
-    def count(name: str) -> None:
-        """Add, and see only what is not less than what was told."""
-        sure = unknown = seen = 0
-        try:
-            with killed.store() as store:
-                while not ends.is_set():
-                    try:
-                        total = store.add(name, 1)
-                        sure += 1
-                        assert seen < total and sure <= total <= sure + unknown, (seen, total, sure, unknown)
-                        seen = total
-                        store.queue_push("queue", f"{name} {total}")
-                        pushed.append(f"{name} {total}".encode())
-                    except OutcomeUnknown:
-                        unknown += 1
-                    value = int(store.get(name)) if seen else 0
-                    assert sure <= value <= sure + unknown
-        except BaseException as error:
-            failures.append(error)
-        told[name] = sure, unknown
-
-    def overwrite() -> None:
-        """Compactions come beside the kills; a value that was acknowledged is the last one, or a later one was sent."""
-        sent = sure = 0
-        try:
-            with killed.store() as store:
-                while not ends.is_set():
-                    sent += 1
-                    with contextlib.suppress(OutcomeUnknown):
-                        store.set("large", b"%d " % sent + bytes(300_000))
-                        sure = sent
-                    assert not sure or sure <= int(store.get("large").split()[0]) <= sent
-        except BaseException as error:
-            failures.append(error)
-
+    chance = random.Random(5)
     with Killed(tmp_path, *options) as killed:
-        threads = [threading.Thread(target=count, args=(f"counter {n}",)) for n in range(3)]
-        threads.append(threading.Thread(target=overwrite))
-        for thread in threads:
-            thread.start()
+        load = Load(killed, 3)
         for _ in range(by_night("restarts of a job", 3)):
             time.sleep(chance.uniform(0.05, 0.4))
             killed.again()
         time.sleep(0.1)
-        ends.set()
-        for thread in threads:
-            thread.join(SECONDS)
+        load.end()
         killed.again()
-        assert not failures, failures
-        assert Path(killed.folder, "data", "journal").stat().st_size < 64 << 20, "it was compacted"
+        assert (tmp_path / "data" / "journal").stat().st_size < 64 << 20, "it was compacted"
         with killed.store() as store:
-            for name, (sure, unknown) in told.items():
-                assert sure > 0 and sure <= store.add(name, 0) <= sure + unknown
+            assert len(load.told) == 3
+            for name, (sure, unknown) in load.told.items():
+                assert 0 < sure <= store.add(name, 0) <= sure + unknown
             queued = [store.queue_pop("queue", block=False) for _ in range(store.queue_len("queue"))]
-            assert [element for element in queued if element in set(pushed)] == sorted(set(pushed), key=queued.index), (
-                "each that was acknowledged is there, once"
-            )
-            assert len(queued) == len(set(queued))
+            assert set(load.pushed) <= set(queued) and len(queued) == len(set(queued)), "each once"
 
 
 def test_a_job_does_not_notice_that_its_endpoint_was_killed_and_started_again(tmp_path: Path) -> None:
