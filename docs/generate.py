@@ -169,7 +169,7 @@ def _searches(mine: list[Checked]) -> str:
 # Numbers that no finding has: defects of torch 2.13 without a model, which tests show.
 UNMODELLED: dict[str, str] = {
     "A1": "a member that dies in the last call stays in the round, whose other members wait for it until read_timeout",
-    "A3": "an agent that waits at the store cannot beat, and is dropped as dead",
+    "A3": "an agent that waits for a key of its own cannot beat, and is dropped as dead, as in R15 and R19",
     "A5": "heartbeats end for ever at an error that is not a RendezvousError",
     "A6": "the shared state is unpickled: the port of the store runs code in every agent",
     "A8": "unknown keys of --rdzv-conf are accepted, and `timeout` is ignored",

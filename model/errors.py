@@ -1,8 +1,22 @@
 """The package's one tree of exceptions. Blame is in the name, the remedy in the text."""
 
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
 
 class TrystateError(Exception):
-    """Root of every exception that this package raises on purpose."""
+    """Root of every exception that this package raises on purpose.
+
+    A class of errors that operators meet has their section of docs/troubleshooting.md as `symptom`; a note names it.
+    """
+
+    symptom: ClassVar[str] = ""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if self.symptom:
+            self.add_note(f"docs/troubleshooting.md#{self.symptom} has the causes and remedies")
 
 
 class DeclarationError(TrystateError):

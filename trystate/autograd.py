@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trystate.impl.autograd import messages
-    from trystate.impl.autograd.api import backward, context, get_gradients, observe
+    from trystate.impl.autograd.api import backward, context, get_gradients, observe, record_to
     from trystate.impl.autograd.errors import (
         AutogradError,
         ContextError,
@@ -42,4 +42,5 @@ __all__ = [
     "AutogradError", "ContextError", "ContextReleasedError", "DistributedOptimizer", "Event", "FreedError",
     "GraphFreedError", "IdsExhaustedError", "PassError", "PassPeerLostError", "PassRunningError", "PassTimeoutError",
     "StalePassError", "UnusedSendError", "backward", "context", "get_gradients", "messages", "observe",
+    "record_to",
 ]  # fmt: skip

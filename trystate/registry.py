@@ -45,6 +45,7 @@ from trystate.model.rendezvous.holder import Holders
 from trystate.model.store.barriers import Barriers
 from trystate.model.store.examples import WALKS as STORE_WALKS
 from trystate.model.store.frames import Frames
+from trystate.model.store.journals import Journals
 from trystate.model.store.operations import OPERATIONS
 from trystate.model.store.queues import Queues
 from trystate.model.store.registers import Registers
@@ -59,6 +60,7 @@ SYSTEMS: Mapping[str, type[System]] = {
     "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
     "group-registry": Registry, "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids,
     "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
+    "journals": Journals,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

@@ -36,6 +36,8 @@ logger = get_logger(__name__)
 class WatchdogLost(TrystateError, RuntimeError):
     """No watchdog could be started: workers of this node would run on if its agent stood still."""
 
+    symptom = "an-agent-that-does-not-end"
+
 
 class Watchdog:
     """The watchdog of this process's workers. `renew` may be called by any thread, the rest by the agent's."""

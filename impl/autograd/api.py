@@ -5,7 +5,9 @@ Source: seed "distributed autograd design"; torch/distributed/autograd/__init__.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
@@ -19,6 +21,7 @@ from .contexts import Context
 from .driver import Driver
 from .errors import AutogradError, ContextError
 from .observer import Observer
+from .recorder import VARIABLE, Recorder
 
 MAX_SECONDS = 1_000_000.0
 _drivers: dict[Agent, Driver] = {}
@@ -28,7 +31,9 @@ def attach(agent: Agent) -> None:
     """Give an agent distributed autograd, before it serves; `init_rpc` does it."""
     for ended in list(_drivers):  # agents that have shut down
         _drivers.pop(ended).close()
-    _drivers[agent] = Driver(agent)
+    here = _drivers[agent] = Driver(agent)
+    if folder := os.environ.get(VARIABLE):
+        here.observe(Recorder(Path(folder) / f"worker-{agent.me}.jsonl", agent.me))
     agent.backward = backward
 
 
@@ -173,6 +178,20 @@ def observe(observer: Observer | None) -> None:
     It is called while the protocol's lock is held: it must be quick, and call nothing of this package.
     """
     driver().observe(observer)
+
+
+def record_to(path: str | Path) -> Recorder:
+    """Record the passes of this worker from now on, for `trystate explain`; takes an observer's place.
+
+    `close()` of the result ends it. The variable TRYSTATE_AUTOGRAD_RECORD, a folder, does it for each worker.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    here = driver()
+    recorder = Recorder(path, here.agent.me)
+    here.observe(recorder)
+    return recorder
 
 
 def debug_info() -> dict[str, int]:

@@ -27,7 +27,7 @@ def _as_complete(state: State) -> State:
 
 
 def _in_order(nodes: tuple[Participant, ...]) -> tuple[Participant, ...]:
-    return tuple(sorted(nodes, key=lambda p: p.node.order))
+    return tuple(sorted(nodes, key=lambda p: p.order))
 
 
 def _without(state: State, tokens: Collection[str]) -> State:
@@ -123,12 +123,15 @@ def expel(state: State, me: Participant, silent: Collection[str]) -> State:
     )
 
 
-def replace_round(state: State, me: Participant, failed: bool = False, leased: bool = True) -> State:
+def replace_round(
+    state: State, me: Participant, failed: bool = False, leased: bool = True, checked_first: bool = False
+) -> State:
     """Open the next round, with this node as its first participant.
 
     Args:
         failed: its workers have failed, which spends a restart.
         leased: it has had a lease all the time; else it comes back after an outage.
+        checked_first: it is expected like all others: its health command runs before it joins.
     """
     if failed and not state.restarts_left:
         return _committed(
@@ -138,8 +141,11 @@ def replace_round(state: State, me: Participant, failed: bool = False, leased: b
         )
     again = "its agent restarts the workers" if leased else "it comes back after the end of its lease"
     replaced = _next_round(state, f"{me.node}: {'its workers failed' if failed else again}")
-    opened = _without(_with_restart_spent(replaced) if failed else replaced, {me.node.token})
-    joined = replace(opened, participants=(_own_listing(state, me),))
+    opened = _with_restart_spent(replaced) if failed else replaced
+    if checked_first:
+        joined = _with_heartbeat(opened, me.node.token)
+    else:
+        joined = replace(_without(opened, {me.node.token}), participants=(_own_listing(state, me),))
     return _committed(_with_last_call(state, _with_waiting_promoted(state, joined)), me.node.token, notify=True)
 
 

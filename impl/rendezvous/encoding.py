@@ -13,12 +13,14 @@ from typing import Any
 
 from .command import PARTS, Command
 from .errors import RendezvousStateError
-from .state import LISTS, Closed, Node, Participant, Settings, State
+from .state import LISTS, RANK_KEY_LENGTH_MAX, Closed, Node, Participant, Settings, State
 
-FORMAT = "trystate-rendezvous-2"  # another one for every other shape: none is taken for an older one
+FORMAT = "trystate-rendezvous-3"  # another one for every other shape: none is taken for an older one
 STATE_BYTES_MAX = 1 << 20  # some 8,000 nodes
 TEXT_LENGTH_MAX = 1024
 NUMBER_MAX = (1 << 53) - 1  # an integer that every reader of JSON can hold
+# Of the settings, in their order; then what is run.
+KINDS: tuple[Any, ...] = (int, int, float, float, float, int, int, float)
 LISTINGS_KEPT = 8192  # from one state to the next few nodes have changed: those that were checked are kept
 FIELDS = (
     "format",
@@ -57,7 +59,7 @@ def encode(state: State) -> bytes:
     }  # fmt: skip
     for name in LISTS:
         fields[name] = [
-            [p.node.address, p.node.pid, p.node.local_id, p.node.token, p.host, p.port, p.beats]
+            [p.node.address, p.node.pid, p.node.local_id, p.node.token, p.host, p.port, p.beats, p.rank_key]
             for p in getattr(state, name)
         ]
     try:
@@ -75,9 +77,10 @@ def encode(state: State) -> bytes:
 
 def _parts(settings: Settings) -> list[Any]:
     """30 and 30.0 seconds are the same settings, and have to be the same bytes."""
-    low, high, *seconds, attempts, restarts, command = (getattr(settings, name) for name in settings.__slots__)
+    values, command = [getattr(settings, name) for name in settings.__slots__[:-1]], settings.command
     runs = [command.program, command.arguments, command.nproc] if isinstance(command, Command) else command
-    return [low, high, *(float(s) if isinstance(s, int) else s for s in seconds), attempts, restarts, runs]
+    numbers = (float(v) if kind is float and isinstance(v, int) else v for v, kind in zip(values, KINDS, strict=True))
+    return [*numbers, runs]
 
 
 def decode(data: bytes) -> State:
@@ -141,32 +144,32 @@ def _participants(value: Any, name: str) -> tuple[Participant, ...]:
     try:
         return tuple(starmap(_listing, _list(value, name)))
     except TypeError:  # more parts or fewer, or one that cannot be looked up
-        raise _Unfit(f"{name} has an entry that is not of seven texts and numbers") from None
+        raise _Unfit(f"{name} has an entry that is not of eight texts and numbers") from None
 
 
 @lru_cache(maxsize=LISTINGS_KEPT, typed=True)
-def _listing(address: Any, pid: Any, local_id: Any, token: Any, host: Any, port: Any, beats: Any) -> Participant:
+def _listing(
+    address: Any, pid: Any, local_id: Any, token: Any, host: Any, port: Any, beats: Any, rank_key: Any
+) -> Participant:
     node = Node(_text(address, "address"), _number(pid, "pid"), _number(local_id, "local_id"), _text(token, "token"))
     if _number(port, "port") > 65535:
         raise _Unfit(f"port is {port}, not at most 65535")
-    return Participant(node, _text(host, "host"), port, _number(beats, "beats"))
+    key = _text(rank_key, "rank_key", RANK_KEY_LENGTH_MAX)
+    return Participant(node, _text(host, "host"), port, _number(beats, "beats"), key)
 
 
 def _settings(value: Any) -> Settings:
-    kinds = (int, int, float, float, float, int, int)
     *values, runs = _list(value, "settings") or [None]
-    if len(values) != len(kinds):
-        raise _Unfit(f"settings has {len(values) + 1} parts, not {len(kinds) + 1}")
-    for v, kind in zip(values, kinds, strict=True):
+    if len(values) != len(KINDS):
+        raise _Unfit(f"settings has {len(values) + 1} parts, not {len(KINDS) + 1}")
+    for v, kind in zip(values, KINDS, strict=True):
         number = isinstance(v, int | float) and not isinstance(v, bool) and -1 <= v <= NUMBER_MAX
         if not number or (kind is int and not isinstance(v, int)):
             raise _Unfit(f"settings has {_shown(v)} where a number is wanted")
     low, high = values[:2]
-    if not 1 <= low <= high or min(values[2:4]) < 0 or values[4] <= 0 or values[5] < 2:
+    if not 1 <= low <= high or min(*values[2:4], values[7]) < 0 or values[4] <= 0 or values[5] < 2:
         raise _Unfit(f"settings has nodes {low}:{high}, a heartbeat every {values[4]} s x {values[5]}")
-    return Settings(
-        low, high, float(values[2]), float(values[3]), float(values[4]), values[5], values[6], _command(runs)
-    )
+    return Settings(*(kind(v) for v, kind in zip(values, KINDS, strict=True)), _command(runs))
 
 
 def _command(value: Any) -> Command:
@@ -192,9 +195,9 @@ def _list(value: Any, name: str) -> list[Any]:
     return value
 
 
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str) or len(value) > TEXT_LENGTH_MAX:
-        raise _Unfit(f"{name} is {_shown(value)}, not a text of at most {TEXT_LENGTH_MAX} characters")
+def _text(value: Any, name: str, length_max: int = TEXT_LENGTH_MAX) -> str:
+    if not isinstance(value, str) or len(value) > length_max:
+        raise _Unfit(f"{name} is {_shown(value)}, not a text of at most {length_max} characters")
     return value
 
 

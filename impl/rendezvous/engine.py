@@ -14,9 +14,9 @@ A node is outside, a participant, expected, waiting, or redundant (`Membership`)
     replaced  a member left, was expelled, or restarts: round + 1 is open, and the members of before are expected in it
 
 Callers. `driver.run` advances a generator, one at a time: it performs the yielded `Sync` or `Write` and sends back
-a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `give_notice`, `done`,
-`close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are read and
-replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
+a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `step_out`, `give_notice`,
+`done`, `close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are
+read and replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
 
 Failures, and the code that handles them:
 
@@ -47,6 +47,7 @@ from .state import Closed, Participant, Settings, State
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.001, 0.5  # after a lost write; doubled each time, and drawn at random
 BACKOFF_ATTEMPTS = 8  # how many may succeed in the first span
 BACKOFF_DOUBLINGS = 16  # by then it is the longest: where every write is lost, the numbers stay numbers
+DRIFT_MAX = 0.02  # two clocks that go wrong by 1 % each differ by so much of a span: see observer.py
 GRACE_SECONDS = 5.0  # after the deadline of a join: a lost write is repeated until then; torch: rollback_period
 
 
@@ -88,6 +89,7 @@ class Joined:
 
     state: State
     rank: int
+    since: float = -math.inf  # when this node saw it complete, by its own clock
 
     @property
     def world_size(self) -> int:
@@ -148,7 +150,7 @@ class Engine:
         Raises:
             RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError.
         """
-        observer, leaving = Observer(self.token), True
+        observer, leaving, held_back = Observer(self.token), True, False
         seen = yield Sync()
         deadline, lost = seen.now + seconds, 0
         while True:
@@ -156,13 +158,16 @@ class Engine:
             view = self._view(observer, seen, late=seen.now >= deadline)
             if view.membership is Membership.REDUNDANT:
                 deadline = seen.now + seconds  # a spare waits as long as it takes
+            elif view.membership is Membership.WAITING and not held_back:
+                # The others begin a round for it after the interval, each by its own clock.
+                deadline, held_back = deadline + view.settings.scale_up_interval * (1 + DRIFT_MAX), True
             leaving = leaving and operators.exit_(view) is Action.REPLACE_ROUND
             action = self._decide(view, leaving)
             if action is Action.SYNC:
                 seen, lost = (yield self._pause(observer, seen, deadline)), 0
                 continue
             if (joined := self._ends(action, view, seconds)) is not None:
-                return joined
+                return replace(joined, since=seen.now)
             if lost and seen.now >= deadline + GRACE_SECONDS:
                 raise self._late(seconds)  # others win every write: `leave` takes this node off the lists, or they do
             if action is Action.REPLACE_ROUND:
@@ -220,9 +225,11 @@ class Engine:
             if standing in until:
                 return standing
             view = self._view(observer, seen, late=False)
-            action = self._upkeep(view)
+            action = self._upkeep(view, joined, seen.now)
             if action is Action.FINISH:
-                seen, lost = (yield self._pause(observer, seen, math.inf)), 0
+                waits = seen.state is not None and bool(seen.state.waiting) and not self._is_ripe(joined, seen.now)
+                wakes = self._ripens(joined) if waits else math.inf
+                seen, lost = (yield self._pause(observer, seen, wakes)), 0
             else:
                 if action is Action.REPLACE_ROUND and view.state is not None:
                     changed = changes.give_notice(view.state, self.me, leaving=False)
@@ -231,15 +238,22 @@ class Engine:
                 seen = yield from self._attempt(action, changed, view, seen, lost)
                 lost = 0 if seen.won else lost + 1
 
-    def _upkeep(self, view: View) -> Action:
+    def _upkeep(self, view: View, joined: Joined, now: float) -> Action:
         """The operators in their order: expel silent nodes, replace the round for a waiting node, write a heartbeat."""
         action = operators.expel(view)
-        if action is Action.FINISH and self.makes_room and self._has_room(view.state):
+        if action is Action.FINISH and self.makes_room and self._has_room(view.state) and self._is_ripe(joined, now):
             # A newcomer waits for a seat. Its arrival makes every agent stop its workers, and workers that lose a peer
             # fail. A failure in a complete round spends a restart of the job. So the round is replaced first, while
             # the workers still run: a worker that fails afterwards fails in a round that is over already.
             action = operators.exit_(view)
         return operators.keep_alive(view) if action is Action.FINISH else action
+
+    def _ripens(self, joined: Joined) -> float:
+        """When a round may be replaced for newcomers alone, by the clock of this node."""
+        return joined.since + joined.state.settings.scale_up_interval
+
+    def _is_ripe(self, joined: Joined, now: float) -> bool:
+        return now >= self._ripens(joined)
 
     def _has_room(self, state: State | None) -> bool:
         """Whether a node waits for which the round is to be replaced."""
@@ -263,7 +277,7 @@ class Engine:
             return Standing.LAPSED
         if state.round != joined.state.round:
             return Standing.REPLACED
-        return Standing.NEWCOMERS if state.waiting else Standing.CURRENT
+        return Standing.NEWCOMERS if state.waiting and self._is_ripe(joined, now) else Standing.CURRENT
 
     # ---- leaving
 
@@ -283,6 +297,20 @@ class Engine:
             return changes.withdraw(state, self.me)
 
         return (yield from self._once(Action.WITHDRAW, change))
+
+    def step_out(self, failed: bool = False, lapsed: bool = False) -> Generator[Effect, Seen, bool]:
+        """Before a member's health is checked: replace its round, as `join` would. True if it did.
+
+        The others restart at once. They wait for this node, and do not count it: they expect it until it joins or
+        leaves.
+        """
+
+        def change(view: View) -> State | None:
+            if operators.exit_(view) is not Action.REPLACE_ROUND:
+                return None
+            return self._rejoined(view, failed, lapsed, checked_first=True)
+
+        return (yield from self._once(Action.REPLACE_ROUND, change))
 
     def give_notice(self, joined: Joined) -> Generator[Effect, Seen, bool]:
         """Before a member that will leave stops its workers: replace the round, which spends a restart. True if it did.
@@ -361,7 +389,7 @@ class Engine:
             return changes.expel(state, me, view.silent)
         return _CHANGES[action](state, me)
 
-    def _rejoined(self, view: View, failed: bool, lapsed: bool, final: str = "") -> State:
+    def _rejoined(self, view: View, failed: bool, lapsed: bool, final: str = "", checked_first: bool = False) -> State:
         """The round is replaced by a member that joins the next one."""
         assert view.state is not None  # the exit operator decided on it
         # The store was away for longer than a lease. Every agent stops its workers at the end of its own lease; where
@@ -370,7 +398,7 @@ class Engine:
         failed = failed and view.lease
         if failed and final:
             return changes.fail_for_good(view.state, self.me, final)
-        return changes.replace_round(view.state, self.me, failed, view.lease and not lapsed)
+        return changes.replace_round(view.state, self.me, failed, view.lease and not lapsed, checked_first)
 
     def _attempt(
         self, action: Action, changed: State, view: View, seen: Seen, lost: int

@@ -13,6 +13,8 @@ class RendezvousError(TrystateError, torch_api.RendezvousError):
 class RendezvousClosedError(RendezvousError, torch_api.RendezvousClosedError):
     """The rendezvous was closed; the text says by whom and why."""
 
+    symptom = "the-rendezvous-is-closed"
+
 
 class NotNeeded(SystemExit):
     """The job has succeeded while this node had no seat: torchrun's process ends with code 0."""
@@ -20,6 +22,8 @@ class NotNeeded(SystemExit):
 
 class RendezvousTimeoutError(RendezvousError, torch_api.RendezvousTimeoutError):
     """No round that includes this node was complete in time; the others go on without it."""
+
+    symptom = "no-round-begins"
 
 
 class Interrupted(RendezvousError):
@@ -29,10 +33,16 @@ class Interrupted(RendezvousError):
 class RendezvousConnectionError(RendezvousError, torch_api.RendezvousConnectionError):
     """The store could not be reached for as long as the node was ready to wait."""
 
+    symptom = "the-endpoint"
+
 
 class RendezvousStateError(RendezvousError, torch_api.RendezvousStateError):
     """The store's value is no state of a rendezvous, or one of another version; it was not touched."""
 
+    symptom = "settings-that-differ"
+
 
 class RendezvousSettingsError(RendezvousError, ValueError):
     """The settings of this node are not those of the rendezvous that it wants to join, or are wrong in themselves."""
+
+    symptom = "settings-that-differ"

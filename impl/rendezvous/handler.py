@@ -90,7 +90,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
         node = Node(address, os.getpid(), local_id, secrets.token_hex(8))
         self._recorder = Recorder(options.run_id, node)
         host = bootstrap.own_host(options.local_addr, meeting_place.host if meeting_place is not None else "")
-        engine = Engine(Participant(node, host, 0), options.settings, draw=random.random, life=uuid.uuid4().hex)
+        me = Participant(node, host, 0, rank_key=options.rank_key)
+        engine = Engine(me, options.settings, draw=random.random, life=uuid.uuid4().hex)
         meeting = bootstrap.Meeting(host, options.read_timeout, options.join_timeout)
         holder = StateHolder(backend, told=self._recorder.told)
         self._part = part = _Resources(engine, holder, meeting, meeting_place, self._recorder.standing)
@@ -265,6 +266,23 @@ class DynamicRendezvousHandler(RendezvousHandler):
         part = self._part
         assert part.joined is not None  # after next_rendezvous
         return part.run_on_clone(_done(part.engine, part.joined), self._options.close_timeout, OUTAGE_SECONDS_MAX)
+
+    def step_out(self, failed: bool = False, lapsed: bool = False) -> None:
+        """Before the health of this node is checked: replace its round, so that the others restart; never fails.
+
+        They wait for this node until it joins, leaves or stands aside. `failed`, `lapsed`: as of `next_rendezvous`,
+        which replaces the round if this could not.
+        """
+        part = self._part
+        if part.joined is not None and part.listed:
+            with contextlib.suppress(RendezvousError):
+                part.run_on_clone(part.engine.step_out(failed, lapsed), OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX)
+
+    def stand_aside(self) -> None:
+        """Take this node off the lists, which it may join again; never fails: if need be the others expel it."""
+        self._part.stop()
+        with contextlib.suppress(RendezvousError):
+            self._part.leave(LEAVE_SECONDS)
 
     def give_notice(self) -> None:
         """Before a node that will leave stops its workers: end its round, which spends a restart; never fails."""

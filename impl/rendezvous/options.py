@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -17,17 +18,19 @@ from trystate.model.errors import UsageError
 from ..host.secret import read_secret
 from .command import PARTS, UNKNOWN, Command
 from .errors import RendezvousSettingsError
-from .state import Settings
+from .state import RANK_KEY_LENGTH_MAX, Settings
 
 STORE_TYPES = ("tcp", "file", "memory")
 SECONDS_MAX = 365 * 86400.0
 ATTEMPTS_MAX = 1_000_000
+VARIABLE = "env:"  # before the name of a variable
 
 KNOWN = {
     "join_timeout":           "seconds within which a node must be in a complete round; a spare waits for ever",
     "timeout":                "the same, if join_timeout is not given; torchrun's own default is 900",
     "last_call_timeout":      "seconds that the first round waits for more nodes once it has min_nodes",
     "rescale_timeout":        "the same of every later round",
+    "scale_up_interval":      "seconds from a complete round to the next one that is begun for newcomers alone",
     "close_timeout":          "seconds that closing and leaving may take",
     "keep_alive_interval":    "seconds between two heartbeats",
     "keep_alive_max_attempt": "heartbeats that may be missed, at least 3",
@@ -37,6 +40,7 @@ KNOWN = {
     "secret_file":            "a file that holds what whoever connects to the endpoint must know",
     "local_id":               "tells the agents of one process apart",
     "agree_on":               "what all nodes run alike: program+arguments+nproc, fewer of these, or nothing",
+    "rank_key":               "ranks follow it, and then the nodes' addresses: a text, or env:NAME for a variable",
     "max_restarts":           "restarts of the job, counted for all nodes; else each agent counts its own",
 }  # fmt: skip
 
@@ -56,6 +60,7 @@ class Options:
     is_host: bool | None = None
     secret: bytes | None = field(default=None, repr=False)
     local_id: int | None = None
+    rank_key: str = ""
 
     @classmethod
     def of(cls, params: RendezvousParameters, command: Command = UNKNOWN) -> Options:
@@ -75,6 +80,7 @@ class Options:
             keep_alive_interval=said.seconds("keep_alive_interval", 5.0, least=0.001),
             keep_alive_max_attempt=said.whole("keep_alive_max_attempt", 3, 3, ATTEMPTS_MAX),
             max_restarts=said.whole("max_restarts", -1, 0, ATTEMPTS_MAX) if "max_restarts" in params.config else -1,
+            scale_up_interval=said.seconds("scale_up_interval", 0.0),
             command=command.only(said.parts("agree_on", PARTS)),
         )
         return cls(
@@ -89,6 +95,7 @@ class Options:
             is_host=said.flag("is_host"),
             secret=said.secret("secret_file"),
             local_id=said.whole("local_id", 0, 0, 1 << 31) if "local_id" in params.config else None,
+            rank_key=said.text("rank_key", RANK_KEY_LENGTH_MAX),
         )
 
 
@@ -147,6 +154,18 @@ class _Config:
         if not set(words) <= set(all_):
             self.refuse(name, value, f"give {'+'.join(all_)}, fewer of these, or nothing")
         return tuple(words)
+
+    def text(self, name: str, length_max: int) -> str:
+        """A text, or the value of the variable that it names; without the option an empty one."""
+        value = said = str(self._config.get(name, "")).strip()
+        if said.startswith(VARIABLE):
+            variable = said.removeprefix(VARIABLE)
+            value = os.environ.get(variable, "").strip()
+            if not value:
+                self.refuse(name, said, f"the variable {variable} is not set on this node; set it, or give a text")
+        if name in self._config and not (0 < len(value) <= length_max and value.isprintable()):
+            self.refuse(name, value[:length_max], f"give 1 to {length_max} characters that can be printed")
+        return value
 
     def flag(self, name: str) -> bool | None:
         value = self._config.get(name)

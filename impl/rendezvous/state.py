@@ -16,6 +16,7 @@ from .command import UNKNOWN, Command
 
 REASON_LENGTH_MAX = 1000  # characters: every node reads the state, all the time
 NAMED_MAX = 5  # nodes in one text
+RANK_KEY_LENGTH_MAX = 100  # characters: it is in the listing of each node
 LISTS = {
     "participants": Membership.PARTICIPANT,
     "expected": Membership.EXPECTED,
@@ -35,6 +36,7 @@ class Settings:
     keep_alive_interval: float = 5.0  # between two heartbeats
     keep_alive_max_attempt: int = 3  # heartbeats that may be missed
     max_restarts: int = -1  # of the job; -1: each agent counts for itself
+    scale_up_interval: float = 0.0  # a complete round is replaced for newcomers alone after so long
     command: Command = UNKNOWN
 
     @property
@@ -77,13 +79,17 @@ class Node:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Ranks follow this: addresses as people count them (node2 before node10), then the process."""
-        parts = re.split(r"(\d+)", self.address)
-        natural = tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part)
-        return natural, self.pid, self.local_id, self.token
+        """Addresses as people count them (node2 before node10), then the process."""
+        return natural(self.address), self.pid, self.local_id, self.token
 
     def __str__(self) -> str:
         return f"{self.address}_{self.pid}_{self.local_id}"
+
+
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """The key by which texts are sorted as people count: rack2 before rack10."""
+    parts = re.split(r"(\d+)", text)
+    return tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part)
 
 
 def named(nodes: Iterable[Node]) -> str:
@@ -101,6 +107,12 @@ class Participant:
     host: str
     port: int
     beats: int = 0
+    rank_key: str = ""  # the rank of a node without one comes first
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Ranks follow this: the keys, and among equal ones the nodes."""
+        return natural(self.rank_key), self.node.order
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ COUNTER_KEY = b"init/"  # the workers that have connected; the one key that torc
 PROBE_KEY = b"trystate/extensions/1"  # READY to a CHECK of it: the server knows the extensions
 VERSION = 1  # of the extensions
 IDENTITY_BYTES = 16  # of a server's contents: another one's are others
+SECRET, KEPT = 1, 2  # flags of the answer to HELLO: it wants a proof; it is kept across restarts
 TOKEN_BYTES = 16  # identifies our client at a barrier
 
 READY, NOT_READY = b"\x00", b"\x01"  # the reply to CHECK

@@ -41,7 +41,7 @@ LISTED = (Membership.PARTICIPANT, Membership.WAITING, Membership.REDUNDANT, Memb
 class Fields(System):
     """The fields of the rendezvous, and the helpers that the steps of every edition share."""
 
-    node = index(3, "in the order of their names: the order of ranks")
+    node = index(3, "in the order of their names")
     min_nodes = constant(2)
     max_nodes = constant(3)
     rounds = constant(1, "modulus of the round counter")
@@ -142,7 +142,11 @@ class Fields(System):
         s.deadline = ite(done, Deadline.UNSET, s.deadline)
 
     def count_below(self, s: SymbolicState, node: Expr) -> Condition:
-        return count((s.member[k] == Membership.PARTICIPANT) & (ord_(k) < ord_(node)) for k in s.node)
+        return count((s.member[k] == Membership.PARTICIPANT) & self.sorts_before(s, k, node) for k in s.node)
+
+    def sorts_before(self, s: SymbolicState, one: Expr, other: Expr) -> Condition:
+        """The order of ranks: that of the nodes' names."""
+        return ord_(one) < ord_(other)
 
     def next_round(self, number: Expr) -> Condition:
         return ite(number + 1 < self.rounds, number + 1, 0)

@@ -16,6 +16,15 @@ successor runs. The differences from torch's rendezvous, each with the finding t
   is replaced.
 - A node that could not join leaves; only a member closes (R10).
 
+What operators ask for, each off unless a run switches it on:
+
+- Ranks follow a key in each node's listing, before the names (`rank_key`).
+- A round is replaced for newcomers alone once a member has seen it complete for an interval, by its own clock
+  (`scale_up_interval`). Until then the newcomers' join deadlines do not run.
+- A member with a health command is expected in the next round while that runs, and joins when it passes
+  (`health_check`). One whose command fails steps back, and stands by outside of all lists or leaves (`unhealthy`). A
+  node that waits was checked when it came.
+
 Abstractions, beside those of `fields.py`. Nothing is assumed about polling: the last call may end at any time. A new
 process under the address of a dead one stays outside until the dead one's listing is expelled, maybe by itself; a
 newcomer that joins beside a dead listing is another node. A node that resumes after its lease has ended stops its
@@ -48,7 +57,7 @@ from ..language import (
     transition,
 )
 from .fields import LEASED, LISTED, Condition
-from .properties import TRYING, Rendezvous
+from .properties import Rendezvous
 from .vocabulary import Action, AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership, Round
 
 SEATED = (Membership.PARTICIPANT, Membership.EXPECTED)  # has a seat, or one is kept for it
@@ -77,6 +86,12 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     agreed_larger_min = flag(doc="the settings in force have a larger min")
     agreed_shorter_window = flag(doc="the settings in force have a shorter expiry window")
     predecessor_listed = flag(per="node", doc="a new process; the one before it is listed under its address")
+    later_key = flag(per="node", doc="its rank key sorts after those of the others")
+    holds_back = flag(doc="the settings in force have a scale-up interval")
+    young = flag(doc="that interval has not passed since the round was complete")
+    rests = flag(per="node", doc="... since the node saw that, by its own clock")
+    checks = flag(per="node", doc="has a health command, which runs before it joins")
+    unhealthy = flag(per="node", doc="that failed, and has not passed since")
 
     # ---- what a step sees
 
@@ -130,6 +145,16 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.rank[node] = 0
         self.stamp(s, node)
 
+    def sorts_before(self, s: SymbolicState, one: Expr, other: Expr) -> Condition:
+        """Ranks follow the keys of the listings, and among equal keys the names."""
+        same = s.later_key[one] == s.later_key[other]
+        return (~s.later_key[one] & s.later_key[other]) | (same & (ord_(one) < ord_(other)))
+
+    def assign_ranks(self, s: SymbolicState, done: Any) -> None:
+        """With a complete round its interval begins."""
+        super().assign_ranks(s, done)
+        s.young = s.young | (s.holds_back & done)
+
     def settle(self, s: SymbolicState) -> Condition:
         """After every change of the lists: the last call begins or is off, or the round is full. True: it completes."""
         size = self.participants(s)
@@ -144,18 +169,20 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         for j in s.node:
             s.member[j] = ite((s.member[j] == Membership.PARTICIPANT) & replaced, Membership.EXPECTED, s.member[j])
             s.rank[j] = ite(replaced, 0, s.rank[j])
+            s.rests[j] = s.rests[j] & ~replaced if replaced is not True else False
+        s.young = s.young & ~replaced if replaced is not True else False
         s.complete = ite(replaced, False, s.complete)
         s.round = ite(replaced, self.next_round(s.round), s.round)
         self.forget_returns(s, replaced)
 
     def move_up(self, s: SymbolicState, replaced: Any) -> None:
-        """Waiting nodes first, then spares, each in the order of their names."""
+        """Waiting nodes first, then spares, each in the order of ranks."""
         before = s.fork()
         seats = self.max_nodes - self.taken(before)
         waiting = before.member.count(Membership.WAITING)
         for j in s.node:
             kind = before.member[j]
-            ahead = count((before.member[k] == kind) & (ord_(k) < ord_(j)) for k in s.node)
+            ahead = count((before.member[k] == kind) & self.sorts_before(before, k, j) for k in s.node)
             place = ite(kind == Membership.REDUNDANT, waiting + ahead, ahead)
             moves = kind.isin(QUEUED) & (place < seats)
             s.member[j] = ite(moves & replaced, Membership.PARTICIPANT, kind)
@@ -165,25 +192,67 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.record_return(s, node, s, full)
         s.join_deadline[node] = ite(full, JoinDeadline.IN_TIME, s.join_deadline[node])
         s.master[node] = ite(full, self.first(s), s.master[node])
+        s.rests[node] = ite(full, s.holds_back, s.rests[node])
         s.phase[node] = ite(full, AgentPhase.RETURNING, AgentPhase.JOINING)
 
     def first(self, s: SymbolicState) -> Condition:
-        """The member with rank 0, as `master` counts: node + 1."""
+        """The member that sorts before all others, as `master` counts: node + 1."""
         below = count(
-            ~any_((s.member[k] == Membership.PARTICIPANT) & (ord_(k) <= ord_(j)) for k in s.node) for j in s.node
+            any_(
+                (s.member[k] == Membership.PARTICIPANT) & (self.count_below(s, k) == 0) & (ord_(j) < ord_(k))
+                for k in s.node
+            )
+            for j in s.node
         )
         return ite(self.participants(s) > 0, below + 1, 0)
 
     def restart(self, s: SymbolicState, node: Expr, when: Any = True) -> None:
-        """A master belongs to its round."""
+        """A master belongs to its round, and so does what a node knows of its age."""
         super().restart(s, node, when)
         s.master[node] = ite(when, 0, s.master[node])
+        s.rests[node] = ite(when, False, s.rests[node])
+
+    # ---- what nodes are started with
+
+    @environment(each="node", switch="rank_key", bound=2)
+    def start_with_later_key(self, s: SymbolicState, node: Expr) -> None:
+        """A node starts with a rank key that sorts after those of the others."""
+        self.configures(s, node)
+        s.when(~s.later_key[node])
+        s.later_key[node] = True
+
+    @environment(switch="scale_up_interval")
+    def start_with_scale_up_interval(self, s: SymbolicState) -> None:
+        """The nodes of a job start with a scale-up interval."""
+        s.when(~s.holds_back)
+        s.when(all_((s.phase[j] == AgentPhase.EXITING) & (s.member[j] == Membership.OUTSIDE) for j in s.node))
+        s.holds_back = True
+
+    @environment(each="node", switch="health_check", bound=2)
+    def start_with_health_check(self, s: SymbolicState, node: Expr) -> None:
+        """A node starts with a health command."""
+        self.configures(s, node)
+        s.when(~s.checks[node])
+        s.checks[node] = True
 
     # ---- time and processes
 
+    @environment(fair=True)
+    def interval_passes(self, s: SymbolicState) -> None:
+        """The scale-up interval passes since the round was complete."""
+        s.when(s.young)
+        s.young = False
+
+    @environment(each="node", fair=True)
+    def own_interval_passes(self, s: SymbolicState, node: Expr) -> None:
+        """The scale-up interval passes since a node saw the round complete: its own clock begins later."""
+        s.when(s.rests[node], ~s.young)
+        s.rests[node] = False
+
     def guard_join_deadline(self, s: SymbolicState, node: Expr) -> None:
-        """A spare has no deadline."""
-        s.when(s.member[node] != Membership.REDUNDANT)
+        """A spare has no deadline; that of a node which waits begins after the scale-up interval."""
+        held_back = s.young | any_(s.rests)
+        s.when(s.member[node] != Membership.REDUNDANT, ~((s.member[node] == Membership.WAITING) & held_back))
 
     def falls_silent(self, s: SymbolicState, node: Expr) -> Condition:
         """The node is down, gone, or partitioned, or a process before it is listed under its address.
@@ -209,6 +278,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.when(s.crashed[node])
         s.crashed[node] = False
         s.predecessor_listed[node] = s.member[node] != Membership.OUTSIDE
+        s.unhealthy[node] = False
         self.restart(s, node)
 
     @environment(each="node", fair=True, moves=[arc(LEASED, AgentPhase.EXITING)])
@@ -237,25 +307,78 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             arc(AgentPhase.EXITING, AgentPhase.JOINING),
             arc(AgentPhase.EXITING, AgentPhase.RETURNING),
             arc((*LIVING, Heartbeat.EXPIRED), Heartbeat.FRESH),
+            may(Membership.PARTICIPANT, Membership.EXPECTED),
         ],
     )
     def replace_round(self, s: SymbolicState, node: Expr) -> None:
-        """A member that restarts replaces its round, and is the first of the next one."""
+        """A member that restarts replaces its round: it is the first of the next one, or expected, for its check."""
         self.enters(s, node, AgentPhase.EXITING)
         # The member listed under the address may be the process before this one, which only an expulsion takes off.
         s.when(self.decides(s, "exit", Action.REPLACE_ROUND, node), ~s.predecessor_listed[node])
         self.begin_new_round(s, True)
-        s.member[node] = Membership.PARTICIPANT
+        s.member[node] = self.listed_as(s, node)
         self.stamp(s, node)
         self.move_up(s, True)
         self.returns_if(s, node, self.settle(s))
+        s.phase[node] = ite(s.checks[node], AgentPhase.EXITING, s.phase[node])
+
+    def listed_as(self, s: SymbolicState, node: Expr) -> Condition:
+        """The others wait for a node that is checked, and do not count it."""
+        return ite(s.checks[node], Membership.EXPECTED, Membership.PARTICIPANT)
 
     @transition(each="node", cite="rendezvous-engine 3.2.3", moves=[arc(AgentPhase.EXITING, AgentPhase.JOINING)])
     def exit_finish(self, s: SymbolicState, node: Expr) -> None:
         """A node that is in no complete round goes on to join, unless an older process is listed under its address."""
         self.enters(s, node, AgentPhase.EXITING)
         s.when(self.decides(s, "exit", Action.FINISH, node), ~s.predecessor_listed[node] | s.closed)
+        s.when(~s.unhealthy[node] | s.closed)
         s.phase[node] = AgentPhase.JOINING
+
+    # ---- the health command, which runs before a node joins
+
+    @fault("unhealthy", each="node")
+    def check_fails(self, s: SymbolicState, node: Expr) -> None:
+        """The health command of a node fails, or does not end in time."""
+        s.when(self.live(s, node), s.phase[node] == AgentPhase.EXITING, s.checks[node], ~s.unhealthy[node])
+        s.when(self.decides(s, "exit", Action.FINISH, node), ~s.predecessor_listed[node], ~s.closed)
+        s.unhealthy[node] = True
+
+    def steps_back(self, s: SymbolicState, node: Expr) -> None:
+        """A node whose check failed takes itself off the list."""
+        self.enters(s, node, AgentPhase.EXITING)
+        s.when(s.unhealthy[node], ~s.closed)
+        self.unlist(s, node)
+        self.settle(s)
+
+    @transition(
+        each="node",
+        fair=False,
+        moves=[
+            arc(AgentPhase.EXITING, AgentPhase.FAILED),
+            may(Membership.EXPECTED, Membership.OUTSIDE),
+            may((*LIVING, Heartbeat.EXPIRED), Heartbeat.NONE),
+        ],
+    )
+    def leave_unhealthy(self, s: SymbolicState, node: Expr) -> None:
+        """A node whose check failed leaves, and ends with the output of its command."""
+        self.steps_back(s, node)
+        s.phase[node] = AgentPhase.FAILED
+
+    @transition(
+        each="node",
+        moves=[arc(Membership.EXPECTED, Membership.OUTSIDE), may((*LIVING, Heartbeat.EXPIRED), Heartbeat.NONE)],
+    )
+    def stand_by(self, s: SymbolicState, node: Expr) -> None:
+        """A node whose check failed steps back, and is checked again until it passes."""
+        s.when(s.member[node] != Membership.OUTSIDE)
+        self.steps_back(s, node)
+
+    @environment(each="node")
+    def check_passes_again(self, s: SymbolicState, node: Expr) -> None:
+        """The health command of a node that stands by passes."""
+        s.when(self.live(s, node), s.phase[node] == AgentPhase.EXITING)
+        s.when(s.unhealthy[node], s.member[node] == Membership.OUTSIDE)
+        s.unhealthy[node] = False
 
     # ---- the join operation
 
@@ -425,8 +548,13 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.enters(s, node, AgentPhase.RUNNING)
         # A round that was replaced, or an expulsion, ends the group as well as a node that waits.
         changed = ~s.returned[node] | (s.member[node] != Membership.PARTICIPANT)
-        s.when(~s.closed, named("num_nodes_waiting > 0", changed | (s.member.count(Membership.WAITING) > 0)))
+        waited = (s.member.count(Membership.WAITING) > 0) & self.takes_newcomers(s, node)
+        s.when(~s.closed, named("num_nodes_waiting > 0", changed | waited))
         self.restart(s, node)
+
+    def takes_newcomers(self, s: SymbolicState, node: Expr) -> Condition:
+        """The node has seen its round complete for the scale-up interval."""
+        return ~s.rests[node]
 
     @transition(
         each="node",
@@ -447,6 +575,92 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.enters(s, node, AgentPhase.FAILED, AgentPhase.DONE)
         s.when((s.phase[node] == AgentPhase.FAILED) | self.decides(s, "close", Action.FINISH, node))
         s.phase[node] = AgentPhase.LEFT
+
+    def comes_first(self, s: SymbolicState, one: Expr, other: Expr) -> Condition:
+        """The order of the rank keys, before that of the nodes."""
+        apart = s.later_key[one] != s.later_key[other]
+        return (apart & s.later_key[other]) | (~apart & super().comes_first(s, one, other))
+
+    @sometimes(needs="rank_key")
+    def keys_turn_the_order(self, s: SymbolicState) -> Condition:
+        """In a complete round a node has a lower rank than one whose name sorts before its own."""
+        member = [Membership.PARTICIPANT]
+        return s.complete & any_(
+            s.member[j].isin(member) & s.member[k].isin(member) & (ord_(j) < ord_(k)) & (s.rank[k] < s.rank[j])
+            for j in s.node
+            for k in s.node
+        )
+
+    @always(witness="keys_turn_the_order", needs="rank_key")
+    def who_sorts_first_is_the_master(self, s: SymbolicState) -> Condition:
+        """Each node that returned uses the member with the first key as its master."""
+        return all_(
+            implies(
+                s.returned[j] & (s.master[j] == ord_(k) + 1),
+                (s.member[k] == Membership.PARTICIPANT)
+                & ~any_((s.member[m] == Membership.PARTICIPANT) & self.comes_first(s, m, k) for m in s.node),
+            )
+            for j in s.node
+            for k in s.node
+        )
+
+    # ---- newcomers wait for the scale-up interval
+
+    @sometimes(needs="scale_up_interval")
+    def a_newcomer_is_held_back(self, s: SymbolicState) -> Condition:
+        """A node waits, and a member runs on, since its round is young."""
+        runs = any_(self.runs_workers(s, j) & s.returned[j] for j in s.node)
+        return s.young & (s.member.count(Membership.WAITING) > 0) & runs
+
+    @step(each="node", on=("restart_workers",), witness="a_newcomer_is_held_back", needs="scale_up_interval")
+    def newcomers_wait_for_the_interval(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """No member of a young round stops its workers because a node waits."""
+        ended = ~before.returned[node] | (before.member[node] != Membership.PARTICIPANT)
+        return ended | ~before.young
+
+    @step(
+        each="node",
+        on=("join_deadline_passes",),
+        witness="a_newcomer_is_held_back",
+        needs=("scale_up_interval", "join_timeout"),
+    )
+    def the_held_back_have_time(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """The join deadline of a node does not pass while a young round holds it back."""
+        return (before.member[node] != Membership.WAITING) | ~before.young
+
+    # ---- a node that its health command finds unfit is in no round
+
+    def tries(self, s: SymbolicState, node: Expr) -> Condition:
+        """A node whose check failed does not want to be in a round."""
+        return super().tries(s, node) & ~s.unhealthy[node]
+
+    @sometimes(needs=("health_check", "unhealthy"))
+    def somebody_is_unfit(self, s: SymbolicState) -> Condition:
+        """The check of a node failed while the others expect it."""
+        return any_(s.unhealthy[j] & (s.member[j] == Membership.EXPECTED) for j in s.node)
+
+    @sometimes(needs=("health_check", "unhealthy"))
+    def others_go_on_without_the_unfit(self, s: SymbolicState) -> Condition:
+        """A round is complete without a node whose check failed, which stands by."""
+        stands_by = any_(s.unhealthy[j] & (s.phase[j] == AgentPhase.EXITING) for j in s.node)
+        return s.complete & stands_by & any_(s.returned)
+
+    @always(witness="somebody_is_unfit", needs=("health_check", "unhealthy"))
+    def the_unfit_take_no_part(self, s: SymbolicState) -> Condition:
+        """A node whose check failed has no seat of a round, waits for none, and runs nothing."""
+        listed = (Membership.PARTICIPANT, *QUEUED)
+        return all_(implies(s.unhealthy[j], ~s.member[j].isin(listed) & ~s.phase[j].isin(LEASED)) for j in s.node)
+
+    @step(each="node", on=("replace_round",), witness="somebody_is_unfit", needs=("health_check", "unhealthy"))
+    def members_are_checked_again(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """A member with a health command is in no later round before that has run again."""
+        return implies(before.checks[node], after.member[node] != Membership.PARTICIPANT)
+
+    @leads_to(each="node", needs=("health_check", "unhealthy"))
+    def the_unfit_are_not_awaited(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
+        """The others do not wait for a node whose check failed."""
+        awaited = s.unhealthy[node] & (s.member[node] == Membership.EXPECTED) & self.is_up(s, node) & ~s.closed
+        return awaited, ~awaited
 
     # ---- why the properties of every edition hold here
 
@@ -510,7 +724,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     @leads_to(each="node")
     def the_expected_come_or_go(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
         """While some node tries, no node is expected for ever."""
-        tries = any_(self.is_up(s, j) & s.phase[j].isin(TRYING) for j in s.node)
+        tries = any_(self.tries(s, j) for j in s.node)
         waits = (s.member[node] == Membership.EXPECTED) & ~s.closed & tries
         return waits, ~waits
 

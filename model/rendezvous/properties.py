@@ -32,6 +32,7 @@ from .fields import LISTED, Condition
 from .vocabulary import AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership
 
 TRYING = (AgentPhase.EXITING, AgentPhase.JOINING)
+RETURNED = (AgentPhase.RETURNING, AgentPhase.CONNECTING, AgentPhase.EXCHANGING, AgentPhase.RUNNING)
 
 
 class Rendezvous(Environment):
@@ -85,12 +86,17 @@ class Rendezvous(Environment):
             s.complete,
             all_(
                 implies(
-                    s.member[j].isin(member) & s.member[k].isin(member) & (ord_(j) < ord_(k)), s.rank[j] < s.rank[k]
+                    s.member[j].isin(member) & s.member[k].isin(member) & self.comes_first(s, j, k),
+                    s.rank[j] < s.rank[k],
                 )
                 for j in s.node
                 for k in s.node
             ),
         )
+
+    def comes_first(self, s: SymbolicState, one: Expr, other: Expr) -> Condition:
+        """The order that users are promised."""
+        return ord_(one) < ord_(other)
 
     @always(witness="a_round_is_complete", cite="rendezvous-engine 4.5")
     def ranks_are_dense(self, s: SymbolicState) -> Condition:
@@ -171,11 +177,15 @@ class Rendezvous(Environment):
 
     @step(each="node", witness="two_run")
     def live_nodes_stay(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
-        """A live node that joins or runs, and did not stall, is never taken off a list by another."""
-        active = (AgentPhase.JOINING, AgentPhase.RETURNING, AgentPhase.CONNECTING, AgentPhase.RUNNING)
+        """A live node that joins, runs or is done, and did not stall, is never taken off a list by another."""
+        active = (*RETURNED, AgentPhase.JOINING, AgentPhase.DONE)
         return all_(
             implies(
-                (j != node) & before.member[j].isin(LISTED) & before.phase[j].isin(active) & ~before.interrupted[j],
+                ~before.closed
+                & (j != node)
+                & before.member[j].isin(LISTED)
+                & before.phase[j].isin(active)
+                & ~before.interrupted[j],
                 after.member[j].isin(LISTED),
             )
             for j in before.node
@@ -189,6 +199,10 @@ class Rendezvous(Environment):
     def runs_workers(self, s: SymbolicState, node: Expr) -> Condition:
         return (s.phase[node] == AgentPhase.RUNNING) & self.live(s, node)
 
+    def tries(self, s: SymbolicState, node: Expr) -> Condition:
+        """The node is up, and wants to be in a round."""
+        return self.is_up(s, node) & s.phase[node].isin(TRYING)
+
     def is_up(self, s: SymbolicState, node: Expr) -> Condition:
         return ~s.crashed[node] & (s.phase[node] != AgentPhase.LEFT)
 
@@ -197,7 +211,7 @@ class Rendezvous(Environment):
     @leads_to(cite="rendezvous-engine 3.2.4")
     def enough_nodes_complete_a_round(self, s: SymbolicState) -> tuple[Condition, Condition]:
         """If enough live nodes keep trying, a round completes."""
-        trying = count(self.is_up(s, j) & s.phase[j].isin(TRYING) for j in s.node)
+        trying = count(self.tries(s, j) for j in s.node)
         enough = trying >= self.quorum(s)
         return enough & ~s.complete & ~s.closed, s.complete | s.closed | ~enough
 

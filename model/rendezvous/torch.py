@@ -7,7 +7,8 @@ waits for the next one. A member sees in num_nodes_waiting that a node waits, st
 next_rendezvous: the exit operator removes it from the round, and the join operator adds it to the next one.
 
 Each member of a complete round then learns the master. The agent of rank 0 serves a store, and publishes its address
-under the prefix of the round; the others wait there for it (CONNECTING).
+under the prefix of the round; the others wait there for it (CONNECTING). Then the agents tell each other their
+numbers of workers, and wait for those of all (EXCHANGING); with `identical_workers` they need none.
 
     Torch       the steps of all
     Torch110    compares a deadline that may be None
@@ -25,8 +26,10 @@ from typing import Any, ClassVar
 from ..language import (
     Expr,
     SymbolicState,
+    all_,
     any_,
     arc,
+    count,
     environment,
     fault,
     flag,
@@ -35,6 +38,7 @@ from ..language import (
     may,
     named,
     not_,
+    or_,
     ord_,
     transition,
 )
@@ -56,6 +60,7 @@ UNLISTED = arc((Heartbeat.FRESH, Heartbeat.DUE), Heartbeat.NONE)
 FAILS = arc(AgentPhase.JOINING, AgentPhase.FAILED)
 RETURNS = arc(AgentPhase.JOINING, AgentPhase.RETURNING)
 RUNS = arc(AgentPhase.RETURNING, AgentPhase.RUNNING)
+EXCHANGES = arc(AgentPhase.RETURNING, AgentPhase.EXCHANGING)
 
 
 class TorchState(Fields):
@@ -368,7 +373,7 @@ class Torch(Rendezvous, TorchState):
         s.when(named("serves the store", self.serves(s, node)))
         s.master[node] = ord_(node) + 1
         s.published = ite(s.returned[node], ord_(node) + 1, s.published)
-        self.goes_on(s, node, AgentPhase.RUNNING)
+        self.has_master(s, node)
 
     @transition(
         each="node",
@@ -391,7 +396,11 @@ class Torch(Rendezvous, TorchState):
         self.enters(s, node, AgentPhase.CONNECTING)
         s.when(s.returned[node], s.published != 0)
         s.master[node] = s.published
-        s.phase[node] = AgentPhase.RUNNING
+        self.has_master(s, node)
+
+    def has_master(self, s: SymbolicState, node: Expr) -> None:
+        """next_rendezvous returns, and the agent goes on."""
+        self.goes_on(s, node, AgentPhase.RUNNING)
 
     # ---- the agent
 
@@ -451,19 +460,65 @@ class Torch110(Torch, edition=Edition.SEED):
 class Torch213(Torch, edition=Edition.TORCH):
     """The steps that torch 1.10 lacks: the redundancy list, and a master that outlives its round."""
 
-    # The master's address and the shared state are read by one TCPStore client, which a `get` that waits locks (R15).
-    beating: ClassVar[tuple[AgentPhase, ...]] = (AgentPhase.JOINING, AgentPhase.RUNNING, AgentPhase.DONE)
+    told = flag(per="node", doc="its number of workers is under this round's prefix (role_info)")
+
+    # The agent's store and the shared state are one TCPStore client, which a `get` or `wait` locks until it ends (R15).
+    beating: ClassVar[tuple[AgentPhase, ...]] = (AgentPhase.JOINING, AgentPhase.RUNNING)
 
     def falls_silent(self, s: SymbolicState, node: Expr) -> Condition:
-        """Also a node that waits for a master that no member is about to publish: it cannot beat meanwhile."""
-        # A member that finds the round complete, or returns, publishes within a poll of 1 s: long before the expiry.
-        comes = any_(self.returns_soon(s, j) & self.live(s, j) & ~s.partitioned[j] for j in s.node)
-        in_vain = ~s.returned[node] | ((s.published == 0) & ~comes)
-        return super().falls_silent(s, node) | ((s.phase[node] == AgentPhase.CONNECTING) & in_vain)
+        """Also a node that waits at the store for members that are not about to come: it cannot beat meanwhile."""
+        # One that is about to come, and finds the round complete, does so within a poll of 1 s: long before the expiry.
+        in_vain = {
+            AgentPhase.CONNECTING: ~self.learns_soon(s, node),
+            AgentPhase.EXCHANGING: ~self.starts_soon(s, node),
+            AgentPhase.DONE: ~self.passes_barrier(s, node),
+        }
+        return super().falls_silent(s, node) | or_(*((s.phase[node] == at) & vain for at, vain in in_vain.items()))
+
+    def learns_soon(self, s: SymbolicState, node: Expr) -> Condition:
+        """The master's address is there, or about to come."""
+        comes = any_(self.returns_soon(s, j) & self.reaches(s, j) for j in s.node)
+        return s.returned[node] & ((s.published != 0) | comes)
 
     def returns_soon(self, s: SymbolicState, node: Expr) -> Condition:
         finds = (s.phase[node] == AgentPhase.JOINING) & (s.member[node] == Membership.PARTICIPANT) & s.complete
         return (s.phase[node] == AgentPhase.RETURNING) | finds
+
+    def reaches(self, s: SymbolicState, node: Expr) -> Condition:
+        return self.live(s, node) & ~s.partitioned[node]
+
+    def starts_soon(self, s: SymbolicState, node: Expr) -> Condition:
+        """The ranks of its workers are there, or each member that has not told its number of workers is about to."""
+        late = any_(s.saw[node, j] & ~s.told[j] for j in s.node)
+        all_come = all_(~s.saw[node, j] | s.told[j] | self.tells_soon(s, j) for j in s.node)
+        return s.returned[node] & (self.has_ranks(s, node) | (late & all_come))
+
+    def tells_soon(self, s: SymbolicState, node: Expr) -> Condition:
+        connects = (s.phase[node] == AgentPhase.CONNECTING) & self.learns_soon(s, node)
+        return self.reaches(s, node) & (self.returns_soon(s, node) | connects)
+
+    def has_ranks(self, s: SymbolicState, node: Expr) -> Condition:
+        """A rank 0 that has read the numbers of its whole world has assigned the ranks of this node's workers."""
+        return any_(
+            s.told[j]
+            & (s.saw_rank[j] == 0)
+            & ((j == node) | (s.saw_rank[node] != 0))
+            & (s.saw_rank[node] < self.world_of(s, j))
+            & all_((ord_(r) >= self.world_of(s, j)) | self.is_told(s, ord_(r)) for r in s.node)
+            for j in s.node
+        )
+
+    def world_of(self, s: SymbolicState, node: Expr) -> Condition:
+        return count(s.saw[node, j] for j in s.node)
+
+    def is_told(self, s: SymbolicState, rank: Condition) -> Condition:
+        """A member that returned with this rank has told its number of workers."""
+        return any_(s.told[j] & (s.saw_rank[j] == rank) for j in s.node)
+
+    def passes_barrier(self, s: SymbolicState, node: Expr) -> Condition:
+        """Each member of its world is done too."""
+        done = (AgentPhase.DONE, AgentPhase.LEFT)
+        return s.returned[node] & all_(~s.saw[node, j] | s.phase[j].isin(done) for j in s.node)
 
     @transition(
         each="node",
@@ -506,13 +561,53 @@ class Torch213(Torch, edition=Edition.TORCH):
     def has_cached_master(self, s: SymbolicState, node: Expr) -> Condition:
         return s.master[node] != 0
 
-    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[RUNS])
+    @transition(each="node", cite="dynamic_rendezvous.py:next_rendezvous", moves=[EXCHANGES])
     def return_with_cached_master(self, s: SymbolicState, node: Expr) -> None:
         """A node that knows a master from an earlier round returns with that one."""
         # R2. A newcomer that sorts first has become rank 0, and serves another store for the same round.
         self.enters(s, node, AgentPhase.RETURNING)
         s.when(named("has a cached master", self.has_cached_master(s, node) & ~self.cannot_use_it(s, node)))
-        self.goes_on(s, node, AgentPhase.RUNNING)
+        self.has_master(s, node)
+
+    def has_master(self, s: SymbolicState, node: Expr) -> None:
+        """next_rendezvous returns: the agent tells its number of workers, and waits for the ranks of its workers."""
+        s.told[node] = s.returned[node]
+        self.goes_on(s, node, AgentPhase.EXCHANGING)
+
+    def forget_returns(self, s: SymbolicState, replaced: Any) -> None:
+        """The numbers of workers are kept under the prefix of the round."""
+        for j in s.node:
+            s.told[j] = ite(replaced, False, s.told[j])
+        super().forget_returns(s, replaced)
+
+    return_as_master = Torch.return_as_master.claiming(EXCHANGES)
+    connect = Torch.connect.claiming(arc(AgentPhase.CONNECTING, AgentPhase.EXCHANGING))
+    restart_process = Torch.restart_process.claiming(
+        Torch.restart_process.arcs, may(AgentPhase.EXCHANGING, AgentPhase.EXITING)
+    )
+
+    @transition(
+        each="node",
+        cite="api.py:_assign_worker_ranks",
+        moves=[arc(AgentPhase.EXCHANGING, AgentPhase.RUNNING)],
+    )
+    def start_workers(self, s: SymbolicState, node: Expr) -> None:
+        """All members have told their numbers of workers: the agent has the ranks of its own, and starts them."""
+        self.enters(s, node, AgentPhase.EXCHANGING)
+        s.when(s.returned[node], named("has the ranks of its workers", self.has_ranks(s, node)))
+        s.phase[node] = AgentPhase.RUNNING
+
+    @environment(
+        each="node",
+        switch="identical_workers",
+        bound=4,
+        cite="api.py:_assign_worker_ranks (TORCH_ELASTIC_WORKER_IDENTICAL)",
+        moves=[arc(AgentPhase.EXCHANGING, AgentPhase.RUNNING)],
+    )
+    def start_identical_workers(self, s: SymbolicState, node: Expr) -> None:
+        """All nodes have as many workers: the agent reckons their ranks itself, and starts its own at once."""
+        self.enters(s, node, AgentPhase.EXCHANGING)
+        s.phase[node] = AgentPhase.RUNNING
 
     def cannot_use_it(self, s: SymbolicState, node: Expr) -> Condition:
         """The node has a cached master, and is to serve one of its own."""

@@ -58,6 +58,7 @@ class AgentPhase(enum.Enum):
     JOINING = "next_rendezvous: the join operation"
     RETURNING = "joined; has its rank and its world"
     CONNECTING = "joined; waits for the master's address"
+    EXCHANGING = "has a master; waits until all members have told their numbers of workers"
     RUNNING = "has a rank, a world and a master"
     DONE = "its job is over; shuts down"
     FAILED = "next_rendezvous raised; shuts down"

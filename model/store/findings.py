@@ -13,6 +13,7 @@ from ..checker.expectations import Finding, Run, explained
 from ..language.systems import System
 from .barriers import Barriers
 from .frames import Frames
+from .journals import Journals
 from .queues import Queues
 from .registers import Registers
 from .registrations import Registrations
@@ -428,5 +429,11 @@ _REGISTERS = (
     _run(Registers, TRYSTATE),
     _run(Registers, TRYSTATE, "drop"),
 )
+_JOURNALS = (
+    _run(Journals, TRYSTATE),
+    _run(Journals, TRYSTATE, "crash"),
+)
 # fmt: on
-PLAN: tuple[Run, ...] = _FRAMES + _STARTUPS + _REGISTERS + _WAITS + _QUEUES + _WATCHES + _REGISTRATIONS + _BARRIERS
+PLAN: tuple[Run, ...] = (
+    _FRAMES + _STARTUPS + _REGISTERS + _WAITS + _QUEUES + _WATCHES + _REGISTRATIONS + _BARRIERS + _JOURNALS
+)

@@ -160,6 +160,24 @@ class StartUp(enum.Enum):
     FAILED = "the constructor raised"
 
 
+class Keeping(enum.Enum):
+    """A server that keeps its store in a journal."""
+
+    READY = "serves; no batch is under way"
+    SYNCING = "a batch is written; its sync is under way"
+    ADDING = "the changes since the snapshot are written into the new file"
+    PLACED = "the new file has the journal's name; its directory is not synced"
+    DOWN = "the server has ended"
+
+
+class Snapshot(enum.Enum):
+    """The file without history beside a journal."""
+
+    NONE = "there is none"
+    WRITING = "a thread writes it, as of one moment"
+    WHOLE = "written and synced"
+
+
 class Arrival(enum.Enum):
     """A client's place in a barrier."""
 

@@ -14,7 +14,7 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -177,9 +177,10 @@ def crash(url: str) -> None:
 class Server(Program):
     """`trystate store serve`."""
 
-    def __init__(self, folder: Path, port: int = 0) -> None:
+    def __init__(self, folder: Path, port: int = 0, *options: str) -> None:
         self._known = len(list(folder.glob("log.server*")))
-        super().__init__(folder / f"log.server{self._known}", _be, "trystate store", ["serve", "--port", str(port)])
+        argv = ["serve", "--port", str(port), *options]
+        super().__init__(folder / f"log.server{self._known}", _be, "trystate store", argv)
         eventually("the server listens", lambda: "listening on" in self.said)
         found = re.search(r"listening on \S+:(\d+)", self.said)
         assert found is not None
@@ -228,26 +229,32 @@ class Job:
     """A server, and agents that share a job there."""
 
     def __init__(
-        self, folder: Path, *, nodes: str, max_restarts: int = 0, conf: str = CONF, program: str = "trystate run"
-    ) -> None:
-        """`program`: or "torchrun SECONDS", with torch's own rendezvous, and an exit barrier of so many seconds."""
+        self, folder: Path, *, nodes: str, max_restarts: int = 0, conf: str = CONF, program: str = "trystate run",
+        serving: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """`program`: or "torchrun SECONDS", with torch's own rendezvous, and an exit barrier of so many seconds.
+
+        `serving`: options of the server.
+        """
         self.folder, self._program = folder, program
         self._options = ["--nnodes", nodes, "--max-restarts", str(max_restarts), "--rdzv-conf", conf]
         self.agents: list[Agent] = []
-        self.server = Server(folder)
+        self.server = Server(folder, 0, *serving)
         self.port = self.server.port
         self._store: TCPStore | None = None
         (folder / "worker.py").write_text(textwrap.dedent(WORKER))
 
-    def agent(self, name: str, *options: str, dies: bool = False) -> Agent:
+    def agent(
+        self, name: str, *options: str, dies: bool = False, address: str = "127.0.0.1", **variables: str
+    ) -> Agent:
         """Start one more; one that `dies` is killed when next_rendezvous has returned."""
         argv = [
             *self._options, "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
-            "--local-addr", "127.0.0.1", *options, str(self.folder / "worker.py"), str(self.folder),
+            "--local-addr", address, *options, str(self.folder / "worker.py"), str(self.folder),
         ]  # fmt: skip
         if self._program != "trystate run":
             argv.insert(0, "--rdzv-backend=c10d")
-        agent = Agent(name, self.folder, argv, f"{DYING if dies else ''}{self._program}")
+        agent = Agent(name, self.folder, argv, f"{DYING if dies else ''}{self._program}", **variables)
         self.agents.append(agent)
         return agent
 

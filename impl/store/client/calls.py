@@ -9,10 +9,12 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from time import monotonic
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from trystate.model.store.vocabulary import Query
 
+from ..errors import ConnectionLost
 from ..operations import OPERATIONS, Barrier, Check, Operation, QueuePop
 from . import codec
 from .client import LOOK_SECONDS, Call, Client
@@ -67,6 +69,20 @@ class Asking(NamedTuple):
         return cls(codec.encoder(ours), reply, decode)
 
 
+class _Again:
+    """The time in which an operation that changes nothing is asked again of a server that is started again."""
+
+    def __init__(self, client: Client, seconds: float) -> None:
+        self._client = client
+        self._deadline = monotonic() + seconds if client.terms.kept else 0.0
+
+    def seconds(self, lost: ConnectionLost) -> float:
+        """The rest of that time. Raises `lost` if nothing is, or if the server is not waited for."""
+        if not self._client.comes_back(self._deadline):
+            raise lost
+        return max(self._deadline - monotonic(), 0.001)
+
+
 class ExtendedCalls:
     """Our server."""
 
@@ -79,11 +95,19 @@ class ExtendedCalls:
         if type(operation) is Check:
             # torch's request means the same, takes a byte less, and is not refused for what was not checked here.
             request = codec.many(Query.CHECK, operation.names)
-            ready: Any = self._client.ask(call, request, codec.ready, within, codec.decode_ready)
-            return ready  # type: ignore[no-any-return]
-        assert asking.reply is not None
-        result: T = self._client.ask(call, asking.encode(operation.fields), asking.reply, within, asking.decode)
-        return result
+            reply: Answer[Any] = codec.ready
+            decode: Callable[[bytes], Any] = codec.decode_ready
+        else:
+            assert asking.reply is not None
+            request, reply, decode = asking.encode(operation.fields), asking.reply, asking.decode
+        again = _Again(self._client, within)
+        while True:
+            try:
+                result: T = self._client.ask(call, request, reply, within, decode)
+                return result
+            except ConnectionLost as error:
+                within = again.seconds(error)
+                call = call._replace(seconds=within)
 
     def wait(self, operation: Operation[T], seconds: float, timeout: float) -> T | None:
         kind = type(operation)
@@ -100,8 +124,17 @@ class ExtendedCalls:
             reply = codec.values_in_time(count)
             if count == 1:
                 decode = codec.decode_blobs
-        result: T | None = self._client.ask(call, asking.encode([server_ms(seconds), *fields]), reply, within, decode)
-        return result
+        again = _Again(self._client, seconds or within)
+        while True:
+            try:
+                request = asking.encode([server_ms(seconds), *fields])
+                result: T | None = self._client.ask(call, request, reply, within, decode)
+                return result
+            except ConnectionLost as error:
+                left = again.seconds(error)
+                if seconds:
+                    seconds = left
+                within, call = answer_seconds(seconds), call._replace(seconds=left)
 
     def _gather(self, barrier: Barrier, seconds: float) -> bool:
         asking = ASKING[Barrier]

@@ -7,7 +7,9 @@ and, of ours, its limits, and whether it asks for the proof of a secret.
 
 Rule: an operation has one connection for itself, from the first byte of its request to the last of its reply;
 a connection that is not in step afterwards is closed and never used again. A lost server is reported once, by the
-operation that meets it; the next operation connects anew, and raises in its turn if nobody is there.
+operation that meets it; the next operation connects anew, and raises in its turn if nobody is there. A server whose
+store is kept (`Terms.kept`) is waited for instead, as long as the operation may take: to connect, and to ask again what
+changes nothing (`calls`). An operation that changes something and whose answer did not come is never asked again.
 
 Three things can go wrong. The server refuses (`Refusal`): the connection stays. The server is late, gone, or sends
 bytes of no protocol: the connection is closed, and the exception says whether the operation may have happened
@@ -71,6 +73,7 @@ MASTER_START_SECONDS_MIN = 10.0  # an interpreter takes seconds to start on a bu
 # repeats a lost first packet after 1, 3 and 7 s (RFC 6298).
 ADDRESS_SECONDS_MAX = 10.0
 RETRY_SECONDS, RETRY_SECONDS_MAX, RETRY_GROWTH = 0.02, 0.5, 1.5  # torch waits 0.5 s at first (TCPStore.cpp)
+AGAIN_SECONDS_MAX = 0.1  # between two attempts to reach a server whose store is kept, and that is started again
 SHOWN_NAMES_MAX = 8
 
 REFUSALS: dict[Status, type[StoreError]] = {
@@ -138,6 +141,7 @@ class Client:
         self.terms = Terms(False, b"", limits.key_bytes, limits.value_bytes, limits.keys_in_request, b"")
         self._addresses: list[Address] = []  # the one that answered last
         self.closed = False
+        self.replaced = False  # another store answers there now
         self.idle: deque[Connection] = deque()  # one and the same for life, so that others may keep it at hand
         self._reset()
         let_go_after_fork(self)
@@ -195,6 +199,8 @@ class Client:
             connection = self.idle.pop()
         except IndexError:
             connection = self._another(call)
+        if self.terms.kept and connection.stale:
+            connection = self._renewed(connection, call)
         try:
             result = action(connection)
         except BaseException as error:
@@ -215,6 +221,8 @@ class Client:
             connection = self.idle.pop()
         except IndexError:
             connection = self._another(call)
+        if self.terms.kept and connection.stale:
+            connection = self._renewed(connection, call)
         try:
             result = connection.ask(request, reply, within, decode)
         except BaseException as error:
@@ -264,6 +272,12 @@ class Client:
             connection.hang_up()
         return connection
 
+    def _renewed(self, connection: Connection, call: Call) -> Connection:
+        """A connection to a server that was started again, in the place of one to the server before."""
+        self._drop(connection)
+        self._close_idle()
+        return self._another(call)
+
     def give(self, connection: Connection) -> None:
         """Keep a connection for the next operation."""
         if not connection.in_step:
@@ -302,10 +316,19 @@ class Client:
 
     def dedicated(self, call: Call, seconds: float) -> Connection:
         """A new connection for the caller alone, who closes it. Raises what `perform` raises."""
-        try:
-            return self.open(seconds)
-        except (OSError, HungUp, Garbled) as error:
-            raise self.failed(call._replace(writes=False), error) from None
+        deadline, pause = monotonic() + seconds, RETRY_SECONDS
+        while True:
+            try:
+                return self.open(deadline - monotonic())
+            except (OSError, HungUp, Garbled) as error:
+                if isinstance(error, Garbled) or not self.comes_back(deadline):
+                    raise self.failed(call._replace(writes=False), error) from None
+            time.sleep(min(pause * random.uniform(0.75, 1.25), max(deadline - monotonic(), 0.0)))
+            pause = min(pause * RETRY_GROWTH, AGAIN_SECONDS_MAX)
+
+    def comes_back(self, deadline: float) -> bool:
+        """Whether a server that is lost is worth waiting for: its store is kept, and there is time."""
+        return self.terms.kept and not self.closed and not self.replaced and monotonic() < deadline
 
     def open(self, seconds: float) -> Connection:
         """A new connection, greeted and proved. Raises OSError, HungUp, Garbled, and StoreError if we are refused."""
@@ -374,6 +397,7 @@ class Client:
         except Refusal as refusal:
             raise SecretRefused(f"{self.where}: {refusal.text}") from None
         if self.terms.identity not in (b"", terms.identity):
+            self.replaced = True
             raise ConnectionLost(f"{self.where}: the server was restarted and is empty: make a new store")
         self.terms = terms
 

@@ -15,7 +15,7 @@ from trystate.model.store.vocabulary import Change, Extension, Query, Status
 
 from ...host.secret import NONCE_BYTES, client_proof
 from ..operations import Field, Request, Result
-from ..wire import I64, IDENTITY_BYTES, MAGIC, PROBE_KEY, U32, U64, VERSION, blob, blobs, counted
+from ..wire import I64, IDENTITY_BYTES, KEPT, MAGIC, PROBE_KEY, SECRET, U32, U64, VERSION, blob, blobs, counted
 
 T = TypeVar("T")
 Reply = Generator[int, bytes, T]
@@ -52,6 +52,7 @@ class Terms(NamedTuple):
     value_bytes: int
     keys_in_request: int
     identity: bytes  # of its contents
+    kept: bool = False  # across restarts of the server
 
 
 class Told(NamedTuple):
@@ -256,11 +257,11 @@ def optional_blob() -> Reply[bytes | None]:
 
 def terms() -> Reply[Terms]:
     yield from accepted()
-    secret_required = yield from flag()
+    flags = yield from byte()
     nonce = yield from exactly(NONCE_BYTES)
     key_bytes, value_bytes, keys = struct.unpack("<QQQ", (yield 24))
     identity = yield from exactly(IDENTITY_BYTES)
-    return Terms(secret_required, nonce, key_bytes, value_bytes, keys, identity)
+    return Terms(bool(flags & SECRET), nonce, key_bytes, value_bytes, keys, identity, bool(flags & KEPT))
 
 
 def told() -> Reply[Told]:

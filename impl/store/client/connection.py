@@ -150,6 +150,11 @@ class Connection:
         """Whether nothing is left over that nobody asked for."""
         return self._at == len(self._buffer)
 
+    @property
+    def stale(self) -> bool:
+        """Whether the peer of an idle connection is gone, as far as this host knows."""
+        return self.CAN_POLL and bool(self.answered(0))
+
     def hang_up(self) -> None:
         """Wake whoever is blocked on it, in any thread."""
         with contextlib.suppress(OSError):

@@ -24,13 +24,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum
+from time import monotonic
 from typing import Any, Final, Literal, TypeVar
 
 from torch.distributed import Store as TorchStore  # type: ignore[attr-defined]
 from trystate.model.store.vocabulary import Extension, Query
 
 from ..base import Store
-from ..operations import Add, Append, CompareSet, DeleteKey, Field, Operation, QueueLen, QueuePush, Set
+from ..errors import ConnectionLost
+from ..operations import Add, Append, CompareSet, DeleteKey, Field, Get, Operation, QueueLen, QueuePush, Set
 from ..wire import I64, U64
 from . import codec
 from .calls import answer_seconds, server_ms
@@ -40,6 +42,7 @@ from .connection import FIRST_POLL_MS, SMALL_REQUEST_BYTES, Connection
 
 T = TypeVar("T")
 
+AGAIN_SECONDS = FIRST_POLL_MS / 1000  # a read that lost its server sooner is asked again, if the store is kept
 REPLY_BYTES = 4096  # read at first; to get a larger buffer takes longer
 
 _CHECK = bytes([Query.CHECK]) + U64.pack(1)  # why torch's: see `ExtendedCalls.do`
@@ -68,13 +71,14 @@ class FastPaths(Store):
 
     _client: Client
     _idle = _NO_CONNECTIONS  # without a connection there is no fast path
+    _kept = False  # the server's store is kept across its restarts
     _request_bytes_max = 0  # of a request that is within every limit, and is sent at once
     _get_head: tuple[timedelta | None, bytes] = None, b""  # a timeout, and how a request with it begins
 
     def _use_fast_paths(self) -> None:
         terms = self._client.terms
         if self._client.kind is Kind.EXTENDED and Connection.CAN_POLL:
-            self._idle = self._client.idle
+            self._idle, self._kept = self._client.idle, terms.kept
             self._request_bytes_max = min(SMALL_REQUEST_BYTES, terms.key_bytes, terms.value_bytes)
 
     def _timeout_seconds(self, operation: str) -> float:
@@ -87,7 +91,14 @@ class FastPaths(Store):
         if timeout != known:
             head = _GET.pack(Extension.GET, server_ms(self._timeout_seconds("get")), 1)
             self._get_head = timeout, head
-        value = self._ask("get", head, key, b"", codec.decode_blob, _VALUE)
+        began = monotonic() if self._kept else 0.0
+        try:
+            value = self._ask("get", head, key, b"", codec.decode_blob, _VALUE)
+        except ConnectionLost:
+            if not self._client.comes_back(deadline := began + self._timeout_seconds("get")):
+                raise
+            values = self._await(Get([key.encode()]), max(deadline - monotonic(), 0.001))
+            value = values[0] if values is not None else None
         if value is None:
             raise self._late("get", [key.encode()], self._timeout_seconds("get"))
         return super().get(key) if value is UNSENT else value
@@ -117,6 +128,10 @@ class FastPaths(Store):
         except (*_WRONG, IndexError):
             return UNSENT
         client, data, result = self._client, None, None
+        if self._kept and connection.stale:
+            client.give(connection)
+            return UNSENT  # the long way connects anew
+        began = monotonic() if self._kept else 0.0
         try:
             sent = _write(connection.fd, request)
             if sent < len(request):  # a socket with hardly a buffer
@@ -130,7 +145,15 @@ class FastPaths(Store):
                 result = connection.finish(data, reply, within if data else within - FIRST_POLL_MS / 1000)
         except BaseException as error:
             call = Call(operation, (b"/" + name,), self._within(), operation not in _READS)
-            raise client.after(connection, call, error) from None
+            raised = client.after(connection, call, error)
+            if (
+                self._kept
+                and operation in _AGAIN
+                and isinstance(raised, ConnectionLost)
+                and monotonic() - began < AGAIN_SECONDS
+            ):
+                return UNSENT  # it takes no longer than it may
+            raise raised from None
         if not usual:
             client.give(connection)
             return result
@@ -195,4 +218,5 @@ def _fast_path(kind: type[Operation[Any]]) -> Callable[..., Any]:
 
 for _kind in COMPILED:
     setattr(FastPaths, _kind.SPEC.name, _fast_path(_kind))
+_AGAIN = frozenset({"check", "queue_len"})
 _READS = frozenset({"check", "get", *(kind.SPEC.name for kind in COMPILED if not kind.SPEC.writes)})

@@ -245,6 +245,12 @@ class Contents:
         if key in self.waiting.waits:
             self.waiting.appeared(key)
 
+    def may_change(self) -> None:
+        """Raise `Refused` if nothing may change now. Asked before a pop is answered."""
+
+    def fetched(self, key: bytes, serial: int) -> None:
+        """A reserved element was given to its client: it does not come back."""
+
     def pop(self, key: bytes) -> bytes | None:
         """Take the first element of a queue."""
         queue = self.queues.get(key)

@@ -1,4 +1,4 @@
-"""The bytes of a store's file: a magic, then records, each with its length and checksums.
+"""The bytes of a store's file, and of a server's journal: a magic, then records, each with its length and checksums.
 
 Rule: a file that was cut off at any byte is a shorter file of the same store; anything else that does not read is
 damage, and is said so.
@@ -27,7 +27,7 @@ RECORD_BYTES_MAX = (1 << 32) - 1
 
 
 class Kind(enum.IntEnum):
-    """The kind of a record. The first three are about the file, the others are operations that each reader repeats."""
+    """The kind of a record: of the file itself, or an operation that each reader repeats."""
 
     HEADER = 0  # number: world_size; identity, generation, job, users who have left
     JOIN = 1  # number: the user's pid; ticket, when that process started, where it runs
@@ -40,14 +40,16 @@ class Kind(enum.IntEnum):
     APPEND = 8  # key, value
     TAKE = 9  # key
     PUSH = 10  # key, value
-    POP = 11  # key
+    POP = 11  # key; in a journal, number: how many elements stand before it
     ARRIVE = 12  # number: world_size; key, ticket
     WITHDRAW = 13  # ticket
+    SYNCED = 14  # of a journal alone; number: so many bytes of it were durable when this was written; its nonce
 
 
 PARTS = {
     Kind.HEADER: 4, Kind.JOIN: 3, Kind.LEAVE: 1, Kind.SNAPSHOT_END: 0, Kind.SET: 2, Kind.ADD: 1, Kind.COMPARE_SET: 3,
     Kind.APPEND: 2, Kind.TAKE: 1, Kind.PUSH: 2, Kind.POP: 1, Kind.ARRIVE: 2, Kind.WITHDRAW: 1,
+    Kind.SYNCED: 1,
 }  # fmt: skip
 
 
@@ -89,7 +91,7 @@ def scan(data: bytes) -> Scan:
         length, length_sum, payload_sum = HEAD.unpack_from(data, at)
         if crc32(data[at : at + LENGTH.size]) != length_sum:
             # A file system may have kept the new length of the file, and not the bytes, when the machine stopped.
-            return Scan(records, at, damaged=any(memoryview(data)[at:]))
+            return Scan(records, at, damaged=bool(data[at:].strip(b"\0")))
         payload = data[at + HEAD.size : at + HEAD.size + length]
         if len(payload) < length:
             break

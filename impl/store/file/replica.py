@@ -195,4 +195,5 @@ _MEANINGS: dict[Kind, Callable[[Replica, Record], Any]] = {
     Kind.SNAPSHOT_END: lambda replica, record: None,
     Kind.ARRIVE: _arrive,
     Kind.WITHDRAW: _withdraw,
+    Kind.SYNCED: lambda replica, record: None,
 } | {record: _done_again(operation) for operation, record in _KINDS.items()}

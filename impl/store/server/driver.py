@@ -28,10 +28,12 @@ import secrets
 import socket
 from collections.abc import Callable
 from time import monotonic
-from typing import cast
+from typing import Any, cast
 
 from ...host.listening import peer_name
 from ..limits import MIB, Limits
+from ..record.recorder import Recorder
+from .recording import RecordingService
 from .service import Service
 from .session import Session
 
@@ -156,16 +158,26 @@ class Connection(asyncio.Protocol):
 class Driver:
     """One service on one listening socket, in the running loop."""
 
-    def __init__(self, listener: socket.socket, limits: Limits, secret: bytes | None, log: Callable[[str], None]):
-        self.listener = listener
+    CONNECTION = Connection
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        limits: Limits,
+        secret: bytes | None,
+        log: Callable[[str], None],
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.listener, self.recorder = listener, recorder
         self.loop = asyncio.get_running_loop()
-        self.service = Service(
+        self.service = self.make_service(
             limits=limits,
             secret=secret,
             random_bytes=secrets.token_bytes,
             log=log,
             clock=monotonic,
         )
+        self.give_up: Callable[[], None] = lambda: None  # ends the serving
         self.alarm, self.pending = self.service.alarm, self.service.replies.pending
         self.log = self.service.log
         self.connections: dict[Session, Connection] = {}
@@ -176,6 +188,9 @@ class Driver:
         self.turn: asyncio.Handle | None = None
         self.spare = os.open(os.devnull, os.O_RDONLY)  # given up to tell a peer that there is no descriptor for it
         self.loop.add_reader(listener, self.accept)
+
+    def make_service(self, **arguments: Any) -> Service:
+        return Service(**arguments) if self.recorder is None else RecordingService(self.recorder, **arguments)
 
     # ---- connections
 
@@ -202,7 +217,7 @@ class Driver:
 
     async def open(self, session: Session, sock: socket.socket) -> None:
         try:
-            await self.loop.connect_accepted_socket(lambda: Connection(self, session, sock), sock)
+            await self.loop.connect_accepted_socket(lambda: self.CONNECTION(self, session, sock), sock)
         except OSError as error:
             self.log(f"{session.peer}: could not be connected: {error}")
             sock.close()
@@ -307,12 +322,15 @@ def serve(
     secret: bytes | None,
     log: Callable[[str], None],
     started: Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None],
+    recorder: Recorder | None = None,
+    make: Callable[..., Driver] = Driver,
 ) -> None:
-    """Serve until told to stop: `started` gets the loop, and what to call in it for that."""
+    """Serve until told to stop: `started` gets the loop, and what to call in it for that; `make` makes the driver."""
 
     async def main() -> None:
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
-        driver = Driver(listener, limits, secret, log)
+        driver = make(listener, limits, secret, log, recorder)
+        driver.give_up = stop.set
         loop.set_exception_handler(lambda _, context: driver.log(f"internal error: {_described(context)}"))
         try:
             started(loop, stop.set)

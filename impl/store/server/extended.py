@@ -16,7 +16,7 @@ from trystate.model.store.vocabulary import Extension, Status
 from ...host.secret import NONCE_BYTES, client_proof, server_proof
 from ..contents.contents import Refused
 from ..operations import Get, QueuePop, Wait
-from ..wire import TOKEN_BYTES, U64, VERSION, blob, shown
+from ..wire import KEPT, SECRET, TOKEN_BYTES, U64, VERSION, blob, shown
 from .promises import send_first
 from .unread import BULK_BYTES
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 OK = bytes((Status.OK,))
 _pack_ok_size = Struct("<BQ").pack
-FLAGS = (b"\x00\x00", b"\x00\x01")  # OK, then no or yes
 
 
 def hello(service: Service, session: Session, version: int) -> None:
@@ -39,7 +38,8 @@ def hello(service: Service, session: Session, version: int) -> None:
     limits = service.limits
     session.nonce = service.random_bytes(NONCE_BYTES)
     sizes = (limits.key_bytes, limits.value_bytes, limits.keys_in_request)
-    terms = FLAGS[service.secret is not None] + blob(session.nonce) + b"".join(map(U64.pack, sizes))
+    flags = bytes((Status.OK, SECRET * (service.secret is not None) + KEPT * service.kept))
+    terms = flags + blob(session.nonce) + b"".join(map(U64.pack, sizes))
     session.outgoing.append(terms + blob(service.identity))
 
 

@@ -93,10 +93,12 @@ class Promises:
 
     def redeemed(self, session: Session) -> None:
         """The reserved element was given, if it is not back in its place already."""
-        if session.promise is not None:
+        promise = session.promise
+        if promise is not None and len(promise) == 3:
             session.promise = None
             self._count(session, 0)
             self.reservations.pop(session, None)
+            self.contents.fetched(promise[0], promise[1])
 
     def give_up(self, session: Session) -> None:
         """Nothing is promised any more; a reserved element goes back to its place."""
@@ -185,6 +187,7 @@ def queue_pop(service: Service, session: Session, key: bytes) -> None:
 
 def send_first(service: Service, session: Session, status: bytes, key: bytes) -> None:
     """Answer a pop from a queue that is not empty; an element that is more than may be unread stays in it."""
+    service.contents.may_change()
     queue = service.contents.queues[key]
     service.replies.values(session, status + _pack_length(len(queue)), [queue[0]])
     if not session.closing:

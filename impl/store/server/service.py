@@ -36,7 +36,7 @@ from ..operations import BODIES
 from ..wire import IDENTITY_BYTES
 from .alarm import Ages, Alarm
 from .blocking import Blocking
-from .fast_path import FAST_PATHS, HANDLERS
+from .fast_path import FAST_PATHS, HANDLERS, FastPath
 from .half_sent import HalfSent
 from .log import never_raising
 from .parsing import Frame
@@ -75,15 +75,19 @@ class Service:
         random_bytes: Callable[[int], bytes],
         log: Callable[[str], None],
         clock: Callable[[], float] | None = None,
+        contents: Contents | None = None,
+        identity: bytes | None = None,
     ) -> None:
+        """`contents` and their `identity` are those of a store that is kept across restarts."""
         self.limits = limits = limits or Limits()
         self.secret = secret
         self.random_bytes = random_bytes
-        self.identity = random_bytes(IDENTITY_BYTES)  # tells this store from an empty one that replaced it
+        self.kept = identity is not None
+        self.identity = identity or random_bytes(IDENTITY_BYTES)  # tells this store from an empty one that replaced it
         self.log = never_raising(log)
         self.now = 0.0
         clock = clock or (lambda: self.now)  # few requests need the time
-        self.contents = Contents(limits)
+        self.contents = contents if contents is not None else Contents(limits)
         self.sessions: dict[Session, None] = {}
         self.alarm = Alarm()
         self.handshakes = Ages(self.alarm, limits.handshake_seconds)
@@ -115,7 +119,7 @@ class Service:
         self.take(session, bytes(data))
         self.pend(session)
 
-    def take(self, session: Session, data: bytes) -> None:
+    def take(self, session: Session, data: bytes, paths: dict[int, FastPath] = FAST_PATHS) -> None:
         """`received`, for a driver that looks itself whether this session has something to send."""
         try:
             if session.frame is not None:
@@ -128,7 +132,7 @@ class Service:
                 if session.promise is not None and operation not in REDEEMING:
                     self.promises.give_up(session)
                 if session.state is READY:
-                    stop = FAST_PATHS[operation](self, session, data, position, end)
+                    stop = paths[operation](self, session, data, position, end)
                     if stop:
                         position = stop
                         continue

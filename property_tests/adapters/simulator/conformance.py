@@ -34,6 +34,9 @@ ONE_SEAT: tuple[Slice, ...] = tuple(
     ("2 1:1", faults) for faults in (*((fault,) for fault in ALONE), ("crash", "restart", "join_timeout"))
 )
 THREE: tuple[Slice, ...] = (("3 2:3", ()), ("3 2:2", ()), ("3 1:2", ()))
+KEYS: tuple[Slice, ...] = (("2 1:2", ("rank_key", "worker_failure")), ("3 2:2", ("rank_key",)))
+CHECKED: tuple[Slice, ...] = (("2 1:2", ("health_check", "unhealthy", "worker_failure")),)
+HELD_BACK: tuple[Slice, ...] = (("2 1:2", ("scale_up_interval", "worker_failure", "join_timeout")),)
 FOLLOWED_SEEDS = 150
 SAMPLE_EDGES, SAMPLE_SEEDS, SAMPLE_STRIDE = 200, 5, 10
 
@@ -78,7 +81,14 @@ def follow(seeds: int, report: Report) -> Outcome:
 
 
 def _checks() -> Iterator[Check]:
-    for name, slices in (("two nodes", TWO), ("two nodes, one seat", ONE_SEAT), ("three nodes", THREE)):
+    for name, slices in (
+        ("two nodes", TWO),
+        ("two nodes, one seat", ONE_SEAT),
+        ("three nodes", THREE),
+        ("rank keys", KEYS),
+        ("newcomers held back", HELD_BACK),
+        ("health checks", CHECKED),
+    ):
         part = partial(replay, slices[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES)
         yield Check(f"our engine, {name}", partial(replay, slices), part)
     yield Check("our engine in simulated runs", partial(follow, FOLLOWED_SEEDS), partial(follow, SAMPLE_SEEDS))

@@ -33,7 +33,7 @@ JOINS = {
 }
 STEPS = (
     *JOINS, "replace_round", "exit_finish", "keep_alive", "expel", "restart_workers", "mark_closed", "close_finish",
-    "start_workers",
+    "start_workers", "leave_unhealthy", "stand_by",
 )  # fmt: skip
 WRITES_NOTHING = (Action.FINISH, Action.ERROR_TIMEOUT, Action.ERROR_CLOSED, Action.ERROR_SETTINGS)
 # In the runtime every write of a node is a heartbeat; in the model, those that list it and those that only beat.
@@ -46,6 +46,8 @@ BEATS = (
 )
 LEASED = (AgentPhase.RETURNING, AgentPhase.RUNNING)
 SHORTER_SECONDS = 1.0  # interval of a node with a shorter expiry window, in seconds
+INTERVAL_SECONDS = 100.0
+KEY, LATER_KEY = "rack2", "rack10"  # as people count
 
 
 @dataclass(slots=True)
@@ -61,6 +63,10 @@ class Seat:
     joined: Joined | None = None
     broken: set[str] = field(default_factory=set)  # crashed, stalled, partitioned, interrupted
     before: str = ""  # the token of the process before this one, which is still listed
+    key: str = KEY
+    checks: bool = False  # it has a health command ...
+    unhealthy: bool = False  # ... that failed
+    rests: bool = False  # less than the scale-up interval has passed since it saw its round complete
 
     @property
     def token(self) -> str:
@@ -73,12 +79,13 @@ class Seat:
     def be(self, phase: AgentPhase) -> None:
         self.phase = phase
         if phase is AgentPhase.EXITING:
-            self.join_deadline = JoinDeadline.IN_TIME
+            self.join_deadline, self.rests = JoinDeadline.IN_TIME, False
 
 
-def engine(number: int, life: int, settings: Settings) -> Engine:
+def engine(number: int, life: int, settings: Settings, key: str = KEY) -> Engine:
     node = Node(f"node{number}", life, 0, f"{number}.{life}")
-    return Engine(Participant(node, f"host{number}", 29_500), settings, draw=lambda: 0.5, life="life")
+    me = Participant(node, f"host{number}", 29_500, rank_key=key)
+    return Engine(me, settings, draw=lambda: 0.5, life="life")
 
 
 class EngineSteps:
@@ -93,7 +100,7 @@ class EngineSteps:
         self.state: State | None = None
         self.ages: dict[str, Heartbeat] = {}  # of each listed token
         self.over: set[tuple[int, int]] = set()  # the last calls that have passed, or were broken off
-        self.down = False
+        self.down = self.young = False
         size = self.model.sizes["node"]
         self.seats = [Seat(k, self.settings, engine(k, 0, self.settings)) for k in range(size)]
 
@@ -126,9 +133,14 @@ class EngineSteps:
         return self.ages.get(token, Heartbeat.NONE)
 
     def _write(self, seat: Seat, action: Action, view: View) -> None:
-        before, after = self.state, _changed(seat.engine, action, view)
+        before, after = self.state, _changed(seat, action, view)
         assert after.version == (before.version if before is not None else 0) + 1
         self.state = after
+        if before is None or not before.complete or before.round != after.round:
+            self.young = after.complete and after.settings.scale_up_interval > 0.0
+        if before is not None and before.round != after.round:
+            for one in self.seats:
+                one.rests = False
         if before is not None and before.calling and not after.calling:
             self.over.add((before.round, before.call))
         old = {p.node.token: p.beats for p in before.listed()} if before is not None else {}
@@ -167,7 +179,9 @@ class EngineSteps:
         view = self.view(seat)
         seat.be(AgentPhase.JOINING)
         if operators.join(view) is Action.FINISH:
-            seat.joined = seat.engine._ends(Action.FINISH, view, 0.0)
+            joined = seat.engine._ends(Action.FINISH, view, 0.0)
+            assert joined is not None
+            seat.joined, seat.rests = replace(joined, since=0.0), joined.state.settings.scale_up_interval > 0.0
             seat.be(AgentPhase.RETURNING)
 
     def _replace_round(self, seat: Seat) -> None:
@@ -176,14 +190,45 @@ class EngineSteps:
         view = self.view(seat)
         self._decided(operators.exit_(view), Action.REPLACE_ROUND)
         self._write(seat, Action.REPLACE_ROUND, view)
-        self._returns(seat)
+        if not seat.checks:
+            self._returns(seat)
 
     def _exit_finish(self, seat: Seat) -> None:
         self._in(seat, AgentPhase.EXITING)
         if self.state is None or self.state.closed is None:
             self._alone(seat)
         self._decided(operators.exit_(self.view(seat)), Action.FINISH)
+        if seat.unhealthy and not self._closed():
+            raise Refused("its health command fails")
         seat.be(AgentPhase.JOINING)
+
+    def _closed(self) -> bool:
+        return self.state is not None and self.state.closed is not None
+
+    def _leave_unhealthy(self, seat: Seat) -> None:
+        self._step_back(seat)
+        seat.be(AgentPhase.FAILED)
+
+    def _stand_by(self, seat: Seat) -> None:
+        if self.state is None or self.state.find(seat.token) is None:
+            raise Refused("the node is not listed")
+        self._step_back(seat)
+
+    def _step_back(self, seat: Seat) -> None:
+        self._in(seat, AgentPhase.EXITING)
+        if not seat.unhealthy or self._closed():
+            raise Refused("the node is to join")
+        if self.state is not None and self.state.find(seat.token) is not None:
+            self._write(seat, Action.WITHDRAW, self.view(seat))
+
+    def _check_fails(self, seat: Seat) -> None:
+        seat.unhealthy = True
+
+    def _check_passes_again(self, seat: Seat) -> None:
+        seat.unhealthy = False
+
+    def _start_with_health_check(self, seat: Seat) -> None:
+        seat.checks = True
 
     def _alone(self, seat: Seat) -> None:
         if self._predecessor_listed(seat):
@@ -211,9 +256,10 @@ class EngineSteps:
     def _restart_workers(self, seat: Seat) -> None:
         self._in(seat, AgentPhase.RUNNING)
         assert seat.joined is not None
+        now = 0.0 if seat.rests else INTERVAL_SECONDS
         if self._age(seat.token) is not Heartbeat.EXPIRED:
-            seat.engine.lease.confirm(0.0)
-        standing = seat.engine.standing(seat.joined, self.state, 0.0)
+            seat.engine.lease.confirm(now)
+        standing = seat.engine.standing(seat.joined, self.state, now)
         if standing not in (Standing.NEWCOMERS, Standing.REPLACED, Standing.EXPELLED):
             raise Refused(standing.value)
         seat.be(AgentPhase.EXITING)
@@ -242,6 +288,12 @@ class EngineSteps:
         assert self.state is not None
         self.over.add((self.state.round, self.state.call))
 
+    def _interval_passes(self) -> None:
+        self.young = False
+
+    def _own_interval_passes(self, seat: Seat) -> None:
+        seat.rests = False
+
     def _heartbeat_ages(self, seat: Seat) -> None:
         self.ages[self._listing(seat)] = Heartbeat.DUE
 
@@ -267,8 +319,9 @@ class EngineSteps:
     def _restart_process(self, seat: Seat) -> None:
         seat.broken.discard("crashed")
         seat.before = self._listing(seat)
+        seat.unhealthy = False
         seat.life += 1
-        seat.engine = engine(seat.number, seat.life, seat.settings)
+        seat.engine = engine(seat.number, seat.life, seat.settings, seat.key)
         seat.be(AgentPhase.EXITING)
 
     def _stall(self, seat: Seat) -> None:
@@ -301,7 +354,15 @@ class EngineSteps:
 
     def _configure(self, seat: Seat, settings: Settings) -> None:
         seat.settings = settings
-        seat.engine = engine(seat.number, seat.life, settings)
+        seat.engine = engine(seat.number, seat.life, settings, seat.key)
+
+    def _start_with_scale_up_interval(self) -> None:
+        for seat in self.seats:
+            self._configure(seat, replace(seat.settings, scale_up_interval=INTERVAL_SECONDS))
+
+    def _start_with_later_key(self, seat: Seat) -> None:
+        seat.key = LATER_KEY
+        self._configure(seat, seat.settings)
 
     def _start_with_late_clock(self, seat: Seat) -> None:
         """No clock is compared with another one: nothing to do."""
@@ -318,6 +379,8 @@ class EngineSteps:
             "round": (state.round if state is not None else 0) % int(self.model.rounds),
             "deadline": ordinal(self._deadline(state)),
             "store_down": int(self.down),
+            "young": int(self.young),
+            "holds_back": int(self.seats[0].settings.scale_up_interval > 0.0),
             "agreed_larger_min": int(state is not None and state.settings.min_nodes != self.settings.min_nodes),
             "agreed_shorter_window": int(state is not None and state.settings.keep_alive_interval == SHORTER_SECONDS),
         }
@@ -339,6 +402,10 @@ class EngineSteps:
         ranks = [p.node.token for p in state.participants] if state is not None and state.complete else []
         out[f"member[{k}]"] = ordinal(state.membership(token) if state is not None else Membership.OUTSIDE)
         out[f"rank[{k}]"] = ranks.index(token) if token in ranks else 0
+        listing = state.find(token) if state is not None else None
+        out[f"checks[{k}]"], out[f"unhealthy[{k}]"] = int(seat.checks), int(seat.unhealthy)
+        out[f"rests[{k}]"] = int(seat.rests)
+        out[f"later_key[{k}]"] = int((listing.rank_key if listing is not None else seat.key) == LATER_KEY)
         out[f"heartbeat_age[{k}]"] = ordinal(self._age(token))
         out[f"phase[{k}]"] = ordinal(seat.phase)
         if seat.phase is AgentPhase.JOINING:  # a deadline of nothing else
@@ -356,10 +423,11 @@ class EngineSteps:
             out[f"saw[{k}][{j}]"] = int(f"node{j}" in members)
 
 
-def _changed(engine: Engine, action: Action, view: View) -> State:
+def _changed(seat: Seat, action: Action, view: View) -> State:
     """The state after the action, whichever of the engine's operations decides on it."""
+    engine = seat.engine
     if action is Action.REPLACE_ROUND:
-        return engine._rejoined(view, failed=False, lapsed=False)
+        return engine._rejoined(view, failed=False, lapsed=False, checked_first=seat.checks)
     if action is Action.MARK_RENDEZVOUS_CLOSED:
         return changes.mark_closed(view.state, engine.me, "", engine.settings, next(engine._lives))
     return engine._changed(action, view)

@@ -17,7 +17,7 @@ from trystate.model.rendezvous.vocabulary import AgentPhase
 
 from .moments import Time
 from .nodes import KILL_SECONDS, Process
-from .schedule import Fault
+from .schedule import DRIFT_MAX, Fault
 
 ACTIVE = (AgentPhase.JOINING, AgentPhase.RETURNING, AgentPhase.RUNNING, AgentPhase.DONE, AgentPhase.EXITING)
 # Causes of a failure that spends a restart. Others stop their workers for a round that is over, or a newcomer.
@@ -66,6 +66,7 @@ class Monitors:
         self._beat: dict[str, float] = {}  # when a node last wrote
         self._worked: set[tuple[Life, str]] = set()  # nodes whose workers have succeeded, by round
         self._life = ""  # of the state that the store holds
+        self._completed: dict[Life, float] = {}  # when a round was complete
         self._emptied = -math.inf  # when it lost its contents
         self._outages: list[tuple[float, float]] = []
 
@@ -91,7 +92,11 @@ class Monitors:
             self._closing(before, after, who)
             self._spending(before, after, self.processes[who])
             self._removals(before, after, who)
+            self._growing(before, after)
+        if after.complete:
+            self._completed.setdefault((after.life, after.round), self._time.now)
         self._settings(after)
+        self._checked(after)
         self._runners(after)
 
     def _spending(self, before: State, after: State, writer: Process) -> None:
@@ -113,6 +118,13 @@ class Monitors:
             left, failed = writer.signalled, writer.restarting and writer.cause in LOSSES
             genuine = gone or silent or ((left or failed) and writer.token in members)
             demand(genuine, "coming_spends_nothing", writer.token, writer.cause, before, after)
+
+    def _growing(self, before: State, after: State) -> None:
+        """A round that is replaced for newcomers alone has been complete for the interval."""
+        if after.round != before.round and after.cause.endswith("waited for a seat"):
+            age = self._time.now - self._completed[before.life, before.round]
+            least = before.settings.scale_up_interval * (1 - DRIFT_MAX)
+            demand(age >= least, "newcomers_wait_for_the_interval", age, before)
 
     def _closing(self, before: State, after: State, who: str) -> None:
         if after.closed is None or before.closed is not None:
@@ -153,6 +165,13 @@ class Monitors:
         for p in after.listed():
             agrees = self.processes[p.node.token].host.settings == after.settings
             demand(agrees, "the_listed_agree", p.node.token, after.settings)
+
+    def _checked(self, after: State) -> None:
+        """A node that is checked is no participant of a later round."""
+        for p in after.participants:
+            one = self.processes[p.node.token]
+            early = one.checking and one.joined is not None and one.joined.state.round != after.round
+            demand(not early, "members_are_checked_again", p.node.token, after)
 
     def _runners(self, after: State) -> None:
         """A node that runs is listed in its round, or expected in the next one, or its lease is over."""
@@ -236,7 +255,7 @@ class Monitors:
 
 def _shape(before: State | None, state: State) -> None:
     """The properties of every state of the store; a complete round is looked at once, for it stays as it is."""
-    members = [p.node for p in state.participants]
+    members = state.participants
     tokens = [p.node.token for p in state.listed()]
     low, high = state.settings.min_nodes, state.settings.max_nodes
     demand(len(tokens) == len(set(tokens)), "lists_are_disjoint", state)
@@ -244,7 +263,7 @@ def _shape(before: State | None, state: State) -> None:
     spent, most = state.spent, state.settings.max_restarts
     demand(spent <= most if most >= 0 else spent == 0, "restarts_are_limited", state, spent)
     if state.complete and (before is None or not before.complete or before.round != state.round):
-        demand(members == sorted(members, key=lambda node: node.order), "ranks_are_ordered", state)
+        demand([*members] == sorted(members, key=lambda p: p.order), "ranks_are_ordered", state)
         demand(len(members) >= low, "at_least_min", state)
     demand(not (state.complete and state.expected), "the_complete_expect_nobody", state)
 

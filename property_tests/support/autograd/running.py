@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -154,6 +155,15 @@ def join(rank: int, size: int, sides: Sequence[str], folder: str) -> None:
     torch.set_num_threads(1)
     for side in sides:
         SIDES[side].start(rank, size, folder)
+
+
+def join_recorded(rank: int, size: int, folder: str, records: str) -> None:
+    """Join on our library, with a record of the passes of each worker."""
+    os.environ["TRYSTATE_AUTOGRAD_RECORD"] = records
+    try:
+        join(rank, size, ("ours",), folder)
+    finally:
+        del os.environ["TRYSTATE_AUTOGRAD_RECORD"]
 
 
 def leave(rank: int, sides: Sequence[str]) -> None:

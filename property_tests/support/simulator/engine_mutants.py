@@ -135,6 +135,7 @@ def _stopping_first(patch: pytest.MonkeyPatch) -> type[Engine]:
 
 
 _notice, _withdrawn, _done = changes.give_notice, changes.withdraw, changes.mark_done
+_replaced = changes.replace_round
 
 
 def _first_success(seen: State, me: Participant) -> State:
@@ -152,6 +153,10 @@ def _reopened(seen: State, me: Participant) -> State:
 
 def _unsaid(seen: State, me: Participant, loss: str) -> State:
     return replace(seen, closed=Closed(str(me.node), loss))
+
+
+def _by_address(nodes: tuple[Participant, ...]) -> tuple[Participant, ...]:
+    return tuple(sorted(nodes, key=lambda p: p.node.order))
 
 
 class Trusting(Engine):
@@ -253,6 +258,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "expels without replacing the round": changing("expel", _dropped),
     "closes when it is late": changing("withdraw", _slammed),
     "ranks in the order of arrival": changing("mark_complete", _unordered),
+    "who is checked is a participant": changing("replace_round", lambda *args: _replaced(*args[:4])),
+    "newcomers are taken in at once": replaced(Engine, "_is_ripe", lambda self, joined, now: True),
+    "ranks ignore the keys": replaced(changes, "_in_order", _by_address),
     "every member is rank 0": lambda patch: Vain,
     "every member is the master": replaced(Joined, "master", property(lambda self: self.state.participants[self.rank])),
     "a heartbeat that does not count": changing("keep_alive", _unbeaten),

@@ -67,9 +67,11 @@ def decode(siege: bytes) -> list[Step]:
 class Siege:
     """A service, its strangers, and a witness that behaves. Raises AssertionError when something does not hold."""
 
-    def __init__(self, secret: bytes | None = None, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self, secret: bytes | None = None, limits: Limits = LIMITS, kind: Callable[..., Service] = Service
+    ) -> None:
         self.now, self.log, self.limits = 0.0, list[str](), limits
-        self.service = Service(limits=limits, secret=secret, random_bytes=bytes, log=self.log.append)
+        self.service = kind(limits=limits, secret=secret, random_bytes=bytes, log=self.log.append)
         self.replies: dict[Session, bytearray] = {}
         self.stalled: dict[Session, int] = {}
         self.witness = self._come(b"")

@@ -5,6 +5,7 @@ Rule: bytes in, bytes out, at the time that the room's clock says.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 
 from trystate.impl.store.limits import Limits
@@ -115,12 +116,14 @@ class Peer:
 class Room:
     """A service, its clock, and a driver for its peers that sends everything at once."""
 
-    def __init__(self, limits: Limits | None = None, secret: bytes | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, secret: bytes | None = None, kind: Callable[..., Service] = Service
+    ) -> None:
         self.now = 1000.0
         self.log: list[str] = []
         self.peers: list[Peer] = []
         nonces = iter(range(1, 256))
-        self.service = Service(
+        self.service = kind(
             limits=limits, secret=secret, random_bytes=lambda n: bytes((next(nonces),)) * n, log=self.log.append
         )
 

@@ -64,6 +64,16 @@ def test_options_are_torchruns() -> None:
     assert (settings.min_nodes, settings.max_nodes, settings.max_restarts) == (1, 2, 4)
 
 
+def test_options_of_the_rendezvous_have_names_and_variables_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, *_ = configured([*TWO, "--rank-key=rack 2", "--scale-up-interval=60", "train.py"])
+    found = Options.of(parameters(config))
+    assert (found.rank_key, found.settings.scale_up_interval) == ("rack 2", 60.0)
+    monkeypatch.setenv("PET_RANK_KEY", "env:SLURM_PROCID")
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    config, *_ = configured([*TWO, "train.py"])
+    assert Options.of(parameters(config)).rank_key == "3"
+
+
 def test_a_job_of_one_node_keeps_the_name_that_it_is_given() -> None:
     """Its workers see it, and its log directories have it."""
     assert configured(["--rdzv-id=j", "train.py"])[0].run_id == "j"
@@ -134,6 +144,10 @@ def known(argv: list[str], said: str) -> Any:
         (["--rdzv-conf=joint_timeout=1"], "did you mean join_timeout"),
         (["--rdzv-conf=join_timeout=soon"], "join_timeout='soon'"),
         (["--rdzv-conf=secret_file=/no/such/file"], "give a file that you may read"),
+        ([*TWO, "--rank-key=a", "--rdzv-conf=rank_key=b"], "--rank-key a and --rdzv-conf rank_key=b: give one of them"),
+        ([*TWO, "--rank-key=env:NO_SUCH_VARIABLE"], "the variable NO_SUCH_VARIABLE is not set on this node; set it"),
+        ([*TWO, "--scale-up-interval=soon"], "scale_up_interval='soon'"),
+        ([*TWO, "--rank-key="], "give 1 to 100 characters that can be printed"),
         (["--rdzv-conf=max_restarts=3"], "give --max-restarts"),
         (["--nnodes=2", "--rdzv-endpoint=host:port"], "give host:port"),
         (["--nproc-per-node=0"], "--nproc-per-node 0: give at least 1"),

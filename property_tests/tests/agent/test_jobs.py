@@ -52,6 +52,38 @@ def test_a_failure_restarts_all_and_spends_one_restart_of_the_job(tmp_path: Path
         gone(job)
 
 
+def test_ranks_follow_the_keys_of_the_nodes_in_every_round(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="3", max_restarts=1) as job:
+        keys = {"a": "rack10", "b": "rack2", "c": "rack1"}
+        agents = [job.agent(name, "--rank-key", key) for name, key in keys.items()]
+        for restarts in (1, 2):
+            for agent in agents:
+                agent.runs(restarts, world_size=3)
+            assert [agent.began[-1].rank for agent in agents] == [2, 1, 0]
+            if restarts == 1:
+                agents[0].do("fail once")
+        succeed(*agents)
+
+
+def test_a_new_node_waits_for_the_scale_up_interval_and_a_failure_takes_it_in_at_once(tmp_path: Path) -> None:
+    seconds = 8.0
+    with Job(tmp_path, nodes="1:3", max_restarts=1) as job:
+        a = job.agent("a", "--scale-up-interval", f"{seconds:g}")
+        a.runs(world_size=1)
+        began = time.monotonic()
+        b = job.agent("b", "--scale-up-interval", f"{seconds:g}")
+        b.runs(world_size=2)
+        assert seconds - 2.0 < time.monotonic() - began < seconds + SOON
+        assert [one.world_size for one in a.began] == [1, 2]
+        assert job.state.spent == 0
+        c = job.agent("c", "--scale-up-interval", f"{seconds:g}")
+        eventually("c waits", lambda: len(job.state.waiting) == 1)
+        b.do("fail once")
+        c.runs(world_size=3)
+        assert job.state.spent == 1 and len(a.began) == 3
+        succeed(a, b, c)
+
+
 def test_workers_that_fail_at_once_on_both_nodes_spend_one_restart(tmp_path: Path) -> None:
     with Job(tmp_path, nodes="2", max_restarts=3) as job:
         a, b = job.two()

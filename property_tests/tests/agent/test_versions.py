@@ -73,8 +73,8 @@ def served(folder: Path, main: object = None) -> Iterator[Nodes]:
 BOTH_WAYS = pytest.mark.parametrize(
     ("first", "second", "theirs", "ours"),
     [
-        (run, with_later_state, "trystate-rendezvous-2", LATER),
-        (with_later_state, run, LATER, "trystate-rendezvous-2"),
+        (run, with_later_state, "trystate-rendezvous-3", LATER),
+        (with_later_state, run, LATER, "trystate-rendezvous-3"),
     ],
     ids=["a later node comes", "an earlier node comes"],
 )

@@ -23,9 +23,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from trystate.impl.agent import launch as agent_launch
+from trystate.impl.agent import local as agent_local
+from trystate.impl.agent import watchdog_client as agent_watchdog
 from trystate.impl.autograd import errors as autograd_errors
+from trystate.impl.rendezvous import errors as rendezvous_errors
 from trystate.impl.store import errors
 from trystate.impl.store.limits import Limits
+from trystate.model.errors import TrystateError
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [p for p in (CHECKOUT / "README.md", CHECKOUT / "ARCHITECTURE.md") if p.is_file()]
@@ -129,11 +134,12 @@ def test_the_blocks_of_a_document_run_and_print_what_is_shown(path: Path, tmp_pa
     run_document(path.read_text(encoding="utf-8"), tmp_path)
 
 
-def test_every_link_of_a_page_leads_to_a_file_and_a_heading() -> None:
-    def anchors(page: Path) -> set[str]:
-        headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
-        return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
+
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading() -> None:
     broken = []
     for page in (*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").glob("*.md")):
         for name, anchor in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
@@ -161,6 +167,26 @@ def test_every_error_is_explained(page: str, module: ModuleType) -> None:
     ]
     assert names
     assert [name for name in names if f"`{name}`" not in text] == []
+
+
+RAISED = (agent_launch, agent_local, agent_watchdog, rendezvous_errors)
+FOR_PROGRAMS = {"RendezvousError", "Interrupted"}  # the root, and one that no operator sees
+
+
+@pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")
+def test_every_error_of_an_operator_names_its_section_of_the_page() -> None:
+    sections = anchors(CHECKOUT / "docs" / "troubleshooting.md")
+    raised = {
+        kind
+        for module in RAISED
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, TrystateError) and kind.__module__ == module.__name__
+    }
+    assert len(raised) > 8
+    for kind in raised:
+        if kind.__name__ not in FOR_PROGRAMS:
+            assert kind.symptom in sections, kind
+            assert kind.symptom in "".join(kind("why").__notes__)
 
 
 @pytest.mark.skipif(not (CHECKOUT / "docs").is_dir(), reason="needs a clone: a wheel holds packages only")

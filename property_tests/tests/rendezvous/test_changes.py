@@ -71,6 +71,7 @@ def joining(state: State, member: Membership, change: Callable[..., Change]) -> 
         yield change("replace_round")
         yield change("replace_round failed", True)
         yield change("replace_round late", False, False)
+        yield change("replace_round checked", True, True, True)
         yield change("mark_done")
         yield change("give_notice", False)
         yield change("give_notice leaving", True)
@@ -138,13 +139,16 @@ def tokens_in(state: State) -> set[str]:
     return {p.node.token for p in state.listed()}
 
 
+FAILURES = ("replace_round failed", "replace_round checked", "give_notice leaving")
+
+
 def judge_rounds(before: State, after: State, change: Change) -> None:
     members = set(tokens(before.participants)) if before.complete else set()
     if before.complete:
         same = tokens(before.participants) == tokens(after.participants) and after.complete
         holds("a complete round is replaced, and never changed", after.round != before.round or same)
     leaves = before.closed is None and change.name == "withdraw" and change.me.node.token in members
-    failure = change.name in ("replace_round failed", "give_notice leaving") or bool(members & set(change.silent))
+    failure = change.name in FAILURES or bool(members & set(change.silent))
     over = (leaves or failure) and not before.restarts_left
     wanted = failure or change.name in ("replace_round", "replace_round late", "give_notice")
     replaced = (wanted and not over) or (change.name == "withdraw" and change.me.node.token in members)
@@ -175,6 +179,7 @@ def cause(before: State, change: Change) -> str:
         "withdraw": "it left", "give_notice leaving": "it is about to leave",
         "replace_round": "its agent restarts the workers", "replace_round failed": "its workers failed",
         "replace_round late": "it comes back after the end of its lease",
+        "replace_round checked": "its workers failed",
     }[change.name]  # fmt: skip
 
 
@@ -193,7 +198,7 @@ def judge_moves(before: State, after: State, change: Change, replaced: bool) -> 
         holds("nobody moves another one, unless the round is replaced", stay)
         return
     gone, me = tokens_in(before) - tokens_in(after), change.me.node.token
-    came = {me} if change.name.startswith("replace_round") else set()
+    came = {me} if change.name in ("replace_round", "replace_round failed", "replace_round late") else set()
     members = [t for t in tokens(before.participants) if t not in gone | came]
     holds("the members of before are expected", tokens(after.expected) == members)
     queue = [t for n in ("waiting", "spares") for t in sorted(tokens(getattr(before, n))) if t not in gone]
@@ -249,8 +254,8 @@ def walks(number: int, steps: int = 60) -> set[str]:
 def test_every_change_happens_and_keeps_every_promise() -> None:
     assert walks(200) == {
         "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "keep_alive", "withdraw",
-        "expel", "replace_round", "replace_round failed", "replace_round late", "give_notice", "give_notice leaving",
-        "mark_done", "mark_closed",
+        "expel", "replace_round", "replace_round failed", "replace_round late", "replace_round checked",
+        "give_notice", "give_notice leaving", "mark_done", "mark_closed",
     }  # fmt: skip
 
 
@@ -367,3 +372,15 @@ def test_the_order_of_ranks_counts_as_people_do_and_takes_any_address() -> None:
         "", "node", "node2", "node2a", "node10", "²", "²²", "10.0.0.2", "10.0.0.10",
     ]  # fmt: skip
     assert sorted([at("a", 2), at("a", 1)], key=lambda p: p.node.order)[0].node.pid == 1
+
+
+def test_ranks_follow_the_keys_and_among_equal_keys_the_addresses() -> None:
+    keys = ("rack10", "rack2", "", "rack2", "7")
+    listed = tuple(replace(participant(k), rank_key=key) for k, key in enumerate(keys))
+    state = replace(State("life", settings(1, 5)), participants=listed[:4])
+    complete = changes.add_to_participants(state, listed[4], state.settings, "life")
+    assert complete.complete
+    assert [(p.rank_key, p.node.address) for p in complete.participants] == [
+        ("", "node2"), ("rack2", "node1"), ("rack2", "node3"), ("rack10", "node0"), ("7", "node4"),
+    ]  # fmt: skip
+    assert decode(encode(complete)) == complete

@@ -16,16 +16,16 @@ from trystate.impl.rendezvous import encoding
 from trystate.impl.rendezvous.command import Command
 from trystate.impl.rendezvous.encoding import FIELDS, NUMBER_MAX, STATE_BYTES_MAX, TEXT_LENGTH_MAX, decode, encode
 from trystate.impl.rendezvous.errors import RendezvousStateError
-from trystate.impl.rendezvous.state import LISTS, Closed, Node, Participant, Settings, State
+from trystate.impl.rendezvous.state import LISTS, RANK_KEY_LENGTH_MAX, Closed, Node, Participant, Settings, State
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings
 from trystate.property_tests.support.mutants import generated, survivors
 
 TEXTS = st.text(max_size=12) | st.sampled_from(["", "\ud800", "\udcff", '"\\', "\x00", "x" * TEXT_LENGTH_MAX])
 NUMBERS = st.integers(0, 9) | st.sampled_from([NUMBER_MAX - 1, NUMBER_MAX])
 SECONDS = st.sampled_from([0.0, 0.1, 1, 30, 1e-9, 1e9])
-PARTICIPANTS = st.builds(
-    Participant, st.builds(Node, TEXTS, NUMBERS, NUMBERS, st.integers().map(str)), TEXTS, st.integers(0, 65535), NUMBERS
-)
+KEYS = TEXTS.filter(lambda text: len(text) <= RANK_KEY_LENGTH_MAX)
+LISTED = st.builds(Node, TEXTS, NUMBERS, NUMBERS, st.integers().map(str))
+PARTICIPANTS = st.builds(Participant, LISTED, TEXTS, st.integers(0, 65535), NUMBERS, KEYS)
 
 
 @st.composite
@@ -42,7 +42,7 @@ def states(draw: st.DrawFn) -> State:
     high = max(low, size + len(lists["expected"])) + draw(st.integers(0, 3))
     agreed = Settings(
         low, high, draw(SECONDS), draw(SECONDS), draw(SECONDS.filter(bool)), draw(st.integers(2, 9)),
-        draw(st.integers(-1, 3)), draw(st.builds(Command, TEXTS, TEXTS, NUMBERS)),
+        draw(st.integers(-1, 3)), draw(SECONDS), draw(st.builds(Command, TEXTS, TEXTS, NUMBERS)),
     )  # fmt: skip
     return State(
         draw(TEXTS), agreed, draw(NUMBERS), draw(TEXTS), draw(NUMBERS), complete, draw(NUMBERS), draw(NUMBERS),
@@ -93,9 +93,9 @@ def test_the_same_state_is_the_same_bytes_whoever_wrote_a_number_as_a_float() ->
 
 def test_the_format_is_this_one() -> None:
     assert encode(State("life", Settings(1, 2), participants=(participant(0, 9),))) == (
-        b'{"format":"trystate-rendezvous-2","life":"life","version":0,"writer":"","round":0,"complete":false,"call":0,'
-        b'"news":0,"settings":[1,2,30.0,0.0,5.0,3,-1,["","",0]],"done":[],"spent":0,"cause":"","closed":null,"participants":'
-        b'[["node0",100,0,"token-0","host0",29500,9]],"expected":[],"waiting":[],"spares":[]}'
+        b'{"format":"trystate-rendezvous-3","life":"life","version":0,"writer":"","round":0,"complete":false,"call":0,'
+        b'"news":0,"settings":[1,2,30.0,0.0,5.0,3,-1,0.0,["","",0]],"done":[],"spent":0,"cause":"","closed":null,"participants":'
+        b'[["node0",100,0,"token-0","host0",29500,9,""]],"expected":[],"waiting":[],"spares":[]}'
     )
 
 
@@ -106,7 +106,9 @@ WRONG = st.sampled_from([-1, NUMBER_MAX + 1, 10**5000, True, 1.5, float("nan"), 
 def test_nothing_is_written_that_would_be_refused(state: State, data: st.DataObject) -> None:
     scalars = ("life", "version", "writer", "round", "complete", "call", "news", "spent", "cause", "done", "settings",
                "closed")  # fmt: skip
-    name = data.draw(st.sampled_from((*scalars, "address", "pid", "local_id", "token", "host", "port", "beats")))
+    name = data.draw(
+        st.sampled_from((*scalars, "address", "pid", "local_id", "token", "host", "port", "beats", "rank_key"))
+    )
     wrong: Any = data.draw(WRONG)
     if name == "settings":
         of = data.draw(st.sampled_from(Settings.__slots__))
@@ -132,11 +134,13 @@ def test_nothing_is_written_that_would_be_refused(state: State, data: st.DataObj
 
 JUNK: tuple[Any, ...] = (
     None, True, False, 0, 1, 2, -1, 0.0, 1.0, 1.5, -0.5, 65535, 65536, NUMBER_MAX, NUMBER_MAX + 1, 10**400,
-    float("nan"), float("inf"), -float("inf"), "x", "1", "x" * TEXT_LENGTH_MAX, "x" * (TEXT_LENGTH_MAX + 1),
+    float("nan"), float("inf"), -float("inf"), "x", "1",
+    *("x" * length for limit in (RANK_KEY_LENGTH_MAX, TEXT_LENGTH_MAX) for length in (limit, limit + 1)),
     [], {}, [[]], [None], {"a": 1}, ["x"],
 )  # fmt: skip
 KINDS: dict[str, Callable[[Any], bool]] = {
     "text": lambda v: isinstance(v, str) and len(v) <= TEXT_LENGTH_MAX,
+    "key": lambda v: isinstance(v, str) and len(v) <= RANK_KEY_LENGTH_MAX,
     "number": lambda v: type(v) is int and 0 <= v <= NUMBER_MAX,
     "port": lambda v: type(v) is int and 0 <= v <= 65535,
     "flag": lambda v: type(v) is bool,
@@ -152,15 +156,15 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "restarts": lambda v: type(v) is int and -1 <= v <= NUMBER_MAX,
     "never": lambda v: False,
 }
-LISTING = ("text", "number", "number", "text", "text", "port", "number")
+LISTING = ("text", "number", "number", "text", "text", "port", "number", "key")
 PLACES: dict[tuple[str | int, ...], str] = {
     ("format",): "never", ("life",): "text", ("version",): "number", ("writer",): "text", ("round",): "number",
     ("complete",): "flag", ("call",): "number", ("news",): "number", ("settings",): "never", ("done",): "texts",
     ("done", 0): "text", ("spent",): "number", ("cause",): "text", ("closed",): "closed", ("participants",): "members",
     ("expected",): "listings", ("waiting",): "listings", ("spares",): "listings",
     **{("settings", k): kind for k, kind in enumerate(
-        ("low", "high", "seconds", "seconds", "interval", "attempts", "restarts", "never"))},
-    **{("settings", 7, k): kind for k, kind in enumerate(("text", "text", "number"))},
+        ("low", "high", "seconds", "seconds", "interval", "attempts", "restarts", "seconds", "never"))},
+    **{("settings", 8, k): kind for k, kind in enumerate(("text", "text", "number"))},
     **{("closed", k): "text" for k in range(3)},
     **{(name, 0): "never" for name in ("participants", "waiting", "spares")},
     **{(name, 0, k): kind for name in ("participants", "waiting", "spares") for k, kind in enumerate(LISTING)},
@@ -201,30 +205,30 @@ def test_every_place_takes_what_belongs_there_and_nothing_else() -> None:
     assert list(misjudged()) == []
 
 
-A, B, C = (["n", 1, 0, name, "h", 1, 0] for name in "abc")
+A, B, C = (["n", 1, 0, name, "h", 1, 0, ""] for name in "abc")
 RUNS = ["", "", 0]
 RULES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("a node is listed twice", {"participants": [A, A]}),
     ("a node is listed twice", {"participants": [A, B], "waiting": [B]}),
-    ("more participants than max_nodes=2", {"participants": [A, B, C], "settings": [1, 2, 0, 0, 1, 2, 0, RUNS]}),
+    ("more participants than max_nodes=2", {"participants": [A, B, C], "settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
     ("more participants than max_nodes=2", {
         "complete": False, "participants": [A, B], "expected": [C], "waiting": [],
-        "settings": [1, 2, 0, 0, 1, 2, 0, RUNS],
+        "settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS],
     }),
     ("expects somebody", {"expected": [C]}),
     ("fewer participants than min_nodes", {"participants": [A]}),
-    ("participants has an entry that is not of seven texts and numbers", {"participants": [A, B[:6]]}),
-    ("participants has an entry that is not of seven texts and numbers", {"participants": [A, [*B, 0]]}),
-    ("participants has an entry that is not of seven texts and numbers", {"participants": [A, [*B[:6], [0]]]}),
-    ("settings has 7 parts, not 8", {"settings": [1, 2, 0, 0, 1, 2, RUNS]}),
-    ("settings has 9 parts, not 8", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
-    ("settings has 1 parts, not 8", {"settings": []}),
-    ("command has 2 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, RUNS[:2]]}),
-    ("command has 4 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, [*RUNS, 0]]}),
-    ("settings has nodes 3:2", {"settings": [3, 2, 0, 0, 1, 2, 0, RUNS]}),
+    ("participants has an entry that is not of eight texts and numbers", {"participants": [A, B[:7]]}),
+    ("participants has an entry that is not of eight texts and numbers", {"participants": [A, [*B, 0]]}),
+    ("participants has an entry that is not of eight texts and numbers", {"participants": [A, [*B[:7], [0]]]}),
+    ("settings has 8 parts, not 9", {"settings": [1, 2, 0, 0, 1, 2, 0, RUNS]}),
+    ("settings has 10 parts, not 9", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, 0, RUNS]}),
+    ("settings has 1 parts, not 9", {"settings": []}),
+    ("command has 2 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, RUNS[:2]]}),
+    ("command has 4 parts, not 3", {"settings": [1, 2, 0, 0, 1, 2, 0, 0, [*RUNS, 0]]}),
+    ("settings has nodes 3:2", {"settings": [3, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
     ("closed has 2 parts, not 3", {"closed": ["", ""]}),
     ("closed has 4 parts, not 3", {"closed": [""] * 4}),
-    ("port is 65536", {"participants": [A, [*B[:5], 65536, 0]]}),
+    ("port is 65536", {"participants": [A, [*B[:5], 65536, 0, ""]]}),
     ("has the fields", {"more": 1}),
 )  # fmt: skip
 
@@ -246,11 +250,11 @@ OLD = (
 def test_a_state_of_the_version_before_is_refused_by_its_name_and_not_misread() -> None:
     """That version refuses one of this version in the same way: it compares the name first."""
     said = (
-        "its format is 'trystate-rendezvous-1', not 'trystate-rendezvous-2'; run one version of trystate on all nodes"
+        "its format is 'trystate-rendezvous-1', not 'trystate-rendezvous-3'; run one version of trystate on all nodes"
     )
     with pytest.raises(RendezvousStateError, match=said):
         decode(OLD)
-    assert refused(OLD.replace(b"rendezvous-1", b"rendezvous-2"))
+    assert refused(OLD.replace(b"rendezvous-1", b"rendezvous-3"))
 
 
 def test_a_missing_field_is_refused() -> None:
@@ -308,7 +312,7 @@ def test_whatever_is_as_large_as_a_state_may_be_is_refused_in_a_second() -> None
     large: tuple[tuple[tuple[str | int, ...], Any], ...] = (
         (("done",), numbers), (("format",), numbers), (("life",), "x" * whole), (("version",), int("9" * 4000)),
         (("participants",), [A] * (whole // 30)), (("done",), {str(k): 0 for k in range(whole // 12)}),
-        (("waiting",), [["n", 1, 0, str(k), "h", 1, -1] for k in range(whole // 40)]), (("closed",), numbers),
+        (("waiting",), [["n", 1, 0, str(k), "h", 1, -1, ""] for k in range(whole // 40)]), (("closed",), numbers),
     )  # fmt: skip
     for place, value in large:
         data = changed(place, value)

@@ -120,6 +120,55 @@ def test_a_newcomer_waits_and_moves_up_when_the_round_is_replaced() -> None:
     assert again[0].world_size == newcomer.result.world_size == 3
 
 
+def held_back(makes_room: bool, seconds: float) -> tuple[Stage, Any, Joined, Any]:
+    """Two nodes whose round is younger than the interval of 100 s, by so many seconds, and a third that waits."""
+    agreed = settings(1, 3, last_call_timeout=1.0, scale_up_interval=100.0)
+    stage, engines, joined = group(0, 1, agreed=agreed)
+    for engine, one in zip(engines, joined, strict=True):
+        engine.makes_room = makes_room
+        stage.start(engine.keep_alive(one, until=(Standing.REPLACED,)))
+    stage.run(40.0)
+    newcomer = stage.start(stage.engine(2, agreed).join(30.0))
+    stage.run(60.0 - seconds)
+    return stage, engines[0], joined[0], newcomer
+
+
+def test_a_newcomer_waits_for_the_scale_up_interval_and_no_longer() -> None:
+    stage, engine, joined, newcomer = held_back(True, 1.0)
+    assert tokens(state_of(stage).waiting) == ["token-2"]
+    assert engine.standing(joined, stage.state, stage.now) is Standing.CURRENT
+    assert state_of(stage).round == 0 and not newcomer.ended, "its join timeout of 30 s begins after the interval"
+    stage.run(3.0)
+    state = state_of(stage)
+    assert state.round == 1 and tokens(state.participants) == ["token-2"]
+    assert "waited for a seat" in state.cause
+
+
+def test_an_agent_hears_of_a_newcomer_after_the_scale_up_interval() -> None:
+    stage, engine, joined, _ = held_back(False, 1.0)
+    assert engine.standing(joined, stage.state, stage.now) is Standing.CURRENT
+    stage.run(3.0)
+    assert engine.standing(joined, stage.state, stage.now) is Standing.NEWCOMERS
+    assert state_of(stage).round == 0
+
+
+def test_a_failure_takes_in_the_newcomer_that_was_held_back() -> None:
+    stage, engine, _, newcomer = held_back(False, 50.0)
+    again = stage.start(engine.join(600.0, failed=True))
+    stage.run(20.0)
+    assert state_of(stage).round >= 1
+    assert "token-2" in tokens((*state_of(stage).participants, *state_of(stage).expected))
+    assert again.ended or newcomer.ended or not state_of(stage).complete
+
+
+def test_a_newcomer_that_nobody_takes_in_gives_up_after_the_interval_and_its_own_time() -> None:
+    stage, _, _, newcomer = held_back(False, 0.0)
+    stage.run(60.0)
+    assert not newcomer.ended
+    stage.run(20.0)
+    assert isinstance(newcomer.result, RendezvousTimeoutError)
+
+
 def test_a_spare_has_no_deadline_and_steps_in_for_who_leaves() -> None:
     stage, engines, joined = group(0, 1, agreed=settings(2, 2))
     beating = [stage.start(e.keep_alive(j)) for e, j in zip(engines, joined, strict=True)]
@@ -365,6 +414,44 @@ def test_leaving_is_done_once() -> None:
     stage, engines, _ = group(0, 1, agreed=settings(1, 2))
     assert [stage.play(engines[1].leave()) for _ in range(2)] == [True, False]
     assert tokens(state_of(stage).expected) == ["token-0"]
+
+
+def checked(failed: bool, **more: Any) -> tuple[Stage, list[Any], Any]:
+    """Three nodes, the first of which is about to be checked, and the others join again."""
+    stage, engines, joined = group(0, 1, 2, agreed=settings(1, 3, last_call_timeout=1.0, **more))
+    stage.start(engines[0].keep_alive(joined[0], until=(Standing.CLOSED, Standing.EXPELLED)))
+    assert stage.play(engines[0].step_out(failed)) is True
+    assert stage.play(engines[0].step_out(failed)) is False, "it is done once"
+    assert engines[1].standing(joined[1], stage.state, stage.now) is not Standing.CURRENT
+    return stage, engines, [stage.start(one.join(600.0, failed=failed)) for one in engines[1:]]
+
+
+def test_who_is_checked_is_expected_and_nobody_begins_before_it_joins() -> None:
+    stage, engines, others = checked(True, max_restarts=3)
+    stage.run(100.0)
+    state = state_of(stage)
+    assert (tokens(state.participants), tokens(state.expected)) == (["token-1", "token-2"], ["token-0"])
+    assert not any(one.ended for one in others), "it beats, and is not expelled"
+    fit = stage.play(engines[0].join(600.0, failed=True), seconds=1.0)
+    stage.run()
+    assert [fit.world_size, *(one.result.world_size for one in others)] == [3, 3, 3]
+    assert (fit.state.round, fit.state.spent) == (1, 1), "the failure that brought the round down, once"
+    assert "its workers failed" in fit.state.cause
+
+
+def test_who_fails_its_check_steps_back_and_spends_nothing() -> None:
+    stage, engines, others = checked(False, max_restarts=3)
+    assert stage.play(engines[0].leave()) is True
+    stage.run(2.0)
+    assert [one.result.world_size for one in others] == [2, 2]
+    assert (state_of(stage).round, state_of(stage).spent, state_of(stage).closed) == (1, 0, None)
+
+
+def test_a_failure_without_a_restart_left_closes_before_any_check() -> None:
+    stage, engines, _ = group(0, 1, agreed=settings(1, 2, max_restarts=0))
+    assert stage.play(engines[0].step_out(failed=True)) is True
+    closed = state_of(stage).closed
+    assert closed is not None and closed.verdict == "failed"
 
 
 def test_notice_replaces_the_round_and_nobody_begins_the_next_one_before_the_node_has_left() -> None:

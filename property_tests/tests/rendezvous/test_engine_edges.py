@@ -10,7 +10,8 @@ from hypothesis import settings
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
-from trystate.impl.rendezvous import changes, operators
+from trystate.impl.rendezvous import changes, operators, state
+from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.errors import RendezvousSettingsError
 from trystate.impl.rendezvous.operators import View
 from trystate.impl.rendezvous.state import Settings
@@ -106,6 +107,21 @@ def beating(view: View) -> Action:
 
 BROKEN = {
     "no sorting": (replaced(changes, "_in_order", lambda nodes: nodes), "3 2:3", ()),
+    "keys are ignored": (
+        replaced(changes, "_in_order", lambda nodes: tuple(sorted(nodes, key=lambda p: p.node.order))),
+        "2 2:2",
+        ("rank_key",),
+    ),
+    "keys are sorted as texts": (
+        replaced(state, "natural", lambda text: ((0, 0, text),)),
+        "2 2:2",
+        ("rank_key",),
+    ),
+    "newcomers are taken in at once": (
+        replaced(Engine, "_is_ripe", lambda self, joined, now: True),
+        "2 1:2",
+        ("scale_up_interval",),
+    ),
     "nobody moves up": (
         replaced(changes, "_with_waiting_promoted", lambda before, after: after),
         "3 1:2",

@@ -38,6 +38,10 @@ PLANNED = (
     run(3, 2, 3, ("clock_skew", "clock_step"), 10_600),
     run(3, 2, 2, ("crash", "join_timeout"), 9_168),
     run(3, 1, 2, ("worker_failure",), 3_856),
+    run(3, 2, 3, ("rank_key", "worker_failure"), 21_784),
+    run(3, 2, 3, ("scale_up_interval", "worker_failure", "join_timeout"), 40_064),
+    run(3, 2, 3, ("health_check", "unhealthy", "worker_failure"), 62_876),
+    run(2, 1, 2, ("health_check", "unhealthy", "worker_failure", "crash", "restart", "stall", "job_end"), 615_630),
     run(3, 1, 2, ("crash", "restart", "join_timeout"), 82_896),
     run(3, 2, 4, ("other_min", "other_expiry", "join_timeout"), 13_928),
 )
@@ -107,7 +111,7 @@ def test_no_step_and_no_property_reads_a_clock_so_that_clocks_cannot_matter() ->
 
 AGENT = {
     "start_workers", "restart_workers", "return_as_master", "return_with_cached_master", "return_to_connect", "connect",
-    "assertion_error",
+    "assertion_error", "leave_unhealthy", "stand_by",
 }  # fmt: skip
 
 

@@ -41,13 +41,30 @@ def test_every_option_is_taken_as_text_and_as_a_number(tmp_path: Path) -> None:
     found = options(
         last_call_timeout="2.5", rescale_timeout=1, join_timeout="60", close_timeout=3.5, keep_alive_interval="0.25",
         keep_alive_max_attempt="4", read_timeout="7", store_type="FILE", is_host="yes", secret_file=str(secret),
-        local_id="3",
+        local_id="3", scale_up_interval="90",
     )  # fmt: skip
     assert found.settings == Settings(
-        2, 4, last_call_timeout=2.5, rescale_timeout=1.0, keep_alive_interval=0.25, keep_alive_max_attempt=4
+        2,
+        4,
+        last_call_timeout=2.5,
+        rescale_timeout=1.0,
+        keep_alive_interval=0.25,
+        keep_alive_max_attempt=4,
+        scale_up_interval=90.0,
     )
     assert (found.join_timeout, found.close_timeout, found.read_timeout) == (60.0, 3.5, 7.0)
     assert (found.store_type, found.is_host, found.secret, found.local_id) == ("file", True, b"0123456789abcdef", 3)
+
+
+def test_a_rank_key_is_a_text_or_the_value_of_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_PROCID", " 7 ")
+    assert options().rank_key == ""
+    assert options(rank_key="rack 2").rank_key == "rack 2"
+    assert options(rank_key=12).rank_key == "12"
+    assert options(rank_key="env:SLURM_PROCID").rank_key == "7"
+    monkeypatch.delenv("SLURM_PROCID")
+    with pytest.raises(RendezvousSettingsError, match="the variable SLURM_PROCID is not set on this node"):
+        options(rank_key="env:SLURM_PROCID")
 
 
 def test_timeout_is_the_join_timeout_unless_that_is_given() -> None:
@@ -78,6 +95,8 @@ def test_what_is_unknown_is_refused_with_what_was_meant(name: str, meant: str) -
         ("last_call_timeout", -0.5, "seconds"),
         ("rescale_timeout", "inf", "seconds"),
         ("close_timeout", True, "seconds"),
+        ("scale_up_interval", -1, "seconds"),
+        ("scale_up_interval", "a minute", "seconds"),
         ("read_timeout", "", "seconds"),
         ("keep_alive_interval", 0, "seconds"),
         ("keep_alive_max_attempt", 2, "from 3"),
@@ -87,6 +106,8 @@ def test_what_is_unknown_is_refused_with_what_was_meant(name: str, meant: str) -
         ("is_host", "maybe", "1 or 0"),
         ("is_host", 2, "1 or 0"),
         ("local_id", -1, "from 0"),
+        ("rank_key", "", "1 to 100 characters that can be printed"),
+        ("rank_key", "a\tb", "1 to 100 characters that can be printed"),
         ("secret_file", "/no/such/file", "give a file that you may read"),
     ],
 )

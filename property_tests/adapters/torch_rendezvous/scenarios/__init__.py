@@ -12,6 +12,7 @@ from .heartbeats import (
     clock_steps_back,
     connecting_node_expelled,
     corruption_ends_heartbeats,
+    done_node_replaced,
     impatient_observer,
     never_told,
     store_pause,
@@ -62,6 +63,8 @@ _CATALOGUE = Catalogue.of((
      "A retry is lost only to a later write: one that paused decides on the state from before the pause."),
     ("R18", "corruption-ends-heartbeats", corruption_ends_heartbeats,
      "A heartbeat that failed is followed by the next: a state without bytes ends the thread for ever."),
+    ("R19", "done-node-replaced", done_node_replaced,
+     "A live node is never expelled: one whose workers are done has no client to beat with in the exit barrier."),
 ))
 # fmt: on
 

@@ -1,9 +1,9 @@
-"""R6, R7, R12, R13, R15 and R18: a live node is expelled, and two groups run at once; or its heartbeats end.
+"""R6, R7, R12, R13, R15, R18 and R19: a live node is expelled, and two groups run at once; or its heartbeats end.
 
 Rule: no process dies here; every node that is removed is alive, and can reach the store when it matters.
 The cause of the first four: a heartbeat is a wall-clock time judged by whoever looks (`_sanitize`). The keep-alive
-operation of a node that is gone from the state has nothing to do, and succeeds (`_should_keep_alive`). In R15 the
-heartbeat waits for the store client, which is in use. In R18 an error ends the thread that beats.
+operation of a node that is gone from the state has nothing to do, and succeeds (`_should_keep_alive`). In R15 and R19
+the heartbeat waits for the store client, which is in use. In R18 an error ends the thread that beats.
 """
 
 import threading
@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
+from torch.distributed.elastic.utils.store import barrier
 
 from ...replays import Observation, Say, judge
 from ...stores.servers import cloned
@@ -197,6 +198,45 @@ def connecting_node_expelled(say: Say, *, benign: bool = False) -> Observation:
     for fact in facts:
         say(fact)
     return judge(expelled and beats == 0, NEVER_EXPELLED, facts)
+
+
+def done_node_replaced(say: Say, *, benign: bool = False) -> Observation:
+    """R19. A's workers are done: A waits in torch's exit barrier, does not beat, and S is to take its place.
+
+    The barrier waits with the store client of the heartbeats. B, whose workers run, is told of a node that waits, for
+    which its agent restarts them. Benign: A's backend has a client of its own.
+    """
+    settings = Settings(min_nodes=2, max_nodes=2, beats_missed_max=3, store_s=20)
+    with Cluster(say) as cluster:
+        a, b = cluster.node("A", 1, settings), cluster.node("B", 2, settings)
+        cluster.join_together(a, b)
+        store = a.handler._store
+        require(a.backend._store is store, "the handler and the backend have one client")
+        if benign:
+            a.backend._store = cloned(store)
+        cluster.node("S", 3, settings).join()
+        cluster.until(lambda peek: "S" in peek.redundant, "S is a spare")
+        barriers = [
+            partial(barrier, node.handler._get_store(), 2, "terminal_state", settings.store_s) for node in (a, b)
+        ]
+        waits = a.call(barriers[0])
+        say("A's workers are done: A waits in the exit barrier; B's run")
+        began_s, writes = time.monotonic(), a.backend.writes_won
+        if benign:
+            time.sleep(settings.window_s + 1)
+        else:
+            cluster.until(lambda peek: "S" in peek.waiting, "S waits for A's place")
+            wait_for(lambda: b.nodes_waiting() > 0, "B is told")
+        peek, beats, told = cluster.peek(), a.backend.writes_won - writes, b.nodes_waiting()
+        facts = [
+            _standing(peek, a),
+            f"A wrote {beats} heartbeats in {time.monotonic() - began_s:.1f} s of waiting",
+            f"S is {_place(peek, 'S')}; B is told of {told} nodes that wait",
+        ]
+        replaced = a.alive and waits.running and "A" not in peek.participants and told > 0
+        b.call(barriers[1]).value()
+        waits.value()
+    return judge(replaced, NEVER_EXPELLED, facts)
 
 
 def corruption_ends_heartbeats(say: Say, *, benign: bool = False) -> Observation:

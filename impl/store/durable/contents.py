@@ -1,0 +1,265 @@
+"""The contents of a store that is kept: each change leaves a record, in the order of the changes.
+
+Theory of operation. `KeptContents` does what `Contents` does, and puts a record of each change into `pending`, from
+where the driver takes them (`take`). `appended` counts the records, `durable` those that a crash cannot undo; whoever
+would answer while the two differ waits (`driver`). A record says what became of the contents, and not what was asked:
+ADD and COMPARE_SET leave a SET, so that no limit and no earlier mistake is asked again when records are replayed.
+
+A queue is kept with the elements that are reserved for a client (`reserve`): such an element leaves the journal when
+it was fetched, and stands in its place after a restart that came before. A POP therefore says how many elements stand
+before its own.
+
+Rule: a change is refused before it is made if its record may not fit into the file. Room for the record of a pop is
+taken with the push, so that an element that a waiter takes, or that a client fetches, is never refused.
+
+Called on the driver's thread; no I/O.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from trystate.model.store.vocabulary import Status
+
+from ..contents.contents import Contents, Refused
+from ..file.records import HEAD, Kind, Record, encode
+from ..limits import Limits
+from ..wire import I64, U64
+
+NONCE_BYTES = 16
+BARE_BYTES = HEAD.size + 1 + I64.size  # of a record without parts
+MARK_BYTES = BARE_BYTES + U64.size + NONCE_BYTES  # of SYNCED, which each batch of records begins with; perhaps each
+
+
+def room(*parts: bytes) -> int:
+    """The most bytes that a record with these parts takes in the file."""
+    return MARK_BYTES + BARE_BYTES + sum(map(len, parts)) + U64.size * len(parts)
+
+
+class Unfit(Exception):
+    """A record does not fit the ones before it: it takes an element that is not there, or is of another kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The contents at one moment, for a thread that writes them while they change."""
+
+    values: dict[bytes, bytes]
+    queues: dict[bytes, list[bytes]]
+
+    def records(self) -> Iterator[bytes]:
+        """The records that make these contents out of none."""
+        for key, value in self.values.items():
+            yield encode(Kind.SET, key, value)
+        for key, elements in self.queues.items():
+            for element in elements:
+                yield encode(Kind.PUSH, key, element)
+        yield encode(Kind.SNAPSHOT_END)
+
+
+class KeptContents(Contents):
+    """Contents whose changes are recorded."""
+
+    __slots__ = (
+        "appended", "broken", "durable", "free", "more", "out", "pending", "prepaid", "quiet", "since",
+    )  # fmt: skip
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
+        self.pending: list[bytes] = []  # records that the driver has not taken
+        self.appended = self.durable = 0
+        self.free = 0  # bytes that further records may take in the file
+        self.prepaid = 0  # of them, bytes for the pops of the elements that are there
+        self.more: Callable[[int], None] = lambda size: None  # makes `free` at least that; raises Refused
+        self.since: list[bytes] | None = None  # the records since `freeze`, if somebody wants them
+        self.out: dict[bytes, list[tuple[int, bytes]]] = {}  # reserved elements, by their serials
+        self.quiet = False
+        self.broken: str | None = None  # why nothing may change any more
+
+    @property
+    def dirty(self) -> bool:
+        """A crash could undo something that the contents say."""
+        return self.appended != self.durable
+
+    @property
+    def live_bytes(self) -> int:
+        """About how long a journal without history is."""
+        return self.bytes_held + BARE_BYTES * (len(self.values) + self.items_held)
+
+    def take(self, key: bytes) -> bytes | None:
+        if key in self.values:
+            self._need(room(key))
+        old = super().take(key)
+        if old is not None:
+            self._log(Kind.TAKE, key)
+        return old
+
+    def set(self, key: bytes, value: bytes) -> None:
+        self._need(room(key, value))
+        super().set(key, value)
+        self._log(Kind.SET, key, value)
+
+    def add(self, key: bytes, delta: int) -> int:
+        known = self.appended
+        self._need(room(key) + U64.size + 20)
+        total = super().add(key, delta)
+        if self.appended == known:
+            self._log(Kind.SET, key, self.values[key])
+        return total
+
+    def compare_set(self, key: bytes, expected: bytes, desired: bytes) -> bytes:
+        value, known = self.values.get(key), self.appended
+        if (value is None and expected) or (value is not None and value != expected):
+            return super().compare_set(key, expected, desired)  # which changes nothing
+        self._need(room(key, desired))
+        result = super().compare_set(key, expected, desired)
+        if self.appended == known:
+            self._log(Kind.SET, key, desired)
+        return result
+
+    def append(self, key: bytes, value: bytes) -> None:
+        known = self.appended
+        self._need(room(key, value))
+        super().append(key, value)
+        if self.appended == known:
+            self._log(Kind.APPEND, key, value)
+
+    def multi_set(self, pairs: Sequence[bytes]) -> None:
+        known = self.appended
+        self._need(room(*pairs))
+        super().multi_set(pairs)
+        if pairs and self.appended == known:
+            self._log(Kind.MULTI_SET, *pairs)
+
+    def push(self, key: bytes, element: bytes) -> int:
+        # Recorded first: a waiter may take the element before this returns.
+        self._need(room(key, element) + room(key))
+        free = self.free
+        self._log(Kind.PUSH, key, element)
+        self.free -= room(key)
+        self.prepaid += room(key)
+        try:
+            return super().push(key, element)
+        except BaseException:  # refused: nothing has changed
+            self.appended -= 1
+            self.prepaid -= room(key)
+            self.free = free
+            for records in (self.pending, self.since):
+                if records is not None:
+                    records.pop()
+            raise
+
+    def pop(self, key: bytes) -> bytes | None:
+        if self.quiet or key not in self.queues:
+            return super().pop(key)
+        before, returned = self.out.get(key, ()), self.returned.get(key)
+        place = bisect_left(before, (returned[0], b"")) if returned else len(before)
+        element = super().pop(key)
+        self._popped(key, place)
+        return element
+
+    def may_change(self) -> None:
+        if self.broken is not None:
+            raise Refused(Status.REFUSED, self.broken)
+
+    def reserve(self, key: bytes) -> tuple[int, bytes]:
+        self.may_change()
+        self.quiet = True  # it has not left the queue for good
+        try:
+            reserved = super().reserve(key)
+        finally:
+            self.quiet = False
+        insort(self.out.setdefault(key, []), reserved)
+        return reserved
+
+    def put_back(self, key: bytes, serial: int, element: bytes) -> None:
+        self._no_longer_out(key, serial)
+        super().put_back(key, serial, element)
+
+    def fetched(self, key: bytes, serial: int) -> None:
+        place = bisect_left(self.out[key], (serial, b"")) + bisect_left(self.returned.get(key, ()), serial)
+        self._no_longer_out(key, serial)
+        self._popped(key, place)
+
+    def _no_longer_out(self, key: bytes, serial: int) -> None:
+        out = self.out[key]
+        del out[bisect_left(out, (serial, b""))]
+        if not out:
+            del self.out[key]
+
+    def _popped(self, key: bytes, place: int) -> None:
+        self.free += room(key)
+        self.prepaid -= room(key)
+        self._log(Kind.POP, key, number=place)
+
+    # Records.
+
+    def _need(self, size: int) -> None:
+        if size > self.free:
+            self.more(size)
+
+    def _log(self, kind: Kind, *parts: bytes, number: int = 0) -> None:
+        record = encode(kind, *parts, number=number)
+        self.pending.append(record)
+        if self.since is not None:
+            self.since.append(record)
+        self.appended += 1
+        self.free -= len(record) + MARK_BYTES
+
+    def freeze(self) -> Frozen:
+        """The contents of this moment; from now on `since` has the records of further changes."""
+        self.since = []
+        keys = dict.fromkeys((*self.queues, *self.out))
+        return Frozen(dict(self.values), {key: self._elements(key) for key in keys})
+
+    def _elements(self, key: bytes) -> list[bytes]:
+        """A queue with the elements that are reserved, each in its place."""
+        queue, returned = list(self.queues.get(key, ())), self.returned.get(key, ())
+        front = sorted([*self.out.get(key, ()), *zip(returned, queue, strict=False)], key=lambda each: each[0])
+        return [element for _, element in front] + queue[len(returned) :]
+
+    def become(self, records: Iterable[Record]) -> None:
+        """Hold what the records say, and nothing else; nobody waits, watches, or has anything reserved. Raises Unfit.
+
+        No limit is asked for: a store that was started again with lower ones has what it had.
+        """
+        self.values.clear()
+        self.queues.clear()
+        self.returned.clear()
+        self.out.clear()
+        self.pending.clear()
+        self.since = None
+        self.durable = self.appended
+        self.sum, self.sum_text = 0, b"%d" % 0
+        for record in records:
+            self._replay(record)
+        sizes = [len(key) + sum(map(len, queue)) for key, queue in self.queues.items()]
+        self.items_held = sum(map(len, self.queues.values()))
+        self.bytes_held = sum(len(key) + len(value) for key, value in self.values.items()) + sum(sizes)
+        self.prepaid = sum(room(key) * len(queue) for key, queue in self.queues.items())
+
+    def _replay(self, record: Record) -> None:
+        values, queues, parts = self.values, self.queues, record.parts
+        match record.kind:
+            case Kind.SET | Kind.MULTI_SET:
+                values.update(zip(parts[::2], parts[1::2], strict=True))
+            case Kind.APPEND:
+                values[parts[0]] = values.get(parts[0], b"") + parts[1]
+            case Kind.TAKE:
+                values.pop(parts[0], None)
+            case Kind.PUSH:
+                queues.setdefault(parts[0], deque()).append(parts[1])
+            case Kind.POP:
+                queue = queues.get(parts[0], deque())
+                if not 0 <= record.number < len(queue):
+                    raise Unfit(f"it takes element {record.number} of a queue of {len(queue)}")
+                del queue[record.number]
+                if not queue:
+                    del queues[parts[0]]
+            case Kind.HEADER | Kind.SNAPSHOT_END | Kind.SYNCED:
+                pass
+            case _:
+                raise Unfit(f"a record {record.kind.name} is of a FileStore")

@@ -1,0 +1,94 @@
+"""A directory that a server keeps its store in: of one server at a time, of this version, and of nothing else.
+
+Rule: a directory that is refused is as it was.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+
+from ..errors import FileRefused
+from ..file.locks import NO_LOCKS
+from ..limits import Limits
+from .contents import KeptContents
+from .disk import Disk
+from .journal import LOCK, MAGIC, NAME, NAMES, Journal, check_magic, recovered
+
+
+class Directory:
+    """An open directory: its journal, and the contents that this has."""
+
+    def __init__(self, path: str, limits: Limits, log: Callable[[str], None], disk: Disk | None = None) -> None:
+        """Read it, or begin it. Raises FileRefused, whose text says what to do."""
+        self.path = os.path.realpath(path)
+        disk = disk or Disk()
+        self.contents = KeptContents(limits)
+        self._lock = -1
+        try:
+            _check(self.path, disk)
+            self._lock = _locked(self.path)
+            self.journal: Journal = recovered(disk, self.path, self.contents, log)
+        except OSError as error:
+            self.close()
+            raise FileRefused(f"--data {path}: {error.strerror} ({error.filename or self.path}); give a directory that "
+                              "this user may write, on a disk that has room") from error  # fmt: skip
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def summary(self) -> str:
+        """The contents in words: `3 values and 1 queued element, of 217 bytes`."""
+        contents = self.contents
+        elements = f"{contents.items_held} queued element{'s' * (contents.items_held != 1)}"
+        return f"kept there: {len(contents.values)} values and {elements}, {contents.bytes_held} bytes"
+
+    def close(self) -> None:
+        """Let another server have it."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _check(path: str, disk: Disk) -> None:
+    """Make the directory if there is none; raise FileRefused if it is something else's."""
+    if not os.path.lexists(path):
+        disk.make_directory(path)
+        disk.sync_directory(os.path.dirname(path))
+        return
+    if not os.path.isdir(path):
+        raise FileRefused(f"--data {path} is no directory; give one that is empty, or does not exist yet")
+    names = disk.names(path)
+    others = sorted(set(names) - NAMES)
+    if NAME not in names and others:
+        raise FileRefused(f"--data {path} has no journal of a store, and is not empty ({others[0]!r} is there); it was "
+                          "left as it is: give an empty directory, or one that does not exist yet")  # fmt: skip
+    if NAME in names:
+        fd = disk.open(os.path.join(path, NAME))
+        try:
+            check_magic(os.path.join(path, NAME), disk.read(fd, len(MAGIC), 0))
+        finally:
+            disk.close(fd)
+
+
+def _locked(path: str) -> int:
+    """The descriptor of the lock, which the kernel takes from a server that dies. Raises FileRefused."""
+    fd = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+        return fd
+    except BlockingIOError:
+        pid = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+        os.close(fd)
+        raise FileRefused(f"--data {path} is in use by another server (process {pid or 'unknown'}); end that one, or "
+                          "give another directory") from None  # fmt: skip
+    except OSError as error:
+        os.close(fd)
+        if error.errno in NO_LOCKS:
+            raise FileRefused(f"--data {path}: its file system has no locks ({error.strerror}), so that two servers "
+                              "could write there; give a directory on a local disk") from error  # fmt: skip
+        raise

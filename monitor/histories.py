@@ -1,0 +1,391 @@
+"""Whether the answers in a record of a store's operations are those of a store: keys, waits and watches.
+
+Theory of operation. `Histories.feed` takes the lines of a record in their order, and gives what it finds wrong;
+`finish` gives the rest. A server writes its record in the order in which it acts: each answer is compared with that
+order, so that a read sees the last write, sums of `add` add up, a `compare_set` stores if and only if the value was the
+expected one. A proxy sees requests and answers pass: only that an operation took effect between the two is known, and
+whether some order explains the answers of a key is a search (`model/checker/linearizability`).
+
+| check | what is wrong | in a record by |
+| --- | --- | --- |
+| `order` | an answer that the operations before it do not explain | a server |
+| `linearizability` | answers about a key that no order explains | a proxy |
+| `not_woken` | all keys of a wait were there, and it did not go on | both |
+| `woken_early` | a wait went on while a key was missing | a server |
+| `not_told` | a watched key has changed, and its watcher was not told | a server |
+| `told_of_nothing` | a watcher was told of a change that there was not | a server |
+
+Several keys of one request are judged one by one: that each key's answers are right says nothing of the moment at which
+a multi_get saw them all. Values that were not recorded are compared by size and version alone. Where lines were lost
+nothing is known of any key, and the waits and watches begun before are left out.
+
+Memory: at most `KEYS_MAX` keys (of older ones nothing is known any more), and for a proxy the operations of the last
+`SETTLED_SECONDS`, or of a key that is never at rest `CALLS_MAX`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trystate.impl.store.record.format import OURS, TORCH, Keys
+from trystate.model.checker.linearizability import Broken, Call, Specification, judge
+from trystate.model.errors import LimitReached
+from trystate.model.store.vocabulary import Edition
+
+from .keys import ABSENT, ANYTHING, UNANSWERED, WRITES, Act, Held, MalformedLine, Outcome, acts_of, meaning
+
+KEYS_MAX = 100_000
+WRONG_MAX = 1_000  # later ones are counted, and not kept
+WAKE_SECONDS = 1.0  # a server answers a wait with the write that ends it; a proxy's lines may be this far apart
+SETTLED_SECONDS = 30.0  # a proxy writes an operation when it is answered: one that took longer is left out
+CALLS_MAX = 20_000  # of one key, between two moments at which its value is known
+CONFIGURATIONS_MAX = 200_000
+LOOK_SECONDS = 0.1  # between two looks for what should have happened
+CUT_EVERY = 256  # operations on a key
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Something that a store must not do: the check that found it, and its line in the record: a number or a place."""
+
+    check: str
+    line: int | str
+    t: float
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{place_of(self.line)}: {self.text}"
+
+
+def place_of(line: int | str) -> str:
+    """A line for a person: `line 7`, or the place that the caller gave."""
+    return f"line {line}" if isinstance(line, int) else line
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A wait of a connection: the keys that it misses, and since when none is missing."""
+
+    line: int | str
+    t: float
+    keys: tuple[str, ...]
+    missing: set[str]
+    ready: float | None = None
+
+
+@dataclass(slots=True)
+class Window:
+    """The answered operations on one key since its value was last known, as a proxy saw them."""
+
+    initial: Held
+    calls: list[tuple[int | str, Call[Act, Outcome]]] = field(default_factory=list)  # with the number of the line
+    begins: float = 0.0  # an operation that was asked before is left out
+
+
+class Histories:
+    """The checks of the operations of a record. See the module.
+
+    Attributes:
+        counts: how many operations were checked, by name; and `left out` for those that could not be.
+        undecided: sentences about what could not be decided.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.undecided: dict[str, None] = {}
+        self.wrong: list[Wrong] = []
+        self._proxy = False
+        self._file: int | None = None  # the number of the file
+        self._all = True  # keys are recorded, and not only those of rendezvous
+        self._edition = Edition.TRYSTATE
+        self._unseen = ABSENT  # the knowledge of a key that no line has named
+        self._keys: dict[str, Held] = {}
+        self._reserved: set[str] = set()  # queues whose lengths are not judged
+        self._waits: dict[int, Waiting] = {}
+        self._watchers: dict[
+            str, dict[int, list[tuple[int | str, float]]]
+        ] = {}  # key -> connection -> changes to be told
+        self._windows: dict[str, Window] = {}
+        self._answered: dict[int, float] = {}  # connection -> its last answer
+        self._unanswered: dict[int, list[tuple[int | str, Act, float]]] = {}  # connection -> line, operation, asked
+        self._now = self._looked = 0.0
+        self._ended = False
+
+    def feed(self, number: int | str, line: Mapping[str, Any]) -> list[Wrong]:
+        """The next line of the record, and its number or place; what is wrong with it, or has been found with it.
+
+        Raises:
+            MalformedLine: it lacks a field, or has one of another kind.
+        """
+        before = len(self.wrong)
+        op, t, c = line.get("op"), line.get("t"), line.get("c", 0)
+        if not isinstance(op, str) or not isinstance(t, int | float) or not isinstance(c, int):
+            raise MalformedLine(f"{place_of(number)}: op={op!r}, t={t!r}, c={c!r}: a name, a time and a number are due")
+        self._now = max(self._now, float(t))
+        try:
+            self._take(number, op, c, line)
+        except MalformedLine as error:
+            raise MalformedLine(f"{place_of(number)}: {error}") from None
+        except (KeyError, TypeError, AttributeError) as error:
+            raise MalformedLine(
+                f"{place_of(number)}: a line of {op} lacks a field or has a wrong one: {error}"
+            ) from None
+        if self._now - self._looked > LOOK_SECONDS:
+            self._looked = self._now
+            self._late()
+        return self.wrong[before:]
+
+    def finish(self) -> list[Wrong]:
+        """The record is over: what is still found."""
+        before = len(self.wrong)
+        self._now += WAKE_SECONDS + SETTLED_SECONDS if self._ended else 0.0
+        self._late()
+        for c in list(self._unanswered):
+            self._answers(c, ever=False)
+        for key, window in self._windows.items():
+            self._judge(key, window)
+        self._windows.clear()
+        return self.wrong[before:]
+
+    def _take(self, number: int | str, op: str, c: int, line: Mapping[str, Any]) -> None:
+        if "error" in line:  # it was refused, and has changed nothing
+            self._count(op, checked=False)
+            return
+        match op:
+            case "header":
+                self._header(line)
+            case "lost":
+                self._forget(f"{place_of(number)}: lines were lost there, and nothing is known of any key")
+            case "open":
+                self._answered[c] = self._now
+            case "close":
+                self._gone(c)
+            case "end":
+                self._ended = True
+            case "wait":
+                missing = [] if line.get("more") else [str(key) for key in line["missing"]]
+                keys = tuple(map(str, line["keys"] if "keys" in line else [line["key"]]))
+                if not (line.get("again") and c in self._waits):
+                    self._waits[c] = Waiting(number, self._now, keys, set(missing))
+                    self._count("wait", bool(missing))
+            case "reserve" | "put_back":  # the lengths of its queue are those of what is not reserved
+                self._reserved.add(line["key"])
+            case "write" if line.get("again"):
+                value = str(line["value"]).encode("latin-1")
+                self._keys[line["key"]] = Held(True, value, len(value), line["v"], None)
+            case "go" | "stop":
+                self._ends(number, op, c)
+            case "watch":
+                self._watchers.setdefault(line["key"], {}).setdefault(c, [])
+            case "unwatch":
+                self._watchers.get(line["key"], {}).pop(c, None)
+            case "told":
+                self._told(number, line["key"], c)
+            case _:
+                for act in acts_of(line):
+                    if act.key not in self._reserved or not act.name.startswith("queue_"):
+                        self._act(number, c, act, line)
+                if self._proxy and op not in UNANSWERED | {"multi_set"}:
+                    self._answers(c)
+
+    def _header(self, line: Mapping[str, Any]) -> None:
+        number = int(line.get("continues", 0))
+        if self._file is None:
+            self._proxy = line.get("by") == "store proxy"
+            self._unseen = ANYTHING if self._proxy or number else ABSENT
+            self._edition = Edition.TORCH if self._proxy else Edition.TRYSTATE
+            self._all = line.get("keys", Keys.ALL.value) == Keys.ALL.value
+        elif number != self._file + 1:
+            self._forget(f"file {self._file + 1} of the record is missing, and nothing is known of any key")
+        self._file = number
+
+    def _known(self, key: str) -> Held:
+        if key in self._keys:
+            return self._keys[key]
+        return self._unseen if self._all or TORCH.decode() in key or OURS.decode() in key else ANYTHING
+
+    def _forget(self, why: str) -> None:
+        self.undecided[why] = None
+        for key, window in self._windows.items():
+            self._judge(key, window)
+        self._unseen = ANYTHING
+        for kept in (self._keys, self._waits, self._watchers, self._windows, self._unanswered):
+            kept.clear()
+
+    def _gone(self, c: int) -> None:
+        self._waits.pop(c, None)
+        self._answers(c, ever=False)
+        self._answered.pop(c, None)
+        for watchers in self._watchers.values():
+            watchers.pop(c, None)
+
+    def _count(self, name: str, checked: bool = True) -> None:
+        self.counts[name if checked else "left out"] += 1
+
+    def _note(self, check: str, number: int | str, t: float, key: str, text: str) -> None:
+        self.counts[f"wrong: {check}"] += 1
+        if len(self.wrong) < WRONG_MAX:
+            self.wrong.append(Wrong(check, number, t, key, text))
+
+    # ---- operations
+
+    def _act(self, number: int | str, c: int, act: Act, line: Mapping[str, Any]) -> None:
+        before = self._known(act.key)
+        self._keys.pop(act.key, None)  # the newest key stands last
+        after, right = meaning(before, act, self._edition)
+        if self._proxy:
+            since = max(self._answered.get(c, 0.0), self._now - SETTLED_SECONDS)
+            asked = min(float(line.get("asked", since)), self._now)
+            if act.name in UNANSWERED:
+                self._unanswered.setdefault(c, []).append((number, act, asked))
+            else:
+                self._passed(number, c, act, asked, self._now)
+        else:
+            self._count(act.name)
+            if right != act.seen:
+                self._note("order", number, self._now, act.key, f"{act}: the answer is {act.seen}, {_why(right)}")
+                after = meaning(ANYTHING, act, self._edition)[0]  # go on from the answer
+        self._keys[act.key] = after
+        if len(self._keys) > KEYS_MAX:
+            del self._keys[next(iter(self._keys))]
+            self._unseen = ANYTHING
+            self.undecided[f"the record names more than {KEYS_MAX} keys: of the oldest nothing is known"] = None
+        if act.name in WRITES:
+            self._changed(number, act, before, after)
+
+    def _changed(self, number: int | str, act: Act, before: Held, after: Held) -> None:
+        for waiting in self._waits.values():
+            if waiting.ready is None and act.key in waiting.missing and after.is_present:
+                waiting.missing.discard(act.key)
+                waiting.ready = None if waiting.missing else self._now
+            elif waiting.ready is None and act.key in waiting.keys and after.is_present is False:
+                waiting.missing.add(act.key)
+        changed = act.name in ("set", "append") or (act.name in ("add", "compare_set") and act.seen.ok)
+        if changed or (act.name in ("delete", "take") and act.seen.ok):
+            for due in self._watchers.get(act.key, {}).values():
+                due.append((number, self._now))
+
+    # ---- waits
+
+    def _ends(self, number: int | str, op: str, c: int) -> None:
+        waiting = self._waits.pop(c, None)
+        if waiting is None:
+            return
+        if op == "stop" and waiting.ready is not None and self._now - waiting.ready > WAKE_SECONDS:
+            self._asleep(waiting)
+        if op == "go" and not self._proxy:
+            missing = sorted(key for key in waiting.keys if self._known(key).is_present is False)
+            if missing:
+                text = f"the wait of {place_of(waiting.line)} went on, and {', '.join(missing)} was not there"
+                self._note("woken_early", number, self._now, missing[0], text)
+
+    def _asleep(self, waiting: Waiting) -> None:
+        assert waiting.ready is not None
+        keys = ", ".join(sorted(waiting.keys))
+        text = f"the wait for {keys} was not woken: all was there after {waiting.ready - waiting.t:.1f} s"
+        self._note("not_woken", waiting.line, waiting.t, min(waiting.keys), text)
+
+    def _late(self) -> None:
+        """Look for waits that should have gone on by now, and changes that should have been told."""
+        for c, waiting in list(self._waits.items()):
+            if waiting.ready is not None and self._now - waiting.ready > WAKE_SECONDS:
+                self._asleep(waiting)
+                del self._waits[c]
+        for key, watchers in self._watchers.items():
+            for c, due in watchers.items():
+                while due and self._now - due[0][1] > WAKE_SECONDS:
+                    number, t = due.pop(0)
+                    self._note("not_told", number, t, key, f"connection {c} watches {key}, and was not told of this")
+
+    # ---- watches
+
+    def _told(self, number: int | str, key: str, c: int) -> None:
+        due = self._watchers.get(key, {}).get(c)
+        if due is None:
+            return  # the watch began before the record
+        self._count("told")
+        if due:
+            due.pop(0)
+        elif not self._proxy:
+            self._note("told_of_nothing", number, self._now, key, f"connection {c} was told that {key} has changed")
+
+    # ---- a proxy's record
+
+    def _answers(self, c: int, *, ever: bool = True) -> None:
+        """A connection has an answer: its earlier requests, which have none of their own, have taken effect."""
+        for number, act, asked in self._unanswered.pop(c, []):
+            self._passed(number, c, act, asked, self._now if ever else None)
+        if ever:
+            self._answered[c] = self._now
+
+    def _passed(self, number: int | str, c: int, act: Act, asked: float, returned: float | None) -> None:
+        """An operation that was asked at `asked`; None: whether and when it took effect is not known."""
+        window = self._windows.setdefault(act.key, Window(self._known(act.key)))
+        if asked <= window.begins or self._now - asked > 2 * SETTLED_SECONDS:
+            self._count(act.name, checked=False)
+            if act.name in WRITES:  # it may have taken effect at any moment since
+                self.undecided[f"an operation on {act.key} took {self._now - asked:.0f} s"] = None
+                self._windows[act.key] = Window(ANYTHING, [], self._now)
+            return
+        self._count(act.name)
+        seen = None if returned is None else act.seen
+        window.calls.append((number, Call(f"{c}.{number}", act, asked, returned, seen)))
+        if len(window.calls) % CUT_EVERY == 0:
+            self._shorten(act.key, window)
+
+    def _shorten(self, key: str, window: Window) -> None:
+        cut = self._cut(key, window)
+        if not cut and len(window.calls) <= CALLS_MAX:
+            return
+        if not cut:
+            self.undecided[f"{key} was never at rest in {CALLS_MAX} operations: its value was forgotten"] = None
+        done = Window(window.initial, window.calls[:cut] if cut else window.calls)
+        last = done.calls[-1][1]
+        after = meaning(ANYTHING, last.operation, self._edition)[0] if cut else ANYTHING
+        self._judge(key, done)
+        self._windows[key] = Window(after, window.calls[cut:] if cut else [], last.returned or self._now)
+
+    def _cut(self, key: str, window: Window) -> int:
+        """How many operations end with one that nothing overlaps, and that says what the key holds; 0: none."""
+        calls = [call for _, call in window.calls]  # in the order of their answers
+        begins = min(  # the first moment at which one of the later operations was asked
+            (asked for asks in self._unanswered.values() for _, act, asked in asks if act.key == key), default=self._now
+        )
+        for at in range(len(calls) - 1, 0, -1):
+            call, before = calls[at], calls[at - 1]
+            returned = call.returned or self._now
+            settled = self._now - returned > SETTLED_SECONDS and (before.returned or self._now) < call.invoked
+            says = call.operation.name in ("set", "add", "get") and call.operation.seen.ok is not False
+            if settled and says and returned < begins:
+                return at + 1
+            begins = min(begins, call.invoked)
+        return 0
+
+    def _judge(self, key: str, window: Window) -> None:
+        specification = Specification[Held, Act, Outcome](
+            window.initial, lambda held, act: [meaning(held, act, self._edition)], lambda act: (act.key,)
+        )
+        try:
+            found = judge((call for _, call in window.calls), specification, configurations_max=CONFIGURATIONS_MAX)
+        except LimitReached:
+            self.undecided[f"{key}: too many of its operations overlap to be put in order"] = None
+            return
+        if isinstance(found, Broken):
+            number = next(number for number, call in window.calls if call == found.culprit)
+            self._note("linearizability", number, found.culprit.returned or 0.0, key, found.explanation)
+
+
+def _why(right: Outcome) -> str:
+    return f"and by the operations before it, it is {right}" if right != Outcome() else "which nothing explains"
+
+
+def check(lines: Iterable[Mapping[str, Any]]) -> Iterator[Wrong]:
+    """All that is wrong in a record's operations, in the order in which it is found."""
+    histories = Histories()
+    for number, line in enumerate(lines, 1):
+        yield from histories.feed(number, line)
+    yield from histories.finish()

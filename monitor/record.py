@@ -1,0 +1,198 @@
+"""The lines of a record of a store's server: read one at a time, checked, and never more of them kept than one.
+
+Theory of operation. A record is a file, and those that continue it (FILE, FILE.1, FILE.2 ...; `impl/store/record.py`
+writes them). `lines` yields each line as a `Line`, or a `Flaw` with its place and what is wrong with it; what follows
+a flaw is read on. A line that has no end is the one that a crash has cut off. Nothing of a line is executed. Three
+things can go wrong: the file cannot be read or is none (UsageError), a line is no line of a record (Flaw), the format
+is a later one (UsageError).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trystate.impl.store.record.format import FORMAT, LINE_BYTES_MAX
+from trystate.impl.store.record.writer import segments
+from trystate.model.errors import UsageError
+
+NUMBER_MAX = (1 << 53) - 1
+TEXT, NUMBER, FLAG, LIST = (str,), (int,), (bool,), (list,)
+SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a line needs, beside `t` and `c`
+    "header": {"format": NUMBER},
+    "open": {},
+    "close": {},
+    "write": {"key": TEXT, "v": NUMBER, "value": TEXT},
+    "refused": {"key": TEXT, "v": NUMBER},
+    "read": {"key": TEXT, "v": NUMBER},
+    "delete": {},
+    "wait": {"missing": LIST},
+    "go": {},
+    "stop": {},
+    "tick": {},
+    "lost": {"lines": NUMBER},
+    "end": {},
+}
+STATE = re.compile(r"(?:^|/)(?:torch\.rendezvous\.(?P<torch>[^/]+)|trystate/(?P<ours>[^/]+)/state)$")
+PART = re.compile(r"(?:^|/)torch\.rendezvous\.(?P<torch>[^/]+)\.(?P<round>\d+)/(?P<rest>.+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: `what` is done, at `time` seconds of the recorder's clock, by a connection, and the rest of it."""
+
+    file: str
+    number: int
+    what: str
+    time: float
+    connection: int
+    fields: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """The key of the request, the first one of several; empty: it has none."""
+        key, keys = self.fields.get("key"), self.fields.get("keys")
+        if isinstance(keys, list) and keys:
+            key = keys[0]
+        return key if isinstance(key, str) else ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.number}" if self.file else f"line {self.number}"
+
+    @property
+    def value(self) -> bytes | None:
+        """The value of a key, as its bytes; None: it was left out."""
+        value = self.fields.get("value")
+        try:
+            return value.encode("latin-1") if isinstance(value, str) else None
+        except UnicodeEncodeError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """A line that is none of a record, and why. `cut`: it is the last one, and a crash may have cut it off."""
+
+    file: str
+    number: int
+    why: str
+    cut: bool = False
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.number}" if self.file else f"line {self.number}"
+
+
+def lines(paths: Iterable[Path]) -> Iterator[Line | Flaw]:
+    """The lines of some files, one after the other; with a file also those that continue it.
+
+    Raises:
+        UsageError: a file cannot be read, is no record, or of a later format.
+    """
+    for path in all_files(paths):
+        try:
+            with path.open("rb") as stream:
+                yield from of_stream(stream, str(path))
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror or error}; name a file of --record") from None
+
+
+def all_files(paths: Iterable[Path]) -> list[Path]:
+    """The files, each with FILE.1, FILE.2 ... as far as they exist and are not named themselves."""
+    named = [*paths]
+    found: list[Path] = []
+    for path in named:
+        later = [file for _, file in segments(path) if file not in named]
+        found += [path, *later] if path.exists() or not later else later  # the oldest files of a record may be gone
+    return found
+
+
+def of_stream(stream: BinaryIO, name: str) -> Iterator[Line | Flaw]:
+    """The lines of one open file.
+
+    Raises:
+        UsageError: its first line is no header, or that of a later format.
+    """
+    time, number = 0.0, 0
+    while True:
+        text = stream.readline(LINE_BYTES_MAX + 1)
+        if not text:
+            break
+        number += 1
+        if len(text) > LINE_BYTES_MAX and not text.endswith(b"\n"):
+            _skip(stream)
+            yield Flaw(name, number, f"it has more than {LINE_BYTES_MAX} bytes, which no line of a record has")
+            continue
+        line = parse(text, name, number, cut=not text.endswith(b"\n"))
+        if number == 1:
+            _check_header(line, name)
+        if isinstance(line, Line):
+            if line.time < time:
+                yield Flaw(name, number, f"its time is {time - line.time:.3f} s before that of the line before it")
+            time = max(time, line.time)
+        yield line
+    if number == 0:
+        raise UsageError(f"{name} is empty: a record begins with a header; was the server started with --record?")
+
+
+def _skip(stream: BinaryIO) -> None:
+    """Go on behind the end of a line, a piece at a time."""
+    while (piece := stream.readline(LINE_BYTES_MAX)) and not piece.endswith(b"\n"):
+        pass
+
+
+def _check_header(line: Line | Flaw, name: str) -> None:
+    if isinstance(line, Flaw) or line.what != "header":
+        why = line.why if isinstance(line, Flaw) else f"it is a line {line.what!r}"
+        raise UsageError(f"{name}: its first line is no header of a record: {why}; name a file of --record")
+    if line.fields["format"] != FORMAT:
+        raise UsageError(
+            f"{name} is a record of format {line.fields['format']}, and this version reads {FORMAT}: "
+            "explain it with the version that wrote it"
+        )
+
+
+def parse(text: bytes | str, file: str = "", number: int = 0, *, cut: bool = False) -> Line | Flaw:
+    """One line of a record, or what is wrong with it."""
+    try:
+        found = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        if cut:
+            return Flaw(file, number, "it is cut off", cut=True)
+        return Flaw(file, number, f"it is no JSON: {str(error)[:80]}")
+    if not isinstance(found, dict):
+        return Flaw(file, number, f"it is a JSON {type(found).__name__}, not an object")
+    return checked(found, file, number)
+
+
+def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line | Flaw:
+    """A line that was read already, or what is wrong with it."""
+    what, time, connection = found.get("op"), found.get("t"), found.get("c", 0)
+    if not isinstance(what, str) or not 0 < len(what) <= 40:
+        return Flaw(file, number, "it has no `op`")
+    if isinstance(time, bool) or not isinstance(time, int | float) or not 0 <= time <= NUMBER_MAX:
+        return Flaw(file, number, "its `t` is no time in seconds")
+    if isinstance(connection, bool) or not isinstance(connection, int) or not 0 <= connection <= NUMBER_MAX:
+        return Flaw(file, number, "its `c` is no number of a connection")
+    for name, kinds in SHAPES.get(what, {}).items():
+        value = found.get(name)
+        if (
+            not isinstance(value, kinds)
+            or isinstance(value, bool)
+            or (kinds is NUMBER and not 0 <= value <= NUMBER_MAX)
+        ):
+            return Flaw(file, number, f"its `{name}` is {_shown(value)}, which a line {what!r} cannot have")
+    return Line(file, number, what, float(time), connection, found)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _shown(value: Any) -> str:
+    return "missing" if value is None else repr(value)[:40]

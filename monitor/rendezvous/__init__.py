@@ -1,0 +1,1 @@
+"""A real rendezvous under the model: its record followed line by line, judged, and told."""

@@ -1,0 +1,160 @@
+"""The steps of each edition as a follower takes them: those that a line shows, and those that leave no trace.
+
+Rule: data. The steps are the model's. `OursInDetail` adds the changes of our runtime that the model leaves out; a
+test checks that every property of the model holds with them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trystate.model.language import Expr, SymbolicState, System, arc, may, transition
+from trystate.model.rendezvous.fields import LISTED
+from trystate.model.rendezvous.ours import REPLACES, SHRINKS, Ours
+from trystate.model.rendezvous.properties import Rendezvous
+from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Edition, Heartbeat, Membership, Round
+
+FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
+TORCH_FAULTS = (*FAULTS, "identical_workers")
+ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """The steps of one edition, by how they show in a record. All are steps of a node, except `last_call`."""
+
+    edition: Edition
+    system: type[System]
+    writes: tuple[str, ...]  # each is one successful write of the shared state
+    forced: tuple[str, ...]  # taken as soon as the node has read the state, if its table says so
+    unseen: tuple[str, ...]  # may have happened since the node's last line: its workers, its deadlines, its agent
+    leaves: tuple[str, ...]  # lead to the end of a process that is not killed
+    returns: Mapping[str, tuple[str, ...]]  # requests by which agents tell each other: the steps that each can be
+    last_call: str = "last_call_passes"
+
+
+TORCH_WRITES = (
+    "exit_remove_from_participants", "add_to_participants", "add_to_wait_list", "add_to_redundancy_list",
+    "remove_from_redundancy_list", "mark_complete", "keep_alive", "remove_from_participants", "remove_from_wait_list",
+    "mark_closed",
+)  # fmt: skip
+TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit", "close_finish")
+TORCH_UNSEEN = (
+    "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "start_workers",
+    "start_identical_workers", "worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes",
+    "error_timeout",
+)  # fmt: skip
+TORCH_RETURNS = {
+    "set": ("return_as_master",),
+    "wait": ("return_to_connect",),
+    "get": ("return_to_connect", "connect"),
+    "role": ("return_with_cached_master",),
+    "ranks": ("start_workers",),
+    "done": ("start_workers", "start_identical_workers", "job_ends"),
+}
+TORCH_LEAVES = (
+    "job_ends",
+    "join_deadline_passes",
+    "rollback_window_passes",
+    "error_timeout",
+    "error_closed",
+    "close_finish",
+)
+
+
+class OursInDetail(Ours):
+    """Our edition with the changes of the runtime that the model leaves out."""
+
+    @transition(
+        each="node",
+        moves=[
+            *REPLACES,
+            arc(Membership.PARTICIPANT, Membership.EXPECTED),
+            may((Heartbeat.FRESH, Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH),
+        ],
+    )
+    def give_notice(self, s: SymbolicState, node: Expr) -> None:
+        """A member replaces its round while its workers still run: for a node that waits, or because it will leave."""
+        self.enters(s, node, AgentPhase.RUNNING)
+        s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT, s.returned[node])
+        self.begin_new_round(s, True)
+        self.stamp(s, node)
+        self.move_up(s, True)
+        self.settle(s)
+
+    @transition(
+        each="node",
+        moves=[
+            *SHRINKS,
+            *REPLACES,
+            arc(LISTED, Membership.OUTSIDE),
+            may((Heartbeat.FRESH, Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.NONE),
+            may(tuple(AgentPhase), AgentPhase.LEFT),
+        ],
+    )
+    def leave(self, s: SymbolicState, node: Expr) -> None:
+        """A node takes itself off the lists and ends; a complete round that loses a member is replaced."""
+        self.enters(s, node, *(phase for phase in AgentPhase if phase is not AgentPhase.LEFT))
+        s.when(s.member[node].isin(LISTED), ~s.predecessor_listed[node])
+        lost = s.complete & (s.member[node] == Membership.PARTICIPANT)
+        self.begin_new_round(s, lost)
+        self.unlist(s, node)
+        self.move_up(s, lost)
+        self.settle(s)
+        s.phase[node] = AgentPhase.LEFT
+
+    @transition(each="node", moves=[may((Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH)])
+    def mark_done(self, s: SymbolicState, node: Expr) -> None:
+        """The workers of a member have succeeded; it says so, which is a heartbeat."""
+        self.enters(s, node, AgentPhase.RUNNING)
+        s.when(~s.closed, s.complete, s.member[node] == Membership.PARTICIPANT)
+        self.stamp(s, node)
+
+    @transition(
+        each="node",
+        moves=[
+            arc((Round.JOINING, Round.LAST_CALL, Round.COMPLETE), Round.CLOSED),
+        ],
+    )
+    def close_as_failed(self, s: SymbolicState, node: Expr) -> None:
+        """No restart is left: a member that restarts, or a node that would expel one, closes the rendezvous."""
+        self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING)
+        seated = s.member[node].isin((Membership.PARTICIPANT, Membership.EXPECTED))
+        s.when(~s.closed, seated | self.decides(s, "expel", Action.EXPEL, node))
+        s.closed = True
+
+
+OURS_FORCED = ("exit_finish", "finish", "start_workers", "error_closed", "error_settings")
+OURS_WRITES = (
+    "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "replace_round", "withdraw",
+    "keep_alive", "expel", "mark_closed", "give_notice", "mark_done", "leave", "close_as_failed",
+)  # fmt: skip
+OURS_UNSEEN = (
+    *OURS_FORCED, "restart_workers", "worker_fails", "lose_lease", "job_ends", "join_deadline_passes", "error_timeout",
+)  # fmt: skip
+
+TORCH = Moves(
+    Edition.TORCH, Rendezvous, TORCH_WRITES, TORCH_FORCED, TORCH_UNSEEN, TORCH_LEAVES, TORCH_RETURNS
+)  # fmt: skip
+TORCH_2_12 = Moves(
+    Edition.TORCH_2_12, Rendezvous, TORCH_WRITES, (*TORCH_FORCED, "assertion_error"),
+    (*TORCH_UNSEEN, "assertion_error"), ("assertion_error", *TORCH_LEAVES), TORCH_RETURNS,
+)  # fmt: skip
+OURS = Moves(
+    Edition.TRYSTATE, OursInDetail, OURS_WRITES, OURS_FORCED, OURS_UNSEEN,
+    ("job_ends", "join_deadline_passes", "error_timeout", "error_closed", "close_finish"), {},
+)  # fmt: skip
+EDITIONS: Mapping[Edition, Moves] = {moves.edition: moves for moves in (TORCH, TORCH_2_12, OURS)}
+
+
+def build(moves: Moves, nodes: int, low: int, high: int) -> Any:
+    """The system of an edition, for so many nodes; each fault may happen, and a follower counts none."""
+    faults = dict.fromkeys(TORCH_FAULTS if moves.system is Rendezvous else FAULTS, 1)
+    sizes = {"node": nodes, "min_nodes": low, "max_nodes": high, "rounds": ROUNDS}
+    return (
+        moves.system(edition=moves.edition, faults=faults, **sizes)
+        if moves.system is Rendezvous
+        else (moves.system(faults=faults, **sizes))
+    )

@@ -1,0 +1,525 @@
+"""The states of the model that agree with the record of one rendezvous so far, and the steps that lead to them.
+
+Theory of operation. The record shows each write of the shared state, in one order, with the connection that made it.
+It does not show a node's agent, its workers and its local copy. So a follower keeps a *set* of states: all that the
+record allows. An unseen step concerns its own node alone, so it is decided at that node's next line: a read forces
+the step that the table has for it, a write must be one step of the model from a state that is possible, a request for
+the master's address shows where the node is. Mostly one state is left; its steps are then certain (`events`).
+
+Time has no line of its own. A heartbeat is due, a heartbeat has expired, the last call is over: each is supposed when
+a line can be explained by it, and only if enough time has passed on the recorder's clock.
+
+    follower = Follower(protocol, options)
+    follower.feed(line)          each line of this run, in order
+    follower.nodes()             each node: phase, membership, rank, world, master; sets, where that is not decided
+    follower.snapshot            the state that the store holds now
+    follower.problems            what is wrong so far, each with its line (`Problem`)
+    follower.events              the steps that are certain, the oldest first (`dropped` counts those let go)
+    follower.waiting()           who waits for whom, since when, and why that does not come (`waiting.py`)
+
+Three things can go wrong. A line fits no state: the write is no step of this edition (a foreign client, a defect of
+the runtime, a record that was changed). That is a problem; the follower goes on from the value that is written, and
+marks all problems after it. There are too many states: the rest is let go, and `undecided` says so. There are too
+many nodes: they are followed no further, and `undecided` says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from trystate.model.language.sorts import ordinal
+from trystate.model.rendezvous.vocabulary import AgentPhase, Deadline, Edition, Heartbeat, Membership
+
+from ..record import PART, Line
+from .judging import Judge, Problem
+from .known import Event, Node, Options, Runs, Trail, unrolled
+from .nodes import NODES_MAX, Peer
+from .possibilities import Possibilities
+from .shared_state import NodeName, NoState, Protocol, Snapshot, read
+from .states import Shown
+from .stepping import Bytes
+from .waiting import Wait, waits
+
+STATES_MAX = 512  # possible states that are kept
+EVENTS_MAX = 20_000  # steps that are kept, for what is told at the end
+SLACK_SECONDS = 0.3  # between a reading of a clock and the line that shows it
+CACHE_SECONDS = 2.5  # a node may act on a copy that it has read, and swept, so long ago
+TOLERANCE = 0.1  # of an interval or window: two clocks, and a write on its way
+EXPIRED, DUE, NONE = ordinal(Heartbeat.EXPIRED), ordinal(Heartbeat.DUE), ordinal(Heartbeat.NONE)
+
+RAN = {  # the steps with which a node has a rank, a world and a master
+    Protocol.TORCH: ("connect", "return_as_master", "return_with_cached_master"),
+    Protocol.OURS: ("start_workers",),
+}
+
+
+class Follower(Possibilities):
+    """One rendezvous, followed."""
+
+    def __init__(self, protocol: Protocol, options: Options | None = None, run: str = "") -> None:
+        self.options, self.run = options or Options(), run
+        default = Edition.TORCH if protocol is Protocol.TORCH else Edition.TRYSTATE
+        super().__init__(protocol, self.options.edition or default, self.options.low, self.options.high)
+        self.version = 0  # of the key, as the recorder counts
+        self.begun = False  # a state was seen
+        self.interval, self.window = self.options.interval, self.options.interval * self.options.attempts
+        self.lines = self.most = self.dropped = 0
+        self.first = 0.0
+        self.changed = 0.0  # when the state was last written with another content than heartbeats
+        self.void: str | None = None  # the place of the first line that no state explains
+        self.undecided: list[str] = []
+        self.events: deque[Event] = deque()
+        self.runs: deque[Runs] = deque(maxlen=EVENTS_MAX)
+        self.rounds_complete = 0
+        self._calls = 0.0  # when the last call that runs began
+        self._deadline: float | None = None  # the end of torch's last call, on the recorder's clock, at the earliest
+        self.judge = Judge(self)
+
+    @property
+    def problems(self) -> list[Problem]:
+        return self.judge.problems
+
+    # ---- lines
+
+    def feed(self, line: Line) -> None:
+        """Take in the next line that concerns this rendezvous."""
+        self.first = self.first or line.time
+        if self.begun and line.time - self.judge.still_since > self.window:
+            self.judge.rested()  # before this line: as things were while nothing moved
+        self.now, self.place = max(self.now, line.time), line.place
+        self.lines += 1
+        peer = self.roster.of(line.connection)
+        if line.what == "write":
+            self._write(line)
+        elif line.what == "refused":
+            self._refused(line)
+        elif line.what == "open":
+            self.roster.opened(line.connection)
+        elif line.what == "delete":
+            self._begin_again("its key was deleted")
+            self.version = 0
+        elif peer is not None:
+            self._of_node(line, peer)
+        self._settle()
+
+    def _of_node(self, line: Line, peer: Peer) -> None:
+        peer.last = self.now
+        node = self.roster.index(peer.who)
+        if line.what == "close":
+            if self.roster.closed(line.connection, self.now) is not None:
+                self._gone(node)
+            return
+        self._awake(node)
+        if line.what == "read":
+            peer.saw = self.now
+            self._reads(node)
+        elif line.what == "wait":
+            missing = tuple(key for key in line.fields["missing"] if isinstance(key, str))[:100]
+            peer.blocked = (line.key, missing, self.now)
+            self._shows_place(line, node)
+        elif line.what in ("go", "stop"):
+            peer.blocked = None
+        else:
+            peer.blocked = None
+            self._shows_place(line, node)
+
+    def _refused(self, line: Line) -> None:
+        """A write that lost: its node has read the state that the store holds."""
+        peer = self.roster.of(line.connection)
+        if peer is None:  # a connection that is new: the node may be known
+            try:
+                wanted = read(self.protocol, line.value)
+            except NoState:
+                return
+            if wanted is None or self.roster.unknown(wanted):
+                return  # a node has a name when it is listed
+            peer = self.roster.writer(line.connection, self.snapshot, wanted)
+        if peer is not None:
+            peer.last = peer.saw = self.now
+            self._awake(self.roster.index(peer.who))
+            self._reads(self.roster.index(peer.who))
+
+    def _write(self, line: Line) -> None:
+        try:
+            snapshot = read(self.protocol, line.value)
+        except NoState as why:
+            self._unexplained(f"the value is no state: {why}")
+            return
+        before, gap = line.fields.get("from", line.fields["v"] - 1), self.version
+        self.version = line.fields["v"]
+        if snapshot is None:
+            return
+        again = bool(line.fields.get("again"))
+        if again and self.begun and snapshot == self.snapshot:
+            return
+        previous, self.snapshot = self.snapshot, snapshot
+        if snapshot.life != previous.life and self.begun:
+            self._begin_again("the store has lost it")
+            previous = Snapshot()
+        if not self._know(previous, snapshot):
+            return
+        peer = self.roster.writer(line.connection, previous, snapshot)
+        if again:
+            self._adopt(snapshot, guess=True)
+        elif before != gap:
+            self._unexplained(f"lines are missing: version {before} was replaced, and {gap} is the last one before")
+            self._adopt(snapshot, guess=True)
+        elif snapshot.version > previous.version + 1:
+            last = previous.version
+            self._unexplained(
+                f"lines are missing: the state counts {snapshot.version} writes, and {last} before this one"
+            )
+            self._adopt(snapshot, guess=True)
+        elif line.fields.get("unseen"):
+            self.judge.note("the value came past the recorder: the steps that led to it are not in the record")
+            self.undecided += [f"{self.place}: a value came past the recorder"]
+            self._adopt(snapshot, guess=True)
+        elif peer is None:
+            self._unexplained("the writer is none of the nodes that the state lists")
+            self._adopt(snapshot)
+        else:
+            peer.last = peer.saw = self.now
+            self._explain(peer, previous, snapshot)
+        self.begun = True
+        self.roster.beats(snapshot, self.now, fresh=not again)
+        if (snapshot.members, snapshot.complete, snapshot.closed) != (
+            previous.members,
+            previous.complete,
+            previous.closed,
+        ):
+            self.changed = self.now
+        calling = snapshot.terms is not None and not snapshot.complete
+        calling = calling and len(snapshot.listed(Membership.PARTICIPANT)) >= (self.low or 1)
+        self._calls = (self._calls or self.now) if calling else 0.0
+
+    # ---- what a write can be
+
+    def _explain(self, peer: Peer, previous: Snapshot, snapshot: Snapshot) -> None:
+        node, wanted = self.roster.index(peer.who), self.lens.wanted(snapshot, self.roster)
+        foreign = self.roster.foreign(previous.beats, snapshot, peer) if self.begun else []
+        if foreign:
+            self._unexplained(f"{peer} writes the heartbeat of {foreign[0]}: no node does that")
+            self._adopt(snapshot)
+            return
+        self._awake(node)
+        before = dict(self.states)
+        for ends in (True, False):  # close to its end, a last call is over by one clock and runs by another
+            self.states = dict(before)
+            self._age(node, ends)
+            self._silence(previous, snapshot, node)
+            for unseen in ((), self.moves.unseen):  # first without anything unseen
+                if unseen:
+                    self.each(unseen, node)
+                found = self._tried(self._possible(previous, snapshot), node, wanted)
+                if found:
+                    self.states = found
+                    self._reads(node)
+                    return
+        self.judge.forbidden(peer, node, wanted)
+        self.void = self.void or self.place
+        self.states = before
+        self._adopt(snapshot, guess=True)
+
+    def _tried(self, names: Iterable[str], node: int, wanted: Shown) -> dict[Bytes, Trail | None]:
+        found: dict[Bytes, Trail | None] = {}
+        for state, trail in self.states.items():
+            here = self.stepper.at(state, node)
+            for name in names:
+                after = self.stepper.allowed(name, here)
+                if after is not None and self.lens.shows(after) == wanted:
+                    found.setdefault(after, self.then(trail, name, node))
+        return found
+
+    def _possible(self, previous: Snapshot, snapshot: Snapshot) -> tuple[str, ...]:
+        """The writes that a state of ours may be: what the model leaves out of it tells some of them apart."""
+        if self.protocol is Protocol.TORCH:
+            return self.moves.writes
+        if snapshot.done != previous.done and snapshot.done > previous.done:
+            return ("mark_done",) if not snapshot.closed else ("mark_closed", "close_as_failed", "mark_done")
+        terms = snapshot.terms
+        exhausted = terms is not None and 0 <= terms.restarts <= snapshot.spent
+        return tuple(
+            name for name in self.moves.writes if name != "mark_done" and (name != "close_as_failed" or exhausted)
+        )
+
+    def _age(self, node: int, ends: bool) -> None:
+        """Effects of time on which the write may depend: a heartbeat is due, the last call is over.
+
+        `ends`: it is over as soon as it may be; else only when it must be.
+        """
+        # A node of ours beats again as soon as the answer to a heartbeat is lost, which a record does not show.
+        due = self.protocol is Protocol.OURS
+        if due or self.roster.age(node, self.now) >= self.interval * (1 - TOLERANCE) - SLACK_SECONDS:
+            self.always("heartbeat_ages", node)
+        terms, deadline = self.snapshot.terms, self._deadline
+        if terms is not None:
+            length = terms.rescale if self.snapshot.round else terms.last_call
+            sign = -1 if ends else 1
+            over = self._calls and self.now - self._calls >= length * (1 + sign * TOLERANCE) + sign * SLACK_SECONDS
+        else:
+            over = deadline is not None and self.now >= deadline + (-SLACK_SECONDS if ends else SLACK_SECONDS)
+        if over:
+            self.change(self._call_over)
+
+    def _call_over(self, state: Bytes) -> Bytes:
+        """The last call ends, maybe before each node has polled: the model leaves that out, for its calls are long."""
+        after = self.stepper.step(self.moves.last_call, self.stepper.at(state))
+        if after is None and self.stepper.get(state, "deadline") == ordinal(Deadline.RUNNING):
+            after = self.stepper.put(state, {("deadline", ()): ordinal(Deadline.PASSED)})
+        return after or state
+
+    def _silence(self, previous: Snapshot, snapshot: Snapshot, writer: int) -> None:
+        """Nodes that the writer has dropped had no heartbeat for the window, if that much time has passed."""
+        for who in previous.beats:
+            node = self.roster.index(who)
+            age = self.roster.age(node, self.now)
+            closes = self.protocol is Protocol.OURS and snapshot.closed and not previous.closed
+            vanished = (who not in snapshot.beats or closes) and node != writer
+            known = self.protocol is Protocol.TORCH and self.roster.peers[node].ahead is not None
+            surely = known and age > self.window * (1 + TOLERANCE) + CACHE_SECONDS
+            if (vanished and age >= self.window * (1 - TOLERANCE) - SLACK_SECONDS) or (surely and node != writer):
+                self.change(lambda state, node=node: self._expired(state, node), "silence", node)  # type: ignore[misc]
+
+    def _expired(self, state: Bytes, node: int) -> Bytes:
+        if self.stepper.get(state, "heartbeat_age", node) in (NONE, EXPIRED):
+            return state
+        state = self.stepper.step("heartbeat_ages", self.stepper.at(state, node)) or state
+        for fault in ("", "crash" if self.roster.peers[node].gone is not None else "stall"):
+            silent = self.stepper.step(fault, self.stepper.at(state, node)) if fault else state
+            after = self.stepper.step("heartbeat_expires", self.stepper.at(silent or state, node))
+            if after is not None:
+                return after
+        return state
+
+    # ---- what other lines show
+
+    def _reads(self, node: int) -> None:
+        """A node that tries goes on as its table says of the state that it has read.
+
+        A node that runs may stop its workers for a newcomer; that is left to its next write.
+        """
+        self.each(self.moves.forced, node, keep=False)
+
+    def _awake(self, node: int) -> None:
+        """A node with a line is up. One that seemed dead was not: its connections had ended."""
+        if any(self.stepper.get(state, "stalled", node) for state in self.states):
+            self.always("resume", node)
+        if any(self.stepper.get(state, "crashed", node) for state in self.states):
+            self.change(lambda state: self.stepper.put(state, {("crashed", (node,)): 0}))
+
+    def _gone(self, node: int) -> None:
+        """The last connection of a node has closed: torch's process has ended. Ours may connect again."""
+        if self.protocol is Protocol.OURS:
+            return
+        before = self.states
+        self.each(self.moves.leaves, node)
+        left = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is AgentPhase.LEFT}
+        self.states = left or before
+        if not left:
+            self.always("crash", node)
+
+    def without_the_gone(self) -> list[Bytes]:
+        """The possible states, where each node without a connection has crashed."""
+        gone = [k for k, peer in enumerate(self.roster.peers) if peer.gone is not None]
+        out = list(self.states)
+        for k in gone:
+            out = [self.stepper.step("crash", self.stepper.at(state, k)) or state for state in out]
+        return [self.refilled(state) for state in out]
+
+    def _shows_place(self, line: Line, node: int) -> None:
+        """A key below the round's prefix, by which agents tell each other master and rank."""
+        found = PART.search(line.key)
+        if found is None:
+            return
+        name, goal = _told(line.what, found["rest"])
+        if name not in self.moves.returns:
+            return
+        before = self.states
+        self.each(self.moves.returns[name], node)
+        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is goal}
+        if not kept and name == "ranks":  # rank 0 tells the ranks of all before it has its own
+            self.states = before
+            return
+        if not kept and self.void is not None:  # the belief about the node is wrong since then
+            self.states = before
+            self.change(lambda state: self.stepper.put(state, {("phase", (node,)): ordinal(goal)}))
+            return
+        if not kept:
+            self._unexplained(f"{self.roster.peers[node]}: {line.what} {line.key}: it is not about to return")
+            return
+        self.states = kept
+        if name == "role":
+            tail = line.key.rsplit("/", 1)[-1]
+            self.roster.peers[node].rank = int(tail) if tail.isdecimal() and len(tail) < 9 else None
+
+    # ---- what is certain
+
+    def _settle(self) -> None:
+        """After a line: judge, tell the steps that are certain, and keep the set small."""
+        if len(self.states) > STATES_MAX:
+            text = f"{self.place}: more than {STATES_MAX} possible states: the rest is let go"
+            self.undecided += [text] if not self.undecided else []
+            self.states = dict(list(self.states.items())[:STATES_MAX])
+        self.most = max(self.most, len(self.states))
+        self.judge.look()
+        if len(self.states) == 1:
+            ((state, trail),) = self.states.items()
+            if trail is not None:
+                for event in unrolled(trail):
+                    self._certain(event, state)
+                self.states = {state: None}
+
+    def _certain(self, event: Event, state: Bytes) -> None:
+        self.events.append(event)
+        if len(self.events) > EVENTS_MAX:
+            self.events.popleft()
+            self.dropped += 1
+        self.judge.event(event)
+        if event.step == "mark_complete" or (event.step == "add_to_participants" and self.snapshot.complete):
+            self.rounds_complete += 1
+        if event.node is None or event.node not in self.roster:
+            return
+        node = self.roster.index(event.node)
+        self.roster.peers[node].moved = event.time
+        if event.step in RAN[self.protocol]:
+            self.runs.append(self._runs(event, state, node))
+
+    def _runs(self, event: Event, state: Bytes, node: int) -> Runs:
+        get = self.stepper.get
+        master = get(state, "master", node)
+        name = str(self.roster.peers[master - 1]) if 0 < master <= len(self.roster.peers) else "none"
+        world = sum(self.stepper.row(state, "saw", node))
+        return Runs(event.time, event.round, event.node, get(state, "saw_rank", node), world, name)  # type: ignore[arg-type]
+
+    def finish(self) -> None:
+        """The record is over: ask whether what is still open can be kept, unless everybody has gone before."""
+        self.judge.finish()
+
+    def rebuild(self, size: int, sources: list[int | None]) -> None:
+        super().rebuild(size, sources)
+        self.judge.rebuilt()
+
+    # ---- nodes and settings that a state shows
+
+    def _know(self, previous: Snapshot, snapshot: Snapshot) -> bool:
+        """Take in new nodes, and the settings; False: there are too many."""
+        self._deadline = self._ends(previous)
+        for who in self.roster.unknown(snapshot):
+            if len(self.roster.peers) >= NODES_MAX and not self._forget_the_gone():
+                text = f"{self.place}: more than {NODES_MAX} nodes in one run: it is not followed from here on"
+                self.undecided += [text] if text not in self.undecided else []
+                return False
+            self._insert(self.roster.add(who, self.now))
+        if snapshot.terms is not None:
+            terms = snapshot.terms
+            self.interval, self.window = terms.interval, terms.interval * terms.attempts
+            self._resize(terms.low, terms.high)
+        elif self.options.high is None:
+            self._infer(previous, snapshot)
+        return True
+
+    def _ends(self, previous: Snapshot) -> float | None:
+        ahead = [peer.ahead for peer in self.roster.peers if peer.ahead is not None]
+        return None if previous.deadline is None else previous.deadline + min(ahead, default=0.0)
+
+    def _infer(self, previous: Snapshot, snapshot: Snapshot) -> None:
+        """min:max, as torch's state shows them: a deadline is set with min nodes, a round is full with max."""
+        size, was = len(snapshot.listed(Membership.PARTICIPANT)), len(previous.listed(Membership.PARTICIPANT))
+        low, high = self.low, self.high
+        if size > was and not snapshot.complete and snapshot.deadline is not None and previous.deadline is None:
+            low = low or size
+        if size > was and snapshot.complete and not previous.complete:
+            high = high or size
+            low = low or size
+        if snapshot.listed(Membership.REDUNDANT) and snapshot.complete:
+            high = high or size
+        self._resize(low, high)
+
+    def _resize(self, low: int | None, high: int | None) -> None:
+        if (low, high) != (self.low, self.high):
+            self.low, self.high = low, high
+            self.rebuild(self.stepper.columns["member"].shape[0], [*range(len(self.roster.peers))])
+
+    def _insert(self, place: int) -> None:
+        count, size = len(self.roster.peers), self.stepper.columns["member"].shape[0]
+        sources: list[int | None] = [*range(place), None, *range(place, count - 1)]
+        if count > size:
+            self.rebuild(size * 2, sources)
+        else:
+            self.rearrange(self.stepper, sources)
+
+    def _forget_the_gone(self) -> bool:
+        """Make room: nodes that have left or died, are on no list, and that no node still counts on."""
+        gone = set(range(len(self.roster.peers)))
+        for state in self.states:
+            row, get = self.stepper.row, self.stepper.get
+            masters, left = row(state, "master"), ordinal(AgentPhase.LEFT)
+            saw = self.stepper.columns["saw"].array(state).any(axis=0)
+            over = [bool(a) or b == left for a, b in zip(row(state, "crashed"), row(state, "phase"), strict=True)]
+            gone = {k for k in gone if over[k] and not get(state, "member", k) and not saw[k] and k + 1 not in masters}
+        kept: list[int | None] = [k for k in range(len(self.roster.peers)) if k not in gone]
+        if gone:
+            self.roster.drop(gone)
+            self.rearrange(self.stepper, kept)
+        return bool(gone)
+
+    def _begin_again(self, why: str) -> None:
+        """The shared state is another one: its nodes begin anew."""
+        self.judge.note(f"the shared state begins anew: {why}")
+        alive = {("crashed", (k,)): int(peer.gone is not None) for k, peer in enumerate(self.roster.peers)}
+        size = self.stepper.columns["member"].shape[0]
+        absent = {("crashed", (k,)): 1 for k in range(len(self.roster.peers), size)}
+        self.states = {self.stepper.put(self.stepper.initial, alive | absent): None}
+        self.begun = False
+        self._calls, self._deadline = 0.0, None
+
+    # ---- what does not fit
+
+    def _unexplained(self, why: str) -> None:
+        self.void = self.void or self.place
+        self.judge.unexplained(why)
+
+    def _adopt(self, snapshot: Snapshot, *, guess: bool = False) -> None:
+        """Go on from what is written, with what was believed of the rest, or a guess."""
+        wanted = self.lens.wanted(snapshot, self.roster)
+
+        def adopted(state: Bytes) -> Bytes:
+            found = self.lens.adopted(state, wanted)
+            return self.lens.as_found(found, snapshot, self.roster) if guess else found
+
+        self.change(adopted)
+
+    # ---- what is known now
+
+    def waiting(self) -> list[Wait]:
+        """Each node that lives and waits."""
+        return list(waits(self))
+
+    def nodes(self) -> dict[NodeName, Node]:
+        """Each node that is not forgotten, as far as it is decided."""
+        get, out = self.stepper.get, {}
+        for k, peer in enumerate(self.roster.peers):
+            masters = {get(s, "master", k) for s in self.states}
+            out[peer.who] = Node(
+                name=str(peer), phases={self.lens.phase(s, k) for s in self.states},
+                membership=self.snapshot.members.get(peer.who, Membership.OUTSIDE),
+                ranks={get(s, "saw_rank", k) for s in self.states if get(s, "returned", k)},
+                worlds={sum(self.stepper.row(s, "saw", k)) for s in self.states if get(s, "returned", k)},
+                masters={str(self.roster.peers[m - 1]) for m in masters if 0 < m <= len(self.roster.peers)},
+                gone=peer.gone, silent=self.now - peer.last,
+            )  # fmt: skip
+        return out
+
+
+def _told(what: str, rest: str) -> tuple[str, AgentPhase]:
+    """The name of a request of torch's agents below the round's prefix, and the phase of its node after it."""
+    if rest.startswith("MASTER_ADDR"):
+        return what, AgentPhase.CONNECTING if what == "wait" else AgentPhase.EXCHANGING
+    if "role_info/" in rest and what in ("set", "multi_set"):
+        return "role", AgentPhase.EXCHANGING
+    if "assigned_ranks/" in rest and what in ("get", "multi_get"):
+        return "ranks", AgentPhase.RUNNING
+    if rest.endswith("terminal_state/num_members") and what == "add":
+        return "done", AgentPhase.DONE
+    return "", AgentPhase.RUNNING

@@ -1,0 +1,74 @@
+"""The input and output of a follower: options, certain steps, nodes, and the ranks with which they ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Membership
+
+from .shared_state import NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The settings that a record does not have, or that a user corrects. Times in seconds."""
+
+    low: int | None = None  # None: as the record shows it
+    high: int | None = None
+    interval: float = 5.0  # torch's keep_alive_interval
+    attempts: int = 3  # torch's keep_alive_max_attempt
+    edition: Edition | None = None  # None: by the key
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A step of the model that was taken, at a line. `node` is None where it is nobody's."""
+
+    time: float
+    place: str
+    step: str
+    node: NodeName | None
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """The steps that lead to a state, the last one first, since the set had one member."""
+
+    before: Trail | None
+    event: Event
+
+
+@dataclass(slots=True)
+class Node:
+    """A node, as far as it is decided: a set with more than one member is not."""
+
+    name: str
+    phases: set[AgentPhase]
+    membership: Membership
+    ranks: set[int]
+    worlds: set[int]
+    masters: set[str]
+    gone: float | None
+    silent: float  # seconds since its last line
+
+
+@dataclass(slots=True)
+class Runs:
+    """A node began to run: with this rank, so many members, and this master."""
+
+    time: float
+    round: int
+    node: NodeName
+    rank: int
+    world: int
+    master: str
+
+
+def unrolled(trail: Trail | None) -> list[Event]:
+    """The steps of a trail, the oldest first."""
+    out = []
+    while trail is not None:
+        out.append(trail.event)
+        trail = trail.before
+    return out[::-1]

@@ -1,0 +1,140 @@
+"""The nodes of a record: the connections of each, and the facts about it beside the model's state.
+
+Theory of operation. A connection has no name. A write names the node behind it: torch's by the one heartbeat that it
+has renewed (nobody beats for another), ours by the token of its writer. A node has one connection or several, and is
+gone when the last one has closed. A process that starts again is another node. Times are those of the recorder. A
+time of a node's own clock is only compared with others of the same clock, or through `ahead`: the recorder's clock
+was ahead of it by that at least.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from .shared_state import NodeName, Protocol, Snapshot
+
+NODES_MAX = 1024  # of one run, with those that are gone; a state of so many has a megabyte
+CONNECTIONS_MAX = 16_384
+
+
+@dataclass(slots=True, eq=False)
+class Peer:
+    """A node of the record."""
+
+    who: NodeName
+    first: float  # its first line
+    last: float  # its last line
+    connections: set[int] = field(default_factory=set)
+    gone: float | None = None  # since when none of its connections is open
+    ahead: float | None = None  # torch: the recorder's clock minus the node's, at least
+    stamp: float = 0.0  # its last heartbeat as written: a time of its clock, or a count
+    beat: float = 0.0  # the time of the line that showed it
+    saw: float = 0.0  # when it last read or wrote the state
+    moved: float = 0.0  # its last step that is certain, beside heartbeats
+    blocked: tuple[str, tuple[str, ...], float] | None = None  # a key that it waits for, those missing, since when
+    rank: int | None = None  # the rank that its agent announced in the round
+
+    def __str__(self) -> str:
+        return self.who.name
+
+
+class Roster:
+    """The nodes so far, in the order of their ranks."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.protocol = protocol
+        self.peers: list[Peer] = []
+        self._by_connection: dict[int, Peer] = {}
+        self._by_token: dict[str, Peer] = {}
+        self._index: dict[NodeName, int] = {}
+        self._blocked: dict[int, tuple[str, tuple[str, ...], float]] = {}
+
+    def index(self, who: NodeName) -> int:
+        return self._index[who]
+
+    def __contains__(self, who: NodeName) -> bool:
+        return who in self._index
+
+    def of(self, connection: int) -> Peer | None:
+        return self._by_connection.get(connection)
+
+    def unknown(self, snapshot: Snapshot) -> list[NodeName]:
+        """The nodes of a state that are not known yet, in their order."""
+        return sorted(who for who in {*snapshot.members, *snapshot.beats} if who not in self._index)
+
+    def add(self, who: NodeName, time: float) -> int:
+        """Make a node known; where it stands in the order."""
+        place = bisect.bisect([peer.who for peer in self.peers], who)
+        peer = Peer(who, time, time)
+        self.peers.insert(place, peer)
+        if who.token:
+            self._by_token[who.token] = peer
+        self._renumber()
+        return place
+
+    def drop(self, places: Iterable[int]) -> None:
+        """Forget nodes that are gone for good."""
+        out = {self.peers[k].who for k in places}
+        self.peers = [peer for peer in self.peers if peer.who not in out]
+        self._by_token = {token: peer for token, peer in self._by_token.items() if peer.who not in out}
+        self._by_connection = {c: peer for c, peer in self._by_connection.items() if peer.who not in out}
+        self._renumber()
+
+    def _renumber(self) -> None:
+        self._index = {peer.who: k for k, peer in enumerate(self.peers)}
+
+    def writer(self, connection: int, before: Snapshot, after: Snapshot) -> Peer | None:
+        """The node that wrote, or wanted to write, a state; its connection is known from then on."""
+        known = self.of(connection)
+        if self.protocol is Protocol.OURS:
+            found = self._by_token.get(after.writer)
+        else:
+            newer = [who for who, stamp in after.beats.items() if stamp > self._latest(who, before)]
+            found = self.peers[self._index[newer[0]]] if known is None and len(newer) == 1 else known
+        if found is not None and len(self._by_connection) < CONNECTIONS_MAX:
+            self._by_connection.setdefault(connection, found)
+            found.connections.add(connection)
+            found.gone = None
+        return found
+
+    def _latest(self, who: NodeName, before: Snapshot) -> float:
+        return max(before.beats.get(who, 0.0), self.peers[self._index[who]].stamp)
+
+    def opened(self, connection: int) -> None:
+        """A number begins anew in each file of a server that was started again."""
+        self._by_connection.pop(connection, None)
+
+    def closed(self, connection: int, time: float) -> Peer | None:
+        """A connection has ended; the node, if that was its last one."""
+        peer = self._by_connection.pop(connection, None)
+        self._blocked.pop(connection, None)
+        if peer is None:
+            return None
+        peer.connections.discard(connection)
+        if peer.connections:
+            return None
+        peer.gone, peer.blocked = time, None
+        return peer
+
+    def beats(self, snapshot: Snapshot, time: float, *, fresh: bool = True) -> None:
+        """Take in the heartbeats of a state that was written; those of one that is repeated may be old."""
+        for who, stamp in snapshot.beats.items():
+            peer = self.peers[self._index[who]]
+            if stamp != peer.stamp:
+                peer.stamp, peer.beat = stamp, time if fresh else 0.0
+                if fresh and self.protocol is Protocol.TORCH:
+                    ahead = time - stamp
+                    peer.ahead = ahead if peer.ahead is None else min(peer.ahead, ahead)
+
+    def age(self, place: int, time: float) -> float:
+        """Seconds since a node's last heartbeat, by the recorder's clock; of torch's, by its stamp."""
+        peer = self.peers[place]
+        if self.protocol is Protocol.TORCH and peer.ahead is not None:
+            return time - peer.stamp - peer.ahead
+        return time - peer.beat
+
+    def foreign(self, before: Mapping[NodeName, float], after: Snapshot, writer: Peer) -> list[NodeName]:
+        """The nodes whose heartbeats another one has written: nobody does that."""
+        return [who for who, stamp in after.beats.items() if who != writer.who and before.get(who, stamp) != stamp]

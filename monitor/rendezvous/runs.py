@@ -1,0 +1,90 @@
+"""The rendezvous of a record: each line goes to those that it concerns, and each of them is followed by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..record import PART, Flaw, Line
+from .follower import Follower, Options
+from .shared_state import Protocol, identify
+
+RUNS_MAX = 64  # rendezvous of one record; a store serves few jobs
+FLAWS_MAX = 100  # that are kept
+CONNECTIONS_MAX = 65_536  # the connections whose runs are remembered
+
+
+class Runs:
+    """Feed it every line of a record; `followers` has each rendezvous by the key of its state."""
+
+    def __init__(self, options: Callable[[Protocol], Options] | None = None) -> None:
+        self._options = options or (lambda protocol: Options())
+        self.followers: dict[str, Follower] = {}
+        self.flaws: list[Flaw] = []
+        self.flawed = 0
+        self.lines = self.lost = 0
+        self.first = self.last = 0.0
+        self.by = ""  # the command that wrote the record
+        self.ended = False  # the server ended in order
+        self.cut = False
+        self.let_go = 0  # rendezvous that are too many
+        self._of: dict[int, set[str]] = {}
+
+    def feed(self, line: Line | Flaw) -> None:
+        """Take in the next line."""
+        self.lines += 1
+        if isinstance(line, Flaw):
+            self.cut = self.cut or line.cut
+            self.ended = self.ended and not line.cut
+            if not line.cut:
+                self.flawed += 1
+                self.flaws += [line] if len(self.flaws) < FLAWS_MAX else []
+            return
+        self.first, self.last = self.first or line.time, max(self.last, line.time)
+        if line.what == "header":
+            self.by = str(line.fields.get("by", ""))[:40]
+        elif line.what == "lost":
+            self.lost += int(line.fields["lines"])
+        self.ended = line.what == "end"
+        for follower in self._concerned(line):
+            follower.feed(line)
+        if line.what == "tick":
+            for follower in self.followers.values():
+                follower.feed(line)
+
+    def _concerned(self, line: Line) -> Iterator[Follower]:
+        if line.what in ("open", "close"):
+            known = self._of.pop(line.connection, set())
+            yield from (self.followers[key] for key in known)
+            return
+        key = state_key(line.key)
+        if not key:
+            return
+        follower = self.followers.get(key) or self._begin(key)
+        if follower is not None:
+            if len(self._of) < CONNECTIONS_MAX or line.connection in self._of:
+                self._of.setdefault(line.connection, set()).add(key)
+            yield follower
+
+    def _begin(self, key: str) -> Follower | None:
+        found = identify(key)
+        if found is None:
+            return None
+        if len(self.followers) >= RUNS_MAX:
+            self.let_go += 1
+            return None
+        protocol, run = found
+        self.followers[key] = follower = Follower(protocol, self._options(protocol), run)
+        return follower
+
+    def finish(self) -> None:
+        """The record is over."""
+        for follower in self.followers.values():
+            follower.finish()
+
+
+def state_key(key: str) -> str:
+    """The key of the state to which a key belongs; empty: to none."""
+    part = PART.search(key)
+    if part is not None:
+        return key[: part.start("round") - 1]
+    return key if identify(key) is not None else ""

@@ -1,0 +1,79 @@
+"""The stepper against the reference: on the states of random walks both take the same steps, and judge alike."""
+
+import random
+from itertools import product
+
+import numpy as np
+import pytest
+from trystate.model.checker.interpret import Interpreter
+from trystate.model.language import Form, Kind, State
+from trystate.model.rendezvous import Edition, Rendezvous
+from trystate.monitor.rendezvous.stepping import Bytes, Stepper
+
+FAULTS = ("worker_failure", "crash", "restart", "stall", "outage", "join_timeout", "job_end", "other_min", "clock_skew")
+WALKS, LENGTH = 5, 25
+FAULT = 0.1  # of the steps
+
+
+def as_bytes(stepper: Stepper, state: State) -> Bytes:
+    """A state of the reference as one of the stepper."""
+    out, at = [], 0
+    for column in stepper.columns.values():
+        size = int(np.prod(column.shape, dtype=int))
+        out.append(column.pack(np.array(state[at : at + size]).reshape(column.shape)))
+        at += size
+    return tuple(out)
+
+
+@pytest.mark.parametrize("edition", [Edition.TORCH, Edition.TORCH_2_12, Edition.SEED, Edition.TRYSTATE])
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_the_stepper_takes_the_steps_of_the_reference(edition: Edition, nodes: int) -> None:
+    system = Rendezvous(
+        edition=edition, node=nodes, min_nodes=min(2, nodes), max_nodes=nodes, rounds=3, faults=FAULTS, max_faults=3
+    )
+    reference, stepper, rng = Interpreter(system), Stepper(system), random.Random(edition.name)
+    assert stepper.initial == as_bytes(stepper, system.initial_states[0])
+    taken = set()
+    for _ in range(WALKS):
+        state = system.initial_states[0]
+        for _ in range(LENGTH):
+            here, ahead = as_bytes(stepper, state), []
+            shared = {k: stepper.at(here, k) for k in range(nodes)}
+            for instance in reference.kernel.instances:
+                expected = reference.step(instance, state)
+                at = shared[instance.indices[0]] if instance.indices else stepper.at(here)
+                found = stepper.step(instance.transition.name, at)
+                assert found == (None if expected is None else as_bytes(stepper, expected)), instance.label
+                if expected is not None:
+                    ahead.append((instance.transition, expected))
+            for prop in system.properties:
+                if prop.form in (Form.ALWAYS, Form.LEADS_TO):
+                    for indices in product(*(range(p.sort.size) for p in prop.params)):
+                        binding = dict(zip(prop.params, indices, strict=True))
+                        for expr in prop.exprs:
+                            holds = stepper.holds(expr, stepper.at(here, *indices))
+                            assert holds == reference.holds(expr, state, binding), prop.name
+            if not ahead:
+                break
+            faulty = rng.random() < FAULT
+            wanted = [one for one in ahead if (one[0].kind is Kind.FAULT) is faulty] or ahead
+            fresh = [one for one in wanted if one[0].name not in taken] or wanted
+            transition, state = rng.choice(fresh)
+            taken.add(transition.name)
+    assert len(taken) >= 10, taken
+
+
+def test_a_cell_is_read_and_put_also_where_its_value_takes_two_bytes() -> None:
+    system = Rendezvous(edition=Edition.TORCH, node=256, min_nodes=2, max_nodes=256)
+    stepper = Stepper(system)
+    state = stepper.put(stepper.initial, {("master", (7,)): 256, ("saw", (255, 254)): 1})
+    assert stepper.get(state, "master", 7) == 256
+    assert stepper.row(state, "saw", 255)[253:] == [0, 1, 0]
+    assert stepper.put(state, {("master", (7,)): 0, ("saw", (255, 254)): 0}) == stepper.initial
+
+
+def test_the_parts_of_a_guard_that_do_not_hold_are_told() -> None:
+    system = Rendezvous(edition=Edition.TORCH, node=2, min_nodes=2, max_nodes=2)
+    stepper = Stepper(system)
+    told = [str(part) for part in stepper.missing("connect", stepper.at(stepper.initial, 0))]
+    assert told == ["phase[node] = CONNECTING", "returned[node]", "published ≠ 0"]

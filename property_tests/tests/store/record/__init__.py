@@ -1,0 +1,1 @@
+"""Tests of records of stores: their files, their reader, and the proxy."""

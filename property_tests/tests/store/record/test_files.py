@@ -1,0 +1,223 @@
+"""A record's files: bounded, never waited for, and readable up to where they are cut."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trystate.impl.store.record import writer
+from trystate.impl.store.record.recorder import Recorder
+from trystate.impl.store.record.writer import BYTES_MIN, Writer, segments
+from trystate.model.errors import UsageError
+from trystate.monitor import record
+from trystate.property_tests.support.stores.recorded import Replayed, read
+
+STATE = b"/torch.rendezvous.job"
+
+
+class Disk:
+    """A disk that refuses, or takes its time, when it is told to."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self.free = threading.Event()
+        self.free.set()
+
+    def write(self, fd: int, data: bytes) -> int:
+        self.free.wait()
+        if self.full:
+            os.write(fd, data[:7])  # a part of it
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(fd, data)
+
+
+class Kept:
+    """A writer on a disk, with a recorder of one connection."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.path, self.disk, self.log = path, Disk(), list[str]()
+        self.writer = Writer(path, {"by": "a test"}, log=self.log.append, write=self.disk.write, **options)
+        self.recorder = Recorder(self.writer, self.writer.bytes_max)
+        self.recorder.opened("peer")
+        self.recorder.flush()
+
+    def write(self, value: bytes) -> None:
+        self.recorder.write(1, STATE, value)
+        self.recorder.written(STATE, value)
+        self.recorder.flush()
+
+    def close(self) -> list[dict[str, Any]]:
+        self.writer.close()
+        return read(self.path)
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_record_begins_with_a_header_ticks_and_ends(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "r")
+    until(lambda: b"tick" in (tmp_path / "r").read_bytes())
+    kept.write(b"1")
+    found = kept.close()
+    assert [line["op"] for line in found] == ["header", "open", "tick", "write", "end"]
+    header = found[0]
+    assert (header["format"], header["pid"], header["by"]) == (1, os.getpid(), "a test")
+    assert abs(header["t"] - time.time()) < 60 and abs(header["monotonic"] - time.monotonic()) < 60
+    assert (tmp_path / "r").stat().st_mode & 0o777 == 0o600  # states name the hosts of a job
+
+
+def test_lines_are_in_the_file_within_a_second(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "r")
+    kept.write(b"1")
+    began = time.monotonic()
+    until(lambda: b'"write"' in (tmp_path / "r").read_bytes())
+    assert time.monotonic() - began < 1.0
+    kept.close()
+
+
+def test_only_the_latest_files_are_kept_and_each_can_be_followed_alone(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "r", bytes_max=BYTES_MIN, files=2)
+    for number in range(60):
+        kept.write(b"%d" % number * 4000)
+    found = kept.close()
+    there = [number for number, _ in segments(tmp_path / "r")]
+    assert len(there) == 2 and there[0] > 0 and there[1] == there[0] + 1
+    assert all(each.stat().st_size < 2 * BYTES_MIN for _, each in segments(tmp_path / "r"))
+    assert found[0]["continues"] == there[0]
+    replayed = Replayed()
+    for line in found:
+        replayed.take(line)
+    assert replayed.values == {STATE: b"59" * 4000} and replayed.versions == {STATE: 60} and replayed.open == {1}
+
+
+def test_nobody_waits_for_a_disk_that_does_not_answer_and_lost_lines_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "QUEUE_BYTES", 10_000)
+    kept = Kept(tmp_path / "r")
+    kept.disk.free.clear()
+    began = time.monotonic()
+    for number in range(1000):
+        kept.write(b"%d" % number)
+    assert time.monotonic() - began < 2.0
+    kept.disk.free.set()
+    until(lambda: not kept.writer._queue)
+    kept.write(b"the last")
+    found = kept.close()
+    lost = [line["lines"] for line in found if line["op"] == "lost"]
+    writes = [line for line in found if line["op"] == "write" and not line.get("again")]
+    assert len(lost) == 1 and lost[0] + len(writes) == 1001
+    assert found[-2]["again"] and found[-2]["value"] == "the last" and found[-2]["v"] == 1001
+
+
+def test_lost_lines_are_said_before_anything_else_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "QUEUE_BYTES", 2_000)
+    kept = Kept(tmp_path / "r")
+    kept.disk.free.clear()
+    kept.write(b"0" * 1500)
+    kept.write(b"1" * 1500)  # lost: there is no room
+    kept.write(b"2")  # there would be, but a reader would not know of the hole
+    kept.disk.free.set()
+    found = kept.close()
+    assert [(line["op"], line.get("v"), line.get("lines")) for line in found[2:]] == [
+        ("write", 1, None), ("lost", None, 2), ("end", None, None),
+    ]  # fmt: skip
+
+
+def test_a_disk_that_is_full_is_said_once_and_costs_its_lines_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "RETRY_SECONDS", 0.05)
+    kept = Kept(tmp_path / "r")
+    kept.write(b"before")
+    until(lambda: b"before" in (tmp_path / "r").read_bytes())
+    kept.disk.full = True
+    for number in range(8):
+        kept.write(b"%d" % number)
+        time.sleep(0.06)
+    until(lambda: bool(kept.log))
+    kept.disk.full = False
+    time.sleep(0.3)
+    kept.write(b"after")
+    found = kept.close()
+    assert kept.log == [
+        f"--record {tmp_path / 'r'}: No space left on device: lines are lost until it can be written again; see "
+        "whether the disk is full"
+    ]
+    assert [line["op"] for line in found] == ["header", "open", "write", "lost", "open", "write", "end"]
+    assert found[3]["lines"] == 9 and found[5]["value"] == "after" and found[5]["v"] == 10
+
+
+def test_a_file_that_cannot_be_cut_back_is_followed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "RETRY_SECONDS", 0.05)
+
+    def refused(fd: int, size: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "ftruncate", refused)
+    kept = Kept(tmp_path / "r")
+    kept.disk.full = True
+    kept.write(b"1")
+    until(lambda: bool(kept.log))
+    kept.disk.full = False
+    time.sleep(0.1)
+    kept.write(b"2")
+    found = kept.close()
+    assert [number for number, _ in segments(tmp_path / "r")] == [0, 1]
+    assert [line["op"] for line in found] == ["header", "header", "lost", "open", "write", "end"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("whole") / "r"
+    kept = Kept(path)
+    for value in (b"", b'\xff\x00\n"', b"second"):
+        kept.write(value)
+    kept.close()
+    return path.read_bytes()
+
+
+def test_a_record_that_is_cut_anywhere_is_read_up_to_there(whole: bytes) -> None:
+    header = whole.index(b"\n") + 1
+    for at in range(header, len(whole) + 1):
+        found = [*record.of_stream(io.BytesIO(whole[:at]), "r")]
+        good = [line for line in found if isinstance(line, record.Line)]
+        # A whole line of JSON that lacks its newline alone may be read as well.
+        assert whole[:at].count(b"\n") <= len(good) <= whole[: at + 1].count(b"\n")
+        assert all(isinstance(line, record.Line) or line.cut for line in found) and len(found) - len(good) <= 1
+
+
+def test_a_file_that_holds_something_or_cannot_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    def refusal(path: Path, **options: Any) -> str:
+        with pytest.raises(UsageError) as error:
+            Writer(path, {}, log=print, **options)
+        return str(error.value)
+
+    (tmp_path / "full").write_text("x")
+    (tmp_path / "later.3").touch()
+    os.mkfifo(tmp_path / "fifo")
+    assert "full is there already: move it away" in refusal(tmp_path / "full")
+    assert "later.3 is there already" in refusal(tmp_path / "later")
+    assert "it is a folder" in refusal(tmp_path)
+    assert "No such file or directory: give a file that can be written" in refusal(tmp_path / "no" / "r")
+    assert refusal(tmp_path / "fifo") and refusal(Path("/dev/null"))
+    assert "at least 65536 bytes" in refusal(tmp_path / "r", bytes_max=1)
+    assert "at least 1 is kept" in refusal(tmp_path / "r", files=0)
+    (tmp_path / "empty").touch()
+    Writer(tmp_path / "empty", {}, log=print).close()
+    assert [line["op"] for line in read(tmp_path / "empty")] == ["header", "end"]

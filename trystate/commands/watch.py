@@ -1,0 +1,140 @@
+"""`trystate watch`: a running job on one screen, from its store or from a record that grows.
+
+Rule: it writes nothing to the store; it says nothing that it has not seen, and says so where something passed unseen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.text import Text
+
+from trystate.impl.host.secret import read_secret
+from trystate.model.errors import UnavailableError, UsageError
+
+from ..exits import Exit
+
+if TYPE_CHECKING:
+    from trystate.monitor.sources import Look
+    from trystate.monitor.watch import Notice, Watch
+
+LATEST = 12  # notices on the screen
+DRAW_SECONDS = 0.2  # between two pictures of it
+STYLES = {"warning": "bold red", "over": "green", "unseen": "yellow", "change": ""}
+
+
+def watch(args: argparse.Namespace) -> int:
+    """Watch until the job is closed, its record ends, or the time is over; 1 if it was closed as failed.
+
+    Raises:
+        UsageError: the options do not fit together.
+        UnavailableError: torch is not installed, or the store is not reached.
+    """
+    looks, seen = _source(args)
+    console = Console(highlight=False)
+    with ExitStack() as stack:
+        if args.metrics is not None:
+            from trystate.monitor.metrics import serve
+
+            stack.callback(serve(seen, args.metrics, args.metrics_host))
+        show = _screen(console, seen, stack) if console.is_terminal else _lines(console)
+        return _followed(looks, seen, show, args.seconds)
+
+
+def _source(args: argparse.Namespace) -> tuple[Iterator[Look], Watch]:
+    try:
+        from trystate.impl.rendezvous.errors import RendezvousSettingsError  # noqa: F401  # needs torch
+        from trystate.monitor.sources import polled, tailed
+        from trystate.monitor.watch import Terms, Watch
+    except ImportError as error:
+        raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
+    terms = Terms(args.keep_alive_interval, args.keep_alive_interval * args.keep_alive_max_attempt, args.last_call,
+                  args.join_timeout)  # fmt: skip
+    if args.file is not None:
+        if args.rdzv_endpoint is not None:
+            raise UsageError("a FILE and --rdzv-endpoint: watch one of them")
+        return tailed(args.file, args.rdzv_id), Watch(args.rdzv_id or "", str(args.file), terms)
+    if args.rdzv_endpoint is None or args.rdzv_id is None:
+        raise UsageError("nothing to watch: give --rdzv-endpoint and --rdzv-id, or the FILE of a record")
+    secret = None if args.secret_file is None else read_secret(args.secret_file)
+    looks = polled(args.rdzv_endpoint, args.rdzv_id, secret, args.interval)
+    return looks, Watch(args.rdzv_id, args.rdzv_endpoint, terms)
+
+
+def _followed(
+    looks: Iterator[Look], seen: Watch, show: Callable[[list[Notice], str], None], seconds: float | None
+) -> int:
+    from trystate.monitor.live import Live
+    from trystate.monitor.status import OURS
+
+    until = None if seconds is None else time.monotonic() + seconds
+    live = Live(seen)
+    for look in looks:
+        show(live.take(look), look.waits_for)
+        status = seen.status()
+        if status is not None and status.closed is not None and look.line is None:
+            failed = status.backend == OURS and status.closed["verdict"] != "succeeded"
+            return Exit.FAILED if failed else Exit.OK
+        if until is not None and time.monotonic() >= until:
+            break
+    live.finish()
+    return Exit.FAILED if seen.warnings or live.is_wrong else Exit.OK
+
+
+def _lines(console: Console) -> Callable[[list[Notice], str], None]:
+    """Print each notice, and a job that is not there, once."""
+    said = ""
+    offset = time.time() - time.monotonic()
+
+    def show(notices: list[Notice], waits_for: str) -> None:
+        nonlocal said
+        if waits_for and waits_for != said:
+            console.print(waits_for, soft_wrap=True)
+        said = waits_for
+        for each in notices:
+            mark = "" if each.kind == "change" else f"{each.kind}: "
+            console.print(f"{_clock(each.time, offset)}  {mark}{each.text}", soft_wrap=True)
+
+    return show
+
+
+def _screen(console: Console, seen: Watch, stack: ExitStack) -> Callable[[list[Notice], str], None]:
+    """One screen, drawn anew at each look."""
+    live = stack.enter_context(Live(console=console, screen=False, auto_refresh=False))
+    offset = time.time() - time.monotonic()
+    drawn = 0.0
+
+    def show(notices: list[Notice], waits_for: str) -> None:
+        nonlocal drawn
+        if time.monotonic() - drawn >= DRAW_SECONDS:
+            drawn = time.monotonic()
+            live.update(_drawn(seen, waits_for, offset), refresh=True)
+
+    stack.callback(lambda: live.update(_drawn(seen, "", offset), refresh=True))
+
+    return show
+
+
+def _drawn(seen: Watch, waits_for: str, offset: float) -> Panel:
+    from trystate.monitor.status import lines
+
+    status = seen.status()
+    rows = [Text(line) for line in lines(status)] if status is not None else [Text(waits_for or "nothing was seen yet")]
+    if seen.warnings:
+        rows += [Text(), *(Text(f"! {each.text}", STYLES["warning"]) for each in seen.warnings.values())]
+    latest = list(seen.notices)[-LATEST:]
+    rows += [Text(), *(Text(f"{_clock(n.time, offset)}  {n.text}", STYLES[n.kind]) for n in latest)]
+    return Panel(Group(*rows), title=f"trystate watch {seen.job}", title_align="left")
+
+
+def _clock(seconds: float, offset: float) -> str:
+    """The wall's time of day; times of a record are of the epoch already."""
+    at = seconds if seconds > offset / 2 else seconds + offset
+    return time.strftime("%H:%M:%S", time.localtime(at))
