@@ -43,7 +43,7 @@ from ..rendezvous.errors import (
 )
 from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
-from ..rendezvous.waiting import Teller
+from ..rendezvous.waiting import AWAY, Teller, lasting
 from . import parent_death
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
@@ -56,6 +56,8 @@ from .watchdog_client import Watchdog
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # torchrun's, if TORCHELASTIC_SIGNALS_TO_HANDLE does not say
 OPERATION_SECONDS = 5.0  # of the round's store, whose master may not go on: then whether the round does is looked at
+LATE_SECONDS = 5.0  # numbers of workers that are not told by then are kept back by something
+COUNTS = "the round is complete; waiting for its other nodes to say how many workers they have"
 LOOK_SECONDS = 1.0  # between two looks of a node that stands by at whether the job is over
 BEGUN = (Standing.CURRENT, Standing.NEWCOMERS)
 
@@ -205,8 +207,8 @@ class ElasticAgent(LocalElasticAgent):
             elif order is not Order.GO_ON:
                 self._stop(view.standing)
                 return Order.LEAVE if order is not Order.END and self._are_stuck() else order
-            if self._reported:
-                teller.tell(self._handler.unfinished, time.monotonic())
+            if self._result.state is WorkerState.SUCCEEDED:
+                self._say(teller, view.standing)
             with self._signals.interrupt():
                 self._handler.wait(group.spec.monitor_interval, view.standing)
 
@@ -221,6 +223,17 @@ class ElasticAgent(LocalElasticAgent):
             cut_off=self._lapsed is not None and now - self._lapsed >= self._handler.join_timeout,
             final=self._final != "", killed=self._watchdog.killed,
         )  # fmt: skip
+
+    def _say(self, teller: Teller, standing: Standing) -> None:
+        """In the exit barrier: what this node waits for."""
+        now = time.monotonic()
+        if standing is Standing.LAPSED and self._lapsed is not None:
+            left = self._handler.join_timeout - (now - self._lapsed)
+            teller.tell(
+                lambda: f"the workers of this node have succeeded; {AWAY}", now, lambda: f"up to {lasting(left)}"
+            )
+        else:
+            teller.tell(self._handler.unfinished, now)
 
     def _report(self) -> None:
         """Say that the workers have succeeded; if the store is away, the next look says so again."""
@@ -243,9 +256,9 @@ class ElasticAgent(LocalElasticAgent):
             self._pass_health_check()
             with self.record_duration("RENDEZVOUS"):
                 info = self._handler.next_rendezvous(self._failed, self._watchdog.killed, self._final)
-            ends = time.monotonic() + self._handler.join_timeout
+            began, teller = time.monotonic(), Teller()
             info.store.set_timeout(timedelta(seconds=OPERATION_SECONDS))
-            store: Any = Exchange(info.store, lambda: self._look(ends))
+            store: Any = Exchange(info.store, lambda: self._look(began, teller))
             with self.record_duration("ASSIGN_WORKER_RANKS"):
                 workers = self._assign_worker_ranks(store, info.rank, info.world_size, spec)
         bootstrap, state = info.bootstrap_store_info, self._handler.state
@@ -287,11 +300,14 @@ class ElasticAgent(LocalElasticAgent):
             time.sleep(LOOK_SECONDS)
         return False
 
-    def _look(self, ends: float) -> None:
-        standing = self._handler.standing()
+    def _look(self, began: float, teller: Teller) -> None:
+        standing, now = self._handler.standing(), time.monotonic()
+        left = began + self._handler.join_timeout - now
         if standing not in BEGUN:
             raise RoundOver(standing.value)
-        if time.monotonic() >= ends:
+        if now - began >= LATE_SECONDS:
+            teller.tell(lambda: COUNTS, now, lambda: f"up to {lasting(left)}")
+        if left <= 0:
             raise RendezvousTimeoutError(
                 f"not all nodes of the round said how many workers they have within join_timeout="
                 f"{self._handler.join_timeout:g} s, though they are alive; see what their agents do"

@@ -7,11 +7,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 pytest.importorskip("torch", reason="the agent is torch's")
 
+from trystate.impl.agent.local import COUNTS, ElasticAgent
+from trystate.impl.rendezvous.engine import Standing
+from trystate.impl.rendezvous.errors import RendezvousTimeoutError
+from trystate.impl.rendezvous.waiting import Teller
 from trystate.property_tests.adapters.jobs import CONF, Agent, Job, eventually
 from trystate.property_tests.support.agents import succeed
 from trystate.property_tests.support.rendezvous.jobs import free_port
@@ -58,6 +63,32 @@ def test_a_node_that_is_to_come_back_is_named(tmp_path: Path) -> None:
         a.do("fail once")  # the other one takes its time to come back
         says(a, "1 of 2 nodes; waiting for 127.0.0.1_")
         assert "to come back from the round before" in lines(a)[-1]
+
+
+def test_a_node_that_is_done_says_that_the_store_is_away(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="2") as job:
+        a, b = job.two()
+        with job.server.stopped():
+            a.do("succeed")
+            says(
+                a,
+                "the workers of this node have succeeded; waiting for the store, which does not answer; up to 1",
+                SOON + 20,
+            )  # a report takes its time to fail
+        says(a, "the workers of this node have succeeded; waiting for those of 127.0.0.1_", 30)
+        b.do("succeed")
+        assert [a.ends(), b.ends()] == [0, 0]
+
+
+def test_an_agent_that_does_not_say_how_many_workers_it_has_is_waited_for_aloud() -> None:
+    said: list[str] = []
+    agent = Mock(_handler=Mock(join_timeout=30.0))
+    agent._handler.standing.return_value = Standing.CURRENT
+    for since in (0.0, 4.0, 6.0):
+        ElasticAgent._look(agent, time.monotonic() - since, Teller(said.append))
+    assert said == [f"{COUNTS}; up to 24 s"]
+    with pytest.raises(RendezvousTimeoutError, match="join_timeout=30 s"):
+        ElasticAgent._look(agent, time.monotonic() - 31.0, Teller(said.append))
 
 
 def test_loglevel_leaves_it_out(tmp_path: Path) -> None:
