@@ -119,7 +119,7 @@ class OursInDetail(Ours):
         ],
     )
     def close_as_failed(self, s: SymbolicState, node: Expr) -> None:
-        """No restart is left: a member that restarts, or a node that would expel one, closes the rendezvous."""
+        """No restart is left, or a failure is final: a member, or an observer of its silence, closes the rendezvous."""
         self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING)
         seated = s.member[node].isin((Membership.PARTICIPANT, Membership.EXPECTED))
         s.when(~s.closed, seated | self.decides(s, "expel", Action.EXPEL, node))

@@ -175,6 +175,9 @@ class Follower(Possibilities):
             self.judge.note("the value came past the recorder: the steps that led to it are not in the record")
             self.undecided += [f"{self.place}: a value came past the recorder"]
             self._adopt(snapshot, guess=True)
+        elif peer is None and _closes_alone(previous, snapshot):
+            self.judge.note(f"{snapshot.said or 'it was closed'}: by an operator, who is no node")
+            self._adopt(snapshot)
         elif peer is None:
             self._unexplained("the writer is none of the nodes that the state lists")
             self._adopt(snapshot)
@@ -235,11 +238,7 @@ class Follower(Possibilities):
             return self.moves.writes
         if snapshot.done != previous.done and snapshot.done > previous.done:
             return ("mark_done",) if not snapshot.closed else ("mark_closed", "close_as_failed", "mark_done")
-        terms = snapshot.terms
-        exhausted = terms is not None and 0 <= terms.restarts <= snapshot.spent
-        return tuple(
-            name for name in self.moves.writes if name != "mark_done" and (name != "close_as_failed" or exhausted)
-        )
+        return tuple(name for name in self.moves.writes if name != "mark_done")
 
     def _age(self, node: int) -> None:
         """Effects of time on which the write may depend: a heartbeat is due, the last call is over."""
@@ -517,3 +516,10 @@ def _told(what: str, rest: str) -> tuple[str, AgentPhase]:
     if rest.endswith("terminal_state/num_members") and what == "add":
         return "done", AgentPhase.DONE
     return "", AgentPhase.RUNNING
+
+
+def _closes_alone(previous: Snapshot, snapshot: Snapshot) -> bool:
+    """A write closes our rendezvous, and changes nothing else: an operator may do that (`trystate close`)."""
+    same = previous.members == snapshot.members and previous.beats == snapshot.beats
+    unchanged = (previous.round, previous.complete) == (snapshot.round, snapshot.complete)
+    return bool(snapshot.writer) and snapshot.closed and not previous.closed and same and unchanged

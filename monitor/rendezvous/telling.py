@@ -36,7 +36,7 @@ TOLD = {  # steps that are shown without --steps: one node, and several
     "leave": "leaves",
     "mark_complete": "completes the round: the last call is over",
     "mark_closed": "closes the rendezvous",
-    "close_as_failed": "closes the rendezvous: no restart is left",
+    "close_as_failed": "closes the rendezvous as failed",
     "assertion_error": "ends with an AssertionError",
     "crash": "is gone: its connections are closed, and it had not left",
     "close_finish": "is gone, in order",
