@@ -16,6 +16,8 @@ from trystate.model.rendezvous.ours import REPLACES, SHRINKS, Ours
 from trystate.model.rendezvous.properties import Rendezvous
 from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Edition, Heartbeat, Membership, Round
 
+from .shared_state import Protocol
+
 FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
 TORCH_FAULTS = (*FAULTS, "identical_workers")
 ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
@@ -149,6 +151,12 @@ OURS = Moves(
 EDITIONS: Mapping[Edition, Moves] = {moves.edition: moves for moves in (TORCH, TORCH_2_12, OURS)}
 
 
+RAN = {  # the steps with which a node has a rank, a world and a master
+    Protocol.TORCH: ("connect", "return_as_master", "return_with_cached_master"),
+    Protocol.OURS: ("start_workers",),
+}
+
+
 def build(moves: Moves, nodes: int, low: int, high: int) -> Any:
     """The system of an edition, for so many nodes; each fault may happen, and a follower counts none."""
     faults = dict.fromkeys(TORCH_FAULTS if moves.system is Rendezvous else FAULTS, 1)
@@ -158,3 +166,16 @@ def build(moves: Moves, nodes: int, low: int, high: int) -> Any:
         if moves.system is Rendezvous
         else (moves.system(faults=faults, **sizes))
     )
+
+
+def said_by(what: str, rest: str) -> tuple[str, AgentPhase]:
+    """The name of a request of torch's agents below the round's prefix, and the phase of its node after it."""
+    if rest.startswith("MASTER_ADDR"):
+        return what, AgentPhase.CONNECTING if what == "wait" else AgentPhase.EXCHANGING
+    if "role_info/" in rest and what in ("set", "multi_set"):
+        return "role", AgentPhase.EXCHANGING
+    if "assigned_ranks/" in rest and what in ("get", "multi_get"):
+        return "ranks", AgentPhase.RUNNING
+    if rest.endswith("terminal_state/num_members") and what == "add":
+        return "done", AgentPhase.DONE
+    return "", AgentPhase.RUNNING

@@ -143,3 +143,10 @@ def of_our_state(found: our_state.State) -> Snapshot:
         ),
         said=f"closed by {end.by}: {end.reason}" if end is not None else found.cause,
     )  # fmt: skip
+
+
+def closes_alone(previous: Snapshot, snapshot: Snapshot) -> bool:
+    """A write closes our rendezvous, and changes nothing else: an operator may do that (`trystate close`)."""
+    same = previous.members == snapshot.members and previous.beats == snapshot.beats
+    unchanged = (previous.round, previous.complete) == (snapshot.round, snapshot.complete)
+    return bool(snapshot.writer) and snapshot.closed and not previous.closed and same and unchanged

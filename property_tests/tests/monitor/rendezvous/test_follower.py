@@ -161,7 +161,7 @@ def test_a_line_that_fits_nothing_names_the_nearest_steps_and_their_guards() -> 
     assert any(
         "add_to_participants" in text and "would write something else: rank[" in text for text in problem.nearest
     )
-    assert any("is forbidden: it is not so that" in text for text in problem.nearest)
+    assert any("is forbidden: the join operator decides" in text for text in problem.nearest)
     problems = followed(planted(lines, at, changed(swap_ranks))).problems
     assert all(p.after or p.place == problem.place for p in problems)
 
