@@ -58,7 +58,7 @@ class Follower(Possibilities):
         default = Edition.TORCH if protocol is Protocol.TORCH else Edition.TRYSTATE
         super().__init__(protocol, self.options.edition or default, self.options.low, self.options.high)
         self.version = 0  # of the key, as the recorder counts
-        self.begun = False  # a state was seen
+        self.begun = self.stopped = False  # a state was seen; there are too many nodes
         self.interval, self.window = self.options.interval, self.options.interval * self.options.attempts
         self.lines = self.most = self.dropped = 0
         self.first = 0.0
@@ -80,6 +80,8 @@ class Follower(Possibilities):
 
     def feed(self, line: Line) -> None:
         """Take in the next line that concerns this rendezvous."""
+        if self.stopped:
+            return
         self.first = self.first or line.time
         if self.begun and line.time - self.judge.still_since > self.window:
             self.judge.rested()  # before this line: as things were while nothing moved
@@ -154,6 +156,7 @@ class Follower(Possibilities):
             self._begin_again("the store has lost it")
             previous = Snapshot()
         if not self._know(previous, snapshot):
+            self.stopped, self.snapshot = True, previous
             return
         peer = self.roster.writer(line.connection, previous, snapshot)
         if again:
@@ -444,7 +447,7 @@ class Follower(Possibilities):
         for state in self.states:
             row, get = self.stepper.row, self.stepper.get
             masters, left = row(state, "master"), ordinal(AgentPhase.LEFT)
-            saw: list[bool] = self.stepper.columns["saw"].array(state).any(axis=0).tolist()
+            saw = self.stepper.seen(state)
             over = [bool(a) or b == left for a, b in zip(row(state, "crashed"), row(state, "phase"), strict=True)]
             gone = {k for k in gone if over[k] and not get(state, "member", k) and not saw[k] and k + 1 not in masters}
         kept: list[int | None] = [k for k in range(len(self.roster.peers)) if k not in gone]

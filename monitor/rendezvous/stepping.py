@@ -113,6 +113,11 @@ class Stepper:
         values: list[int] = self.columns[name].array(state)[indices].tolist()
         return values
 
+    def seen(self, state: Bytes) -> list[bool]:
+        """Of each node, whether another counts it in its world."""
+        found: list[bool] = np.logical_or.reduce(self.columns["saw"].array(state), axis=0).tolist()
+        return found
+
     def put(self, state: Bytes, values: Values) -> Bytes:
         """The state with other values in these cells."""
         changed = list(state)

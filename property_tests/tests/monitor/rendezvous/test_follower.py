@@ -227,6 +227,22 @@ def test_a_rendezvous_may_be_closed_by_an_operator_who_is_no_node() -> None:
 # ---- size
 
 
+def test_nodes_that_are_gone_make_room_and_too_many_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    (done,) = sweep([5])
+    record = list(simulated(done.log))
+    whole = followed(record, judged=False)
+    monkeypatch.setattr("trystate.monitor.rendezvous.follower.NODES_MAX", len(whole.roster.peers) - 2)
+    roomy = followed(record, judged=False)
+    assert len(roomy.roster.peers) < len(whole.roster.peers)
+    assert (roomy.rounds_complete, roomy.undecided, harm(roomy)) == (whole.rounds_complete, [], [])
+    monkeypatch.setattr("trystate.monitor.rendezvous.follower.NODES_MAX", 2)
+    small = followed(record, judged=False)
+    assert "more than 2 nodes in one run: it is not followed from here on" in small.undecided[0]
+    assert not harm(small)
+    assert len(small.nodes()) == 2
+    assert len(small.waiting()) <= 2
+
+
 def test_time_and_memory_grow_no_faster_than_lines_times_nodes() -> None:
     sizes = (8, 64, 256) if NIGHTLY else (8, 32)
     cost: dict[int, tuple[float, int]] = {}
