@@ -206,16 +206,18 @@ class Follower(Possibilities):
             return
         self._awake(node)
         before = dict(self.states)
-        self._age(node)
-        self._silence(previous, snapshot, node)
-        for unseen in ((), self.moves.unseen):  # first without anything unseen
-            if unseen:
-                self.each(unseen, node)
-            found = self._tried(self._possible(previous, snapshot), node, wanted)
-            if found:
-                self.states = found
-                self._reads(node)
-                return
+        for ends in (True, False):  # close to its end, a last call is over by one clock and runs by another
+            self.states = dict(before)
+            self._age(node, ends)
+            self._silence(previous, snapshot, node)
+            for unseen in ((), self.moves.unseen):  # first without anything unseen
+                if unseen:
+                    self.each(unseen, node)
+                found = self._tried(self._possible(previous, snapshot), node, wanted)
+                if found:
+                    self.states = found
+                    self._reads(node)
+                    return
         self.judge.forbidden(peer, node, wanted)
         self.void = self.void or self.place
         self.states = before
@@ -239,8 +241,11 @@ class Follower(Possibilities):
             return ("mark_done",) if not snapshot.closed else ("mark_closed", "close_as_failed", "mark_done")
         return tuple(name for name in self.moves.writes if name != "mark_done")
 
-    def _age(self, node: int) -> None:
-        """Effects of time on which the write may depend: a heartbeat is due, the last call is over."""
+    def _age(self, node: int, ends: bool) -> None:
+        """Effects of time on which the write may depend: a heartbeat is due, the last call is over.
+
+        `ends`: it is over as soon as it may be; else only when it must be.
+        """
         # A node of ours beats again as soon as the answer to a heartbeat is lost, which a record does not show.
         due = self.protocol is Protocol.OURS
         if due or self.roster.age(node, self.now) >= self.interval * (1 - TOLERANCE) - SLACK_SECONDS:
@@ -248,9 +253,10 @@ class Follower(Possibilities):
         terms, deadline = self.snapshot.terms, self._deadline
         if terms is not None:
             length = terms.rescale if self.snapshot.round else terms.last_call
-            over = self._calls and self.now - self._calls >= length * (1 - TOLERANCE) - SLACK_SECONDS
+            sign = -1 if ends else 1
+            over = self._calls and self.now - self._calls >= length * (1 + sign * TOLERANCE) + sign * SLACK_SECONDS
         else:
-            over = deadline is not None and self.now >= deadline - SLACK_SECONDS
+            over = deadline is not None and self.now >= deadline + (-SLACK_SECONDS if ends else SLACK_SECONDS)
         if over:
             self.change(self._call_over)
 
