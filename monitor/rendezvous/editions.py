@@ -20,6 +20,7 @@ from .shared_state import Protocol
 
 FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
 TORCH_FAULTS = (*FAULTS, "identical_workers")
+OURS_FAULTS = (*FAULTS, "drain")
 ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
 
 
@@ -101,9 +102,10 @@ class OursInDetail(Ours):
         self.enters(s, node, *(phase for phase in AgentPhase if phase is not AgentPhase.LEFT))
         s.when(s.member[node].isin(LISTED), ~s.predecessor_listed[node])
         lost = s.complete & (s.member[node] == Membership.PARTICIPANT)
+        frees = s.drained[node] & (s.member[node] == Membership.EXPECTED)
         self.begin_new_round(s, lost)
         self.unlist(s, node)
-        self.move_up(s, lost)
+        self.move_up(s, lost | frees)
         self.settle(s)
         s.phase[node] = AgentPhase.LEFT
 
@@ -159,7 +161,7 @@ RAN = {  # the steps with which a node has a rank, a world and a master
 
 def build(moves: Moves, nodes: int, low: int, high: int) -> Any:
     """The system of an edition, for so many nodes; each fault may happen, and a follower counts none."""
-    faults = dict.fromkeys(TORCH_FAULTS if moves.system is Rendezvous else FAULTS, 1)
+    faults = dict.fromkeys(TORCH_FAULTS if moves.system is Rendezvous else OURS_FAULTS, 1)
     sizes = {"node": nodes, "min_nodes": low, "max_nodes": high, "rounds": ROUNDS}
     return (
         moves.system(edition=moves.edition, faults=faults, **sizes)

@@ -174,6 +174,8 @@ class Follower(Possibilities):
             self.judge.note("the value came past the recorder: the steps that led to it are not in the record")
             self.undecided += [f"{self.place}: a value came past the recorder"]
             self._adopt(snapshot, guess=True)
+        elif peer is None and snapshot.draining - previous.draining:
+            self._drained(snapshot, snapshot.draining - previous.draining)
         elif peer is None and closes_alone(previous, snapshot):
             self.judge.note(f"{snapshot.said or 'it was closed'}: by an operator, who is no node")
             self._adopt(snapshot)
@@ -194,6 +196,17 @@ class Follower(Possibilities):
         calling = snapshot.terms is not None and not snapshot.complete
         calling = calling and len(snapshot.listed(Membership.PARTICIPANT)) >= (self.low or 1)
         self._calls = (self._calls or self.now) if calling else 0.0
+
+    def _drained(self, snapshot: Snapshot, tokens: frozenset[str]) -> None:
+        """An operator, who is no node, has marked a node of ours."""
+        wanted, found = self.lens.wanted(snapshot, self.roster), {}
+        for node in (k for k, peer in enumerate(self.roster.peers) if peer.who.token in tokens):
+            found = self._tried(("drain",), node, wanted)
+        if found:
+            self.states = found
+            return
+        self._unexplained("an operator marks a node, and writes what no step writes")
+        self._adopt(snapshot, guess=True)
 
     # ---- what a write can be
 

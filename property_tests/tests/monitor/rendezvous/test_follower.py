@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from trystate.impl.rendezvous.changes import drain
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.state import Closed
@@ -211,7 +212,7 @@ def test_a_mutant_of_our_engine_is_caught_by_its_record(mutant: type[Engine]) ->
     assert caught
 
 
-def test_a_rendezvous_may_be_closed_by_an_operator_who_is_no_node() -> None:
+def test_an_operator_who_is_no_node_may_close_a_rendezvous_and_drain_a_node() -> None:
     lines = kept("ours-death")
     at = next(k for k in writes(lines) if decode(lines[k]["value"].encode("latin-1")).complete)
     state = decode(lines[at]["value"].encode("latin-1"))
@@ -220,6 +221,12 @@ def test_a_rendezvous_may_be_closed_by_an_operator_who_is_no_node() -> None:
     follower = followed([*lines[: at + 1], write])
     assert not harm(follower)
     assert "ops: by hand" in follower.problems[0].text
+    node = state.participants[-1].node
+    marked = {**write, "value": encode(replace(drain(state, state.participants[0], node), writer="ops")).decode()}
+    drained = followed([*lines[: at + 1], marked])
+    assert not harm(drained)
+    assert drained.events[-1].step == "drain"
+    assert str(drained.events[-1].node) == str(node)
     also = {**write, "value": encode(replace(closed, round=state.round + 1)).decode()}
     assert harm(followed([*lines[: at + 1], also]))
 
