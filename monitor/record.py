@@ -181,11 +181,8 @@ def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line |
         return Flaw(file, number, "its `c` is no number of a connection")
     for name, kinds in SHAPES.get(what, {}).items():
         value = found.get(name)
-        if (
-            not isinstance(value, kinds)
-            or isinstance(value, bool)
-            or (kinds is NUMBER and not 0 <= value <= NUMBER_MAX)
-        ):
+        fits = isinstance(value, kinds) and not isinstance(value, bool)
+        if not fits or (isinstance(value, int) and not 0 <= value <= NUMBER_MAX):
             return Flaw(file, number, f"its `{name}` is {_shown(value)}, which a line {what!r} cannot have")
     return Line(file, number, what, float(time), connection, found)
 

@@ -32,13 +32,14 @@ from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import AgentPhase, Deadline, Edition, Heartbeat, Membership
 
 from ..record import PART, Line
+from .editions import RAN, said_by
 from .judging import Judge, Problem
 from .known import Event, Node, Options, Runs, Trail, unrolled
 from .nodes import NODES_MAX, Peer
 from .possibilities import Possibilities
-from .shared_state import NodeName, NoState, Protocol, Snapshot, read
+from .shared_state import NodeName, NoState, Protocol, Snapshot, closes_alone, read
 from .states import Shown
-from .stepping import Bytes
+from .stepping import Bytes, Values
 from .waiting import Wait, waits
 
 STATES_MAX = 512  # possible states that are kept
@@ -46,12 +47,7 @@ EVENTS_MAX = 20_000  # steps that are kept, for what is told at the end
 SLACK_SECONDS = 0.3  # between a reading of a clock and the line that shows it
 CACHE_SECONDS = 2.5  # a node may act on a copy that it has read, and swept, so long ago
 TOLERANCE = 0.1  # of an interval or window: two clocks, and a write on its way
-EXPIRED, DUE, NONE = ordinal(Heartbeat.EXPIRED), ordinal(Heartbeat.DUE), ordinal(Heartbeat.NONE)
-
-RAN = {  # the steps with which a node has a rank, a world and a master
-    Protocol.TORCH: ("connect", "return_as_master", "return_with_cached_master"),
-    Protocol.OURS: ("start_workers",),
-}
+EXPIRED, NONE = ordinal(Heartbeat.EXPIRED), ordinal(Heartbeat.NONE)
 
 
 class Follower(Possibilities):
@@ -62,7 +58,7 @@ class Follower(Possibilities):
         default = Edition.TORCH if protocol is Protocol.TORCH else Edition.TRYSTATE
         super().__init__(protocol, self.options.edition or default, self.options.low, self.options.high)
         self.version = 0  # of the key, as the recorder counts
-        self.begun = False  # a state was seen
+        self.begun = self.stopped = False  # a state was seen; there are too many nodes
         self.interval, self.window = self.options.interval, self.options.interval * self.options.attempts
         self.lines = self.most = self.dropped = 0
         self.first = 0.0
@@ -84,6 +80,8 @@ class Follower(Possibilities):
 
     def feed(self, line: Line) -> None:
         """Take in the next line that concerns this rendezvous."""
+        if self.stopped:
+            return
         self.first = self.first or line.time
         if self.begun and line.time - self.judge.still_since > self.window:
             self.judge.rested()  # before this line: as things were while nothing moved
@@ -158,6 +156,7 @@ class Follower(Possibilities):
             self._begin_again("the store has lost it")
             previous = Snapshot()
         if not self._know(previous, snapshot):
+            self.stopped, self.snapshot = True, previous
             return
         peer = self.roster.writer(line.connection, previous, snapshot)
         if again:
@@ -175,6 +174,11 @@ class Follower(Possibilities):
             self.judge.note("the value came past the recorder: the steps that led to it are not in the record")
             self.undecided += [f"{self.place}: a value came past the recorder"]
             self._adopt(snapshot, guess=True)
+        elif peer is None and snapshot.draining - previous.draining:
+            self._drained(snapshot, snapshot.draining - previous.draining)
+        elif peer is None and closes_alone(previous, snapshot):
+            self.judge.note(f"{snapshot.said or 'it was closed'}: by an operator, who is no node")
+            self._adopt(snapshot)
         elif peer is None:
             self._unexplained("the writer is none of the nodes that the state lists")
             self._adopt(snapshot)
@@ -192,6 +196,17 @@ class Follower(Possibilities):
         calling = snapshot.terms is not None and not snapshot.complete
         calling = calling and len(snapshot.listed(Membership.PARTICIPANT)) >= (self.low or 1)
         self._calls = (self._calls or self.now) if calling else 0.0
+
+    def _drained(self, snapshot: Snapshot, tokens: frozenset[str]) -> None:
+        """An operator, who is no node, has marked a node of ours."""
+        wanted, found = self.lens.wanted(snapshot, self.roster), {}
+        for node in (k for k, peer in enumerate(self.roster.peers) if peer.who.token in tokens):
+            found = self._tried(("drain",), node, wanted)
+        if found:
+            self.states = found
+            return
+        self._unexplained("an operator marks a node, and writes what no step writes")
+        self._adopt(snapshot, guess=True)
 
     # ---- what a write can be
 
@@ -243,11 +258,7 @@ class Follower(Possibilities):
             return self.moves.writes
         if snapshot.done != previous.done and snapshot.done > previous.done:
             return ("mark_done",) if not snapshot.closed else ("mark_closed", "close_as_failed", "mark_done")
-        terms = snapshot.terms
-        exhausted = terms is not None and 0 <= terms.restarts <= snapshot.spent
-        return tuple(
-            name for name in self.moves.writes if name != "mark_done" and (name != "close_as_failed" or exhausted)
-        )
+        return tuple(name for name in self.moves.writes if name != "mark_done")
 
     def _age(self, node: int, ends: bool) -> None:
         """Effects of time on which the write may depend: a heartbeat is due, the last call is over.
@@ -338,7 +349,7 @@ class Follower(Possibilities):
         found = PART.search(line.key)
         if found is None:
             return
-        name, goal = _told(line.what, found["rest"])
+        name, goal = said_by(line.what, found["rest"])
         if name not in self.moves.returns:
             return
         before = self.states
@@ -463,7 +474,7 @@ class Follower(Possibilities):
         for state in self.states:
             row, get = self.stepper.row, self.stepper.get
             masters, left = row(state, "master"), ordinal(AgentPhase.LEFT)
-            saw = self.stepper.columns["saw"].array(state).any(axis=0)
+            saw = self.stepper.seen(state)
             over = [bool(a) or b == left for a, b in zip(row(state, "crashed"), row(state, "phase"), strict=True)]
             gone = {k for k in gone if over[k] and not get(state, "member", k) and not saw[k] and k + 1 not in masters}
         kept: list[int | None] = [k for k in range(len(self.roster.peers)) if k not in gone]
@@ -475,9 +486,9 @@ class Follower(Possibilities):
     def _begin_again(self, why: str) -> None:
         """The shared state is another one: its nodes begin anew."""
         self.judge.note(f"the shared state begins anew: {why}")
-        alive = {("crashed", (k,)): int(peer.gone is not None) for k, peer in enumerate(self.roster.peers)}
+        alive: Values = {("crashed", (k,)): int(peer.gone is not None) for k, peer in enumerate(self.roster.peers)}
         size = self.stepper.columns["member"].shape[0]
-        absent = {("crashed", (k,)): 1 for k in range(len(self.roster.peers), size)}
+        absent: Values = {("crashed", (k,)): 1 for k in range(len(self.roster.peers), size)}
         self.states = {self.stepper.put(self.stepper.initial, alive | absent): None}
         self.begun = False
         self._calls, self._deadline = 0.0, None
@@ -518,16 +529,3 @@ class Follower(Possibilities):
                 gone=peer.gone, silent=self.now - peer.last,
             )  # fmt: skip
         return out
-
-
-def _told(what: str, rest: str) -> tuple[str, AgentPhase]:
-    """The name of a request of torch's agents below the round's prefix, and the phase of its node after it."""
-    if rest.startswith("MASTER_ADDR"):
-        return what, AgentPhase.CONNECTING if what == "wait" else AgentPhase.EXCHANGING
-    if "role_info/" in rest and what in ("set", "multi_set"):
-        return "role", AgentPhase.EXCHANGING
-    if "assigned_ranks/" in rest and what in ("get", "multi_get"):
-        return "ranks", AgentPhase.RUNNING
-    if rest.endswith("terminal_state/num_members") and what == "add":
-        return "done", AgentPhase.DONE
-    return "", AgentPhase.RUNNING

@@ -11,7 +11,7 @@ from .known import Event, Trail
 from .nodes import Roster
 from .shared_state import Protocol, Snapshot
 from .states import Lens, rearranged
-from .stepping import Bytes, Stepper
+from .stepping import Bytes, Stepper, Values
 
 UNKNOWN_MAX = 60_000  # min and max while the record has not shown them
 
@@ -28,7 +28,7 @@ class Possibilities:
         self.now, self.place = 0.0, ""
         self.stepper = Stepper(build(self.moves, 2, *self._sizes()))
         self.lens = Lens(self.stepper, protocol)
-        absent = {("crashed", (k,)): 1 for k in range(2)}
+        absent: Values = {("crashed", (k,)): 1 for k in range(2)}
         self.states: dict[Bytes, Trail | None] = {self.stepper.put(self.stepper.initial, absent): None}
 
     def each(self, names: Iterable[str], node: int, *, keep: bool = True) -> None:

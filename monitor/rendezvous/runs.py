@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..record import PART, Flaw, Line
-from .follower import Follower, Options
+from .follower import Follower
+from .known import Options
 from .shared_state import Protocol, identify
 
 RUNS_MAX = 64  # rendezvous of one record; a store serves few jobs

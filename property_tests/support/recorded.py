@@ -59,10 +59,13 @@ def simulated(log: Iterable[Event]) -> Iterator[Line]:
     connections: dict[str, int] = {}
     version = number = 0
     for event in log:
+        connection = connections.setdefault(event.who, len(connections) + 1)
+        if event.what == "died":
+            number += 1
+            yield Line("simulated", number, "close", event.at, connection, {"op": "close"})
         if event.state is None:
             continue
         number, version = number + 1, version + 1
-        connection = connections.setdefault(event.who, len(connections) + 1)
         fields = {
             "op": "write", "t": event.at, "c": connection, "key": SIMULATED, "v": version, "from": version - 1,
             "value": encode(event.state).decode("latin-1"),

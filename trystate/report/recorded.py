@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from trystate.diagrams.sequence import story_dot
 from trystate.model.checker.story import Change, Step, Story
 from trystate.model.language import Kind
-from trystate.monitor.rendezvous.follower import RAN, Follower
+from trystate.monitor.rendezvous.editions import RAN
+from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.judging import Problem
 from trystate.monitor.rendezvous.known import Event, Runs
 from trystate.monitor.rendezvous.telling import TOLD
