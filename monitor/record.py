@@ -180,7 +180,7 @@ def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line |
     if isinstance(connection, bool) or not isinstance(connection, int) or not 0 <= connection <= NUMBER_MAX:
         return Flaw(file, number, "its `c` is no number of a connection")
     for name, kinds in SHAPES.get(what, {}).items():
-        value = found.get(name)
+        value: Any = found.get(name)
         if (
             not isinstance(value, kinds)
             or isinstance(value, bool)
