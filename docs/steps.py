@@ -57,6 +57,7 @@ RUNTIME: dict[type[System], dict[str, str]] = {
         "heartbeat_expires": "rendezvous/observer.Observer.silent",
         "resume": "rendezvous/engine.Engine.standing",
         "lose_lease": "rendezvous/observer.Lease.holds rendezvous/engine.Engine.standing",
+        "drain": "rendezvous/engine.Engine.drain rendezvous/changes.drain",
     },
     Agents: {
         "return_with_a_round": "agent/local.ElasticAgent._rendezvous",

@@ -1,8 +1,8 @@
 """The state of a rendezvous at one moment, ours or torch's c10d, as an observer of its store reads it.
 
 Theory of operation. A rendezvous is one key of the store. The observer reads it several times, within a short time, and
-writes nothing. A heartbeat is seen when its counter (ours) or its stamp (torch's) has another value than before. Its age
-is measured by the observer's own clock from then on. Stamps of other machines are compared for equality alone.
+writes nothing. A heartbeat is seen when its counter (ours) or its stamp (torch's) has another value than before; its
+age is measured by the observer's own clock from then on. Stamps of other machines are compared for equality alone.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Member:
     rank: int | None = None  # in a complete round
     beat_seconds: float | None = None  # since its last heartbeat that was seen
     silent_seconds: float | None = None  # if none was seen: it stood still for at least so long
+    drained: bool = False  # an operator has marked it: it leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class Sight:
     def all_beat(self) -> bool:
         return all(one in self.beats for one in self.values)
 
-    def times(self, one: str, now: float) -> dict[str, float | None]:
+    def times(self, one: str, now: float) -> dict[str, Any]:
         """The times of a Member."""
         at = self.beats.get(one)
         age, still = (None, now - self.began) if at is None else (now - at, None)
@@ -226,7 +227,7 @@ def _since(sight: Sight, now: float) -> float | None:
 def _ours(state: State, job: str, where: str, sight: Sight, now: float) -> Status:
     members = [
         Member(str(p.node), name, rank if name == "participants" and state.complete else None,
-               **sight.times(p.node.token, now))
+               **sight.times(p.node.token, now), drained=p.node.token in state.draining)
         for name in LISTS
         for rank, p in enumerate(getattr(state, name))
     ]  # fmt: skip
@@ -296,7 +297,7 @@ def lines(status: Status) -> Iterator[str]:
     for name, word in (("participants", "member"), ("expected", "expected"), ("waiting", "waits"), ("spares", "spare")):
         for one in status.of(name):
             label = f"rank {one.rank}" if one.rank is not None else word
-            yield f"    {label:<9} {one.name}  {_beat(one)}"
+            yield f"    {label:<9} {one.name}  {_beat(one)}{', drained: it leaves' if one.drained else ''}"
     if status.done:
         yield f"  the workers of {status.done} of {counted} have succeeded"
     if status.restarts is not None and status.restarts[1] >= 0:

@@ -428,6 +428,13 @@ def _close(p: Parser) -> None:
     _wait(p, "all nodes have left")
 
 
+def _drain(p: Parser) -> None:
+    p.add_argument("node", metavar="NODE", help="a node as trystate status prints it, or its host")
+    _job(p)
+    p.add_argument("--force", action="store_true", help="also if fewer than the minimum of nodes stay")
+    _wait(p, "the node has left, and the others go on")
+
+
 def _wait(p: Parser, what: str) -> None:
     p.add_argument(
         "--wait",
@@ -454,5 +461,6 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "watch": ("watch:watch", _watch),
     "status": ("operate:status", _status),
     "close": ("operate:close", _close),
+    "drain": ("operate:drain", _drain),
     "doctor": ("doctor:doctor", _doctor),
 }

@@ -215,6 +215,8 @@ one verdict for all nodes, restarts counted once for the job, and no orphans.
 --rank-key KEY orders the ranks by a key (a rack, or env:SLURM_PROCID).
 --scale-up-interval SECONDS lets nodes that come wait so long after a round is
 complete; a failure takes them in at once.
+--health-check CMD runs before this node joins a round; a node that fails it
+leaves, or stands by (--health-failed spare), and the others go on.
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
 1. TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
 a file; torchrun too, where this package is installed. docs/deploy.md goes from
@@ -229,6 +231,8 @@ within two seconds. LOGLEVEL=WARNING leaves that out.
   trystate run --nnodes 1:4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 train.py
   trystate run --nnodes 4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
       --rank-key env:SLURM_PROCID train.py
+  trystate run --nnodes 4:8 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
+      --health-check 'nvidia-smi -L' --health-timeout 30 train.py
   trystate run --standalone --max-restarts 3 --no-restart-codes 2,64 train.py
   trystate run --standalone --max-restarts 3 --heartbeat-limit 600 train.py
 """,
@@ -282,6 +286,28 @@ have not within --wait, or there is no such job.
 """,
         examples="""\
   trystate close --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --reason "out of quota"
+""",
+    ),
+    "drain": Page(
+        summary="have a node leave a running job, which spends no restart",
+        description="""\
+Mark a node of a job of `trystate run`: a new round begins without it, its agent
+stops its workers in the ordinary way, leaves, says that it was drained, and exits
+with 0. The others go on; a waiting node or a spare takes the seat. Waits until
+that has happened. Several nodes may be drained, one after the other.
+
+A name that several nodes have is refused, with the candidates. So is a node
+without which the job would have fewer nodes than its minimum, or whose job is
+about to succeed; --force drains it all the same. The mark is that of the process:
+an agent that is started again on that host joins as any new node, so stop what
+starts it first. torch's c10d rendezvous has no such mark.
+
+Exits with 0 when the node has left; with 2 if it was refused; with 3 if it has not
+left within --wait, or there is no such job.
+""",
+        examples="""\
+  trystate drain host3 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
+  trystate drain host3_4711_0 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --wait 300
 """,
     ),
     "doctor": Page(

@@ -1,8 +1,8 @@
 """The health command of a node: it runs before the node joins a round, and its failure keeps the node out.
 
 Theory of operation. A shell runs the command in a session of its own, on a leash: it dies with the agent. Its output is
-read as it comes, and the end of it is kept. When the command ends, or its time is over, or the agent is told to end, its
-whole group is killed. Nothing here knows of the rendezvous: `local` does what follows from a failure.
+read as it comes, and the end of it is kept. When the command ends, when its time is over, or when the agent is told to
+end, its whole group is killed. Nothing here knows of the rendezvous: `local` does what follows from a failure.
 
 Rule: the output kept, the output shown and the time each have a limit.
 """
@@ -33,6 +33,8 @@ DRAIN_SECONDS = 1.0  # a process that has left the group may keep the pipe open:
 class Unhealthy(TrystateError, RuntimeError):
     """The health command of this node failed: the node leaves, the other nodes go on."""
 
+    symptom = "a-node-that-is-not-fit"
+
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
@@ -50,10 +52,14 @@ class HealthCheck:
 
     def failure(self) -> str | None:
         """Run the command; None if it has succeeded, else why not, with the last lines of its output."""
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(parent_death.__file__)), str(os.getpid()), "/bin/sh", "-c", self.command],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        leash = [sys.executable, "-I", "-S", str(Path(parent_death.__file__)), str(os.getpid())]
+        try:
+            process = subprocess.Popen(
+                [*leash, "/bin/sh", "-c", self.command],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:  # no process or memory is left, or the command has a zero byte
+            return f"the health command {self.command!r} cannot be run: {error}"
         output = _Tail(process)
         try:
             code: int | None = process.wait(self.timeout_seconds)

@@ -23,7 +23,6 @@ from trystate.model.errors import TrystateError, UsageError
 from .. import torch_release
 from ..rendezvous.command import Command, split
 from ..rendezvous.handler import NAME, DynamicRendezvousHandler
-from .health import HealthCheck
 from .local import ElasticAgent
 
 logger = get_logger(__name__)
@@ -35,17 +34,10 @@ class JobFailed(TrystateError, RuntimeError):
     symptom = "the-rendezvous-is-closed"
 
 
-def launch(
-    config: LaunchConfig,
-    entrypoint: Callable[..., Any] | str,
-    args: Sequence[Any],
-    *,
-    health: HealthCheck | None = None,
-) -> dict[int, Any]:
+def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Sequence[Any]) -> dict[int, Any]:
     """Run the job's workers on this node until the job is over; returns their results by global rank.
 
     Children in sessions of their own that this process starts meanwhile are taken for what workers left, and ended.
-    `health`: a command that runs before this node joins a round.
 
     Raises:
         UsageError: `config` is for another rendezvous than trystate's.
@@ -66,7 +58,7 @@ def launch(
     handler = DynamicRendezvousHandler.of(parameters(config), command)
     destination = torch_release.event_log_handler(config)
     try:
-        agent = made(config, handler, entrypoint, tuple(args), health)
+        agent = made(config, handler, entrypoint, tuple(args))
         try:
             result = agent.run()
             # Of the agent, as with torch: that it has done its work says nothing of the workers.
@@ -90,9 +82,8 @@ def parameters(config: LaunchConfig) -> RendezvousParameters:
 
 
 def made(
-    config: LaunchConfig, handler: DynamicRendezvousHandler, entrypoint: Callable[..., Any] | str,
-    args: tuple[Any, ...], health: HealthCheck | None = None,
-) -> ElasticAgent:  # fmt: skip
+    config: LaunchConfig, handler: DynamicRendezvousHandler, entrypoint: Callable[..., Any] | str, args: tuple[Any, ...]
+) -> ElasticAgent:
     """The agent of a configuration."""
     assert config.logs_specs is not None  # LaunchConfig sees to it
     spec = WorkerSpec(
@@ -111,7 +102,7 @@ def made(
         # Of `trystate run`: a LaunchConfig has none of these.
         no_restart_codes=getattr(config, "no_restart_codes", ()),
         heartbeats=getattr(config, "heartbeats", None),
-        health=health,
+        health=getattr(config, "health", None),
     )
 
 

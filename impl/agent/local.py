@@ -35,7 +35,12 @@ from trystate.model.errors import TrystateError
 
 from .. import torch_release
 from ..rendezvous.engine import Standing
-from ..rendezvous.errors import RendezvousClosedError, RendezvousConnectionError, RendezvousTimeoutError
+from ..rendezvous.errors import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousDrained,
+    RendezvousTimeoutError,
+)
 from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
 from ..rendezvous.waiting import Teller
@@ -77,14 +82,9 @@ class ElasticAgent(LocalElasticAgent):
     ) -> None:  # fmt: skip
         """`options` are those of torch's LocalElasticAgent.
 
-        Args:
-            spec: as torch's.
-            logs_specs: as torch's.
-            shutdown_timeout: seconds, then workers are killed.
-            no_restart_codes: a worker that ends with one of these ends the job as failed, whatever restarts are left.
-            heartbeats: workers that hang are killed; None: no worker is judged.
-            health: a command that runs before each join; None: a node that runs is healthy.
-            **options: as torch's.
+        `shutdown_timeout`: seconds, then workers are killed. `no_restart_codes`: a worker that ends with one of these
+        ends the job as failed, whatever restarts are left. `heartbeats`: workers that hang are killed. `health`: a
+        command that runs before each join.
 
         Raises:
             TypeError: the rendezvous handler is not trystate's.
@@ -103,8 +103,8 @@ class ElasticAgent(LocalElasticAgent):
         super().__init__(spec, logs_specs, **options)
         self._shutdown_timeout, self._no_restart_codes = shutdown_timeout, frozenset(no_restart_codes)
         self._heartbeats = Heartbeats(heartbeats, spec.monitor_interval) if heartbeats is not None else None
-        self._final = ""  # why the last failure of the workers is not restarted
         self._health = health
+        self._final = ""  # why the last failure of the workers is not restarted
         self._handler = spec.rdzv_handler
         self._signals = Signals(os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS))
         self._result = RunResult(WorkerState.INIT)  # of the workers, as they were seen last
@@ -151,6 +151,8 @@ class ElasticAgent(LocalElasticAgent):
                     error.add_note(f"The job {self._handler.get_run_id()!r} is over; a new one needs a new --rdzv-id.")
                     raise
                 order = Order.END
+            except RendezvousDrained as error:
+                return self._drained(error)
             logger.info(
                 "[%s] %s (the workers: %s; the round: %s)", self._worker_group.spec.role, order.value,
                 self._result.state.value, self._handler.standing().value,
@@ -159,6 +161,12 @@ class ElasticAgent(LocalElasticAgent):
                 logger.error("%s: the job ends as failed", self._final)
             elif order not in (Order.REJOIN, Order.RESTART):
                 return self._end(order)
+
+    def _drained(self, error: RendezvousDrained) -> RunResult:
+        """The workers are stopped, and the node has left: its part is done, whatever becomes of the job."""
+        logger.warning("%s", error)
+        self._worker_group.workers, self._worker_group.state = [], WorkerState.SUCCEEDED
+        return RunResult(WorkerState.SUCCEEDED)
 
     def _is_over(self) -> bool:
         """Whether the job ended before this node came: then it takes no part in its verdict."""
@@ -256,11 +264,12 @@ class ElasticAgent(LocalElasticAgent):
     def _pass_health_check(self) -> None:
         """Return when this node is healthy, or the job is over. Raises Unhealthy if the node is to leave.
 
-        The others restart at once, and wait for this node as long as its command runs: they expect it, and do not count it.
-        A node that fails takes itself off the lists, which spends no restart.
+        The others restart at once, and wait for this node as long as its command runs: they expect it, and do not
+        count it. A node that fails takes itself off the lists, which spends no restart.
         """
         if self._health is None or self._final or self._is_over():  # a final failure ends the job with the join
             return
+        logger.info("[%s] the health command runs: %s", self._worker_group.spec.role, self._health.command)
         self._handler.step_out(self._failed, self._watchdog.killed)
         while (why := self._health.failure()) is not None:
             logger.warning("[%s] %s", self._worker_group.spec.role, why)

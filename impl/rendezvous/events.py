@@ -29,6 +29,7 @@ STATES = {
     "joined": NodeState.RUNNING,
     "closed": NodeState.SUCCEEDED,
     "unused": NodeState.SUCCEEDED,
+    "drained": NodeState.SUCCEEDED,
     "failed": NodeState.FAILED,
 }
 

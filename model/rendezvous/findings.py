@@ -399,6 +399,8 @@ PLAN: tuple[Run, ...] = (
     run(TRYSTATE, 3, 1, 2, ("crash", "restart", "join_timeout")),
     run(TRYSTATE, 3, 2, 4, ("other_min", "other_expiry", "join_timeout")),
     run(TRYSTATE, 4, 2, 3, ("crash", "stall")),
+    run(TRYSTATE, 3, 2, 3, ("drain",)),
+    run(TRYSTATE, 3, 1, 2, ("drain", "crash")),
     calls(TRYSTATE, ("corrupt", "foreign", "restored")),
 )
 # fmt: on

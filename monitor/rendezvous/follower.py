@@ -341,7 +341,7 @@ class Follower(Possibilities):
         if not kept and name == "ranks":  # rank 0 tells the ranks of all before it has its own
             self.states = before
             return
-        if not kept and self.void is not None:  # what was believed of the node is wrong since then
+        if not kept and self.void is not None:  # the belief about the node is wrong since then
             self.states = before
             self.change(lambda state: self.stepper.put(state, {("phase", (node,)): ordinal(goal)}))
             return

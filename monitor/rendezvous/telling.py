@@ -90,7 +90,7 @@ def _one_line(group: list[Event]) -> Told:
 
 
 def _groups(follower: Follower) -> Iterator[Told]:
-    """Who ran with whom: those that have one round, world and master are one line."""
+    """The nodes that began to run: those of one round, world and master are one line."""
     found: dict[tuple[int, int, str], list[Ran]] = {}
     for one in follower.runs:
         found.setdefault((one.round, one.world, one.master), []).append(one)

@@ -1,4 +1,4 @@
-"""`trystate status` and `trystate close`: a running job's rendezvous is looked at, and closed.
+"""`trystate status`, `close` and `drain`: a running job's rendezvous is looked at, closed, or loses a node in order.
 
 Rule: a command says what it has seen happen, and not what it has asked for; a wait has a limit.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,10 @@ from ..exits import Exit
 CANNOT_CLOSE = (
     "torch's c10d rendezvous has no request for that. Its shared state is a pickle of torch's own classes, which its "
     "agents write; another program's write would be theirs to explain. End the job's agents: torchrun ends with SIGTERM"
+)
+CANNOT_DRAIN = (
+    "torch's c10d rendezvous has no mark by which a node is told to leave, and its agents look for none. There a node "
+    "goes when its agent ends, and its going may spend restarts; a job of `trystate run` can be drained"
 )
 
 
@@ -74,6 +79,41 @@ def _closed(outsider: Any, args: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return Exit.INCOMPLETE
+
+
+def drain(args: argparse.Namespace) -> int:
+    """Mark a node of a job, and wait until it has left."""
+    return answered(args, _drain)
+
+
+def _drain(store: Any, args: argparse.Namespace) -> int:
+    from trystate.impl.rendezvous.outsider import Outsider
+
+    refuse_torchs(store, args.rdzv_id, CANNOT_DRAIN)
+    with Outsider(store, args.rdzv_id) as outsider:
+        node, marked = outsider.drain(args.node, force=args.force)
+        ends = time.monotonic() + args.wait
+        print(f"{node} {'is' if marked else 'was'} marked: it stops its workers, and leaves", flush=True)
+        if not outsider.wait(lambda state: state.find(node.token) is None, args.wait):
+            print(
+                f"after {args.wait:g} s {node} has not left; its agent may wait for its workers (--shutdown-timeout). "
+                "It leaves when they have ended, or is expelled if it has died",
+                file=sys.stderr,
+            )
+            return Exit.INCOMPLETE
+        print(f"{node} has left", flush=True)
+        outsider.wait(lambda state: state.complete or state.closed is not None, max(0.0, ends - time.monotonic()))
+        print(_goes_on(outsider.state))
+        return Exit.OK
+
+
+def _goes_on(state: Any) -> str:
+    if state.closed is not None:
+        return f"the job is closed by {state.closed.by}: {state.closed.reason}"
+    size = len(state.participants)
+    if state.complete:
+        return f"round {state.round} is complete: {size} nodes, {state.spent} restarts spent"
+    return f"round {state.round} is not complete: {size} nodes of min_nodes={state.settings.min_nodes} have come"
 
 
 def _is_empty(state: Any) -> bool:

@@ -45,6 +45,7 @@ BEATS = (
     Action.KEEP_ALIVE,
 )
 LEASED = (AgentPhase.RETURNING, AgentPhase.RUNNING)
+OPERATOR = Participant(Node("operator", 1, 0, "operator"), "", 0)  # in no list
 SHORTER_SECONDS = 1.0  # interval of a node with a shorter expiry window, in seconds
 INTERVAL_SECONDS = 100.0
 KEY, LATER_KEY = "rack2", "rack10"  # as people count
@@ -133,7 +134,13 @@ class EngineSteps:
         return self.ages.get(token, Heartbeat.NONE)
 
     def _write(self, seat: Seat, action: Action, view: View) -> None:
-        before, after = self.state, _changed(seat, action, view)
+        self._note(self.state, _changed(seat, action, view), seat.token)
+        if action in BEATS:
+            self.ages[seat.token] = Heartbeat.FRESH
+            seat.broken.discard("interrupted")
+
+    def _note(self, before: State | None, after: State, writer: str) -> None:
+        """A write has been won: heartbeats are counted up for its writer alone."""
         assert after.version == (before.version if before is not None else 0) + 1
         self.state = after
         if before is None or not before.complete or before.round != after.round:
@@ -146,12 +153,9 @@ class EngineSteps:
         old = {p.node.token: p.beats for p in before.listed()} if before is not None else {}
         for p in after.listed():
             counted = old.get(p.node.token) != p.beats
-            assert counted == (p.node.token == seat.token), f"{action.name} of {seat.token} beats for {p.node.token}"
+            assert counted == (p.node.token == writer), f"a write of {writer} beats for {p.node.token}"
         listed = {p.node.token for p in after.listed()}
         self.ages = {token: age for token, age in self.ages.items() if token in listed}
-        if action in BEATS:
-            self.ages[seat.token] = Heartbeat.FRESH
-            seat.broken.discard("interrupted")
 
     def _in(self, seat: Seat, *phases: AgentPhase) -> None:
         if seat.phase not in phases:
@@ -282,6 +286,15 @@ class EngineSteps:
         self._in(seat, AgentPhase.RETURNING)
         seat.be(AgentPhase.RUNNING)
 
+    # ---- an operator
+
+    def _drain(self, seat: Seat) -> None:
+        before = self.state
+        assert before is not None
+        listing = before.find(self._listing(seat))
+        assert listing is not None
+        self._note(before, changes.drain(before, OPERATOR, listing.node), OPERATOR.node.token)
+
     # ---- what happens to them
 
     def _last_call_passes(self) -> None:
@@ -410,6 +423,7 @@ class EngineSteps:
         out[f"phase[{k}]"] = ordinal(seat.phase)
         if seat.phase is AgentPhase.JOINING:  # a deadline of nothing else
             out[f"join_deadline[{k}]"] = ordinal(seat.join_deadline)
+        out[f"drained[{k}]"] = int(state is not None and token in state.draining)
         out[f"predecessor_listed[{k}]"] = int(self._predecessor_listed(seat))
         joined = seat.joined
         current = joined is not None and state is not None and joined.state.round == state.round

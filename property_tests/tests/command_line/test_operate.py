@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,11 @@ pytest.importorskip("torch", reason="the jobs are torch's")
 import torch.distributed as dist
 from trystate.impl.store.tcp import TCPStore
 from trystate.impl.store.tcp_server import TCPStoreServer
-from trystate.property_tests.adapters.jobs import CONF, Job, Server, alive
+from trystate.property_tests.adapters.jobs import CONF, Job, Server, alive, eventually
 
 from trystate.cli import run
 
+TorchStores: Any = dist  # torch's stub knows none of them
 TORCH_CONF = "is_host=0,keep_alive_interval=1,last_call_timeout=1"  # torch counts whole seconds
 Said = Callable[..., tuple[int, str, str]]
 
@@ -92,9 +94,81 @@ def test_a_round_that_is_not_complete_says_what_it_waits_for(tmp_path: Path, sai
         assert "no heartbeat for at least 0.1 s" in out
 
 
+def test_a_node_is_drained_and_the_others_go_on_with_every_restart_left(tmp_path: Path, said: Said) -> None:
+    with Job(tmp_path, nodes="2:3", max_restarts=1) as job:
+        agents = [job.agent(name) for name in "abc"]
+        for agent in agents:
+            agent.runs(world_size=3)
+        a, b, c = agents
+        restarts = [one.restart for agent in agents for one in agent.began]
+        code, _, err = said("drain", "127.0.0.1", *job_at(job.port))
+        assert code == 2
+        assert "127.0.0.1 has 3 nodes of this job: give one of" in err
+        code, _, err = said("drain", "b.host", *job_at(job.port))
+        assert (code, "no node 'b.host' in this job: its nodes are" in err) == (2, True)
+        began = job.state
+        code, out, _ = said("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port))
+        assert code == 0
+        after = job.state
+        assert out.splitlines()[1:] == [
+            f"127.0.0.1_{b.pid}_0 has left", f"round {began.round + 1} is complete: 2 nodes, 0 restarts spent",
+        ]  # fmt: skip
+        assert b.ends() == 0
+        assert f"an operator has drained this node, 127.0.0.1_{b.pid}_0" in b.said
+        assert (after.round, after.spent, after.draining) == (began.round + 1, 0, ())
+        a.runs(len(a.began), world_size=2)
+        c.runs(len(c.began), world_size=2)
+        assert {one.restart for agent in (a, c) for one in agent.began} == {*restarts} == {0}
+        assert not any(alive(one.pid) for one in b.began)
+        code, _, err = said("drain", f"127.0.0.1_{c.pid}_0", *job_at(job.port))
+        assert code == 2
+        assert "the job has 1 nodes, fewer than min_nodes=2" in err
+        assert job.state.draining == ()
+        b2 = job.agent("b")  # the same host, another process: a new node
+        b2.runs(2, world_size=3)
+        code, _, _ = said("close", *job_at(job.port), "--reason", "the test is over")
+        assert code == 0
+        assert [agent.ends() for agent in (a, b2, c)] == [1, 1, 1]
+
+
+def test_a_spare_takes_the_seat_of_a_drained_node(tmp_path: Path, said: Said) -> None:
+    with Job(tmp_path, nodes="1") as job:
+        a = job.agent("a")
+        a.runs(world_size=1)
+        b = job.agent("b")
+        eventually("b is a spare", lambda: bool(job.state.spares))
+        code, out, _ = said("drain", f"127.0.0.1_{a.pid}_0", *job_at(job.port))
+        assert code == 0
+        assert "is complete: 1 nodes" in out
+        b.runs(world_size=1)
+        assert a.ends() == 0
+        b.do("succeed")
+        assert b.ends() == 0
+
+
+def test_a_drain_that_is_forced_leaves_the_others_waiting_and_one_of_a_job_that_ends_is_refused(
+    tmp_path: Path, said: Said
+) -> None:
+    with Job(tmp_path, nodes="2") as job:
+        a, b = job.two()
+        a.do("succeed")
+        eventually("a has reported", lambda: len(job.state.done) == 1)
+        code, _, err = said("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port))
+        assert (code, "fewer than min_nodes=2" in err) == (2, True)
+        code, out, _ = said("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port), "--force", "--wait", "8")
+        assert code == 0
+        assert "round 1 is not complete: 1 nodes of min_nodes=2 have come" in out
+        assert b.ends() == 0
+        c = job.agent("c")
+        c.runs(world_size=2)
+        eventually("a runs again", lambda: len(a.began) == 2)
+        c.do("succeed")
+        assert [a.ends(), c.ends()] == [0, 0]
+
+
 @pytest.mark.parametrize("server", ["torch's", "ours"])
 def test_torchs_own_rendezvous_is_looked_at_and_not_closed(tmp_path: Path, said: Said, server: str) -> None:
-    host = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) if server == "torch's" else None
+    host = TorchStores.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) if server == "torch's" else None
     with Job(tmp_path, nodes="1:2", program="torchrun 1", conf=TORCH_CONF) as job:
         job.port = job.port if host is None else host.port
         a = job.agent("a")
@@ -107,6 +181,8 @@ def test_torchs_own_rendezvous_is_looked_at_and_not_closed(tmp_path: Path, said:
         code, _, err = said("close", *job_at(job.port))
         assert code == 2
         assert "a pickle of torch's own classes" in err
+        code, _, err = said("drain", "127.0.0.1", *job_at(job.port))
+        assert (code, "no mark by which a node is told to leave" in err) == (2, True)
         code, _, err = said("status", *job_at(job.port, "another"))
         assert code == 3
         assert "has no job 'another': it has 'job' (torch's c10d)" in err or "cannot say which jobs" in err

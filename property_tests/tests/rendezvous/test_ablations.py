@@ -341,6 +341,60 @@ class LeavesWithoutAWord(Ours):
     withdraw = replace(Ours.withdraw, body=goes)
 
 
+class DrainsAtOnce(Ours):
+    """A drained member is off the lists before its workers are stopped."""
+
+    def drains(self, s: S, node: Expr) -> None:
+        s.when(~s.store_down, ~s.closed, s.member[node] != Membership.OUTSIDE, ~s.drained[node])
+        lost = s.complete & (s.member[node] == Membership.PARTICIPANT)
+        self.begin_new_round(s, lost)
+        self.unlist(s, node)
+        s.drained[node] = False
+        self.move_up(s, lost)
+        self.settle(s)
+
+    drain = replace(Ours.drain, body=drains)
+
+
+class LeavesTheRoundOfTheDrained(Ours):
+    """The mark alone is written, and the node leaves when it joins the next time."""
+
+    def drains(self, s: S, node: Expr) -> None:
+        s.when(~s.store_down, ~s.closed, s.member[node] != Membership.OUTSIDE, ~s.drained[node])
+        s.drained[node] = True
+
+    drain = replace(Ours.drain, body=drains)
+
+    def atoms(self, s: S, operator: str, node: Expr) -> dict[str, Any]:
+        found = super().atoms(s, operator, node)
+        return {**found, "complete": found["complete"] & ~s.drained[node]} if operator == "exit" else found
+
+
+class JoinsThoughItIsDrained(Ours):
+    """A drained node does not look at its mark."""
+
+    def atoms(self, s: S, operator: str, node: Expr) -> dict[str, Any]:
+        return {**super().atoms(s, operator, node), "drained": False}
+
+
+class TakesInTheDrained(Ours):
+    """A drained node that waits moves up as all others do."""
+
+    def moves_up(self, s: S, node: Expr) -> None:
+        s.when(~s.store_down, ~s.closed, s.member[node] != Membership.OUTSIDE, ~s.drained[node])
+        seated = s.member[node] == Membership.PARTICIPANT
+        lost = s.complete & seated
+        s.drained[node] = True
+        self.begin_new_round(s, lost)
+        s.member[node] = ite(seated, Membership.EXPECTED, s.member[node])
+        for j in s.node:
+            waits = s.member[j].isin((Membership.WAITING, Membership.REDUNDANT)) & (self.taken(s) < self.max_nodes)
+            s.member[j] = ite(lost & waits, Membership.PARTICIPANT, s.member[j])
+        self.settle(s)
+
+    drain = replace(Ours.drain, body=moves_up)
+
+
 @dataclass(frozen=True)
 class Ablation:
     """A repair that is undone, the finding that comes back, where that shows, what fails, and in how many steps."""
@@ -431,6 +485,14 @@ ABLATIONS = (
             "what_returned_stays_written")),
     Ablation(StaysExpected, (), 2, 1, 2, UNFIT, 20,
            ("the_unfit_are_not_awaited", "the_expected_come_or_go", "enough_nodes_complete_a_round")),
+    Ablation(DrainsAtOnce, (), 2, 1, 2, ("drain",), 10,
+           ("never_two_groups", "who_runs_has_a_lease", "the_replaced_are_expected")),
+    Ablation(LeavesTheRoundOfTheDrained, (), 2, 1, 2, ("drain",), 6,
+           ("a_drain_spends_no_restart", "the_drained_take_no_seat", "the_drained_leave", "ranks_are_dense",
+            "at_least_min", "the_waiting_are_answered", "what_returned_stays_written")),
+    Ablation(JoinsThoughItIsDrained, (), 2, 1, 2, ("drain",), 20,
+           ("the_drained_leave", "the_drained_take_no_seat", "the_waiting_are_answered")),
+    Ablation(TakesInTheDrained, (), 2, 1, 2, ("drain",), 8, ("the_drained_take_no_seat",)),
     Ablation(ClosesAsItFails, ("R10",), 2, 1, 2, ("join_timeout",), 9, ("closing_is_earned",)),
 )
 # fmt: on

@@ -44,6 +44,8 @@ PLANNED = (
     run(2, 1, 2, ("health_check", "unhealthy", "worker_failure", "crash", "restart", "stall", "job_end"), 615_630),
     run(3, 1, 2, ("crash", "restart", "join_timeout"), 82_896),
     run(3, 2, 4, ("other_min", "other_expiry", "join_timeout"), 13_928),
+    run(3, 2, 3, ("drain",), 12_520),
+    run(3, 1, 2, ("drain", "crash"), 98_180),
 )
 LONG = (
     run(3, 2, 3, ("worker_failure", "crash", "restart", "stall"), 453_736),
@@ -63,6 +65,8 @@ ONLY_NIGHTLY = (
     run(3, 2, 3, ("worker_failure", "join_timeout", "job_end"), 98_444),
     run(3, 2, 3, ("crash", "restart", "partition"), 168_138),
     run(3, 2, 3, ("crash", "restart", "outage"), 170_420),
+    run(3, 2, 3, (*EVERY_FAULT, "drain"), 1_108_220, max_faults=2),
+    run(3, 2, 2, ("drain", "crash", "restart"), 88_072),
 )
 # fmt: on
 LATER = (*LONG, *ONLY_NIGHTLY) if NIGHTLY else ()
