@@ -184,7 +184,7 @@ def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line |
         if (
             not isinstance(value, kinds)
             or isinstance(value, bool)
-            or (kinds is NUMBER and not 0 <= value <= NUMBER_MAX)
+            or (kinds is NUMBER and not 0 <= found[name] <= NUMBER_MAX)
         ):
             return Flaw(file, number, f"its `{name}` is {_shown(value)}, which a line {what!r} cannot have")
     return Line(file, number, what, float(time), connection, found)
