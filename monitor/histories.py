@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trystate.impl.store.record.format import OURS, TORCH, Keys
@@ -234,6 +234,8 @@ class Histories:
     # ---- operations
 
     def _act(self, number: int | str, c: int, act: Act, line: Mapping[str, Any]) -> None:
+        if self._proxy:
+            act = _seen_by_a_proxy(act)
         before = self._known(act.key)
         self._keys.pop(act.key, None)  # the newest key stands last
         after, right = meaning(before, act, self._edition)
@@ -377,6 +379,14 @@ class Histories:
         if isinstance(found, Broken):
             number = next(number for number, call in window.calls if call == found.culprit)
             self._note("linearizability", number, found.culprit.returned or 0.0, key, found.explanation)
+
+
+def _seen_by_a_proxy(act: Act) -> Act:
+    """The operation without its version: that counts the writes which the proxy has seen, and not the store's."""
+    there = act.seen.ok
+    if act.name == "get":  # whether there is a value is what the reply itself has
+        there = None if act.seen.size is None and act.seen.value is None else True
+    return replace(act, seen=replace(act.seen, version=None, ok=there), is_guess=True)
 
 
 def _why(right: Outcome) -> str:

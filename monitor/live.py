@@ -96,7 +96,10 @@ class Live:
 
 
 def _said(problem: Problem) -> str:
+    nodes = f"({', '.join(problem.nodes)})" if problem.nodes else ""
+    broken = {"violated": "violated", "hopeless": "violated for good"}.get(problem.kind)
+    text = f"{broken}: {problem.name}{nodes}: {problem.text}" if broken else problem.text
     finding = problem.finding
     if finding is None:
-        return problem.text
-    return f"{problem.text} ({finding.number} {finding.name}: {finding.workaround or finding.remedy})"
+        return text
+    return f"{text} It is {finding.number} {finding.name}; what to do: {finding.workaround or finding.remedy}"

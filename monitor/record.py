@@ -180,7 +180,7 @@ def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line |
     if isinstance(connection, bool) or not isinstance(connection, int) or not 0 <= connection <= NUMBER_MAX:
         return Flaw(file, number, "its `c` is no number of a connection")
     for name, kinds in SHAPES.get(what, {}).items():
-        value = found.get(name)
+        value: Any = found.get(name)
         fits = isinstance(value, kinds) and not isinstance(value, bool)
         if not fits or (isinstance(value, int) and not 0 <= value <= NUMBER_MAX):
             return Flaw(file, number, f"its `{name}` is {_shown(value)}, which a line {what!r} cannot have")

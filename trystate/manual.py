@@ -189,22 +189,25 @@ Follow the record of a store's server (`trystate store serve --record FILE`) on
 the model, line by line, and say on one screen: the rounds as they happened, each
 property that was violated and the known defect that it is, with a workaround; a
 line that is no step of the protocol, with the nearest steps and their guards;
-and at the end the nodes that wait, for whom, since when, and why in vain.
+and at the end the nodes that wait, for whom, since when, and why in vain. The
+answers of the store are judged too: its keys, waits and watches.
 
 The job may run torch's own c10d rendezvous, unmodified, or this package's. The
 files that continue a record (FILE.1, FILE.2 ...) are read as well. Nothing in a
 record is executed. Clocks of different machines are never compared.
+
+Records of backward passes (TRYSTATE_AUTOGRAD_RECORD=FOLDER; one of each worker)
+are merged by cause and compared with the model: counts, order, end, who waits.
 
 Exits with 0 if every line is explained and nothing was violated, with 1 if a
 property was violated or a line fits no step, with 3 if not all was decided.
 docs/explain.md shows it on jobs that hang.
 """,
         examples="""\
-  trystate store serve --port 29400 --record job.jsonl
-  torchrun --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 --rdzv-conf=is_host=0 train.py
   trystate explain job.jsonl
   trystate explain job.jsonl --nnodes 2:4 --steps
   trystate explain job.jsonl --json --diagram job.svg > job.json
+  trystate explain passes/worker-*.jsonl --diagram pass.svg
 """,
     ),
     "run": Page(

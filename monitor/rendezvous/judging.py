@@ -263,9 +263,14 @@ class Judge:
     # ---- promises
 
     def rested(self) -> None:
-        """Nothing but heartbeats has happened for as long as a heartbeat lives: what is open now is asked, once."""
-        if self._asked != self._still:
-            self._asked = self._still
+        """Nothing but heartbeats has happened for as long as a heartbeat lives: open promises are asked, once.
+
+        They are asked again when a node was taken off a list meanwhile: a promise to it may have begun with that.
+        """
+        states = self.follower.states
+        members = next(iter(states))[self.follower.stepper.columns["member"].at] if states else b""
+        if self._asked != (*self._still, members):
+            self._asked = (*self._still, members)
             self._ask()
 
     def finish(self) -> None:

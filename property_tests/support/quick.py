@@ -50,6 +50,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "language/test_sequences.py": (),
     "language/test_systems.py": (),
     "language/test_tables.py": (),
+    "monitor/test_machines.py": (),
     "rendezvous/test_changes.py": ("test_every_mutant_of_a_change_is_noticed",),
     "rendezvous/test_driver.py": (),
     "rendezvous/test_encoding.py": ("test_every_check_that_is_missing_or_wrong_is_noticed",),

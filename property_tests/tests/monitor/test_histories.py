@@ -9,17 +9,20 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 from hypothesis import given, settings
 from trystate.impl.store.record.format import Keys
 from trystate.impl.store.server.recording import RecordingService
 from trystate.model.errors import UsageError
 from trystate.monitor.histories import SETTLED_SECONDS, WAKE_SECONDS, Histories, Wrong, check
+from trystate.property_tests.adapters.torch_store.server import TorchServer
 from trystate.property_tests.support.nightly import examples
 from trystate.property_tests.support.stores.besieged import Siege, Step
-from trystate.property_tests.support.stores.recorded import recorder
+from trystate.property_tests.support.stores.recorded import Command, recorder
 from trystate.property_tests.tests.store.test_fuzz import sieges
 
 from trystate.store import TCPStore, TCPStoreServer
@@ -263,6 +266,44 @@ def test_an_answer_that_no_order_explains_is_found(port: int) -> None:
     for at in gets[5::6]:
         (found,) = check([*lines[:at], other(lines[at], "value", lambda v: "of nobody"), *lines[at + 1 :]])
         assert found.check == "linearizability"
+
+
+def test_what_clients_did_through_a_real_proxy_is_explained_and_a_wrong_sum_is_not(tmp_path: Path) -> None:
+    def client(number: int, port: int) -> None:
+        store, chance = torch_store(port), random.Random(number)
+        for _ in range(30):
+            match chance.choice(["set", "add", "compare_set", "get"]):
+                case "set":
+                    store.set("value", f"{number}")
+                case "add":
+                    store.add("counter", number)
+                case "compare_set":
+                    store.compare_set("value", f"{chance.randrange(4)}", f"{number}")
+                case _:
+                    store.get("value")
+
+    options = ("--record-keys", "all", "--record-values")
+    with TorchServer() as behind:
+        torch_store(behind.port).set("value", "0")  # before the record
+        with Command(tmp_path / "r", "proxy", "--to", f"127.0.0.1:{behind.port}", *options) as proxy:
+            threads = [threading.Thread(target=client, args=(number, proxy.port)) for number in (1, 2, 3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            lines = proxy.end()
+    assert lines[0]["by"] == "store proxy"
+    histories = Histories()
+    assert [w for n, line in enumerate(lines, 1) for w in histories.feed(n, line)] + histories.finish() == []
+    assert histories.counts["add"] > 10 and histories.counts["compare_set"] > 5 and not histories.undecided
+    adds = [at for at, line in enumerate(lines) if line["op"] == "add"]
+    for at in adds[5::8]:
+        (found,) = check([*lines[:at], other(lines[at], "result", lambda v: v + 1_000), *lines[at + 1 :]])
+        assert (found.check, found.key) == ("linearizability", lines[at]["key"])
+
+
+def torch_store(port: int) -> Any:
+    return dist.TCPStore("127.0.0.1", port, None, False, timedelta(seconds=10), False)  # type: ignore[attr-defined]
 
 
 def sequential(operations: int, wrong: int = -1) -> Iterable[Line]:

@@ -66,12 +66,12 @@ def test_each_cause_stands_before_its_effect_whatever_the_clocks_say(folder: Pat
     kept = save(tmp_path, records)
     assert read(kept).wrong == []
     told = set[tuple[Any, ...]]()
-    for _, worker, line in merged(kept):
-        name = (line.get("context"), line.get("pass"), line.get("message"), *line.get("sends", ()))
-        if line["op"] == "told":
-            told.add((worker, line["to"], *name))
-        elif line["op"] == "heard":
-            assert (line["peer"], worker, *name) in told
+    for _, worker, found in merged(kept):
+        name = (found.get("context"), found.get("pass"), found.get("message"), *found.get("sends", ()))
+        if found["op"] == "told":
+            told.add((worker, found["to"], *name))
+        elif found["op"] == "heard":
+            assert (found["peer"], worker, *name) in told
 
 
 def test_the_moves_of_a_part_are_those_that_the_model_declares() -> None:
@@ -107,7 +107,10 @@ def first(records: Records, worker: int, **wanted: Any) -> int:
 
 
 def drops(worker: int, **wanted: Any) -> Callable[[Records], None]:
-    return lambda records: records[worker].pop(first(records, worker, **wanted)) and None
+    def mistake(records: Records) -> None:
+        del records[worker][first(records, worker, **wanted)]
+
+    return mistake
 
 
 def doubles(worker: int, **wanted: Any) -> Callable[[Records], None]:

@@ -18,11 +18,13 @@ from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.state import Closed
 from trystate.model.rendezvous.vocabulary import AgentPhase, Membership
 from trystate.monitor.rendezvous.follower import Follower
+from trystate.monitor.rendezvous.known import Options
+from trystate.monitor.rendezvous.runs import Runs
 
 from ....adapters.simulator.schedule import draw
 from ....adapters.simulator.swarm import run, sweep
 from ....support.nightly import NIGHTLY
-from ....support.recorded import Fields, followed, grown, harm, kept, planted, simulated
+from ....support.recorded import Fields, followed, grown, harm, kept, parsed, planted, simulated
 
 HEALTHY = ("torch-healthy", "torch-eight", "ours-healthy", "ours-restart", "ours-death", "ours-six")
 NAMED = {
@@ -56,6 +58,18 @@ def test_a_known_defect_is_named_in_the_record_of_a_real_job(name: str) -> None:
     assert NAMED[name].items() <= found.items()
     assert not [p for p in of(name).problems if p.kind == "unexplained"]
     assert set(found.values()) <= {"R1", "R2", "R3", "R6", "R14"}
+
+
+def test_a_beat_just_before_the_end_of_a_last_call_is_explained_and_a_later_removal_is_judged() -> None:
+    """The agent of one of two nodes of torch's was stopped for nine seconds, with an interval of one."""
+    runs = Runs(lambda protocol: Options(interval=1.0, attempts=3))
+    for number, line in enumerate(kept("torch-stopped"), 1):
+        runs.feed(parsed(line, number))
+    runs.finish()
+    (follower,) = runs.followers.values()
+    assert [(p.kind, p.name, p.finding and p.finding.number) for p in follower.problems if p.harm] == [
+        ("hopeless", "the_removed_are_told", "R6")
+    ]
 
 
 def test_a_wait_in_vain_says_for_whom_and_why() -> None:
