@@ -41,7 +41,12 @@ class Box:
 
 def sequence_dot(system: System, run: Counterexample, title_text: str = "", notes: Sequence[str] = ()) -> str:
     """The run as a sequence diagram, with a note in the box of each step; what a lasso repeats stands in a frame."""
-    story = tell(system, run, notes=notes)
+    return story_dot(tell(system, run, notes=notes), title_text)
+
+
+def story_dot(story: Story, title_text: str = "") -> str:
+    """A run that is told already, such as a recorded one, as a sequence diagram."""
+    system = story.system
     rows = [_boxes(story, step) for step in story.steps]
     xs = _columns(story, rows)
     ys = _heights(story, rows)

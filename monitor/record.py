@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from trystate.impl.store.record.format import FORMAT, LINE_BYTES_MAX
+from trystate.impl.store.record.writer import segments
 from trystate.model.errors import UsageError
 
-FORMAT = 1
-LINE_BYTES_MAX = 6 << 20  # a value has up to 4 MiB, and a control character in JSON six letters
-FILES_MAX = 10_000
 NUMBER_MAX = (1 << 53) - 1
 TEXT, NUMBER, FLAG, LIST = (str,), (int,), (bool,), (list,)
 SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a line needs, beside `t` and `c`
@@ -31,7 +30,7 @@ SHAPES: Mapping[str, Mapping[str, tuple[type, ...]]] = {  # the fields that a li
     "refused": {"key": TEXT, "v": NUMBER},
     "read": {"key": TEXT, "v": NUMBER},
     "delete": {},
-    "wait": {"key": TEXT, "missing": LIST},
+    "wait": {"missing": LIST},
     "go": {},
     "stop": {},
     "tick": {},
@@ -105,12 +104,8 @@ def all_files(paths: Iterable[Path]) -> list[Path]:
     named = [*paths]
     found: list[Path] = []
     for path in named:
-        found.append(path)
-        for number in range(1, FILES_MAX):
-            later = path.with_name(f"{path.name}.{number}")
-            if later in named or not later.exists():
-                break
-            found.append(later)
+        later = [file for _, file in segments(path) if file not in named]
+        found += [path, *later] if path.exists() or not later else later  # the oldest files of a record may be gone
     return found
 
 
@@ -169,6 +164,11 @@ def parse(text: bytes | str, file: str = "", number: int = 0, *, cut: bool = Fal
         return Flaw(file, number, f"it is no JSON: {str(error)[:80]}")
     if not isinstance(found, dict):
         return Flaw(file, number, f"it is a JSON {type(found).__name__}, not an object")
+    return checked(found, file, number)
+
+
+def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line | Flaw:
+    """A line that was read already, or what is wrong with it."""
     what, time, connection = found.get("op"), found.get("t"), found.get("c", 0)
     if not isinstance(what, str) or not 0 < len(what) <= 40:
         return Flaw(file, number, "it has no `op`")

@@ -82,14 +82,13 @@ def polled(
 def _asked(store: Any, job: str, began: float, clock: Callable[[], float]) -> Look:
     try:
         backend, data = found(store, job)
-        now = clock()
-        return Look(now, decoded(backend, data), now - began, job)
     except NoAnswer as error:
         return Look(clock(), None, clock() - began, job, waits_for=str(error))
-    except RendezvousConnectionError:
-        raise
+    now = clock()
+    try:
+        return Look(now, decoded(backend, data), now - began, job)
     except TrystateError as error:
-        return Look(clock(), None, clock() - began, job, waits_for=f"the job's value is no state: {error}")
+        return Look(now, None, now - began, job, waits_for=f"the job's value is no state: {error}")
 
 
 def tailed(

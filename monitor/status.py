@@ -1,8 +1,8 @@
 """The state of a rendezvous at one moment, ours or torch's c10d, as an observer of its store reads it.
 
 Theory of operation. A rendezvous is one key of the store. The observer reads it several times, within a short time, and
-writes nothing. A heartbeat is seen when its counter (ours) or its stamp (torch's) has another value than before, and its
-age is measured by the observer's own clock from then on. Stamps of other machines are compared for equality alone.
+writes nothing. A heartbeat is seen when its counter (ours) or its stamp (torch's) has another value than before. Its age
+is measured by the observer's own clock from then on. Stamps of other machines are compared for equality alone.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Status:
     endpoint: str
     round: int
     complete: bool
-    waits_for: str  # what has to happen before the round is complete; empty if it is
+    waits_for: str  # the conditions for a complete round; empty if it is complete
     members: tuple[Member, ...]
     observed_seconds: float
     changed_seconds: float | None  # since the last change other than a heartbeat, if one was seen
@@ -165,9 +165,8 @@ def jobs_there(store: Any) -> str:
     torchs = [key.removeprefix("torch.rendezvous.") for key in there if key.startswith("torch.rendezvous.")]
     names = [*(f"{name!r}" for name in sorted(ours)), *(f"{name!r} (torch's c10d)" for name in sorted(torchs))]
     if not names:
-        return (
-            f"it has no job yet, and {len(there)} other keys" if there else "it is empty; see whether a node has come"
-        )
+        there_are = f"it has no job yet, and {len(there)} other keys"
+        return there_are if there else "it is empty; see whether a node has come"
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
     return f"it has {', '.join(names[:NAMES_MAX])}{more}"
 

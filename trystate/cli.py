@@ -30,6 +30,7 @@ from .manual import PAGES, TOP
 from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 
 REPORT_DIRECTORY = Path("trystate-report")
+WAIT_SECONDS = 60.0  # of a command that waits for a job's nodes: twice torch's time for workers to end
 SYSTEM_HELP = f"{', '.join(SYSTEMS)}, one of their machines, or module:Class"
 
 
@@ -254,13 +255,36 @@ def _sync(text: str) -> float:
 
 
 def _store(p: Parser) -> None:
-    p = _page(p.add_subparsers(title="commands", metavar="COMMAND", required=True), "serve", "store serve")
+    commands = p.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _serve(_page(commands, "serve", "store serve"))
+    _proxy(_page(commands, "proxy", "store proxy"))
+
+
+def _listening(p: Parser) -> None:
     p.add_argument(
         "--host",
         default="127.0.0.1",
         help="the one address to listen on; 0.0.0.0 or :: for all (default: %(default)s)",
     )
     p.add_argument("--port", type=_port, default=29500, metavar="N", help="0 for any free one (default: %(default)s)")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port or _port(port) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address: give host:port, as of --rdzv-endpoint")
+    return host.removeprefix("[").removesuffix("]"), _port(port)
+
+
+def _proxy(p: Parser) -> None:
+    p.set_defaults(command="store:proxy")
+    p.add_argument("--to", type=_address, required=True, metavar="HOST:PORT", help="the store's server")
+    _listening(p)
+    _record(p, required=True)
+
+
+def _serve(p: Parser) -> None:
+    _listening(p)
     p.add_argument(
         "--secret-file",
         type=Path,
@@ -291,9 +315,48 @@ def _store(p: Parser) -> None:
         )
 
 
-def _record(p: Parser) -> None:
+def _nnodes(text: str) -> tuple[int, int]:
+    low, _, high = text.partition(":")
+    high = high or low
+    if not (low.isascii() and low.isdigit() and high.isascii() and high.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of nodes: give MIN:MAX, as to torchrun")
+    if not 1 <= int(low) <= int(high) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r}: give MIN:MAX with 1 <= MIN <= MAX <= 10000")
+    return int(low), int(high)
+
+
+def _explain(p: Parser) -> None:
+    p.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of `trystate store serve --record FILE`")
+    p.add_argument("--rdzv-id", metavar="ID", help="this rendezvous alone (default: each of the record)")
+    p.add_argument("--steps", action="store_true", help="each step of the model, and properties that fail in passing")
+    p.add_argument("--json", action="store_true", help="everything, as JSON")
+    p.add_argument("--diagram", type=Path, metavar="SVG", help="the run as a sequence, collapsed, into this file")
+    group = p.add_argument_group("settings of torch's rendezvous, where they are not the defaults; ours are recorded")
+    group.add_argument("--nnodes", type=_nnodes, metavar="MIN:MAX", help="as for torchrun (default: from the record)")
+    group.add_argument(
+        "--edition", choices=("TORCH", "TORCH_2_12"), help="torch 2.13 and later, or 2.5 to 2.12 (default: TORCH)"
+    )
+    group.add_argument(
+        "--keep-alive-interval",
+        type=positive,
+        default=5.0,
+        metavar="S",
+        help="as in --rdzv-conf (default: %(default)g)",
+    )
+    group.add_argument(
+        "--keep-alive-max-attempt", type=whole, default=3, metavar="N", help="as in --rdzv-conf (default: %(default)s)"
+    )
+
+
+def _record(p: Parser, required: bool = False) -> None:
     group = p.add_argument_group("record", "what the clients of the store do, as lines of JSON: see docs/stores.md")
-    group.add_argument("--record", type=Path, metavar="FILE", help="a file that is new or empty (default: no record)")
+    group.add_argument(
+        "--record",
+        type=Path,
+        required=required,
+        metavar="FILE",
+        help="a file that is new or empty" + ("" if required else " (default: no record)"),
+    )
     group.add_argument(
         "--record-keys",
         choices=[keys.value for keys in RecordKeys],
@@ -336,6 +399,45 @@ def _watch(p: Parser) -> None:
     group.add_argument("--join-timeout", type=positive, default=600.0, metavar="S", help="(default: %(default)g)")
 
 
+def _job(p: Parser) -> None:
+    """The options that name a running job."""
+    p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the job's, as its nodes have it")
+    p.add_argument("--rdzv-id", required=True, metavar="JOB", help="the job's, as its nodes have it")
+    p.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="what whoever connects to the endpoint must know, as secret_file in --rdzv-conf (default: nothing)",
+    )
+
+
+def _status(p: Parser) -> None:
+    _job(p)
+    p.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    p.add_argument(
+        "--observe",
+        type=positive,
+        metavar="S",
+        help="look for S seconds, at most 60 (default: until each node has beaten, or a little more than an interval)",
+    )
+
+
+def _close(p: Parser) -> None:
+    _job(p)
+    p.add_argument("--reason", default="", metavar="TEXT", help="each agent says it in its last line")
+    _wait(p, "all nodes have left")
+
+
+def _wait(p: Parser, what: str) -> None:
+    p.add_argument(
+        "--wait",
+        type=positive,
+        default=WAIT_SECONDS,
+        metavar="S",
+        help=f"wait until {what}, at most S seconds (default: %(default)g)",
+    )
+
+
 def _doctor(p: Parser) -> None:
     """No options."""
 
@@ -347,7 +449,10 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "table": ("table:table", _table),
     "replay": ("replay:replay", _replay),
     "store": ("store:serve", _store),
+    "explain": ("explain:explain", _explain),
     "run": ("run:run", _run),
     "watch": ("watch:watch", _watch),
+    "status": ("operate:status", _status),
+    "close": ("operate:close", _close),
     "doctor": ("doctor:doctor", _doctor),
 }

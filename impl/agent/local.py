@@ -77,9 +77,14 @@ class ElasticAgent(LocalElasticAgent):
     ) -> None:  # fmt: skip
         """`options` are those of torch's LocalElasticAgent.
 
-        `shutdown_timeout`: seconds, then workers are killed. `no_restart_codes`: a worker that ends with one of these
-        ends the job as failed, whatever restarts are left. `heartbeats`: workers that hang are killed. `health`: a
-        command that runs before each join.
+        Args:
+            spec: as torch's.
+            logs_specs: as torch's.
+            shutdown_timeout: seconds, then workers are killed.
+            no_restart_codes: a worker that ends with one of these ends the job as failed, whatever restarts are left.
+            heartbeats: workers that hang are killed; None: no worker is judged.
+            health: a command that runs before each join; None: a node that runs is healthy.
+            **options: as torch's.
 
         Raises:
             TypeError: the rendezvous handler is not trystate's.
@@ -254,7 +259,7 @@ class ElasticAgent(LocalElasticAgent):
         The others restart at once, and wait for this node as long as its command runs: they expect it, and do not
         count it. A node that fails takes itself off the lists, which spends no restart.
         """
-        if self._health is None or self._final or self._is_over():
+        if self._health is None or self._final or self._is_over():  # a final failure ends the job with the join
             return
         logger.info("[%s] the health command runs: %s", self._worker_group.spec.role, self._health.command)
         self._handler.step_out(self._failed, self._watchdog.killed)

@@ -233,7 +233,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     @property
     def unfinished(self) -> str:
-        """What a node whose workers have succeeded waits for, in a sentence; empty: for nothing."""
+        """The nodes whose workers still run, in a sentence, once those of this node have succeeded; else empty."""
         return unfinished(self._part.seen, self._part.engine.token)
 
     @property

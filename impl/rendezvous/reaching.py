@@ -64,7 +64,7 @@ def _foreign(client: Client, answer: bytes) -> NotSupported:
 
 
 def _met(client: Client, error: OSError | HungUp) -> str:
-    """What an attempt met, with the remedy. Raises NotSupported: another protocol."""
+    """The obstacle of an attempt, with the remedy. Raises NotSupported: another protocol."""
     if isinstance(error, socket.gaierror):
         if error.errno == socket.EAI_AGAIN:
             return (f"the name {client.host!r} cannot be looked up now ({error.strerror}): see whether this machine's "

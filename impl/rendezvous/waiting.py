@@ -1,4 +1,4 @@
-"""What a node waits for, in one sentence: who is there, who is awaited, and for how long at most.
+"""The sentence of a node that waits: the nodes that are there, those that are awaited, and the limit of time.
 
 Theory of operation. `awaited` and `unfinished` are functions of the shared state. `Teller` decides when a sentence is
 due: at the start, when it is another one, and once a minute. The driver shows it each state that it reads, and each
@@ -68,7 +68,7 @@ def _name(node: Node, hosts: Counter[str]) -> str:
 
 
 def awaited(state: State | None, token: str) -> str:
-    """What a node that joins waits for, without the time; empty: for nothing."""
+    """The sentence of a node that joins, without the limit of time; empty: it waits for nothing."""
     membership = state.membership(token) if state is not None else Membership.OUTSIDE
     if state is None or state.closed is not None:
         return ""
@@ -105,7 +105,7 @@ def _gathering(state: State) -> str:
 
 
 def unfinished(state: State | None, token: str) -> str:
-    """What a node whose workers have succeeded waits for; empty: for nothing."""
+    """The sentence of a node whose workers have succeeded; empty: it waits for nothing."""
     if state is None or state.closed is not None or token not in state.done:
         return ""
     running = [p for p in state.participants if p.node.token not in state.done]
@@ -142,7 +142,7 @@ class Teller:
 
 
 class Waits:
-    """What a node says while it joins: from states that it reads, and from reads that fail."""
+    """The sentences of a node that joins: from states that it reads, and from reads that fail."""
 
     def __init__(self, token: str, ends: float, say: Callable[[str], None] = say) -> None:
         """`ends`: the deadline of the join, on the clock of the states."""

@@ -588,7 +588,7 @@ class Torch213(Torch, edition=Edition.TORCH):
 
     @transition(
         each="node",
-        cite="elastic/agent/server/api.py:_assign_worker_ranks",
+        cite="api.py:_assign_worker_ranks",
         moves=[arc(AgentPhase.EXCHANGING, AgentPhase.RUNNING)],
     )
     def start_workers(self, s: SymbolicState, node: Expr) -> None:
@@ -601,7 +601,7 @@ class Torch213(Torch, edition=Edition.TORCH):
         each="node",
         switch="identical_workers",
         bound=4,
-        cite="elastic/agent/server/api.py:_assign_worker_ranks (TORCH_ELASTIC_WORKER_IDENTICAL)",
+        cite="api.py:_assign_worker_ranks (TORCH_ELASTIC_WORKER_IDENTICAL)",
         moves=[arc(AgentPhase.EXCHANGING, AgentPhase.RUNNING)],
     )
     def start_identical_workers(self, s: SymbolicState, node: Expr) -> None:

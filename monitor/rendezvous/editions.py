@@ -17,6 +17,7 @@ from trystate.model.rendezvous.properties import Rendezvous
 from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Heartbeat, Membership, Round
 
 FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
+TORCH_FAULTS = (*FAULTS, "identical_workers")
 ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
 
 
@@ -30,7 +31,7 @@ class Moves:
     forced: tuple[str, ...]  # taken as soon as the node has read the state, if its table says so
     unseen: tuple[str, ...]  # may have happened since the node's last line: its workers, its deadlines, its agent
     leaves: tuple[str, ...]  # lead to the end of a process that is not killed
-    returns: Mapping[str, tuple[str, ...]]  # a request on the master's address: the steps that it can be
+    returns: Mapping[str, tuple[str, ...]]  # requests by which agents tell each other: the steps that each can be
     last_call: str = "last_call_passes"
 
 
@@ -41,14 +42,17 @@ TORCH_WRITES = (
 )  # fmt: skip
 TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit", "close_finish")
 TORCH_UNSEEN = (
-    "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "worker_fails", "job_ends",
-    "join_deadline_passes", "rollback_window_passes", "error_timeout",
+    "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "start_workers",
+    "start_identical_workers", "worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes",
+    "error_timeout",
 )  # fmt: skip
 TORCH_RETURNS = {
     "set": ("return_as_master",),
     "wait": ("return_to_connect",),
     "get": ("return_to_connect", "connect"),
     "role": ("return_with_cached_master",),
+    "ranks": ("start_workers",),
+    "done": ("start_workers", "start_identical_workers", "job_ends"),
 }
 TORCH_LEAVES = (
     "job_ends",
@@ -123,7 +127,7 @@ class OursInDetail(Ours):
         s.closed = True
 
 
-OURS_FORCED = ("exit_finish", "finish", "start_workers", "error_closed", "error_settings", "close_finish")
+OURS_FORCED = ("exit_finish", "finish", "start_workers", "error_closed", "error_settings")
 OURS_WRITES = (
     "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "replace_round", "withdraw",
     "keep_alive", "expel", "mark_closed", "give_notice", "mark_done", "leave", "close_as_failed",
@@ -148,7 +152,7 @@ EDITIONS: Mapping[Edition, Moves] = {moves.edition: moves for moves in (TORCH, T
 
 def build(moves: Moves, nodes: int, low: int, high: int) -> Any:
     """The system of an edition, for so many nodes; each fault may happen, and a follower counts none."""
-    faults = dict.fromkeys(FAULTS, 1)
+    faults = dict.fromkeys(TORCH_FAULTS if moves.system is Rendezvous else FAULTS, 1)
     sizes = {"node": nodes, "min_nodes": low, "max_nodes": high, "rounds": ROUNDS}
     return (
         moves.system(edition=moves.edition, faults=faults, **sizes)

@@ -48,6 +48,11 @@ CACHE_SECONDS = 2.5  # a node may act on a copy that it has read, and swept, so 
 TOLERANCE = 0.1  # of an interval or window: two clocks, and a write on its way
 EXPIRED, DUE, NONE = ordinal(Heartbeat.EXPIRED), ordinal(Heartbeat.DUE), ordinal(Heartbeat.NONE)
 
+RAN = {  # the steps with which a node has a rank, a world and a master
+    Protocol.TORCH: ("connect", "return_as_master", "return_with_cached_master"),
+    Protocol.OURS: ("start_workers",),
+}
+
 
 class Follower(Possibilities):
     """One rendezvous, followed."""
@@ -208,9 +213,7 @@ class Follower(Possibilities):
         for state, trail in self.states.items():
             here = self.stepper.at(state, node)
             for name in names:
-                after = self.stepper.step(name, here)
-                if after is None and name in ("keep_alive", "mark_done") and self.lens.shows(state) == wanted:
-                    continue
+                after = self.stepper.allowed(name, here)
                 if after is not None and self.lens.shows(after) == wanted:
                     found.setdefault(after, self.then(trail, name, node))
         return found
@@ -285,7 +288,9 @@ class Follower(Possibilities):
             self.change(lambda state: self.stepper.put(state, {("crashed", (node,)): 0}))
 
     def _gone(self, node: int) -> None:
-        """The last connection of a node has closed: its process has ended, in order or not."""
+        """The last connection of a node has closed: torch's process has ended. Ours may connect again."""
+        if self.protocol is Protocol.OURS:
+            return
         before = self.states
         self.each(self.moves.leaves, node)
         left = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is AgentPhase.LEFT}
@@ -293,27 +298,34 @@ class Follower(Possibilities):
         if not left:
             self.always("crash", node)
 
+    def without_the_gone(self) -> list[Bytes]:
+        """The possible states, where each node without a connection has crashed."""
+        gone = [k for k, peer in enumerate(self.roster.peers) if peer.gone is not None]
+        out = list(self.states)
+        for k in gone:
+            out = [self.stepper.step("crash", self.stepper.at(state, k)) or state for state in out]
+        return [self.refilled(state) for state in out]
+
     def _shows_place(self, line: Line, node: int) -> None:
         """A key below the round's prefix, by which agents tell each other master and rank."""
         found = PART.search(line.key)
         if found is None:
             return
-        name, rest = None, found["rest"]
-        if rest.startswith("MASTER_ADDR") and line.what in self.moves.returns:
-            name = line.what
-        elif "role_info/" in rest and line.what in ("set", "multi_set"):
-            name = "role"
-        if name is None:
+        name, goal = _told(line.what, found["rest"])
+        if name not in self.moves.returns:
             return
+        before = self.states
         self.each(self.moves.returns[name], node)
-        goal = {"wait": (AgentPhase.CONNECTING,), "role": (AgentPhase.RUNNING,)}.get(name, (AgentPhase.RUNNING,))
-        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) in goal}
+        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is goal}
+        if not kept and name == "ranks":  # rank 0 tells the ranks of all before it has its own
+            self.states = before
+            return
         if not kept:
             self._unexplained(f"{self.roster.peers[node]}: {line.what} {line.key}: it is not about to return")
             return
         self.states = kept
         if name == "role":
-            tail = rest.rsplit("/", 1)[-1]
+            tail = line.key.rsplit("/", 1)[-1]
             self.roster.peers[node].rank = int(tail) if tail.isdecimal() and len(tail) < 9 else None
 
     # ---- what is certain
@@ -345,7 +357,7 @@ class Follower(Possibilities):
             return
         node = self.roster.index(event.node)
         self.roster.peers[node].moved = event.time
-        if event.step in ("connect", "return_as_master", "return_with_cached_master", "start_workers"):
+        if event.step in RAN[self.protocol]:
             self.runs.append(self._runs(event, state, node))
 
     def _runs(self, event: Event, state: Bytes, node: int) -> Runs:
@@ -473,3 +485,16 @@ class Follower(Possibilities):
                 gone=peer.gone, silent=self.now - peer.last,
             )  # fmt: skip
         return out
+
+
+def _told(what: str, rest: str) -> tuple[str, AgentPhase]:
+    """The name of a request of torch's agents below the round's prefix, and the phase of its node after it."""
+    if rest.startswith("MASTER_ADDR"):
+        return what, AgentPhase.CONNECTING if what == "wait" else AgentPhase.EXCHANGING
+    if "role_info/" in rest and what in ("set", "multi_set"):
+        return "role", AgentPhase.EXCHANGING
+    if "assigned_ranks/" in rest and what in ("get", "multi_get"):
+        return "ranks", AgentPhase.RUNNING
+    if rest.endswith("terminal_state/num_members") and what == "add":
+        return "done", AgentPhase.DONE
+    return "", AgentPhase.RUNNING

@@ -39,11 +39,14 @@ PROBLEMS_MAX = 1_000
 SEARCH_STATES_MAX = 3_000
 SEARCH_SECONDS_MAX = 5.0
 STEPS_KEPT = 400  # since the round began, to name a finding
+WAITS_MAX = 8  # that are kept with a promise that nothing can keep
 NEAREST = 3  # legal steps that are shown beside a line that is none
 BEGINS = ("mark_complete", "exit_remove_from_participants", "replace_round", "give_notice")  # a round, or its end
 # A hopeless wait is one that no step can end which happens by itself.
-INTERVENTIONS = ("worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes", "lose_lease", "leave",
-                 "give_notice", "close_as_failed", "mark_done")  # fmt: skip
+INTERVENTIONS = (
+    "worker_fails", "job_ends", "start_identical_workers", "join_deadline_passes", "rollback_window_passes",
+    "lose_lease", "leave", "give_notice", "close_as_failed", "mark_done",
+)  # fmt: skip
 PASSES = ("heartbeat_age", "interrupted", "stamp_behind")  # fields that change while nothing happens
 BEATING = ("keep_alive", "heartbeat_ages")  # of nodes that live: they change nothing that a promise depends on
 
@@ -62,6 +65,7 @@ class Problem:
     until: float | None = None  # the time of the line from which on it holds again
     steps: tuple[str, ...] = ()  # since the round began
     nearest: tuple[str, ...] = ()  # legal steps, and what forbids each
+    waits: tuple[str, ...] = ()  # those of the nodes, where nothing can end them
     after: str = ""  # the place of an unexplained line before: then it is what was believed, not what was seen
 
     @property
@@ -163,7 +167,10 @@ class Judge:
             since = (self.still_since, self._still_place)
         problem = Problem(
             kind, *since, prop.doc if prop is not None else name, name=name,
-            finding=name_of(name, steps, self.follower.edition), nodes=nodes, steps=steps[-12:],
+            finding=name_of(name, steps, self.follower.edition),
+            nodes=nodes,
+            steps=steps[-12:],
+            waits=tuple(map(str, self.follower.waiting()[:WAITS_MAX])) if kind == "hopeless" else (),
             after=self.follower.void or "",
         )  # fmt: skip
         self._keep(problem)
@@ -244,15 +251,15 @@ class Judge:
     def _ask(self) -> None:
         """Ask each promise that is open whether it can still be kept."""
         follower = self.follower
-        state, ends = next(iter(follower.states)), clock.monotonic() + SEARCH_SECONDS_MAX
+        states, ends = follower.without_the_gone(), clock.monotonic() + SEARCH_SECONDS_MAX
         for prop in follower.stepper.system.properties:
             if prop.form is not Form.LEADS_TO or prop.name in self.open:
                 continue
             hopeless, late = [], []
             for indices in self._members(prop):
-                if not all(self._open(prop, s, indices) for s in follower.states):
+                if not all(self._open(prop, s, indices) for s in states):
                     continue
-                answer = self._can_be_kept(prop, indices, state, ends)
+                answer = self._can_be_kept(prop, indices, states[0], ends)
                 if answer is None:
                     late.append(indices)
                 elif not answer:

@@ -127,7 +127,7 @@ def _of_ours(value: bytes) -> Snapshot:
 
 def of_our_state(found: our_state.State) -> Snapshot:
     """A state of our rendezvous."""
-    who = {p.node.token: NodeName(p.node.order, str(p.node), p.node.token) for p in found.listed()}
+    who = {p.node.token: NodeName(p.order, str(p.node), p.node.token) for p in found.listed()}
     members = {
         who[p.node.token]: membership for name, membership in our_state.LISTS.items() for p in getattr(found, name)
     }

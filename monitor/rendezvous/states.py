@@ -107,6 +107,7 @@ class Lens:
                 values |= {("returned", (k,)): 1, ("saw_rank", (k,)): min(snapshot.ranks[who], len(members) - 1)}
                 values |= {("saw", (k, j)): 1 for j in members}
                 values["master", (k,)] = min(members) + 1
+                values |= {("told", (k,)): 1} if "told" in step.columns else {}
         if "published" in step.columns and snapshot.complete and members:
             values["published", ()] = min(members) + 1
         if not self._with_deadline and not snapshot.complete and snapshot.terms is not None:

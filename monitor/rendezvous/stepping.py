@@ -129,12 +129,14 @@ class Stepper:
 
     def step(self, name: str, here: At) -> Bytes | None:
         """The state after a step; None where it is not enabled, or would change nothing."""
+        after = self.allowed(name, here)
+        return None if after == here.state else after
+
+    def allowed(self, name: str, here: At) -> Bytes | None:
+        """The state after a step, which may be the same one; None where its guard does not hold."""
         self.taken += 1
         transition = self.transitions[name]
-        if not self._evaluator(transition.guard)(here):
-            return None
-        after = self._apply(transition, here)
-        return None if after == here.state else after
+        return self._apply(transition, here) if self._evaluator(transition.guard)(here) else None
 
     def _apply(self, transition: Transition, here: At) -> Bytes:
         after = list(here.state)

@@ -1,6 +1,6 @@
-"""The waits of the nodes: for which node, since when, the step that would end each, and the reason why it does not come.
+"""The waits of the nodes: for which node, since when, the event that would end each, and the reason why it is missing.
 
-Rule: said of nodes that live, and of what every possible state agrees on; a node whose place is not decided is said so.
+Rule: only of nodes that live, and whose phase is the same in every possible state.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _of(follower: Follower, k: int, peer: Peer, phase: AgentPhase) -> Wait | Non
         return _for_a_master(follower, k, peer)
     if phase in (AgentPhase.EXITING, AgentPhase.JOINING):
         return _for_a_round(follower, peer)
-    if phase is AgentPhase.RUNNING and peer.blocked is not None:
+    if phase in (AgentPhase.EXCHANGING, AgentPhase.RUNNING, AgentPhase.DONE) and peer.blocked is not None:
         return _for_an_agent(follower, k, peer)
     if phase is AgentPhase.RUNNING:
         return _for_the_gone(follower, k, peer)

@@ -244,15 +244,17 @@ class Job:
         self._store: TCPStore | None = None
         (folder / "worker.py").write_text(textwrap.dedent(WORKER))
 
-    def agent(self, name: str, *options: str, dies: bool = False) -> Agent:
+    def agent(
+        self, name: str, *options: str, dies: bool = False, address: str = "127.0.0.1", **variables: str
+    ) -> Agent:
         """Start one more; one that `dies` is killed when next_rendezvous has returned."""
         argv = [
             *self._options, "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", "job",
-            "--local-addr", "127.0.0.1", *options, str(self.folder / "worker.py"), str(self.folder),
+            "--local-addr", address, *options, str(self.folder / "worker.py"), str(self.folder),
         ]  # fmt: skip
         if self._program != "trystate run":
             argv.insert(0, "--rdzv-backend=c10d")
-        agent = Agent(name, self.folder, argv, f"{DYING if dies else ''}{self._program}")
+        agent = Agent(name, self.folder, argv, f"{DYING if dies else ''}{self._program}", **variables)
         self.agents.append(agent)
         return agent
 

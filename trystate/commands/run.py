@@ -67,9 +67,11 @@ def run(args: argparse.Namespace) -> int:
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
     except ImportError as error:
         raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
+    from trystate.impl.rendezvous.event_file import begin
     from trystate.impl.rendezvous.events import log_to_stderr
 
     config, entrypoint, arguments = configured(args.argv)
+    begin()
     log_to_stderr()
     try:
         # The first failure is written to TORCHELASTIC_ERROR_FILE, as by torchrun.

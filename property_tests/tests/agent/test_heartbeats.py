@@ -191,9 +191,8 @@ def test_one_that_has_ended_is_not_judged_and_a_file_can_be_named_and_touched(tm
 def test_the_process_that_a_wrapper_starts_is_asked_and_killed(tmp_path: Path) -> None:
     (tmp_path / "w.sh").write_text(f'#!/bin/sh\n"{sys.executable}" "$1"\nexit 3\n')
     (tmp_path / "w.sh").chmod(0o755)
-    (tmp_path / "w.py").write_text("from trystate.agent import heartbeat\n" + textwrap.dedent(
-        HANGS_ONCE.replace("heartbeat()", "import os, time\n    heartbeat()\n    open('pid', 'w').write(str(os.getpid()))",
-                           1)))  # fmt: skip
+    head = "import os, time\nfrom trystate.agent import heartbeat\nopen('pid', 'w').write(str(os.getpid()))\n"
+    (tmp_path / "w.py").write_text(head + textwrap.dedent(HANGS_ONCE))
     a = Agent("a", tmp_path, ["--standalone", "--heartbeat-limit=0.5", "--no-python", str(tmp_path / "w.sh"),
                               str(tmp_path / "w.py")])  # fmt: skip
     assert a.ends() == 1

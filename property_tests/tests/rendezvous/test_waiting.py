@@ -1,4 +1,4 @@
-"""What a node waits for: the sentence for each state, when it is said, and real nodes that say it."""
+"""The sentence of a node that waits: one for each state, when it is said, and real nodes that say it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,224 @@
+"""A followed rendezvous in words, and as data for JSON: its rounds, its problems, and the waits at the end.
+
+Rule: one screen. Steps of one kind that follow each other are one line; of many lines the first and the last are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trystate.model.rendezvous.vocabulary import AgentPhase
+
+from .follower import Follower
+from .judging import Problem
+from .known import Event
+from .known import Runs as Ran
+from .waiting import NAMED_MAX
+
+SHOWN_MAX = 30  # lines of one rendezvous
+FIRST = 8  # of these, from the beginning
+PROBLEMS_SHOWN = 8
+JSON_MAX = 10_000  # events in JSON
+TOLD = {  # steps that are shown without --steps: one node, and several
+    "add_to_participants": "joins",
+    "add_to_wait_list": "waits for the next round",
+    "add_to_redundancy_list": "becomes a spare",
+    "remove_from_redundancy_list": "tries again: the round is not full any more",
+    "exit_remove_from_participants": "leaves the round, to join the next one",
+    "replace_round": "replaces the round, and joins the next one",
+    "give_notice": "replaces the round, while its workers run",
+    "expel": "expels silent nodes",
+    "withdraw": "takes its join back: its time is over",
+    "remove_from_participants": "takes its join back: its time is over",
+    "remove_from_wait_list": "waits no more: its time is over",
+    "leave": "leaves",
+    "mark_complete": "completes the round: the last call is over",
+    "mark_closed": "closes the rendezvous",
+    "close_as_failed": "closes the rendezvous: no restart is left",
+    "assertion_error": "ends with an AssertionError",
+    "crash": "is gone: its connections are closed, and it had not left",
+    "close_finish": "is gone, in order",
+    "silence": "has had no heartbeat for the whole window",
+    "resume": "is back",
+    "worker_fails": "has workers that failed: it restarts",
+    "restart_workers": "stops its workers: a node waits, or the round is replaced",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One line of what happened."""
+
+    time: float
+    place: str
+    text: str
+
+
+def happened(follower: Follower, *, steps: bool = False) -> list[Told]:
+    """The rounds as they happened; with `steps`, each step of the model."""
+    if steps:
+        return [Told(e.time, e.place, f"{e.step}({e.node or ''})") for e in follower.events]
+    rows = sorted([*_steps(follower), *_groups(follower)], key=lambda told: told.time)
+    if len(rows) <= SHOWN_MAX:
+        return rows
+    left = len(rows) - SHOWN_MAX
+    between = Told(rows[FIRST].time, "", f"... {left} more lines: --steps shows all")
+    return [*rows[:FIRST], between, *rows[len(rows) - (SHOWN_MAX - FIRST) :]]
+
+
+def _steps(follower: Follower) -> Iterator[Told]:
+    group: list[Event] = []
+    for event in [*follower.events, None]:
+        if event is not None and event.step not in TOLD:
+            continue
+        if group and (event is None or event.step != group[0].step or event.round != group[0].round):
+            yield _one_line(group)
+            group = []
+        group += [event] if event is not None else []
+
+
+def _one_line(group: list[Event]) -> Told:
+    names = list(dict.fromkeys(str(event.node) for event in group if event.node is not None))
+    text = TOLD[group[0].step]
+    if len(names) > NAMED_MAX:
+        return Told(group[0].time, group[0].place, f"{len(names)} nodes, of which {names[0]} is the first: {text}")
+    return Told(
+        group[0].time, group[0].place, f"{', '.join(names)}: {text}" if len(names) > 1 else f"{names[0]} {text}"
+    )
+
+
+def _groups(follower: Follower) -> Iterator[Told]:
+    """Who ran with whom: those that have one round, world and master are one line."""
+    found: dict[tuple[int, int, str], list[Ran]] = {}
+    for one in follower.runs:
+        found.setdefault((one.round, one.world, one.master), []).append(one)
+    for (number, world, master), ran in found.items():
+        ranks = ", ".join(f"{one.node} as rank {one.rank}" for one in ran[:NAMED_MAX])
+        more = f" and {len(ran) - NAMED_MAX} more" if len(ran) > NAMED_MAX else ""
+        text = f"round {number}: {ranks}{more} of {world}, with the master {master}"
+        yield Told(ran[-1].time, "", text)
+
+
+def text(follower: Follower, *, steps: bool = False, passing: bool = False) -> Iterator[str]:
+    """The lines for a terminal."""
+    span = f"{follower.low or '?'}:{follower.high or '?'}"
+    yield (
+        f"rendezvous {follower.run!r}: {follower.protocol.value}, edition {follower.edition.name}, nodes {span}: "
+        f"{len(follower.roster.peers)} nodes, {follower.rounds_complete} complete rounds"
+    )
+    yield ""
+    for told in happened(follower, steps=steps):
+        yield f"{told.time - follower.first:9.2f} s  {told.text}"
+    if follower.dropped:
+        yield f"           ({follower.dropped} steps before these are not kept)"
+    wrong = [p for p in follower.problems if p.harm or p.kind == "note" or passing]
+    for problem in wrong[:PROBLEMS_SHOWN]:
+        yield ""
+        yield from _problem(follower, problem)
+    if len(wrong) > PROBLEMS_SHOWN:
+        yield f"\n... {len(wrong) - PROBLEMS_SHOWN} more problems: --json has all"
+    yield ""
+    yield f"at the end of the record, {follower.now - follower.first:.2f} s after its beginning"
+    yield from _at_the_end(follower)
+
+
+def _problem(follower: Follower, problem: Problem) -> Iterator[str]:
+    since = f"{problem.time - follower.first:.2f} s ({problem.place})"
+    if problem.kind == "note":
+        yield f"note, at {since}: {problem.text}"
+        return
+    if problem.kind == "unexplained":
+        yield f"NOT EXPLAINED, at {since}: {problem.text}"
+        yield from (f"    nearest: {line}" for line in problem.nearest)
+    else:
+        word = {"violated": "VIOLATED", "hopeless": "VIOLATED FOR GOOD"}.get(problem.kind, "in passing")
+        whom = f"({', '.join(problem.nodes[:NAMED_MAX])})" if problem.nodes else ""
+        until = f", until {problem.until - follower.first:.2f} s" if problem.until is not None else ", to the end"
+        yield f"{word}, from {since}{until}: {problem.name}{whom}"
+        yield f"    {problem.text}"
+        if problem.kind == "hopeless":
+            yield "    Nothing that the nodes still do by themselves can bring that about."
+        yield from (f"    {wait}" for wait in problem.waits[:NAMED_MAX])
+    if problem.after:
+        yield f"    It is after {problem.after}, which is not explained: it may be a consequence of that."
+    finding = problem.finding
+    if finding is not None:
+        yield f"    {finding.number} {finding.name}: {finding.title}"
+        yield f"    what to do: {finding.workaround}"
+        yield f"    remedy in the runtime: {finding.remedy}"
+    elif problem.kind in ("violated", "hopeless"):
+        yield "    No finding that is known explains it."
+
+
+def _at_the_end(follower: Follower) -> Iterator[str]:
+    snapshot = follower.snapshot
+    if snapshot.closed:
+        yield f"    the rendezvous is closed{f': {snapshot.said}' if snapshot.said else ''}"
+    found = follower.waiting()
+    for wait in found[:PROBLEMS_SHOWN]:
+        yield f"    {wait.node} waits for {wait.on}, since {wait.since - follower.first:.2f} s"
+        yield f"        needed: {wait.needs}"
+        if wait.why:
+            yield f"        missing, for {wait.why}"
+    if len(found) > PROBLEMS_SHOWN:
+        yield f"    ... {len(found) - PROBLEMS_SHOWN} more nodes wait: --json has all"
+    counts: dict[str, int] = {}
+    for node in follower.nodes().values():
+        phase = " or ".join(sorted(p.name for p in node.phases))
+        gone = node.gone is not None and node.phases != {AgentPhase.LEFT}
+        counts[f"{phase}, gone" if gone else phase] = counts.get(f"{phase}, gone" if gone else phase, 0) + 1
+    yield "    nodes: " + (", ".join(f"{count} {phase}" for phase, count in sorted(counts.items())) or "none")
+
+
+def as_data(follower: Follower) -> dict[str, Any]:
+    """All of it, as values of JSON. Times are seconds since the epoch, on the recorder's clock."""
+    return {
+        "run": follower.run,
+        "protocol": follower.protocol.name,
+        "edition": follower.edition.name,
+        "min_nodes": follower.low,
+        "max_nodes": follower.high,
+        "lines": follower.lines,
+        "rounds": follower.rounds_complete,
+        "first": follower.first,
+        "last": follower.now,
+        "possible_states": len(follower.states),
+        "undecided": follower.undecided,
+        "problems": [_problem_data(p) for p in follower.problems],
+        "waiting": [
+            {"node": w.node, "on": w.on, "whom": list(w.whom), "since": w.since, "needs": w.needs, "why": w.why}
+            for w in follower.waiting()
+        ],
+        "nodes": [
+            {
+                "name": n.name, "phases": sorted(p.name for p in n.phases), "membership": n.membership.name,
+                "ranks": sorted(n.ranks), "worlds": sorted(n.worlds), "masters": sorted(n.masters), "gone": n.gone,
+            }
+            for n in follower.nodes().values()
+        ],
+        "ran": [
+            {"time": r.time, "round": r.round, "node": str(r.node), "rank": r.rank, "world": r.world,
+             "master": r.master}
+            for r in list(follower.runs)[-JSON_MAX:]
+        ],
+        "steps": [
+            {"time": e.time, "place": e.place, "step": e.step, "node": str(e.node) if e.node is not None else None}
+            for e in list(follower.events)[-JSON_MAX:]
+        ],
+        "steps_left_out": follower.dropped + max(0, len(follower.events) - JSON_MAX),
+    }  # fmt: skip
+
+
+def _problem_data(problem: Problem) -> dict[str, Any]:
+    finding = problem.finding
+    known = finding and {
+        "name": finding.name, "number": finding.number, "title": finding.title, "remedy": finding.remedy,
+        "workaround": finding.workaround,
+    }  # fmt: skip
+    return {
+        "kind": problem.kind, "time": problem.time, "place": problem.place, "text": problem.text,
+        "property": problem.name or None, "finding": known, "nodes": list(problem.nodes), "until": problem.until,
+        "steps": list(problem.steps), "waits": list(problem.waits), "nearest": list(problem.nearest), "after": problem.after or None,
+    }  # fmt: skip

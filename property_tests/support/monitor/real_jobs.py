@@ -1,0 +1,202 @@
+"""Real jobs that show a defect of torch's each: unmodified torchruns, whose endpoint is our recording server.
+
+Rule: a scenario starts agents, stops and kills them, and tells workers to succeed or fail; all else is torch's. What it
+waits for it reads in the record itself, so that no other client is in it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trystate.monitor.torch_state import NoTorchState, TorchState, read
+from trystate.property_tests.adapters.jobs import Agent, Job, eventually
+from trystate.property_tests.adapters.forked import SECONDS
+
+BEAT_SECONDS, MISSED = 1, 3
+WINDOW_SECONDS = BEAT_SECONDS * MISSED
+TORCHRUN = "torchrun 2"  # the exit barrier lasts so many seconds
+CONF = f"is_host=0,last_call_timeout=1,keep_alive_interval={BEAT_SECONDS}"
+FAILS_AT_ONCE = ("--no-python", "/bin/false")  # in the place of the worker
+
+
+class Recorded:
+    """A job of torchruns with its record."""
+
+    def __init__(self, folder: Path, nodes: str, *, restarts: int = 0, missed: int = MISSED, program: str = TORCHRUN) -> None:
+        self.path = folder / "record"
+        conf = f"{CONF},keep_alive_max_attempt={missed}"
+        serving = ("--record", str(self.path))
+        self.job = Job(folder, nodes=nodes, max_restarts=restarts, conf=conf, program=program, serving=serving)
+        self.agent = self.job.agent
+
+    def __enter__(self) -> Recorded:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for agent in self.job.agents:
+            agent.kill()
+        if self.job.server.ran:
+            self.job.server.signal(signal.SIGTERM)  # the record ends in order
+            self.job.server.process.join(SECONDS)
+        self.job.__exit__(*error)
+
+    @property
+    def state(self) -> TorchState:
+        """The shared state, as the record has it by now."""
+        found = TorchState()
+        for line in self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else ():
+            if '"write"' in line:
+                fields = json.loads(line)
+                try:
+                    found = read(fields["value"].encode("latin-1")) if fields.get("op") == "write" else found
+                except NoTorchState:  # the first write of torch's is none
+                    pass
+        return found
+
+    def until(self, said: str, condition: Callable[[TorchState], bool]) -> None:
+        eventually(said, lambda: condition(self.state))
+
+    def two(self) -> tuple[Agent, Agent]:
+        """Two agents, whose workers run."""
+        return self.job.two()
+
+
+def lists(nodes: Any, agent: Agent) -> bool:
+    """Whether a list of the state has this agent."""
+    return any(node.pid == agent.pid for node in nodes)
+
+
+def has_spare(state: TorchState) -> bool:
+    return bool(state.redundancy_list)
+
+
+def rest(seconds: float = 2 * WINDOW_SECONDS + 2.0) -> None:
+    """Nothing happens for longer than a heartbeat lives."""
+    time.sleep(seconds)
+
+
+def master_not_republished(folder: Path) -> Path:
+    """R1. A node comes to one that runs, which keeps rank 0."""
+    with Recorded(folder, "1:2") as job:
+        a = job.agent("a")
+        a.runs()
+        b = job.agent("b", address="127.0.0.2")
+        job.until("both are members", lambda s: s.complete and lists(s.participants, a) and lists(s.participants, b))
+        rest()
+    return job.path
+
+
+def stale_master(folder: Path) -> Path:
+    """R2. A node comes to one that runs, and is rank 0 of the next round."""
+    with Recorded(folder, "1:2") as job:
+        a = job.agent("a", address="127.0.0.2")
+        a.runs()
+        b = job.agent("b")
+        b.runs(world_size=2)
+        a.runs(2, world_size=2)
+    return job.path
+
+
+def fast_exit(folder: Path) -> Path:
+    """R3. A worker fails at once, and its node leaves the round before the other has polled."""
+    identical = {"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}  # no agent waits for the other's number of workers
+    with Recorded(folder, "2:2", restarts=3, missed=15) as job:
+        b = job.agent("b", address="127.0.0.2", **identical)
+        job.until("b has joined", lambda s: lists(s.participants, b))
+        with b.stopped():
+            a = job.agent("a", *FAILS_AT_ONCE, **identical)  # rank 0, which waits for no master
+            job.until("a has left the complete round", lambda s: s.complete and lists(s.wait_list, a))
+        job.until("b has returned, and makes room", lambda s: not s.complete)
+    return job.path
+
+
+def never_told(folder: Path) -> Path:
+    """R6. An agent is stopped for longer than its heartbeat lives, and a spare takes its place."""
+    with Recorded(folder, "2:2", restarts=3) as job:
+        a, b = job.two()
+        c = job.agent("c", address="127.0.0.2")
+        job.until("c is a spare", has_spare)
+        with a.stopped():  # the first of the second group has served no master before (R1)
+            b.runs(2)
+            c.runs()
+        rest()
+    return job.path
+
+
+def restless_spare(folder: Path) -> Path:
+    """R8. A full round restarts while there is a spare: it loses the race for the next one, and waits."""
+    with Recorded(folder, "2:2", restarts=3) as job:
+        a, b = job.two()
+        job.agent("c")
+        job.until("c is a spare", has_spare)
+        a.do("fail once")
+        for count in (2, 3, 4):
+            eventually("the workers restart", lambda: len(a.began) + len(b.began) >= 2 * count)
+    return job.path
+
+
+def late_node_closes(folder: Path) -> Path:
+    """R10. A node waits for the next round, which the others begin too late for it."""
+    with Recorded(folder, "2:3") as job:
+        for name in "ab":
+            job.agent(name, "--monitor-interval=15")
+        for agent in job.job.agents[:2]:
+            agent.runs(world_size=2)
+        c = job.agent("c", "--rdzv-conf", f"{CONF},keep_alive_max_attempt={MISSED},join_timeout=3")
+        job.until("c has closed the rendezvous", lambda s: s.closed)
+        c.ends()
+    return job.path
+
+
+def departure_unnoticed(folder: Path) -> Path:
+    """R14. A node dies with its workers, and nothing tells the other."""
+    with Recorded(folder, "2:2") as job:
+        _, b = job.two()
+        b.kill()
+        rest()
+    return job.path
+
+
+def connecting_node_expelled(folder: Path) -> Path:
+    """R15. Rank 0 is stopped before it publishes its address: another waits for it, does not beat, and is dropped."""
+    raise NotImplementedError
+
+
+def done_node_replaced(folder: Path) -> Path:
+    """R19. The workers of a node are done, and a spare takes its place while it waits for the others'."""
+    with Recorded(folder, "2:2", restarts=3, program="torchrun 30") as job:
+        a, b = job.two()
+        c = job.agent("c", address="127.0.0.2")
+        job.until("c is a spare", has_spare)
+        a.do("succeed")
+        b.runs(2)
+        c.runs()
+    return job.path
+
+
+def leaving_closes(folder: Path) -> Path:
+    """A2. A node is done and leaves, while the worker of another fails, which has restarts left."""
+    with Recorded(folder, "2:2", restarts=3) as job:
+        a, b = job.two()
+        a.do("succeed")
+        job.until("a has closed the rendezvous", lambda s: s.closed)
+        b.do("fail once")
+        b.ends()
+    return job.path
+
+
+def spare_returns_nothing(folder: Path) -> Path:
+    """A7. The job of two nodes succeeds, and a spare gets no result."""
+    with Recorded(folder, "2:2") as job:
+        a, b = job.two()
+        c = job.agent("c")
+        job.until("c is a spare", has_spare)
+        a.do("succeed")
+        b.do("succeed")
+        c.ends()
+    return job.path
