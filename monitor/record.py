@@ -54,7 +54,10 @@ class Line:
 
     @property
     def key(self) -> str:
-        key = self.fields.get("key")
+        """The key of the request, the first one of several; empty: it has none."""
+        key, keys = self.fields.get("key"), self.fields.get("keys")
+        if isinstance(keys, list) and keys:
+            key = keys[0]
         return key if isinstance(key, str) else ""
 
     @property

@@ -54,7 +54,7 @@ def decoded(backend: str, data: bytes) -> State | TorchState:
 
 def polled(
     endpoint: str, job: str, secret: bytes | None, interval: float,
-    clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic, pause: Callable[[float], object] = time.sleep,
 ) -> Iterator[Look]:  # fmt: skip
     """The states of a job, read from the store at its endpoint every `interval` seconds, for ever.
 
@@ -93,7 +93,7 @@ def _asked(store: Any, job: str, began: float, clock: Callable[[], float]) -> Lo
 
 def tailed(
     path: Path, job: str | None, clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
+    pause: Callable[[float], object] = time.sleep,
 ) -> Iterator[Look]:  # fmt: skip
     """The lines of a record from its begin, and those that come, until it was ended in order.
 
@@ -122,7 +122,7 @@ def tailed(
 
 
 def _lines(
-    path: Path, clock: Callable[[], float], pause: Callable[[float], None]
+    path: Path, clock: Callable[[], float], pause: Callable[[float], object]
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
     """The lines of the files of a record; None: nothing has come for a pause."""
     file, number, rest, part = 0, 0, b"", path

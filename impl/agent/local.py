@@ -77,14 +77,9 @@ class ElasticAgent(LocalElasticAgent):
     ) -> None:  # fmt: skip
         """`options` are those of torch's LocalElasticAgent.
 
-        Args:
-            spec: as torch's.
-            logs_specs: as torch's.
-            shutdown_timeout: seconds, then workers are killed.
-            no_restart_codes: a worker that ends with one of these ends the job as failed, whatever restarts are left.
-            heartbeats: workers that hang are killed; None: no worker is judged.
-            health: a command that runs before each join; None: a node that runs is healthy.
-            **options: as torch's.
+        `shutdown_timeout`: seconds, then workers are killed. `no_restart_codes`: a worker that ends with one of these
+        ends the job as failed, whatever restarts are left. `heartbeats`: workers that hang are killed. `health`: a
+        command that runs before each join.
 
         Raises:
             TypeError: the rendezvous handler is not trystate's.

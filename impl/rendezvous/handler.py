@@ -231,7 +231,6 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if beating is not None:
             beating.wait(seconds, known)
 
-    @property
     def unfinished(self) -> str:
         """The nodes whose workers still run, in a sentence, once those of this node have succeeded; else empty."""
         return unfinished(self._part.seen, self._part.engine.token)
@@ -331,7 +330,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 ends, token = part.holder.clock() + seconds, part.engine.token
 
                 def look(seen: Seen) -> None:
-                    teller.tell(served(seen.state, token), seen.now, lambda: f"up to {lasting(ends - seen.now)}")
+                    teller.tell(
+                        lambda: served(seen.state, token), seen.now, lambda: f"up to {lasting(ends - seen.now)}"
+                    )
 
                 part.run_on_clone(_alone(token, seconds, hurry), seconds + OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX, look)
         self.leave()

@@ -128,11 +128,17 @@ class Teller:
         self._say = say
         self._said, self._at = "", -math.inf
 
-    def tell(self, what: str, now: float, limit: Callable[[], str] = str) -> None:
-        """Say this, with its limit of time, if it is due; an empty text is not said, and ends what was said."""
+    def tell(self, sentence: Callable[[], str], now: float, limit: Callable[[], str] = str) -> None:
+        """Say this, with its limit of time, if it is due; an empty sentence is not said, and ends what was said.
+
+        Neither is made before it may be due: of a thousand nodes each sees every other one come.
+        """
+        if now - self._at < CHANGE_SECONDS:
+            return
+        what = sentence()
         if not what:
             self._said = ""
-        elif now - self._at >= (AGAIN_SECONDS if what == self._said else CHANGE_SECONDS):
+        elif what != self._said or now - self._at >= AGAIN_SECONDS:
             self.know(what, now)
             self._say("; ".join(part for part in (what, limit()) if part))
 
@@ -153,14 +159,14 @@ class Waits:
         """A state was read."""
         self._away = False
         self._observer.look(seen.state, seen.now)
-        self._teller.tell(awaited(seen.state, self._token), seen.now, lambda: self._limit(seen))
+        self._teller.tell(lambda: awaited(seen.state, self._token), seen.now, lambda: self._limit(seen))
 
     def away(self, since: float, now: float) -> None:
         """The store has not answered since then; the first time the driver says so, with the error."""
         if not self._away:
             self._away = True
             self._teller.know(AWAY, now)
-        self._teller.tell(AWAY, now, lambda: f"since {lasting(now - since)}; up to {lasting(self._ends - now)}")
+        self._teller.tell(lambda: AWAY, now, lambda: f"since {lasting(now - since)}; up to {lasting(self._ends - now)}")
 
     def _limit(self, seen: Seen) -> str:
         state = seen.state

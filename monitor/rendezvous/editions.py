@@ -14,7 +14,7 @@ from trystate.model.language import Expr, SymbolicState, System, arc, may, trans
 from trystate.model.rendezvous.fields import LISTED
 from trystate.model.rendezvous.ours import REPLACES, SHRINKS, Ours
 from trystate.model.rendezvous.properties import Rendezvous
-from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Heartbeat, Membership, Round
+from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Edition, Heartbeat, Membership, Round
 
 FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
 TORCH_FAULTS = (*FAULTS, "identical_workers")
@@ -116,14 +116,13 @@ class OursInDetail(Ours):
         each="node",
         moves=[
             arc((Round.JOINING, Round.LAST_CALL, Round.COMPLETE), Round.CLOSED),
-            may((Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH),
         ],
     )
     def close_as_failed(self, s: SymbolicState, node: Expr) -> None:
-        """No restart is left: a member that restarts, or that expels another, closes the rendezvous."""
-        self.enters(s, node, AgentPhase.EXITING, AgentPhase.RUNNING)
-        s.when(~s.closed, s.member[node].isin((Membership.PARTICIPANT, Membership.EXPECTED)))
-        self.stamp(s, node)
+        """No restart is left: a member that restarts, or a node that would expel one, closes the rendezvous."""
+        self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING)
+        seated = s.member[node].isin((Membership.PARTICIPANT, Membership.EXPECTED))
+        s.when(~s.closed, seated | self.decides(s, "expel", Action.EXPEL, node))
         s.closed = True
 
 

@@ -98,6 +98,7 @@ class Follower(Possibilities):
             self.roster.opened(line.connection)
         elif line.what == "delete":
             self._begin_again("its key was deleted")
+            self.version = 0
         elif peer is not None:
             self._of_node(line, peer)
         self._settle()
@@ -159,11 +160,21 @@ class Follower(Possibilities):
         if not self._know(previous, snapshot):
             return
         peer = self.roster.writer(line.connection, previous, snapshot)
-        if again or (not self.begun and (before > 1 or snapshot.version > 1)):
+        if again:
             self._adopt(snapshot, guess=True)
-        elif self.begun and before != gap and gap:
+        elif before != gap:
             self._unexplained(f"lines are missing: version {before} was replaced, and {gap} is the last one before")
-            self._adopt(snapshot)
+            self._adopt(snapshot, guess=True)
+        elif snapshot.version > previous.version + 1:
+            last = previous.version
+            self._unexplained(
+                f"lines are missing: the state counts {snapshot.version} writes, and {last} before this one"
+            )
+            self._adopt(snapshot, guess=True)
+        elif line.fields.get("unseen"):
+            self.judge.note("the value came past the recorder: the steps that led to it are not in the record")
+            self.undecided += [f"{self.place}: a value came past the recorder"]
+            self._adopt(snapshot, guess=True)
         elif peer is None:
             self._unexplained("the writer is none of the nodes that the state lists")
             self._adopt(snapshot)
@@ -171,7 +182,7 @@ class Follower(Possibilities):
             peer.last = peer.saw = self.now
             self._explain(peer, previous, snapshot)
         self.begun = True
-        self.roster.beats(snapshot, self.now)
+        self.roster.beats(snapshot, self.now, fresh=not again)
         if (snapshot.members, snapshot.complete, snapshot.closed) != (
             previous.members,
             previous.complete,
@@ -193,20 +204,22 @@ class Follower(Possibilities):
             return
         self._awake(node)
         before = dict(self.states)
-        self._age(node)
-        self._silence(previous, snapshot, node)
-        for unseen in ((), self.moves.unseen):  # first without anything unseen
-            if unseen:
-                self.each(unseen, node)
-            found = self._tried(self._possible(previous, snapshot), node, wanted)
-            if found:
-                self.states = found
-                self._reads(node)
-                return
-        self.states = before
+        for ends in (True, False):  # close to its end, a last call is over by one clock and runs by another
+            self.states = dict(before)
+            self._age(node, ends)
+            self._silence(previous, snapshot, node)
+            for unseen in ((), self.moves.unseen):  # first without anything unseen
+                if unseen:
+                    self.each(unseen, node)
+                found = self._tried(self._possible(previous, snapshot), node, wanted)
+                if found:
+                    self.states = found
+                    self._reads(node)
+                    return
         self.judge.forbidden(peer, node, wanted)
         self.void = self.void or self.place
-        self._adopt(snapshot)
+        self.states = before
+        self._adopt(snapshot, guess=True)
 
     def _tried(self, names: Iterable[str], node: int, wanted: Shown) -> dict[Bytes, Trail | None]:
         found: dict[Bytes, Trail | None] = {}
@@ -230,16 +243,22 @@ class Follower(Possibilities):
             name for name in self.moves.writes if name != "mark_done" and (name != "close_as_failed" or exhausted)
         )
 
-    def _age(self, node: int) -> None:
-        """Effects of time on which the write may depend: a heartbeat is due, the last call is over."""
-        if self.roster.age(node, self.now) >= self.interval * (1 - TOLERANCE) - SLACK_SECONDS:
+    def _age(self, node: int, ends: bool) -> None:
+        """Effects of time on which the write may depend: a heartbeat is due, the last call is over.
+
+        `ends`: it is over as soon as it may be; else only when it must be.
+        """
+        # A node of ours beats again as soon as the answer to a heartbeat is lost, which a record does not show.
+        due = self.protocol is Protocol.OURS
+        if due or self.roster.age(node, self.now) >= self.interval * (1 - TOLERANCE) - SLACK_SECONDS:
             self.always("heartbeat_ages", node)
         terms, deadline = self.snapshot.terms, self._deadline
         if terms is not None:
             length = terms.rescale if self.snapshot.round else terms.last_call
-            over = self._calls and self.now - self._calls >= length * (1 - TOLERANCE) - SLACK_SECONDS
+            sign = -1 if ends else 1
+            over = self._calls and self.now - self._calls >= length * (1 + sign * TOLERANCE) + sign * SLACK_SECONDS
         else:
-            over = deadline is not None and self.now >= deadline - SLACK_SECONDS
+            over = deadline is not None and self.now >= deadline + (-SLACK_SECONDS if ends else SLACK_SECONDS)
         if over:
             self.change(self._call_over)
 
@@ -255,8 +274,10 @@ class Follower(Possibilities):
         for who in previous.beats:
             node = self.roster.index(who)
             age = self.roster.age(node, self.now)
-            vanished = who not in snapshot.beats and node != writer
-            surely = self.protocol is Protocol.TORCH and age > self.window * (1 + TOLERANCE) + CACHE_SECONDS
+            closes = self.protocol is Protocol.OURS and snapshot.closed and not previous.closed
+            vanished = (who not in snapshot.beats or closes) and node != writer
+            known = self.protocol is Protocol.TORCH and self.roster.peers[node].ahead is not None
+            surely = known and age > self.window * (1 + TOLERANCE) + CACHE_SECONDS
             if (vanished and age >= self.window * (1 - TOLERANCE) - SLACK_SECONDS) or (surely and node != writer):
                 self.change(lambda state, node=node: self._expired(state, node), "silence", node)  # type: ignore[misc]
 
@@ -319,6 +340,10 @@ class Follower(Possibilities):
         kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is goal}
         if not kept and name == "ranks":  # rank 0 tells the ranks of all before it has its own
             self.states = before
+            return
+        if not kept and self.void is not None:  # the belief about the node is wrong since then
+            self.states = before
+            self.change(lambda state: self.stepper.put(state, {("phase", (node,)): ordinal(goal)}))
             return
         if not kept:
             self._unexplained(f"{self.roster.peers[node]}: {line.what} {line.key}: it is not about to return")
@@ -446,7 +471,7 @@ class Follower(Possibilities):
         size = self.stepper.columns["member"].shape[0]
         absent = {("crashed", (k,)): 1 for k in range(len(self.roster.peers), size)}
         self.states = {self.stepper.put(self.stepper.initial, alive | absent): None}
-        self.begun, self.version = False, 0
+        self.begun = False
         self._calls, self._deadline = 0.0, None
 
     # ---- what does not fit

@@ -47,7 +47,7 @@ INTERVENTIONS = (
     "worker_fails", "job_ends", "start_identical_workers", "join_deadline_passes", "rollback_window_passes",
     "lose_lease", "leave", "give_notice", "close_as_failed", "mark_done",
 )  # fmt: skip
-PASSES = ("heartbeat_age", "interrupted", "stamp_behind")  # fields that change while nothing happens
+STILL = ("phase", "crashed", "complete", "closed", "round", "master")  # fields that stay while nothing moves
 BEATING = ("keep_alive", "heartbeat_ages")  # of nodes that live: they change nothing that a promise depends on
 
 
@@ -111,7 +111,7 @@ class Judge:
             if p.form is Form.ALWAYS
         }
         self._last = ()
-        self._lasting = [c.at for name, c in stepper.columns.items() if name not in PASSES]
+        self._lasting = [c.at for name, c in stepper.columns.items() if name in STILL]
         self._still, self._asked = (), None
 
     # ---- as the lines come

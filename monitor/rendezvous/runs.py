@@ -34,6 +34,7 @@ class Runs:
         self.lines += 1
         if isinstance(line, Flaw):
             self.cut = self.cut or line.cut
+            self.ended = self.ended and not line.cut
             if not line.cut:
                 self.flawed += 1
                 self.flaws += [line] if len(self.flaws) < FLAWS_MAX else []

@@ -52,6 +52,8 @@ OURS = {
         "without this it is not judged"),
     "heartbeat-file": Option(str, "PATH", "the file of the worker with local rank N is PATH.N; without this it is in a "
         "folder of its own"),
+    "metrics": Option(int, "PORT", "serve the job's numbers for Prometheus at http://127.0.0.1:PORT/metrics; needs "
+        "prometheus-client (pip install 'trystate[metrics]')"),
     "health-check": Option(str, "CMD", "a command for /bin/sh that runs before this node joins a round, each time; the "
         "others restart without waiting for it to end, and begin no round before it has. Exit code 0: the node is fit"),
     "health-timeout": Option(float, "SECONDS", "the command is killed, and has failed, after so long; 60 by default"),
@@ -74,8 +76,9 @@ def run(args: argparse.Namespace) -> int:
     begin()
     log_to_stderr()
     try:
-        # The first failure is written to TORCHELASTIC_ERROR_FILE, as by torchrun.
-        record(_launch)(config, entrypoint, arguments)
+        with _numbers(config):
+            # The first failure is written to TORCHELASTIC_ERROR_FILE, as by torchrun.
+            record(_launch)(config, entrypoint, arguments)
     except ChildFailedError as error:
         print(error, *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
     except (TrystateError, SignalException) as error:
@@ -87,6 +90,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         return Exit.OK
     return Exit.FAILED
+
+
+def _numbers(config: Any) -> contextlib.AbstractContextManager[None]:
+    """Serve the job's numbers while it runs, if that was asked for."""
+    if config.metrics is None:
+        return contextlib.nullcontext()
+    from trystate.impl.host.secret import read_secret
+    from trystate.monitor.metrics import of_a_job
+
+    secret = config.rdzv_configs.get("secret_file")
+    return of_a_job(config.rdzv_endpoint, config.run_id, read_secret(secret) if secret else None, config.metrics)
 
 
 def _launch(config: Any, entrypoint: Any, args: list[str]) -> None:
@@ -119,11 +133,14 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
         config.rdzv_configs.update(_of_the_rendezvous(chosen, config.rdzv_configs))
         if not hasattr(config, "shutdown_timeout"):  # in older releases, whose parser got the option from `parser`
             config.shutdown_timeout = chosen.shutdown_timeout
-        config.no_restart_codes = _codes(chosen.no_restart_codes)
+        ours: Any = config  # torch's, which lets itself be given more
+        ours.no_restart_codes, ours.metrics = _codes(chosen.no_restart_codes), chosen.metrics
         if chosen.heartbeat_limit is not None:
-            config.heartbeats = Limits(chosen.heartbeat_limit, chosen.heartbeat_start, chosen.heartbeat_file or "")
+            ours.heartbeats = Limits(chosen.heartbeat_limit, chosen.heartbeat_start, chosen.heartbeat_file or "")
+        if chosen.metrics is not None and config.rdzv_configs.get("store_type", "tcp") != "tcp":
+            _refuse(f"--metrics {chosen.metrics} reads the job's state from a server: leave store_type out, or it")
         options = Options.of(parameters(config))
-        config.health = _health(chosen, options.join_timeout)
+        ours.health = _health(chosen, options.join_timeout)
         place(options)
     except (AssertionError, ValueError, RuntimeError, OSError) as error:
         raise UsageError(f"{error}; trystate run --help says more") from error
@@ -149,8 +166,8 @@ def parser() -> argparse.ArgumentParser:
 
     for option, shown in RENDEZVOUS.items():
         _add_if_absent(found, option, metavar=shown, help=f"as in --rdzv-conf: {KNOWN[option.replace('-', '_')]}")
-    for name, page in OURS.items():
-        _add_if_absent(found, name, type=page.kind, metavar=page.metavar, help=page.help)
+    for name, of in OURS.items():
+        _add_if_absent(found, name, type=of.kind, metavar=of.metavar, help=of.help)
     for option, since in torch_release.OPTIONS.items():
         refuse = functools.partial(_refuse_option, option, since)
         _add_if_absent(found, option, nargs="?", const=option, type=refuse, help=argparse.SUPPRESS)
@@ -218,6 +235,7 @@ def _refuse_what_cannot_be(chosen: argparse.Namespace) -> None:
             lambda v: _writable(os.path.dirname(v) or "."),
             "give a path in a folder that you may write to",
         ),
+        ("metrics", lambda v: 0 < v < 1 << 16, "give a port from 1 to 65535"),
         ("health-check", lambda v: v.strip(), "give a command"),
         ("health-timeout", lambda v: v > 0, "give seconds above 0"),
         ("health-failed", lambda v: v in FAILED, f"give {' or '.join(FAILED)}"),
@@ -267,6 +285,8 @@ def _refuse_what_means_nothing(chosen: argparse.Namespace) -> None:
     for option in ("heartbeat-start", "heartbeat-file"):
         if getattr(chosen, option.replace("-", "_")) is not None and chosen.heartbeat_limit is None:
             _refuse(f"--{option} means nothing without --heartbeat-limit SECONDS: give that as well")
+    if chosen.metrics is not None and not chosen.rdzv_endpoint:
+        _refuse(f"--metrics {chosen.metrics} reads the job's state at its endpoint: give --rdzv-endpoint HOST:PORT")
     for option in ("health-timeout", "health-failed"):
         if getattr(chosen, option.replace("-", "_")) is not None and chosen.health_check is None:
             _refuse(f"--{option} means nothing without --health-check CMD: give that as well")

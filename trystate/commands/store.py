@@ -58,7 +58,7 @@ def serve(args: argparse.Namespace) -> int:
 def proxy(args: argparse.Namespace) -> int:
     """Pass on, and record, until SIGINT or SIGTERM; returns the exit code."""
     try:
-        socket.getaddrinfo(*args.to, type=socket.SOCK_STREAM)
+        socket.getaddrinfo(args.to[0], args.to[1], type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UsageError(f"--to: unknown host {args.to[0]!r} ({error}): give the store's address") from error
     allow_open_files(2 * Limits().connections)

@@ -256,13 +256,13 @@ class Heard:
             case "multi_set":
                 self.writes_many(fields[0])
             case "add":
-                self.adds(*fields, result)
+                self.adds(fields[0], fields[1], result)
             case "compare_set":
-                self.compares(*fields, result)
+                self.compares(fields[0], fields[1], fields[2], result)
             case "get" | "multi_get":
                 self.reads(result if isinstance(result, list) else [result])
             case "delete" | "take":
-                self.deletes(*fields, result)
+                self.deletes(fields[0], result)
             case "check":
                 self.recorder.say(self.c, self.kind, **named(self.keys, several=True), found=result)
             case "queue_push":

@@ -27,7 +27,9 @@ FAILS_AT_ONCE = ("--no-python", "/bin/false")  # in the place of the worker
 class Recorded:
     """A job of torchruns with its record."""
 
-    def __init__(self, folder: Path, nodes: str, *, restarts: int = 0, missed: int = MISSED, program: str = TORCHRUN) -> None:
+    def __init__(
+        self, folder: Path, nodes: str, *, restarts: int = 0, missed: int = MISSED, program: str = TORCHRUN
+    ) -> None:
         self.path = folder / "record"
         conf = f"{CONF},keep_alive_max_attempt={missed}"
         serving = ("--record", str(self.path))

@@ -7,6 +7,7 @@ import json
 import runpy
 import signal
 import threading
+import urllib.request
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import islice
@@ -23,7 +24,7 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRende
 from trystate.monitor.live import Live
 from trystate.monitor.sources import tailed
 from trystate.monitor.watch import Watch
-from trystate.property_tests.adapters.jobs import Server
+from trystate.property_tests.adapters.jobs import Job, Server, eventually
 
 from trystate.cli import run
 from trystate.store import TCPStore, TCPStoreServer
@@ -184,6 +185,53 @@ def test_a_wrong_command_is_one_line(argv: list[str], expected: str, said: Said)
     assert (code, out) == (2, "")
     assert expected in err
     assert len(err.splitlines()) == 1
+
+
+# ---- the numbers of an agent
+
+
+def numbers(port: int) -> dict[str, float]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+    except OSError:
+        return {}
+    return {name: float(value) for name, _, value in (x.rpartition(" ") for x in lines if not x.startswith("#"))}
+
+
+def test_an_agent_serves_the_numbers_of_its_job(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    with TCPStoreServer() as server:  # a free port
+        port = server.port
+    with Job(tmp_path, nodes="1:2", max_restarts=1) as group:
+        agent = group.agent("a", "--metrics", str(port))
+        agent.runs()
+        eventually("its round is seen", lambda: numbers(port).get('trystate_round_complete{job="job"}') == 1.0)
+        assert numbers(port)['trystate_nodes{job="job",list="participants"}'] == 1.0
+        agent.do("fail once")
+        agent.runs(2)
+        key = 'trystate_restarts_total{cause="workers_failed",job="job"}'
+        eventually("its restart is seen", lambda: numbers(port).get(key) == 1.0)
+        agent.do("succeed")
+        assert agent.ends() == 0
+    assert numbers(port) == {}, "nobody serves them any more"
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["--metrics", "0", "x.py"], "--metrics 0: give a port from 1 to 65535"),
+        (["--metrics", "9400", "x.py"], "give --rdzv-endpoint HOST:PORT"),
+        (
+            ["--metrics", "9400", "--rdzv-endpoint", "a", "--rdzv-conf", "store_type=file", "x.py"],
+            "leave store_type out",
+        ),
+    ],
+)
+def test_numbers_that_an_agent_cannot_have_are_refused(argv: list[str], expected: str, said: Said) -> None:
+    code, _, err = said("run", *argv)
+    assert code == 2
+    assert expected in err
 
 
 # ---- records of passes

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from trystate.impl.store.contents.contents import Refused
+from trystate.impl.store.contents.contents import Contents, Refused
 from trystate.impl.store.limits import Limits
-from trystate.impl.store.record.format import Keys, is_state
+from trystate.impl.store.record.format import KEYS_MAX, VALUE_BYTES_MAX, Keys, is_state
 from trystate.impl.store.record.recorder import Recorder
 from trystate.impl.store.server import recording
 from trystate.impl.store.server.blocking import Blocking
@@ -209,6 +209,27 @@ def test_watches_barriers_and_queues_are_recorded() -> None:
     assert [(line["c"], line["op"]) for line in here.lines()] == [
         (2, "watch"), (1, "set"), (2, "told"), (1, "barrier"), (1, "wait"), (2, "barrier"), (2, "wait"), (1, "go"),
         (2, "go"), (1, "queue_push"), (1, "reserve"), (1, "queue_pop"),
+    ]  # fmt: skip
+
+
+def test_lists_and_values_that_are_too_large_for_a_line_are_cut_and_said() -> None:
+    here = Recorded()
+    here.two(wait(*(NEWS + b"%d" % n for n in range(150))))
+    here.one(set_(STATE, bytes(VALUE_BYTES_MAX + 1)))
+    waits, write = here.lines()
+    assert (len(waits["keys"]), len(waits["missing"]), waits["more"]) == (KEYS_MAX, KEYS_MAX, 150 - KEYS_MAX)
+    assert write["size"] == VALUE_BYTES_MAX + 1 and "value" not in write
+
+
+def test_the_states_of_a_store_that_was_kept_are_the_first_lines() -> None:
+    contents = Contents(Limits())
+    contents.set(STATE, b"kept")
+    contents.set(b"/other", b"kept")
+    sink, made = recorder(Keys.RENDEZVOUS)
+    room = Room(kind=partial(RecordingService, made, contents=contents))
+    room.peer()(compare(STATE, b"kept", b"new"))
+    assert [(line["op"], line.get("v"), line.get("value"), line.get("again")) for line in sink.take()] == [
+        ("write", 1, "kept", True), ("open", None, None, None), ("write", 2, "new", None),
     ]  # fmt: skip
 
 

@@ -17,8 +17,11 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from trystate.impl.store.wire import blob
+from trystate.model.store.vocabulary import Query
 from trystate.monitor.torch_state import read as read_state
 from trystate.property_tests.adapters.forked import Program
+from trystate.property_tests.adapters.our_store.wire import VALIDATE, get, request
 from trystate.property_tests.adapters.torch_store.server import OurServer, Server, TorchLegacyServer, TorchServer
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.jobs import torchrun
@@ -169,6 +172,40 @@ def test_strangers_pass_the_proxy_and_are_not_followed(tmp_path: Path) -> None:
         lines = proxy.end()
     assert [line["op"] for line in lines if line["op"] != "tick"] == ["header", "open", "unfollowed", "close", "end"]
     assert lines[2]["why"].startswith("request: its first request is not VALIDATE") or lines[1]["op"] == "tick"
+
+
+def test_requests_on_a_state_are_passed_on_one_at_a_time_and_no_other_request_waits_for_them(tmp_path: Path) -> None:
+    """A server that answers when it is told to: the second request is held until then, or for a second at most."""
+    wish = request(Query.COMPARE_SET, blob(b"/torch.rendezvous.job"), blob(b""), blob(b"x"))
+    with socket.create_server((HOST, 0)) as server, Command(
+        tmp_path / "r", "proxy", "--to", f"{HOST}:{server.getsockname()[1]}"
+    ) as proxy, contextlib.ExitStack() as stack:  # fmt: skip
+        clients, behind = [], []
+        for _ in range(2):
+            clients.append(stack.enter_context(socket.create_connection((HOST, proxy.port))))
+            behind.append(stack.enter_context(server.accept()[0]))
+            clients[-1].sendall(VALIDATE)
+            assert behind[-1].recv(100) == VALIDATE
+            behind[-1].settimeout(0.3)
+        for answered in (True, False):
+            clients[0].sendall(wish)
+            assert behind[0].recv(1000) == wish
+            clients[1].sendall(get(b"/other") + wish)
+            assert behind[1].recv(1000) == get(b"/other")
+            with pytest.raises(TimeoutError):
+                behind[1].recv(1000)
+            began = time.monotonic()
+            if answered:
+                behind[0].sendall(blob(b"x"))
+            behind[1].settimeout(5)
+            assert behind[1].recv(1000) == wish
+            assert (time.monotonic() - began > 0.4) is not answered
+            behind[1].settimeout(0.3)
+            behind[1].sendall(blob(b"") + blob(b"y"))
+        clients[0].close()
+        lines = proxy.end()
+    found = [(line["c"], line["op"], line.get("v")) for line in lines if line["op"] in ("write", "refused")]
+    assert found[:3] == [(1, "write", 1), (0, "write", 2), (2, "refused", 2)]
 
 
 def _all(sock: socket.socket) -> bytes:

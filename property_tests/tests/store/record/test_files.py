@@ -169,7 +169,7 @@ def test_a_file_that_cannot_be_cut_back_is_followed_by_the_next_one(
     def refused(fd: int, size: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(writer.os, "ftruncate", refused)
+    monkeypatch.setattr(os, "ftruncate", refused)
     kept = Kept(tmp_path / "r")
     kept.disk.full = True
     kept.write(b"1")

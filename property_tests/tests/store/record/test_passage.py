@@ -185,8 +185,8 @@ turns = st.lists(st.tuples(st.integers(0, 1), requests() | requests() | mutated(
 def test_whatever_passes_states_are_followed_as_the_server_has_them(turns: list[tuple[int, bytes]]) -> None:
     """No byte is changed, nothing raises; what the record says of a state at each read and write is what is there."""
     here, replayed = Through(), Replayed()
-    for line in [{"c": 1, "op": "open"}, {"c": 2, "op": "open"}]:
-        replayed.take(line)
+    for c in (1, 2):
+        replayed.take({"c": c, "op": "open"})
     for who, data in turns:
         for short, long in RENAMED.items():
             data = data.replace(blob(short), blob(long))
@@ -194,7 +194,7 @@ def test_whatever_passes_states_are_followed_as_the_server_has_them(turns: list[
             continue
         here(who, data)
         values: dict[bytes, Any] = here.room.service.contents.values
-        lines = [line for line in here.lines()[1] if is_state(line.get("key", "").encode("latin-1"))]
+        lines = [line for line in here.lines()[1] if is_state(str(line.get("key", "")).encode("latin-1"))]
         lines = [line for line in lines if line["op"] in ("write", "read", "refused", "delete")]
         for line in lines:
             replayed.take(line)
