@@ -16,7 +16,7 @@ successor runs. The differences from torch's rendezvous, each with the finding t
   is replaced.
 - A node that could not join leaves; only a member closes (R10).
 
-What operators ask for, each off unless a run switches it on:
+Options of operators, each off unless a run switches it on:
 
 - Ranks follow a key in each node's listing, before the names (`rank_key`).
 - A round is replaced for newcomers alone once a member has seen it complete for an interval, by its own clock
