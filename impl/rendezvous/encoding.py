@@ -182,7 +182,8 @@ def _settings(value: Any) -> Settings:
     low, high = values[:2]
     if not 1 <= low <= high or min(*values[2:4], values[7]) < 0 or values[4] <= 0 or values[5] < 2:
         raise _Unfit(f"settings has nodes {low}:{high}, a heartbeat every {values[4]} s x {values[5]}")
-    return Settings(*(kind(v) for v, kind in zip(values, KINDS, strict=True)), _command(runs))
+    found: list[Any] = [kind(v) for v, kind in zip(values, KINDS, strict=True)]
+    return Settings(**dict(zip(Settings.__slots__, found, strict=False)), command=_command(runs))
 
 
 def _command(value: Any) -> Command:

@@ -18,7 +18,7 @@ successor runs. The differences from torch's rendezvous, each with the finding t
 - An operator may drain a node, which marks its listing. A marked participant is expected until its workers are stopped,
   as all members of a replaced round are; instead of coming it leaves. Nobody has failed, so that no restart is spent.
 
-What operators ask for, each off unless a run switches it on:
+Options of operators, each off unless a run switches it on:
 
 - Ranks follow a key in each node's listing, before the names (`rank_key`).
 - A round is replaced for newcomers alone once a member has seen it complete for an interval, by its own clock

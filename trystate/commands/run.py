@@ -29,7 +29,7 @@ BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")
 NO_ID = "none"  # torchrun's default for --rdzv-id
 UNHEARD = ("SIGKILL", "SIGSTOP")
-FAILED = ("leave", "spare")  # what a node does whose health command fails
+FAILED = ("leave", "spare")  # the two ways of a node that fails its health check
 # Options of the rendezvous that have a name of their own here, beside --rdzv-conf: with what they show in --help.
 RENDEZVOUS = {"rank-key": "KEY", "scale-up-interval": "SECONDS"}
 
