@@ -199,9 +199,10 @@ class Follower(Possibilities):
 
     def _drained(self, snapshot: Snapshot, tokens: frozenset[str]) -> None:
         """An operator, who is no node, has marked a node of ours."""
-        wanted, found = self.lens.wanted(snapshot, self.roster), {}
+        wanted = self.lens.wanted(snapshot, self.roster)
+        found: dict[Bytes, Trail | None] = {}
         for node in (k for k, peer in enumerate(self.roster.peers) if peer.who.token in tokens):
-            found = self._tried(("drain",), node, wanted)
+            found, _ = self._tried(("drain",), node, wanted)
         if found:
             self.states = found
             return

@@ -120,7 +120,7 @@ def stale_master(folder: Path) -> Path:
 
 def fast_exit(folder: Path) -> Path:
     """R3. A worker fails at once, and its node leaves the round before the other has polled."""
-    identical = {"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}  # no agent waits for the other's number of workers
+    identical: Any = {"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}  # no agent waits for the other's number of workers
     with Recorded(folder, "2:2", restarts=3, missed=15) as job:
         b = job.agent("b", address="127.0.0.2", **identical)
         job.until("b has joined", lambda s: lists(s.participants, b))
