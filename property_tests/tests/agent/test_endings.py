@@ -17,6 +17,7 @@ from trystate.impl.agent.watchdog import table
 from trystate.property_tests.adapters.forked import Program
 from trystate.property_tests.adapters.jobs import WORKER, alive, eventually
 from trystate.property_tests.support.agents import one_group
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.jobs import free_port
 
 SOON = 15.0
@@ -107,7 +108,7 @@ def test_the_store_is_served_until_the_last_node_has_left(group: Group) -> None:
     assert [word for word in LATE if word in group.said("b")] == [], group.said("b")
 
 
-@pytest.mark.parametrize(("group", "hurry"), [((2,), False), ((60,), True)], indirect=["group"])
+@pytest.mark.parametrize(("group", "hurry"), [((60,), True), ((2,), False)][: 1 + NIGHTLY], indirect=["group"])
 def test_a_host_does_not_wait_for_ever(group: Group, hurry: bool) -> None:
     """It ends after close_timeout, or at a second signal; the other one waits for a store to come back."""
     group.signal("a")

@@ -24,6 +24,7 @@ from trystate.model.errors import UsageError
 from trystate.property_tests.adapters.jobs import Agent, Job, eventually
 from trystate.property_tests.support.agents import started, succeed
 from trystate.property_tests.support.mutants import rewritten, survives
+from trystate.property_tests.support.nightly import NIGHTLY
 
 from trystate.agent import heartbeat
 from trystate.commands.run import configured
@@ -249,6 +250,7 @@ def test_an_exit_code_that_is_not_restarted_ends_the_job_on_all_nodes_and_spends
         assert (both.state.spent, closed.verdict if closed else "") == (0, "failed")
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="seconds of a real job: under HYPOTHESIS_PROFILE=nightly")
 def test_other_codes_are_restarted(tmp_path: Path) -> None:
     with Job(tmp_path, nodes="1", max_restarts=1) as one:
         a = one.agent("a", "--no-restart-codes=2,64")

@@ -19,6 +19,7 @@ from trystate.impl.rendezvous.errors import RendezvousTimeoutError
 from trystate.impl.rendezvous.waiting import Teller
 from trystate.property_tests.adapters.jobs import CONF, Agent, Job, eventually
 from trystate.property_tests.support.agents import succeed
+from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.rendezvous.jobs import free_port
 
 SOON = 12.0
@@ -65,6 +66,7 @@ def test_a_node_that_is_to_come_back_is_named(tmp_path: Path) -> None:
         assert "to come back from the round before" in lines(a)[-1]
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="seconds of a real job: under HYPOTHESIS_PROFILE=nightly")
 def test_a_node_that_is_done_says_that_the_store_is_away(tmp_path: Path) -> None:
     with Job(tmp_path, nodes="2") as job:
         a, b = job.two()
@@ -117,6 +119,7 @@ def test_an_endpoint_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> None
         assert "was not reached within read_timeout=3 s" in agent.said
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="seconds of a real job: under HYPOTHESIS_PROFILE=nightly")
 def test_torchrun_says_so_too(tmp_path: Path) -> None:
     """It is the rendezvous that says it, below any agent."""
     argv = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=trystate", "--nnodes=2",
