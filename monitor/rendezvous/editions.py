@@ -127,7 +127,6 @@ class OursInDetail(Ours):
         self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING)
         seated = s.member[node].isin((Membership.PARTICIPANT, Membership.EXPECTED))
         s.when(~s.closed, seated | self.decides(s, "expel", Action.EXPEL, node))
-        self.stamp(s, node)
         s.closed = True
 
 
