@@ -191,7 +191,8 @@ property that was violated and the known defect that it is, with a workaround; a
 line that is no step of the protocol, with the nearest steps and their guards;
 and at the end the nodes that wait, for whom, since when, and why in vain.
 
-The job may run torch's own c10d rendezvous, unmodified, or this package's. The
+The job may run torch's own c10d rendezvous, unmodified, or this package's:
+--rdzv-endpoint is the recording server, and --rdzv-conf has is_host=0. The
 files that continue a record (FILE.1, FILE.2 ...) are read as well. Nothing in a
 record is executed. Clocks of different machines are never compared.
 
@@ -200,8 +201,6 @@ property was violated or a line fits no step, with 3 if not all was decided.
 docs/explain.md shows it on jobs that hang.
 """,
         examples="""\
-  trystate store serve --port 29400 --record job.jsonl
-  torchrun --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 --rdzv-conf=is_host=0 train.py
   trystate explain job.jsonl
   trystate explain job.jsonl --nnodes 2:4 --steps
   trystate explain job.jsonl --json --diagram job.svg > job.json
