@@ -23,7 +23,9 @@ import itertools
 import os
 import selectors
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -285,6 +287,82 @@ def checks(stores: Sides, rounds: int) -> list[str]:
     return [*(spread(found[s]) for s in stores), ratio(found["torch"], found["ours"])]
 
 
+# ---- with a record
+
+
+class Served:
+    """`trystate store serve` in a process of its own."""
+
+    def __init__(self, *options: str) -> None:
+        argv = [sys.executable, "-m", "trystate", "store", "serve", "--port", "0", *options]
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline().partition(",")[0].rpartition(":")[2])
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait()
+
+
+def busy(crowd: Crowd, number: int, requests: int) -> float:
+    """Thousands of requests in a second: each client has one on its way, a set or a get or an add of its own key."""
+    keys = [b"/%d/%d" % (number, n) for n in range(len(crowd.sockets))]
+    begun = time.perf_counter()
+    for _ in range(requests):
+        for make, size in (
+            (lambda key: wire.set_(key, b"v" * 64) + wire.get(key), 72),
+            (lambda key: wire.add(key + b"n", 1), 8),
+        ):
+            for sock, key in zip(crowd.sockets, keys, strict=True):
+                sock.sendall(make(key))
+            crowd.hear(size)
+    return 3 * requests * len(keys) / (time.perf_counter() - begun)
+
+
+def states(store: Any, n: int, fresh: str) -> None:
+    """A node of torch's: it reads the state, and replaces it; one of 64 nodes has some 6 KB."""
+    key = f"torch.rendezvous.{fresh.replace('/', '-')}"
+    store.compare_set(key, "", "s" * 6000)
+    for i in range(n):
+        held = store.get(key)
+        store.compare_set(key, held, str(i) * (6000 // len(str(i))))
+
+
+def recorded(rounds: int, share: float, requests: int) -> None:
+    """The same server without a record, with one of the rendezvous, and with one of all keys, in turns."""
+    kinds = {"without": [], "rendezvous": ["rendezvous"], "all keys": ["all"]}
+    lines = []
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        servers: Sides = {
+            name: stack.enter_context(
+                Served(*(each for keys in kind for each in ("--record", f"{folder}/{keys}", "--record-keys", keys)))
+            )
+            for name, kind in kinds.items()
+        }
+        clients = {name: torch_client(server) for name, server in servers.items()}
+        for store in clients.values():
+            for i in range(10):
+                store.set(f"k{i}", "value")
+        for operation in (*OPERATIONS[:6], Operation("a state: get, compare_set", states, 50, 3)):
+            found = in_turns(rounds, clients, burst(operation, share))
+            lines.append([f"{operation.title}, µs", *(spread(found[name]) for name in kinds), *_shares(found)])
+        crowd = {name: Crowd(server, 16) for name, server in servers.items()}
+        found = in_turns(rounds, crowd, lambda each, number: busy(each, number, requests))
+        lines.append(["16 clients, requests a second", *(spread(found[name]) for name in kinds), *_shares(found)])
+        for each in crowd.values():
+            each.close()
+    heads = ["operation", *kinds, *(f"{name} / without" for name in list(kinds)[1:])]
+    show("A server with a record, and without", heads, lines)
+
+
+def _shares(found: dict[str, list[float]]) -> list[str]:
+    return [ratio(found[name], found["without"]) for name in list(found)[1:]]
+
+
 def starting(rounds: int) -> None:
     """How long a server takes to start, and what it needs before anybody connects."""
     lines = []
@@ -329,6 +407,7 @@ PARTS: dict[str, Callable[[bool, int], None]] = {
     "operations": on_both(operations, (0.1,), (1.0,)),
     "crowds": on_both(crowds, ((16,),), ((64, 512),)),
     "checks": on_both(large_checks, ((2_000,),), ((8_000, 32_000),)),
+    "record": lambda quick, rounds: recorded(rounds, *((0.1, 20) if quick else (1.0, 300))),
     "growth": lambda quick, rounds: (
         growth(rounds, (16,), (200,)) if quick else growth(rounds, (64, 512), (1_000, 100_000))
     ),

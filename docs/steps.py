@@ -57,6 +57,7 @@ RUNTIME: dict[type[System], dict[str, str]] = {
         "heartbeat_expires": "rendezvous/observer.Observer.silent",
         "resume": "rendezvous/engine.Engine.standing",
         "lose_lease": "rendezvous/observer.Lease.holds rendezvous/engine.Engine.standing",
+        "drain": "rendezvous/engine.Engine.drain rendezvous/changes.drain",
     },
     Agents: {
         "return_with_a_round": "agent/local.ElasticAgent._rendezvous",
@@ -68,7 +69,7 @@ RUNTIME: dict[type[System], dict[str, str]] = {
         "find_failure": "agent/core.decide",
         "replace_round": "rendezvous/engine.Engine._upkeep rendezvous/changes.give_notice",
         "restart_workers": "agent/core.decide",
-        "exit_round": "rendezvous/changes.replace_round",
+        "exit_round": "rendezvous/changes.replace_round rendezvous/changes.fail_for_good",
         "error_closed": "agent/core.decide agent/core.ending",
         "withdraw": "rendezvous/changes.withdraw",
         "leave_without_store": "rendezvous/handler.DynamicRendezvousHandler.leave",

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from trystate.impl.store.record.format import OURS, TORCH, Keys
 from trystate.model.checker.linearizability import Broken, Call, Specification, judge
 from trystate.model.errors import LimitReached
 from trystate.model.store.vocabulary import Edition
@@ -48,23 +49,28 @@ CUT_EVERY = 256  # operations on a key
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """Something that a store must not do: the check that found it, and where in the record."""
+    """Something that a store must not do: the check that found it, and its line in the record: a number or a place."""
 
     check: str
-    line: int
+    line: int | str
     t: float
     key: str
     text: str
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.text}"
+        return f"{place_of(self.line)}: {self.text}"
+
+
+def place_of(line: int | str) -> str:
+    """A line for a person: `line 7`, or the place that the caller gave."""
+    return f"line {line}" if isinstance(line, int) else line
 
 
 @dataclass(slots=True)
 class Waiting:
     """A wait of a connection: the keys that it misses, and since when none is missing."""
 
-    line: int
+    line: int | str
     t: float
     keys: tuple[str, ...]
     missing: set[str]
@@ -76,7 +82,7 @@ class Window:
     """The answered operations on one key since its value was last known, as a proxy saw them."""
 
     initial: Held
-    calls: list[tuple[int, Call[Act, Outcome]]] = field(default_factory=list)  # with the number of the line
+    calls: list[tuple[int | str, Call[Act, Outcome]]] = field(default_factory=list)  # with the number of the line
     begins: float = 0.0  # an operation that was asked before is left out
 
 
@@ -94,19 +100,23 @@ class Histories:
         self.wrong: list[Wrong] = []
         self._proxy = False
         self._file: int | None = None  # the number of the file
+        self._all = True  # keys are recorded, and not only those of rendezvous
         self._edition = Edition.TRYSTATE
         self._unseen = ABSENT  # the knowledge of a key that no line has named
         self._keys: dict[str, Held] = {}
+        self._reserved: set[str] = set()  # queues whose lengths are not judged
         self._waits: dict[int, Waiting] = {}
-        self._watchers: dict[str, dict[int, list[tuple[int, float]]]] = {}  # key -> connection -> changes to be told
+        self._watchers: dict[
+            str, dict[int, list[tuple[int | str, float]]]
+        ] = {}  # key -> connection -> changes to be told
         self._windows: dict[str, Window] = {}
         self._answered: dict[int, float] = {}  # connection -> its last answer
-        self._unanswered: dict[int, list[tuple[int, Act, float]]] = {}  # connection -> line, operation, asked
+        self._unanswered: dict[int, list[tuple[int | str, Act, float]]] = {}  # connection -> line, operation, asked
         self._now = self._looked = 0.0
         self._ended = False
 
-    def feed(self, number: int, line: Mapping[str, Any]) -> list[Wrong]:
-        """The next line of the record, and its number; what is wrong with it, or has been found with it.
+    def feed(self, number: int | str, line: Mapping[str, Any]) -> list[Wrong]:
+        """The next line of the record, and its number or place; what is wrong with it, or has been found with it.
 
         Raises:
             MalformedLine: it lacks a field, or has one of another kind.
@@ -114,14 +124,16 @@ class Histories:
         before = len(self.wrong)
         op, t, c = line.get("op"), line.get("t"), line.get("c", 0)
         if not isinstance(op, str) or not isinstance(t, int | float) or not isinstance(c, int):
-            raise MalformedLine(f"line {number}: op={op!r}, t={t!r}, c={c!r}: a name, a time and a number are due")
+            raise MalformedLine(f"{place_of(number)}: op={op!r}, t={t!r}, c={c!r}: a name, a time and a number are due")
         self._now = max(self._now, float(t))
         try:
             self._take(number, op, c, line)
         except MalformedLine as error:
-            raise MalformedLine(f"line {number}: {error}") from None
+            raise MalformedLine(f"{place_of(number)}: {error}") from None
         except (KeyError, TypeError, AttributeError) as error:
-            raise MalformedLine(f"line {number}: a line of {op} lacks a field or has a wrong one: {error}") from None
+            raise MalformedLine(
+                f"{place_of(number)}: a line of {op} lacks a field or has a wrong one: {error}"
+            ) from None
         if self._now - self._looked > LOOK_SECONDS:
             self._looked = self._now
             self._late()
@@ -139,12 +151,15 @@ class Histories:
         self._windows.clear()
         return self.wrong[before:]
 
-    def _take(self, number: int, op: str, c: int, line: Mapping[str, Any]) -> None:
+    def _take(self, number: int | str, op: str, c: int, line: Mapping[str, Any]) -> None:
+        if "error" in line:  # it was refused, and has changed nothing
+            self._count(op, checked=False)
+            return
         match op:
             case "header":
                 self._header(line)
             case "lost":
-                self._forget(f"line {number}: lines were lost there, and nothing is known of any key")
+                self._forget(f"{place_of(number)}: lines were lost there, and nothing is known of any key")
             case "open":
                 self._answered[c] = self._now
             case "close":
@@ -157,6 +172,8 @@ class Histories:
                 if not (line.get("again") and c in self._waits):
                     self._waits[c] = Waiting(number, self._now, keys, set(missing))
                     self._count("wait", bool(missing))
+            case "reserve" | "put_back":  # the lengths of its queue are those of what is not reserved
+                self._reserved.add(line["key"])
             case "write" if line.get("again"):
                 value = str(line["value"]).encode("latin-1")
                 self._keys[line["key"]] = Held(True, value, len(value), line["v"], None)
@@ -170,7 +187,8 @@ class Histories:
                 self._told(number, line["key"], c)
             case _:
                 for act in acts_of(line):
-                    self._act(number, c, act, line)
+                    if act.key not in self._reserved or not act.name.startswith("queue_"):
+                        self._act(number, c, act, line)
                 if self._proxy and op not in UNANSWERED | {"multi_set"}:
                     self._answers(c)
 
@@ -180,9 +198,15 @@ class Histories:
             self._proxy = line.get("by") == "store proxy"
             self._unseen = ANYTHING if self._proxy or number else ABSENT
             self._edition = Edition.TORCH if self._proxy else Edition.TRYSTATE
+            self._all = line.get("keys", Keys.ALL.value) == Keys.ALL.value
         elif number != self._file + 1:
             self._forget(f"file {self._file + 1} of the record is missing, and nothing is known of any key")
         self._file = number
+
+    def _known(self, key: str) -> Held:
+        if key in self._keys:
+            return self._keys[key]
+        return self._unseen if self._all or TORCH.decode() in key or OURS.decode() in key else ANYTHING
 
     def _forget(self, why: str) -> None:
         self.undecided[why] = None
@@ -202,15 +226,16 @@ class Histories:
     def _count(self, name: str, checked: bool = True) -> None:
         self.counts[name if checked else "left out"] += 1
 
-    def _note(self, check: str, number: int, t: float, key: str, text: str) -> None:
+    def _note(self, check: str, number: int | str, t: float, key: str, text: str) -> None:
         self.counts[f"wrong: {check}"] += 1
         if len(self.wrong) < WRONG_MAX:
             self.wrong.append(Wrong(check, number, t, key, text))
 
     # ---- operations
 
-    def _act(self, number: int, c: int, act: Act, line: Mapping[str, Any]) -> None:
-        before = self._keys.pop(act.key, self._unseen)  # popped: the newest key stands last
+    def _act(self, number: int | str, c: int, act: Act, line: Mapping[str, Any]) -> None:
+        before = self._known(act.key)
+        self._keys.pop(act.key, None)  # the newest key stands last
         after, right = meaning(before, act, self._edition)
         if self._proxy:
             since = max(self._answered.get(c, 0.0), self._now - SETTLED_SECONDS)
@@ -232,7 +257,7 @@ class Histories:
         if act.name in WRITES:
             self._changed(number, act, before, after)
 
-    def _changed(self, number: int, act: Act, before: Held, after: Held) -> None:
+    def _changed(self, number: int | str, act: Act, before: Held, after: Held) -> None:
         for waiting in self._waits.values():
             if waiting.ready is None and act.key in waiting.missing and after.is_present:
                 waiting.missing.discard(act.key)
@@ -246,16 +271,16 @@ class Histories:
 
     # ---- waits
 
-    def _ends(self, number: int, op: str, c: int) -> None:
+    def _ends(self, number: int | str, op: str, c: int) -> None:
         waiting = self._waits.pop(c, None)
         if waiting is None:
             return
         if op == "stop" and waiting.ready is not None and self._now - waiting.ready > WAKE_SECONDS:
             self._asleep(waiting)
         if op == "go" and not self._proxy:
-            missing = sorted(key for key in waiting.keys if self._keys.get(key, self._unseen).is_present is False)
+            missing = sorted(key for key in waiting.keys if self._known(key).is_present is False)
             if missing:
-                text = f"the wait of line {waiting.line} went on, and {', '.join(missing)} was not there"
+                text = f"the wait of {place_of(waiting.line)} went on, and {', '.join(missing)} was not there"
                 self._note("woken_early", number, self._now, missing[0], text)
 
     def _asleep(self, waiting: Waiting) -> None:
@@ -278,7 +303,7 @@ class Histories:
 
     # ---- watches
 
-    def _told(self, number: int, key: str, c: int) -> None:
+    def _told(self, number: int | str, key: str, c: int) -> None:
         due = self._watchers.get(key, {}).get(c)
         if due is None:
             return  # the watch began before the record
@@ -297,9 +322,9 @@ class Histories:
         if ever:
             self._answered[c] = self._now
 
-    def _passed(self, number: int, c: int, act: Act, asked: float, returned: float | None) -> None:
+    def _passed(self, number: int | str, c: int, act: Act, asked: float, returned: float | None) -> None:
         """An operation that was asked at `asked`; None: whether and when it took effect is not known."""
-        window = self._windows.setdefault(act.key, Window(self._unseen))
+        window = self._windows.setdefault(act.key, Window(self._known(act.key)))
         if asked <= window.begins or self._now - asked > 2 * SETTLED_SECONDS:
             self._count(act.name, checked=False)
             if act.name in WRITES:  # it may have taken effect at any moment since

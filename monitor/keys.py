@@ -109,7 +109,7 @@ def acts_of(line: Mapping[str, Any]) -> Iterator[Act]:
         MalformedLine: a field is missing, or of another kind.
     """
     op = line.get("op")
-    if op not in AS or ("error" in line and op != "add"):
+    if op not in AS or "error" in line:
         return
     try:
         keys = line["keys"] if "keys" in line else [line["key"]]
@@ -151,8 +151,6 @@ def _act(name: str, key: str, field: _Fields, keys: int) -> Act:
             return Act(name, key, Outcome(None if version is None else version > 0, value, size, version))
         case "add":
             amount = field.due("amount", int)
-            if field("error", str):
-                return Act(name, key, Outcome(False), amount=amount)
             return Act(name, key, Outcome(True, b"%d" % field.due("result", int), version=version), amount=amount)
         case "compare_set":
             outcome = Outcome(field("won", bool), version=version)

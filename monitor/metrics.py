@@ -1,11 +1,13 @@
 """The numbers of a watch for Prometheus, by `prometheus-client`, which the extra `metrics` installs.
 
-Rule: a number is read when it is asked for; nothing here waits for a store. The job's name is a label of each.
+Rule: a number is read when it is asked for, and then nothing waits for a store. The job's name is a label of each.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trystate.model.errors import UnavailableError, UsageError
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from .watch import Watch
 
 HOST = "127.0.0.1"
+INTERVAL_SECONDS = 1.0  # between two looks at a job
+JOIN_SECONDS = 6.0  # an operation of the store, and a little
 
 
 def serve(watch: Watch, port: int, host: str = HOST) -> Callable[[], None]:
@@ -42,6 +46,47 @@ def serve(watch: Watch, port: int, host: str = HOST) -> Callable[[], None]:
         thread.join()
 
     return end
+
+
+@contextmanager
+def of_a_job(endpoint: str, job: str, secret: bytes | None, port: int, host: str = HOST) -> Iterator[None]:
+    """Serve the numbers of a job while the block runs: a thread of its own looks at the store every second.
+
+    A store that is not there yet, or no longer, is a number (`trystate_up`), and not an error.
+
+    Raises:
+        UnavailableError: `prometheus-client` is not installed.
+        UsageError: the port cannot be listened on.
+    """
+    from .watch import Watch
+
+    watch, stop = Watch(job, endpoint), threading.Event()
+    end = serve(watch, port, host)
+    thread = threading.Thread(
+        target=_follow, args=(watch, endpoint, secret, stop), name="trystate metrics", daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(JOIN_SECONDS)
+        end()
+
+
+def _follow(watch: Watch, endpoint: str, secret: bytes | None, stop: threading.Event) -> None:
+    from trystate.impl.rendezvous.errors import RendezvousError
+
+    from .sources import polled
+
+    while not stop.is_set():
+        try:
+            for look in polled(endpoint, watch.job, secret, INTERVAL_SECONDS, pause=stop.wait):
+                if stop.is_set():
+                    return
+                watch.silence(look.quiet, look.why) if look.why else watch.look(look.state, look.time, look.took)
+        except RendezvousError:  # nobody serves it yet
+            stop.wait(INTERVAL_SECONDS)
 
 
 class Collector:
@@ -83,7 +128,7 @@ class Collector:
             age.add_metric([job, member.name], seen or 0.0)
         yield age
         held = family("trystate_warnings", "Warnings that hold, by kind", labels=["job", "kind"])
-        kinds = [name.partition(" ")[0] for name in watch.warnings]
+        kinds = [name.partition(" ")[0] for name in list(watch.warnings)]
         for kind in dict.fromkeys(kinds):
             held.add_metric([job, kind], kinds.count(kind))
         yield held
@@ -99,11 +144,11 @@ class Collector:
             made.add_metric([job], value)
             yield made
         restarts = family("trystate_restarts", "Complete rounds that were replaced, by cause", labels=["job", "cause"])
-        for cause, count in (numbers.causes or {"unknown": 0}).items():
+        for cause, count in (dict(numbers.causes) or {"unknown": 0}).items():
             restarts.add_metric([job, cause], count)
         yield restarts
         warned = family("trystate_warnings_given", "Warnings that were given, by kind", labels=["job", "kind"])
-        for kind, count in numbers.warned.items():
+        for kind, count in dict(numbers.warned).items():
             warned.add_metric([job, kind], count)
         yield warned
 

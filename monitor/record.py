@@ -54,9 +54,10 @@ class Line:
 
     @property
     def key(self) -> str:
-        """The key, or the first of several."""
-        several = self.fields.get("keys")
-        key = self.fields.get("key", several[0] if isinstance(several, list) and several else None)
+        """The key of the request, the first one of several; empty: it has none."""
+        key, keys = self.fields.get("key"), self.fields.get("keys")
+        if isinstance(keys, list) and keys:
+            key = keys[0]
         return key if isinstance(key, str) else ""
 
     @property
@@ -166,6 +167,11 @@ def parse(text: bytes | str, file: str = "", number: int = 0, *, cut: bool = Fal
         return Flaw(file, number, f"it is no JSON: {str(error)[:80]}")
     if not isinstance(found, dict):
         return Flaw(file, number, f"it is a JSON {type(found).__name__}, not an object")
+    return checked(found, file, number)
+
+
+def checked(found: Mapping[str, Any], file: str = "", number: int = 0) -> Line | Flaw:
+    """A line that was read already, or what is wrong with it."""
     what, time, connection = found.get("op"), found.get("t"), found.get("c", 0)
     if not isinstance(what, str) or not 0 < len(what) <= 40:
         return Flaw(file, number, "it has no `op`")
@@ -175,11 +181,8 @@ def parse(text: bytes | str, file: str = "", number: int = 0, *, cut: bool = Fal
         return Flaw(file, number, "its `c` is no number of a connection")
     for name, kinds in SHAPES.get(what, {}).items():
         value = found.get(name)
-        if (
-            not isinstance(value, kinds)
-            or isinstance(value, bool)
-            or (kinds is NUMBER and not 0 <= value <= NUMBER_MAX)
-        ):
+        fits = isinstance(value, kinds) and not isinstance(value, bool)
+        if not fits or (isinstance(value, int) and not 0 <= value <= NUMBER_MAX):
             return Flaw(file, number, f"its `{name}` is {_shown(value)}, which a line {what!r} cannot have")
     return Line(file, number, what, float(time), connection, found)
 

@@ -54,7 +54,7 @@ def decoded(backend: str, data: bytes) -> State | TorchState:
 
 def polled(
     endpoint: str, job: str, secret: bytes | None, interval: float,
-    clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic, pause: Callable[[float], object] = time.sleep,
 ) -> Iterator[Look]:  # fmt: skip
     """The states of a job, read from the store at its endpoint every `interval` seconds, for ever.
 
@@ -82,19 +82,18 @@ def polled(
 def _asked(store: Any, job: str, began: float, clock: Callable[[], float]) -> Look:
     try:
         backend, data = found(store, job)
-        now = clock()
-        return Look(now, decoded(backend, data), now - began, job)
     except NoAnswer as error:
         return Look(clock(), None, clock() - began, job, waits_for=str(error))
-    except RendezvousConnectionError:
-        raise
+    now = clock()
+    try:
+        return Look(now, decoded(backend, data), now - began, job)
     except TrystateError as error:
-        return Look(clock(), None, clock() - began, job, waits_for=f"the job's value is no state: {error}")
+        return Look(now, None, now - began, job, waits_for=f"the job's value is no state: {error}")
 
 
 def tailed(
     path: Path, job: str | None, clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
+    pause: Callable[[float], object] = time.sleep,
 ) -> Iterator[Look]:  # fmt: skip
     """The lines of a record from its begin, and those that come, until it was ended in order.
 
@@ -123,7 +122,7 @@ def tailed(
 
 
 def _lines(
-    path: Path, clock: Callable[[], float], pause: Callable[[float], None]
+    path: Path, clock: Callable[[], float], pause: Callable[[float], object]
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
     """The lines of the files of a record; None: nothing has come for a pause."""
     file, number, rest, part = 0, 0, b"", path

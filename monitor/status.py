@@ -1,7 +1,7 @@
 """The state of a rendezvous at one moment, ours or torch's c10d, as an observer of its store reads it.
 
 Theory of operation. A rendezvous is one key of the store. The observer reads it several times, within a short time, and
-writes nothing. A heartbeat is seen when its counter (ours) or its stamp (torch's) has another value than before, and its
+writes nothing. A heartbeat is seen when its counter (ours) or its stamp (torch's) has another value than before; its
 age is measured by the observer's own clock from then on. Stamps of other machines are compared for equality alone.
 """
 
@@ -50,6 +50,7 @@ class Member:
     rank: int | None = None  # in a complete round
     beat_seconds: float | None = None  # since its last heartbeat that was seen
     silent_seconds: float | None = None  # if none was seen: it stood still for at least so long
+    drained: bool = False  # an operator has marked it: it leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Status:
     endpoint: str
     round: int
     complete: bool
-    waits_for: str  # what has to happen before the round is complete; empty if it is
+    waits_for: str  # the conditions for a complete round; empty if it is complete
     members: tuple[Member, ...]
     observed_seconds: float
     changed_seconds: float | None  # since the last change other than a heartbeat, if one was seen
@@ -108,7 +109,7 @@ class Sight:
     def all_beat(self) -> bool:
         return all(one in self.beats for one in self.values)
 
-    def times(self, one: str, now: float) -> dict[str, float | None]:
+    def times(self, one: str, now: float) -> dict[str, Any]:
         """The times of a Member."""
         at = self.beats.get(one)
         age, still = (None, now - self.began) if at is None else (now - at, None)
@@ -165,9 +166,8 @@ def jobs_there(store: Any) -> str:
     torchs = [key.removeprefix("torch.rendezvous.") for key in there if key.startswith("torch.rendezvous.")]
     names = [*(f"{name!r}" for name in sorted(ours)), *(f"{name!r} (torch's c10d)" for name in sorted(torchs))]
     if not names:
-        return (
-            f"it has no job yet, and {len(there)} other keys" if there else "it is empty; see whether a node has come"
-        )
+        there_are = f"it has no job yet, and {len(there)} other keys"
+        return there_are if there else "it is empty; see whether a node has come"
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
     return f"it has {', '.join(names[:NAMES_MAX])}{more}"
 
@@ -227,7 +227,7 @@ def _since(sight: Sight, now: float) -> float | None:
 def _ours(state: State, job: str, where: str, sight: Sight, now: float) -> Status:
     members = [
         Member(str(p.node), name, rank if name == "participants" and state.complete else None,
-               **sight.times(p.node.token, now))
+               **sight.times(p.node.token, now), drained=p.node.token in state.draining)
         for name in LISTS
         for rank, p in enumerate(getattr(state, name))
     ]  # fmt: skip
@@ -297,7 +297,7 @@ def lines(status: Status) -> Iterator[str]:
     for name, word in (("participants", "member"), ("expected", "expected"), ("waiting", "waits"), ("spares", "spare")):
         for one in status.of(name):
             label = f"rank {one.rank}" if one.rank is not None else word
-            yield f"    {label:<9} {one.name}  {_beat(one)}"
+            yield f"    {label:<9} {one.name}  {_beat(one)}{', drained: it leaves' if one.drained else ''}"
     if status.done:
         yield f"  the workers of {status.done} of {counted} have succeeded"
     if status.restarts is not None and status.restarts[1] >= 0:

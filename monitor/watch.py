@@ -188,7 +188,7 @@ class Watch:
         yield Notice("change", now, f"round {state.round} has begun{f': {cause}' if cause else ''}")
 
     def _formed(self, now: float) -> None:
-        took = now - (self._began or now)
+        took = now - (now if self._began is None else self._began)
         self.numbers.rounds += 1
         for place, most in enumerate(BUCKETS):
             self.numbers.formed[place] += took <= most

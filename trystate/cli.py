@@ -30,6 +30,7 @@ from .manual import PAGES, TOP
 from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 
 REPORT_DIRECTORY = Path("trystate-report")
+WAIT_SECONDS = 60.0  # of a command that waits for a job's nodes: twice torch's time for workers to end
 SYSTEM_HELP = f"{', '.join(SYSTEMS)}, one of their machines, or module:Class"
 
 
@@ -254,13 +255,36 @@ def _sync(text: str) -> float:
 
 
 def _store(p: Parser) -> None:
-    p = _page(p.add_subparsers(title="commands", metavar="COMMAND", required=True), "serve", "store serve")
+    commands = p.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _serve(_page(commands, "serve", "store serve"))
+    _proxy(_page(commands, "proxy", "store proxy"))
+
+
+def _listening(p: Parser) -> None:
     p.add_argument(
         "--host",
         default="127.0.0.1",
         help="the one address to listen on; 0.0.0.0 or :: for all (default: %(default)s)",
     )
     p.add_argument("--port", type=_port, default=29500, metavar="N", help="0 for any free one (default: %(default)s)")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port or _port(port) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address: give host:port, as of --rdzv-endpoint")
+    return host.removeprefix("[").removesuffix("]"), _port(port)
+
+
+def _proxy(p: Parser) -> None:
+    p.set_defaults(command="store:proxy")
+    p.add_argument("--to", type=_address, required=True, metavar="HOST:PORT", help="the store's server")
+    _listening(p)
+    _record(p, required=True)
+
+
+def _serve(p: Parser) -> None:
+    _listening(p)
     p.add_argument(
         "--secret-file",
         type=Path,
@@ -324,9 +348,15 @@ def _explain(p: Parser) -> None:
     )
 
 
-def _record(p: Parser) -> None:
+def _record(p: Parser, required: bool = False) -> None:
     group = p.add_argument_group("record", "what the clients of the store do, as lines of JSON: see docs/stores.md")
-    group.add_argument("--record", type=Path, metavar="FILE", help="a file that is new or empty (default: no record)")
+    group.add_argument(
+        "--record",
+        type=Path,
+        required=required,
+        metavar="FILE",
+        help="a file that is new or empty" + ("" if required else " (default: no record)"),
+    )
     group.add_argument(
         "--record-keys",
         choices=[keys.value for keys in RecordKeys],
@@ -369,6 +399,52 @@ def _watch(p: Parser) -> None:
     group.add_argument("--join-timeout", type=positive, default=600.0, metavar="S", help="(default: %(default)g)")
 
 
+def _job(p: Parser) -> None:
+    """The options that name a running job."""
+    p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the job's, as its nodes have it")
+    p.add_argument("--rdzv-id", required=True, metavar="JOB", help="the job's, as its nodes have it")
+    p.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="what whoever connects to the endpoint must know, as secret_file in --rdzv-conf (default: nothing)",
+    )
+
+
+def _status(p: Parser) -> None:
+    _job(p)
+    p.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    p.add_argument(
+        "--observe",
+        type=positive,
+        metavar="S",
+        help="look for S seconds, at most 60 (default: until each node has beaten, or a little more than an interval)",
+    )
+
+
+def _close(p: Parser) -> None:
+    _job(p)
+    p.add_argument("--reason", default="", metavar="TEXT", help="each agent says it in its last line")
+    _wait(p, "all nodes have left")
+
+
+def _drain(p: Parser) -> None:
+    p.add_argument("node", metavar="NODE", help="a node as trystate status prints it, or its host")
+    _job(p)
+    p.add_argument("--force", action="store_true", help="also if fewer than the minimum of nodes stay")
+    _wait(p, "the node has left, and the others go on")
+
+
+def _wait(p: Parser, what: str) -> None:
+    p.add_argument(
+        "--wait",
+        type=positive,
+        default=WAIT_SECONDS,
+        metavar="S",
+        help=f"wait until {what}, at most S seconds (default: %(default)g)",
+    )
+
+
 def _doctor(p: Parser) -> None:
     """No options."""
 
@@ -383,5 +459,8 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "explain": ("explain:explain", _explain),
     "run": ("run:run", _run),
     "watch": ("watch:watch", _watch),
+    "status": ("operate:status", _status),
+    "close": ("operate:close", _close),
+    "drain": ("operate:drain", _drain),
     "doctor": ("doctor:doctor", _doctor),
 }

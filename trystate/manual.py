@@ -125,14 +125,15 @@ did not, with 3 if torch is missing or of another version.
 """,
     ),
     "store": Page(
-        summary="run a store's server",
+        summary="run a store's server, or record one",
         description="""\
 The server speaks TCPStore's wire protocol, to torch's own clients and to those
-of this package.
+of this package. The proxy stands before any server of that protocol.
 """,
         examples="""\
   trystate store serve
   trystate store serve --help
+  trystate store proxy --to 10.0.0.1:29400 --record job17.jsonl
 """,
     ),
     "store serve": Page(
@@ -164,6 +165,23 @@ again by themselves. One server at a time uses a DIR.
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
 """,
     ),
+    "store proxy": Page(
+        summary="record a store that another server serves",
+        description="""\
+Listen, and pass every byte between each client and the server at --to on as it
+is, torch's own server or this package's, until SIGINT or SIGTERM; then exit
+with 0. The record is that of trystate store serve --record. Requests on the
+state of a rendezvous are passed on one at a time, so that the record has the
+server's order. A connection that cannot be followed is passed on all the same,
+and the record says so.
+
+A server that cannot be reached ends the client's connection, with a line on
+stderr.
+""",
+        examples="""\
+  trystate store proxy --to 10.0.0.1:29400 --port 29401 --record job17.jsonl
+""",
+    ),
     "explain": Page(
         summary="explain what a recorded rendezvous did",
         description="""\
@@ -173,7 +191,8 @@ property that was violated and the known defect that it is, with a workaround; a
 line that is no step of the protocol, with the nearest steps and their guards;
 and at the end the nodes that wait, for whom, since when, and why in vain.
 
-The job may run torch's own c10d rendezvous, unmodified, or this package's. The
+The job may run torch's own c10d rendezvous, unmodified, or this package's:
+--rdzv-endpoint is the recording server, and --rdzv-conf has is_host=0. The
 files that continue a record (FILE.1, FILE.2 ...) are read as well. Nothing in a
 record is executed. Clocks of different machines are never compared.
 
@@ -182,8 +201,6 @@ property was violated or a line fits no step, with 3 if not all was decided.
 docs/explain.md shows it on jobs that hang.
 """,
         examples="""\
-  trystate store serve --port 29400 --record job.jsonl
-  torchrun --rdzv-backend=c10d --rdzv-endpoint=HOST:29400 --rdzv-conf=is_host=0 train.py
   trystate explain job.jsonl
   trystate explain job.jsonl --nnodes 2:4 --steps
   trystate explain job.jsonl --json --diagram job.svg > job.json
@@ -197,8 +214,12 @@ one verdict for all nodes, restarts counted once for the job, and no orphans.
 --rank-key KEY orders the ranks by a key (a rack, or env:SLURM_PROCID).
 --scale-up-interval SECONDS lets nodes that come wait so long after a round is
 complete; a failure takes them in at once.
+--health-check CMD runs before this node joins a round; a node that fails it
+leaves, or stands by (--health-failed spare), and the others go on.
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
-1. docs/deploy.md goes from here to a supervised job.
+1. TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
+a file; torchrun too, where this package is installed. docs/deploy.md goes from
+here to a supervised job.
 
 While a node waits it says on stderr for whom, and for how long at most: at the
 start, at each change, and once a minute. An endpoint that it cannot use is said
@@ -209,6 +230,8 @@ within two seconds. LOGLEVEL=WARNING leaves that out.
   trystate run --nnodes 1:4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 train.py
   trystate run --nnodes 4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
       --rank-key env:SLURM_PROCID train.py
+  trystate run --nnodes 4:8 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
+      --health-check 'nvidia-smi -L' --health-timeout 30 train.py
   trystate run --standalone --max-restarts 3 --no-restart-codes 2,64 train.py
   trystate run --standalone --max-restarts 3 --heartbeat-limit 600 train.py
 """,
@@ -230,6 +253,60 @@ at the end of --for or of the record. docs/watch.md says what each warning means
         examples="""\
   trystate watch --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
   trystate watch job.jsonl --metrics 9400
+""",
+    ),
+    "status": Page(
+        summary="say where a running job's rendezvous stands",
+        description="""\
+Read the shared state of a job from the store at its endpoint, a few times within
+some seconds, and say it once: round, members with their ranks, who waits, spares,
+the age of each heartbeat, what the round waits for, and by whom and why it was
+closed. Both our rendezvous and torch's c10d; on our server and on torch's.
+Nothing is written, and no clocks of two machines are compared: an age counts
+from when this command saw the heartbeat change.
+
+Exits with 0, with 1 if our rendezvous was closed otherwise than as succeeded,
+and with 3 if there is no answer: the endpoint is not reached, or has no such job.
+""",
+        examples="""\
+  trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
+  trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --json
+""",
+    ),
+    "close": Page(
+        summary="close a running job",
+        description="""\
+Close the rendezvous of a job of `trystate run`, for good: each agent ends its
+workers, leaves, and exits with 1 and the reason. Waits until all nodes have left.
+torch's c10d rendezvous cannot be closed from outside.
+
+Exits with 0 when all have left, also if the job was closed before; with 3 if some
+have not within --wait, or there is no such job.
+""",
+        examples="""\
+  trystate close --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --reason "out of quota"
+""",
+    ),
+    "drain": Page(
+        summary="have a node leave a running job, which spends no restart",
+        description="""\
+Mark a node of a job of `trystate run`: a new round begins without it, its agent
+stops its workers in the ordinary way, leaves, says that it was drained, and exits
+with 0. The others go on; a waiting node or a spare takes the seat. Waits until
+that has happened. Several nodes may be drained, one after the other.
+
+A name that several nodes have is refused, with the candidates. So is a node
+without which the job would have fewer nodes than its minimum, or whose job is
+about to succeed; --force drains it all the same. The mark is that of the process:
+an agent that is started again on that host joins as any new node, so stop what
+starts it first. torch's c10d rendezvous has no such mark.
+
+Exits with 0 when the node has left; with 2 if it was refused; with 3 if it has not
+left within --wait, or there is no such job.
+""",
+        examples="""\
+  trystate drain host3 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
+  trystate drain host3_4711_0 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --wait 300
 """,
     ),
     "doctor": Page(

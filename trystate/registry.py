@@ -59,7 +59,8 @@ SYSTEMS: Mapping[str, type[System]] = {
     "agents": Agents, "ranks": Ranks, "barriers": Barriers, "frames": Frames, "queues": Queues, "registers": Registers,
     "start-ups": StartUps, "waits": Waits, "watches": Watches, "registrations": Registrations, "groups": Groups,
     "group-registry": Registry, "files": Files, "backward": Backward, "contexts": Contexts, "ids": Ids,
-    "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings, "journals": Journals,
+    "tombstones": Tombstones, "optimizers": Optimizers, "references": References, "meetings": Meetings,
+    "journals": Journals,
 }  # fmt: skip
 TABLES: Mapping[str, Mapping[str, DecisionTable]] = {
     e.name: {

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         NotNeeded,
         RendezvousClosedError,
         RendezvousConnectionError,
+        RendezvousDrained,
         RendezvousError,
         RendezvousSettingsError,
         RendezvousStateError,
@@ -35,5 +36,6 @@ else:
 
 __all__ = [
     "DynamicRendezvousHandler", "Interrupted", "NotNeeded", "RendezvousClosedError", "RendezvousConnectionError",
-    "RendezvousError", "RendezvousSettingsError", "RendezvousStateError", "RendezvousTimeoutError", "register",
+    "RendezvousDrained", "RendezvousError", "RendezvousSettingsError", "RendezvousStateError", "RendezvousTimeoutError",
+    "register",
 ]  # fmt: skip

@@ -27,14 +27,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .heartbeat import SIGNAL, STACKS
-from .watchdog import PROC, look
+from .watchdog import PROC, look, table
 
 GAP_SECONDS_MAX = 1.0  # of two looks: more is counted as so much, unless the agent looks more seldom
 STACKS_SECONDS = 2.0  # for a worker to write its stacks
 QUIET_SECONDS = 0.1  # a file that has not grown for so long is whole
-PY_SPY_SECONDS = 10.0  # it stops the process, and reads the symbols of its libraries
+PY_SPY_SECONDS = 10.0  # for all processes of a worker: it reads the symbols of their libraries
 TEXT_BYTES_MAX = 1 << 16  # of one worker's stacks in the log
-THREADS_MAX = 64
+PROCESSES_MAX, THREADS_MAX = 8, 64  # that are shown: of one worker, and of a process
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +143,20 @@ def _runs(pid: int) -> bool:
 
 
 def stacks(pid: int, file: Path) -> str:
-    """Where the threads of a process are, by the best means that there is."""
-    why = []
-    for means in (lambda: _own(pid, file), lambda: _py_spy(pid)):
-        text, missing = means()
-        if text:
-            return text
-        why.append(missing)
-    return "\n".join([*why, *_kernel(pid)])
+    """Where the threads of a worker are, by the best means that there is; `file`: where it writes them itself."""
+    text, missing = _own(pid, file)
+    if text:
+        return text
+    processes = _session(pid)
+    shown, why = _py_spy(processes)
+    return shown or "\n".join([missing, why, *(line for process in processes for line in _kernel(process))])
+
+
+def _session(pid: int) -> list[int]:
+    """The worker, and what it has started: a wrapper's threads say nothing."""
+    mine = look(pid)
+    others = [p.pid for p in table().values() if mine is not None and p.session == mine.session and p.pid != pid]
+    return [pid, *sorted(others)][:PROCESSES_MAX]
 
 
 def _own(pid: int, file: Path) -> tuple[str, str]:
@@ -180,20 +186,26 @@ def _catches(pid: int, number: int) -> bool:
     return False
 
 
-def _py_spy(pid: int) -> tuple[str, str]:
+def _py_spy(processes: list[int]) -> tuple[str, str]:
+    """The stacks of those that run Python, as far as py-spy is there and may look; or why there are none."""
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     program = beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
     if program is None:
         return "", "py-spy, which would show them all the same, is not installed here: pip install py-spy"
-    try:
-        done = subprocess.run(
-            [program, "dump", "--pid", str(pid)], capture_output=True, timeout=PY_SPY_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return "", f"py-spy has not shown them: {error}"
-    if done.returncode:
-        return "", f"py-spy has not shown them: {_bounded(done.stderr).strip()}"
-    return _bounded(done.stdout), ""
+    shown, why, ends = [], "", time.monotonic() + PY_SPY_SECONDS
+    for pid in processes:
+        try:
+            done = subprocess.run(
+                [program, "dump", "--pid", str(pid)], capture_output=True, check=False,
+                timeout=max(ends - time.monotonic(), QUIET_SECONDS),
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            why = str(error)
+            continue
+        if done.returncode == 0:
+            shown.append(_bounded(done.stdout))
+        why = why or _bounded(done.stderr).strip()
+    return "\n".join(shown), f"py-spy has not shown them: {why}"
 
 
 def _kernel(pid: int) -> list[str]:

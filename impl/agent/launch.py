@@ -41,6 +41,7 @@ def launch(config: LaunchConfig, entrypoint: Callable[..., Any] | str, args: Seq
 
     Raises:
         UsageError: `config` is for another rendezvous than trystate's.
+        Unhealthy: the health command failed; the others go on.
         ChildFailedError: workers of this node failed, and so did the job.
         JobFailed: workers of another node did.
         SignalException: a signal ended the agent; the others go on.
@@ -101,6 +102,7 @@ def made(
         # Of `trystate run`: a LaunchConfig has none of these.
         no_restart_codes=getattr(config, "no_restart_codes", ()),
         heartbeats=getattr(config, "heartbeats", None),
+        health=getattr(config, "health", None),
     )
 
 

@@ -35,13 +35,19 @@ from trystate.model.errors import TrystateError
 
 from .. import torch_release
 from ..rendezvous.engine import Standing
-from ..rendezvous.errors import RendezvousClosedError, RendezvousConnectionError, RendezvousTimeoutError
+from ..rendezvous.errors import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousDrained,
+    RendezvousTimeoutError,
+)
 from ..rendezvous.handler import DynamicRendezvousHandler
 from ..rendezvous.state import Closed
 from ..rendezvous.waiting import Teller
 from . import parent_death
 from .core import Order, View, decide, ending, may_finish
 from .exchange import Exchange, RoundOver
+from .health import RECHECK_SECONDS, HealthCheck, Unhealthy
 from .heartbeat import VARIABLE
 from .heartbeats import Heartbeats, Limits
 from .processes import adopting_orphans, children, end_what_is_left, killed_when
@@ -50,6 +56,7 @@ from .watchdog_client import Watchdog
 
 SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # torchrun's, if TORCHELASTIC_SIGNALS_TO_HANDLE does not say
 OPERATION_SECONDS = 5.0  # of the round's store, whose master may not go on: then whether the round does is looked at
+LOOK_SECONDS = 1.0  # between two looks of a node that stands by at whether the job is over
 BEGUN = (Standing.CURRENT, Standing.NEWCOMERS)
 
 logger = get_logger(__name__)
@@ -70,12 +77,14 @@ class ElasticAgent(LocalElasticAgent):
 
     def __init__(
         self, spec: WorkerSpec, logs_specs: LogsSpecs, *, shutdown_timeout: int = 30,
-        no_restart_codes: Collection[int] = (), heartbeats: Limits | None = None, **options: Any,
+        no_restart_codes: Collection[int] = (), heartbeats: Limits | None = None, health: HealthCheck | None = None,
+        **options: Any,
     ) -> None:  # fmt: skip
         """`options` are those of torch's LocalElasticAgent.
 
         `shutdown_timeout`: seconds, then workers are killed. `no_restart_codes`: a worker that ends with one of these
-        ends the job as failed, whatever restarts are left. `heartbeats`: workers that hang are killed.
+        ends the job as failed, whatever restarts are left. `heartbeats`: workers that hang are killed. `health`: a
+        command that runs before each join.
 
         Raises:
             TypeError: the rendezvous handler is not trystate's.
@@ -94,6 +103,7 @@ class ElasticAgent(LocalElasticAgent):
         super().__init__(spec, logs_specs, **options)
         self._shutdown_timeout, self._no_restart_codes = shutdown_timeout, frozenset(no_restart_codes)
         self._heartbeats = Heartbeats(heartbeats, spec.monitor_interval) if heartbeats is not None else None
+        self._health = health
         self._final = ""  # why the last failure of the workers is not restarted
         self._handler = spec.rdzv_handler
         self._signals = Signals(os.environ.get("TORCHELASTIC_SIGNALS_TO_HANDLE", SIGNALS))
@@ -141,6 +151,8 @@ class ElasticAgent(LocalElasticAgent):
                     error.add_note(f"The job {self._handler.get_run_id()!r} is over; a new one needs a new --rdzv-id.")
                     raise
                 order = Order.END
+            except RendezvousDrained as error:
+                return self._drained(error)
             logger.info(
                 "[%s] %s (the workers: %s; the round: %s)", self._worker_group.spec.role, order.value,
                 self._result.state.value, self._handler.standing().value,
@@ -149,6 +161,12 @@ class ElasticAgent(LocalElasticAgent):
                 logger.error("%s: the job ends as failed", self._final)
             elif order not in (Order.REJOIN, Order.RESTART):
                 return self._end(order)
+
+    def _drained(self, error: RendezvousDrained) -> RunResult:
+        """The workers are stopped, and the node has left: its part is done, whatever becomes of the job."""
+        logger.warning("%s", error)
+        self._worker_group.workers, self._worker_group.state = [], WorkerState.SUCCEEDED
+        return RunResult(WorkerState.SUCCEEDED)
 
     def _is_over(self) -> bool:
         """Whether the job ended before this node came: then it takes no part in its verdict."""
@@ -222,6 +240,7 @@ class ElasticAgent(LocalElasticAgent):
         """torch's, but it can be interrupted, and ends when the round does."""
         spec = worker_group.spec
         with self._signals.interrupt():
+            self._pass_health_check()
             with self.record_duration("RENDEZVOUS"):
                 info = self._handler.next_rendezvous(self._failed, self._watchdog.killed, self._final)
             ends = time.monotonic() + self._handler.join_timeout
@@ -241,6 +260,32 @@ class ElasticAgent(LocalElasticAgent):
         worker_group.master_addr = spec.master_addr or bootstrap.master_addr
         worker_group.master_port = spec.master_port or bootstrap.master_port
         logger.info("[%s] round %d: rank %d of %d", spec.role, state.round, info.rank, info.world_size)
+
+    def _pass_health_check(self) -> None:
+        """Return when this node is healthy, or the job is over. Raises Unhealthy if the node is to leave.
+
+        The others restart at once, and wait for this node as long as its command runs: they expect it, and do not
+        count it. A node that fails takes itself off the lists, which spends no restart.
+        """
+        if self._health is None or self._final or self._is_over():  # a final failure ends the job with the join
+            return
+        logger.info("[%s] the health command runs: %s", self._worker_group.spec.role, self._health.command)
+        self._handler.step_out(self._failed, self._watchdog.killed)
+        while (why := self._health.failure()) is not None:
+            logger.warning("[%s] %s", self._worker_group.spec.role, why)
+            if not self._health.stands_by:
+                raise Unhealthy(f"this node leaves, the others go on without it: {why}")
+            self._handler.stand_aside()
+            if self._is_over_within(RECHECK_SECONDS):
+                return
+
+    def _is_over_within(self, seconds: float) -> bool:
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            if self._is_over():
+                return True
+            time.sleep(LOOK_SECONDS)
+        return False
 
     def _look(self, ends: float) -> None:
         standing = self._handler.standing()

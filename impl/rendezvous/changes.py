@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from .state import LISTS, REASON_LENGTH_MAX, Closed, Participant, Settings, State, named
+from .state import LISTS, REASON_LENGTH_MAX, Closed, Node, Participant, Settings, State, named
 
 
 def _committed(state: State, writer: str, *, notify: bool) -> State:
@@ -34,7 +34,8 @@ def _without(state: State, tokens: Collection[str]) -> State:
     kept: dict[str, Any] = {
         name: tuple(p for p in getattr(state, name) if p.node.token not in tokens) for name in LISTS
     }
-    return replace(state, **kept)
+    draining = tuple(token for token in state.draining if token not in tokens)
+    return replace(state, draining=draining, **kept)
 
 
 def _with_heartbeat(state: State, token: str) -> State:
@@ -123,12 +124,15 @@ def expel(state: State, me: Participant, silent: Collection[str]) -> State:
     )
 
 
-def replace_round(state: State, me: Participant, failed: bool = False, leased: bool = True) -> State:
+def replace_round(
+    state: State, me: Participant, failed: bool = False, leased: bool = True, checked_first: bool = False
+) -> State:
     """Open the next round, with this node as its first participant.
 
     Args:
         failed: its workers have failed, which spends a restart.
         leased: it has had a lease all the time; else it comes back after an outage.
+        checked_first: it is expected like all others: its health command runs before it joins.
     """
     if failed and not state.restarts_left:
         return _committed(
@@ -138,8 +142,11 @@ def replace_round(state: State, me: Participant, failed: bool = False, leased: b
         )
     again = "its agent restarts the workers" if leased else "it comes back after the end of its lease"
     replaced = _next_round(state, f"{me.node}: {'its workers failed' if failed else again}")
-    opened = _without(_with_restart_spent(replaced) if failed else replaced, {me.node.token})
-    joined = replace(opened, participants=(_own_listing(state, me),))
+    opened = _with_restart_spent(replaced) if failed else replaced
+    if checked_first:
+        joined = _with_heartbeat(opened, me.node.token)
+    else:
+        joined = replace(_without(opened, {me.node.token}), participants=(_own_listing(state, me),))
     return _committed(_with_last_call(state, _with_waiting_promoted(state, joined)), me.node.token, notify=True)
 
 
@@ -163,6 +170,26 @@ def give_notice(state: State, me: Participant, leaving: bool) -> State:
     replaced = _next_round(beaten, f"{me.node}: it is about to leave" if leaving else newcomers)
     opened = _with_restart_spent(replaced) if leaving else replaced
     return _committed(_with_last_call(state, _with_waiting_promoted(state, opened)), me.node.token, notify=True)
+
+
+def drain(state: State, me: Participant, node: Node) -> State:
+    """An operator marks a listed node, which leaves. A complete round that has it is replaced; no restart is spent.
+
+    The marked node may run workers. It is expected in the next round, which does not complete before it has left.
+
+    Args:
+        me: the operator's process, which is in no list.
+    """
+    lost = _has_member(state, {node.token})
+    opened = _next_round(state, f"{me.node}: an operator drains {node}") if lost else state
+    seated = tuple(p for p in opened.participants if p.node.token == node.token)
+    marked = replace(
+        opened,
+        participants=tuple(p for p in opened.participants if p not in seated),
+        expected=(*opened.expected, *seated),
+        draining=(*opened.draining, node.token),
+    )
+    return _committed(_with_last_call(state, _with_waiting_promoted(state, marked)), me.node.token, notify=True)
 
 
 def mark_done(state: State, me: Participant) -> State:
@@ -207,11 +234,12 @@ def _names(state: State, tokens: Collection[str]) -> str:
 
 
 def _with_waiting_promoted(before: State, after: State) -> State:
-    """If the round was replaced: waiting nodes, and then spares, take the free seats of the new one."""
-    if after.round == before.round:
+    """If the round was replaced, or a drained node has gone: waiting nodes, and then spares, take the free seats."""
+    drained = {p.node.token for p in before.expected if p.node.token in before.draining}
+    if after.round == before.round and drained <= {p.node.token for p in after.expected}:
         return after
     seats = max(0, after.seats)
-    ready = (*_in_order(after.waiting), *_in_order(after.spares))
+    ready = [p for p in (*_in_order(after.waiting), *_in_order(after.spares)) if p.node.token not in after.draining]
     up = {p.node.token for p in ready[:seats]}
     return replace(
         after,

@@ -25,6 +25,7 @@ EVENTS = {
     "replaced": "a complete round was replaced by the next one",
     "spent":    "a restart of the job was spent",
     "done":     "the workers of the node have succeeded",
+    "drained":  "an operator has drained the node, which has left",
     "left":     "the node has taken itself off the lists",
     "closed":   "the rendezvous was closed for all nodes",
     "unused":   "the job has ended, and the node was a spare or waited for a seat",

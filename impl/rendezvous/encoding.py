@@ -37,6 +37,7 @@ FIELDS = (
     "cause",
     "closed",
     *LISTS,
+    "draining",
 )
 
 
@@ -62,6 +63,7 @@ def encode(state: State) -> bytes:
             [p.node.address, p.node.pid, p.node.local_id, p.node.token, p.host, p.port, p.beats, p.rank_key]
             for p in getattr(state, name)
         ]
+    fields["draining"] = list(state.draining)
     try:
         _checked(fields)
     except _Unfit as why:
@@ -136,8 +138,19 @@ def _checked(fields: dict[str, Any]) -> State:
         spent=_number(fields["spent"], "spent"),
         cause=_text(fields["cause"], "cause"),
         closed=_closed(fields["closed"]),
+        draining=_draining(fields["draining"], lists),
         **lists,
     )
+
+
+def _draining(value: Any, lists: dict[str, tuple[Participant, ...]]) -> tuple[str, ...]:
+    tokens = tuple(_text(token, "draining") for token in _list(value, "draining"))
+    if not tokens:
+        return tokens
+    may_be = {p.node.token for name, nodes in lists.items() if name != "participants" for p in nodes}
+    if len(tokens) != len(set(tokens)) or not may_be.issuperset(tokens):
+        raise _Unfit("draining has a node twice, a participant, or one that is not listed")
+    return tokens
 
 
 def _participants(value: Any, name: str) -> tuple[Participant, ...]:
@@ -169,7 +182,7 @@ def _settings(value: Any) -> Settings:
     low, high = values[:2]
     if not 1 <= low <= high or min(*values[2:4], values[7]) < 0 or values[4] <= 0 or values[5] < 2:
         raise _Unfit(f"settings has nodes {low}:{high}, a heartbeat every {values[4]} s x {values[5]}")
-    return Settings(*(kind(v) for v, kind in zip(values, KINDS, strict=True)), command=_command(runs))
+    return Settings(*(kind(v) for v, kind in zip(values, KINDS, strict=True)), _command(runs))
 
 
 def _command(value: Any) -> Command:

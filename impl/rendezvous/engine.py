@@ -14,9 +14,9 @@ A node is outside, a participant, expected, waiting, or redundant (`Membership`)
     replaced  a member left, was expelled, or restarts: round + 1 is open, and the members of before are expected in it
 
 Callers. `driver.run` advances a generator, one at a time: it performs the yielded `Sync` or `Write` and sends back
-a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `give_notice`, `done`,
-`close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are read and
-replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
+a `Seen`. Two threads of a node have a generator each: the agent's thread (`join`, `leave`, `step_out`, `give_notice`,
+`done`, `close`) and the heartbeat thread (`keep_alive`). They share this object: `me`, `lease` and `makes_room` are
+read and replaced whole, and each generator has an `Observer` of its own. The simulator advances the same generators.
 
 Failures, and the code that handles them:
 
@@ -39,7 +39,7 @@ from trystate.model.rendezvous.vocabulary import Action, Membership
 
 from . import changes, operators
 from .decisions import Decision, decided
-from .errors import RendezvousClosedError, RendezvousSettingsError, RendezvousTimeoutError
+from .errors import RendezvousClosedError, RendezvousDrained, RendezvousSettingsError, RendezvousTimeoutError
 from .observer import Lease, Observer
 from .operators import View
 from .state import Closed, Participant, Settings, State
@@ -178,7 +178,7 @@ class Engine:
             lost = 0 if seen.won else lost + 1
             leaving = leaving and not seen.won
             if action is Action.WITHDRAW and seen.won:
-                raise self._late(seconds)
+                raise self._drained() if view.drained else self._late(seconds)
 
     def _decide(self, view: View, leaving: bool) -> Action:
         """The operators in their order: leave the round of before, expel the silent, join."""
@@ -205,6 +205,11 @@ class Engine:
         return RendezvousTimeoutError(
             f"no round with {self.me.node} was complete within join_timeout={seconds:g} s; see whether at least "
             f"min_nodes={self.settings.min_nodes} nodes have started. This node has left, the others go on"
+        )
+
+    def _drained(self) -> RendezvousDrained:
+        return RendezvousDrained(
+            f"an operator has drained this node, {self.me.node}: it has left, and the others go on without it"
         )
 
     # ---- while the workers run
@@ -298,6 +303,20 @@ class Engine:
 
         return (yield from self._once(Action.WITHDRAW, change))
 
+    def step_out(self, failed: bool = False, lapsed: bool = False) -> Generator[Effect, Seen, bool]:
+        """Before a member's health is checked: replace its round, as `join` would. True if it did.
+
+        The others restart at once. They wait for this node, and do not count it: they expect it until it joins or
+        leaves.
+        """
+
+        def change(view: View) -> State | None:
+            if operators.exit_(view) is not Action.REPLACE_ROUND:
+                return None
+            return self._rejoined(view, failed, lapsed, checked_first=True)
+
+        return (yield from self._once(Action.REPLACE_ROUND, change))
+
     def give_notice(self, joined: Joined) -> Generator[Effect, Seen, bool]:
         """Before a member that will leave stops its workers: replace the round, which spends a restart. True if it did.
 
@@ -342,6 +361,24 @@ class Engine:
 
         return (yield from self._once(Action.MARK_RENDEZVOUS_CLOSED, change))
 
+    def drain(self, token: str, judge: Callable[[State], None]) -> Generator[Effect, Seen, bool]:
+        """An operator's mark on the node with this token; False: it is marked, has left, or the job is over.
+
+        Args:
+            judge: looks at each state before the mark is written, and raises what refuses it.
+        """
+
+        def change(view: View) -> State | None:
+            state = view.state
+            if state is None or state.closed is not None or token in state.draining:
+                return None
+            if (found := state.find(token)) is None:
+                return None
+            judge(state)
+            return changes.drain(state, self.me, found.node)
+
+        return (yield from self._once(Action.REPLACE_ROUND, change))
+
     def _once(self, action: Action, change: Callable[[View], State | None]) -> Generator[Effect, Seen, bool]:
         """Write what `change` returns, until a write is won (True) or `change` returns None (False)."""
         observer, lost = Observer(self.token), 0
@@ -375,7 +412,7 @@ class Engine:
             return changes.expel(state, me, view.silent)
         return _CHANGES[action](state, me)
 
-    def _rejoined(self, view: View, failed: bool, lapsed: bool, final: str = "") -> State:
+    def _rejoined(self, view: View, failed: bool, lapsed: bool, final: str = "", checked_first: bool = False) -> State:
         """The round is replaced by a member that joins the next one."""
         assert view.state is not None  # the exit operator decided on it
         # The store was away for longer than a lease. Every agent stops its workers at the end of its own lease; where
@@ -384,7 +421,7 @@ class Engine:
         failed = failed and view.lease
         if failed and final:
             return changes.fail_for_good(view.state, self.me, final)
-        return changes.replace_round(view.state, self.me, failed, view.lease and not lapsed)
+        return changes.replace_round(view.state, self.me, failed, view.lease and not lapsed, checked_first)
 
     def _attempt(
         self, action: Action, changed: State, view: View, seen: Seen, lost: int

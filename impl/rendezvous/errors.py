@@ -16,8 +16,14 @@ class RendezvousClosedError(RendezvousError, torch_api.RendezvousClosedError):
     symptom = "the-rendezvous-is-closed"
 
 
+class RendezvousDrained(RendezvousError):
+    """An operator has drained this node: it has left, and the others go on."""
+
+    symptom = "a-node-was-drained"
+
+
 class NotNeeded(SystemExit):
-    """The job has succeeded while this node had no seat: torchrun's process ends with code 0."""
+    """The job has succeeded while this node had no seat, or it was drained: torchrun's process ends with code 0."""
 
 
 class RendezvousTimeoutError(RendezvousError, torch_api.RendezvousTimeoutError):

@@ -18,7 +18,7 @@ from torch.distributed.elastic.events import record_rdzv_event
 from torch.distributed.elastic.events.api import NodeState, RdzvEvent
 from torch.distributed.elastic.events.handlers import get_logging_handler
 
-from . import waiting
+from . import event_file, waiting
 from .decisions import EVENTS
 from .encoding import encode
 from .engine import Standing, Write
@@ -29,6 +29,7 @@ STATES = {
     "joined": NodeState.RUNNING,
     "closed": NodeState.SUCCEEDED,
     "unused": NodeState.SUCCEEDED,
+    "drained": NodeState.SUCCEEDED,
     "failed": NodeState.FAILED,
 }
 
@@ -36,7 +37,7 @@ STATES = {
 def log_to_stderr() -> None:
     """Send the logs of agent and rendezvous to stderr; LOGLEVEL sets the lowest level, as for torch's own loggers.
 
-    What a node waits for is said without it as well.
+    Without LOGLEVEL the sentences of `waiting` are sent as well, which are at INFO.
     """
     package = logging.getLogger("trystate")
     package.setLevel(os.environ.get("LOGLEVEL", "WARNING"))
@@ -62,7 +63,7 @@ class Recorder:
 
     def told(self, write: Write, won: bool) -> None:
         """A write of this node is over; if it was won, so are its decisions made."""
-        if log.isEnabledFor(logging.DEBUG):
+        if log.isEnabledFor(logging.DEBUG) or event_file.recording():
             self._line(logging.DEBUG, "won" if won else "lost", write.state, action=write.action.name)
         for decision in write.decisions if won else ():
             self.said(decision.event, write.state, **decision.details)
@@ -79,7 +80,7 @@ class Recorder:
     def said(self, event: str, state: State | None = None, *, rank: int | None = None, **more: Any) -> None:
         """One of the EVENTS, at INFO: each happens once a round or less."""
         assert event in EVENTS
-        if log.isEnabledFor(logging.INFO):
+        if log.isEnabledFor(logging.INFO) or event_file.recording():
             self._line(logging.INFO, event, state, **({} if rank is None else {"rank": rank}), **more)
         # torch's own function inspects the whole stack to learn its caller's file; this one says its name.
         if not isinstance(get_logging_handler("dynamic_rendezvous"), logging.NullHandler):
@@ -98,7 +99,10 @@ class Recorder:
             digest = hashlib.sha256(encode(state)).hexdigest()[:16]
             fields |= {"life": state.life, "round": state.round, "version": state.version, "writer": state.writer,
                        "digest": digest}  # fmt: skip
-        log.log(level, "%s", json.dumps(fields | more))
+        if event_file.recording():
+            event_file.tell(fields | more)
+        if log.isEnabledFor(level):
+            log.log(level, "%s", json.dumps(fields | more))
 
     def _record(self, event: str, state: State | None, rank: int | None, more: dict[str, Any]) -> None:
         node_state = STATES.get(event, NodeState.INIT)

@@ -52,7 +52,7 @@ from .backend import Backend
 from .command import UNKNOWN, Command
 from .driver import STOP_SECONDS, KeepAlive, run
 from .engine import Effect, Engine, Joined, Seen, Standing, Sync, closed_error
-from .errors import NotNeeded, RendezvousClosedError, RendezvousError, RendezvousTimeoutError
+from .errors import NotNeeded, RendezvousClosedError, RendezvousDrained, RendezvousError, RendezvousTimeoutError
 from .events import Recorder
 from .options import Options
 from .state import Node, Participant, State
@@ -155,6 +155,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
         Raises:
             RendezvousClosedError, RendezvousTimeoutError, RendezvousSettingsError, RendezvousConnectionError.
+            RendezvousDrained: an operator has drained this node, which has left.
             NotNeeded: torchrun's process has nothing to do any more.
         """
         part, seen = self._part, self._part.seen
@@ -176,6 +177,14 @@ class DynamicRendezvousHandler(RendezvousHandler):
             if isinstance(error, RendezvousClosedError) and state is not None and self._unused(state, error):
                 # torch's agent has no result for a node that never ran, and fails for want of one.
                 if self.for_torchrun and state.closed is not None and state.closed.verdict == "succeeded":
+                    raise NotNeeded(0) from None
+                raise
+            if isinstance(error, RendezvousDrained):
+                part.stop()
+                part.listed = False  # it has left
+                self._recorder.said("drained", state)
+                if self.for_torchrun:
+                    log.warning("%s", error)
                     raise NotNeeded(0) from None
                 raise
             self._recorder.failed(error, state)
@@ -231,9 +240,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
         if beating is not None:
             beating.wait(seconds, known)
 
-    @property
     def unfinished(self) -> str:
-        """What a node whose workers have succeeded waits for, in a sentence; empty: for nothing."""
+        """The nodes whose workers still run, in a sentence, once those of this node have succeeded; else empty."""
         return unfinished(self._part.seen, self._part.engine.token)
 
     @property
@@ -267,6 +275,23 @@ class DynamicRendezvousHandler(RendezvousHandler):
         part = self._part
         assert part.joined is not None  # after next_rendezvous
         return part.run_on_clone(_done(part.engine, part.joined), self._options.close_timeout, OUTAGE_SECONDS_MAX)
+
+    def step_out(self, failed: bool = False, lapsed: bool = False) -> None:
+        """Before the health of this node is checked: replace its round, so that the others restart; never fails.
+
+        They wait for this node until it joins, leaves or stands aside. `failed`, `lapsed`: as of `next_rendezvous`,
+        which replaces the round if this could not.
+        """
+        part = self._part
+        if part.joined is not None and part.listed:
+            with contextlib.suppress(RendezvousError):
+                part.run_on_clone(part.engine.step_out(failed, lapsed), OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX)
+
+    def stand_aside(self) -> None:
+        """Take this node off the lists, which it may join again; never fails: if need be the others expel it."""
+        self._part.stop()
+        with contextlib.suppress(RendezvousError):
+            self._part.leave(LEAVE_SECONDS)
 
     def give_notice(self) -> None:
         """Before a node that will leave stops its workers: end its round, which spends a restart; never fails."""
@@ -314,7 +339,9 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 ends, token = part.holder.clock() + seconds, part.engine.token
 
                 def look(seen: Seen) -> None:
-                    teller.tell(served(seen.state, token), seen.now, lambda: f"up to {lasting(ends - seen.now)}")
+                    teller.tell(
+                        lambda: served(seen.state, token), seen.now, lambda: f"up to {lasting(ends - seen.now)}"
+                    )
 
                 part.run_on_clone(_alone(token, seconds, hurry), seconds + OUTAGE_SECONDS_MAX, OUTAGE_SECONDS_MAX, look)
         self.leave()

@@ -33,6 +33,11 @@ class View:
         return self.state.membership(self.token) if self.state is not None else OUTSIDE
 
     @property
+    def drained(self) -> bool:
+        """Whether an operator has marked this node."""
+        return self.state is not None and self.token in self.state.draining
+
+    @property
     def agrees(self) -> bool:
         """Whether the settings are those of the rendezvous; the first node of an empty one sets them."""
         return self.state is None or self.settings == self.state.settings or not any(self.state.listed())
@@ -47,6 +52,8 @@ def join(view: View) -> Action:
         return Action.ERROR_CLOSED
     if not view.agrees:
         return Action.ERROR_SETTINGS
+    if view.drained:
+        return Action.WITHDRAW
     if membership is not OUTSIDE and not view.lease:
         return Action.KEEP_ALIVE
     if state.complete and membership is PARTICIPANT:

@@ -1,10 +1,13 @@
 """`torchrun --rdzv-backend=trystate`: the entry point of torch's group `torchrun.handlers`.
 
-Rule: torch imports this for every torchrun, whatever its backend, so that it imports nothing more until it is used.
+Rule: torch imports this for every torchrun, whatever its backend, so that it imports nothing more until it is used, or
+until TRYSTATE_RECORD asks for a record of that torchrun's events.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +16,13 @@ if TYPE_CHECKING:
 
 def creator() -> RendezvousHandlerCreator:
     """The function that makes a handler; torch asks for it by the name in the project's metadata."""
+    if os.environ.get("TRYSTATE_RECORD"):
+        from .event_file import begin
+
+        try:
+            begin()
+        except Exception as error:  # the job goes on without
+            print(f"trystate: no events are recorded: {error}", file=sys.stderr)
     return create
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Callable
-from time import monotonic, sleep
 
 from ..host.resolver import resolve
 from ..store.client.client import Client
@@ -37,22 +37,22 @@ def reach(client: Client, seconds: float, say: Callable[[str], object]) -> None:
         NotSupported: another protocol answers.
         SecretRefused: the store and this client do not know the same secret.
     """
-    ends, attempt, pause, said = monotonic() + seconds, ATTEMPT_SECONDS, PAUSE_SECONDS, ""
+    ends, attempt, pause, said = time.monotonic() + seconds, ATTEMPT_SECONDS, PAUSE_SECONDS, ""
     while True:
         try:
-            client.open(max(min(attempt, ends - monotonic()), LOOK_SECONDS)).close()
+            client.open(max(min(attempt, ends - time.monotonic()), LOOK_SECONDS)).close()
             return
         except Garbled as error:
             raise _foreign(client, _question(client) or str(error).encode()) from None
         except (OSError, HungUp) as error:
             what = _met(client, error)
-        left = ends - monotonic()
+        left = ends - time.monotonic()
         if left <= 0:
             raise ConnectionLost(what)
         if what != said:
             say(f"{what}. Trying again for up to {left:.0f} s")
             said = what
-        sleep(min(pause, left))
+        time.sleep(min(pause, left))
         attempt, pause = min(2 * attempt, ATTEMPT_SECONDS_MAX), min(1.5 * pause, PAUSE_SECONDS_MAX)
 
 
@@ -64,7 +64,7 @@ def _foreign(client: Client, answer: bytes) -> NotSupported:
 
 
 def _met(client: Client, error: OSError | HungUp) -> str:
-    """What an attempt met, with the remedy. Raises NotSupported: another protocol."""
+    """The obstacle of an attempt, with the remedy. Raises NotSupported: another protocol."""
     if isinstance(error, socket.gaierror):
         if error.errno == socket.EAI_AGAIN:
             return (f"the name {client.host!r} cannot be looked up now ({error.strerror}): see whether this machine's "

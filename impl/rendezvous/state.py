@@ -144,6 +144,7 @@ class State:
     spent: int = 0  # restarts, of max_restarts
     cause: str = ""  # why the round before was replaced: each node of that round says so in its log
     closed: Closed | None = None
+    draining: tuple[str, ...] = ()  # tokens of listed nodes that an operator has marked: they leave
 
     def listed(self) -> Iterator[Participant]:
         for name in LISTS:

@@ -1,4 +1,4 @@
-"""What a node waits for, in one sentence: who is there, who is awaited, and for how long at most.
+"""The sentence of a node that waits: the nodes that are there, those that are awaited, and the limit of time.
 
 Theory of operation. `awaited` and `unfinished` are functions of the shared state. `Teller` decides when a sentence is
 due: at the start, when it is another one, and once a minute. The driver shows it each state that it reads, and each
@@ -68,7 +68,7 @@ def _name(node: Node, hosts: Counter[str]) -> str:
 
 
 def awaited(state: State | None, token: str) -> str:
-    """What a node that joins waits for, without the time; empty: for nothing."""
+    """The sentence of a node that joins, without the limit of time; empty: it waits for nothing."""
     membership = state.membership(token) if state is not None else Membership.OUTSIDE
     if state is None or state.closed is not None:
         return ""
@@ -105,7 +105,7 @@ def _gathering(state: State) -> str:
 
 
 def unfinished(state: State | None, token: str) -> str:
-    """What a node whose workers have succeeded waits for; empty: for nothing."""
+    """The sentence of a node whose workers have succeeded; empty: it waits for nothing."""
     if state is None or state.closed is not None or token not in state.done:
         return ""
     running = [p for p in state.participants if p.node.token not in state.done]
@@ -128,11 +128,17 @@ class Teller:
         self._say = say
         self._said, self._at = "", -math.inf
 
-    def tell(self, what: str, now: float, limit: Callable[[], str] = str) -> None:
-        """Say this, with its limit of time, if it is due; an empty text is not said, and ends what was said."""
+    def tell(self, sentence: Callable[[], str], now: float, limit: Callable[[], str] = str) -> None:
+        """Say this, with its limit of time, if it is due; an empty sentence is not said, and ends what was said.
+
+        Neither is made before it may be due: of a thousand nodes each sees every other one come.
+        """
+        if now - self._at < CHANGE_SECONDS:
+            return
+        what = sentence()
         if not what:
             self._said = ""
-        elif now - self._at >= (AGAIN_SECONDS if what == self._said else CHANGE_SECONDS):
+        elif what != self._said or now - self._at >= AGAIN_SECONDS:
             self.know(what, now)
             self._say("; ".join(part for part in (what, limit()) if part))
 
@@ -142,7 +148,7 @@ class Teller:
 
 
 class Waits:
-    """What a node says while it joins: from states that it reads, and from reads that fail."""
+    """The sentences of a node that joins: from states that it reads, and from reads that fail."""
 
     def __init__(self, token: str, ends: float, say: Callable[[str], None] = say) -> None:
         """`ends`: the deadline of the join, on the clock of the states."""
@@ -153,14 +159,14 @@ class Waits:
         """A state was read."""
         self._away = False
         self._observer.look(seen.state, seen.now)
-        self._teller.tell(awaited(seen.state, self._token), seen.now, lambda: self._limit(seen))
+        self._teller.tell(lambda: awaited(seen.state, self._token), seen.now, lambda: self._limit(seen))
 
     def away(self, since: float, now: float) -> None:
         """The store has not answered since then; the first time the driver says so, with the error."""
         if not self._away:
             self._away = True
             self._teller.know(AWAY, now)
-        self._teller.tell(AWAY, now, lambda: f"since {lasting(now - since)}; up to {lasting(self._ends - now)}")
+        self._teller.tell(lambda: AWAY, now, lambda: f"since {lasting(now - since)}; up to {lasting(self._ends - now)}")
 
     def _limit(self, seen: Seen) -> str:
         state = seen.state

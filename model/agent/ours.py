@@ -65,7 +65,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
 
     @fault("final_failure", each="node", moves=[arc(WorkerState.HEALTHY, WorkerState.UNHEALTHY)])
     def worker_fails_for_good(self, s: SymbolicState, node: Expr) -> None:
-        """A worker ends with an exit code that is not restarted (`--no-restart-codes`)."""
+        """A worker ends with an exit code that is not restarted."""
         self.goes_wrong(s, node)
         s.final[node] = True
 
@@ -221,7 +221,7 @@ class Ours(Agents, edition=Edition.TRYSTATE):
         cite="elastic-node-change 3.3.1",
     )
     def exit_round(self, s: SymbolicState, node: Expr) -> None:
-        """A member replaces its round, if none has; its failure spends a restart, or fails the job, for good maybe."""
+        """A member replaces its round, unless that has happened; its failure spends a restart, or fails the job."""
         self.acts(s, node, Loop.RESTARTING)
         self.has_stopped(s, node)
         s.when(self.is_open(s))

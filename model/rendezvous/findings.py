@@ -394,9 +394,13 @@ PLAN: tuple[Run, ...] = (
     run(TRYSTATE, 3, 1, 2, ("worker_failure",)),
     run(TRYSTATE, 3, 2, 3, ("rank_key", "worker_failure")),
     run(TRYSTATE, 3, 2, 3, ("scale_up_interval", "worker_failure", "join_timeout")),
+    run(TRYSTATE, 3, 2, 3, ("health_check", "unhealthy", "worker_failure")),
+    run(TRYSTATE, 2, 1, 2, ("health_check", "unhealthy", "worker_failure", "crash", "restart", "stall", "job_end")),
     run(TRYSTATE, 3, 1, 2, ("crash", "restart", "join_timeout")),
     run(TRYSTATE, 3, 2, 4, ("other_min", "other_expiry", "join_timeout")),
     run(TRYSTATE, 4, 2, 3, ("crash", "stall")),
+    run(TRYSTATE, 3, 2, 3, ("drain",)),
+    run(TRYSTATE, 3, 1, 2, ("drain", "crash")),
     calls(TRYSTATE, ("corrupt", "foreign", "restored")),
 )
 # fmt: on

@@ -28,6 +28,7 @@ EXPECTED = Atom("expected", "node ∈ E", "the node is of the round before, and 
 SEAT = Atom("seat", "|P| + |E| < max", "the round has a seat that is kept for nobody")
 LEASE = Atom("lease", "lease holds", "the node confirmed a heartbeat within the window, by its own clock")
 READY = Atom("ready", "last call over, E = ∅", "the last call is over, and nobody is expected any more")
+DRAINED = Atom("drained", "node ∈ D", "an operator has marked the node: it leaves")
 LISTED = Atom("listed", "node ∈ P ∪ E ∪ W ∪ R", "the shared state lists the node")
 SILENT = Atom("silent", "somebody is silent", "a listed node's heartbeat stood still for the whole window")
 
@@ -124,7 +125,8 @@ KEEP_ALIVE = DecisionTable(
     ),
 )
 
-_OURS = (CLOSED, AGREES, COMPLETE, PARTICIPANT, EXPECTED, WAITING, REDUNDANT, LATE, SEAT, LEASE, READY, BEAT_DUE)
+_OURS = (CLOSED, AGREES, COMPLETE, PARTICIPANT, EXPECTED, WAITING, REDUNDANT, LATE, SEAT, LEASE, READY, BEAT_DUE,
+         DRAINED)
 _OURS_IMPOSSIBLE = (
     *_LISTS_DISJOINT,
     *({"expected": True, other: True} for other in ("participant", "waiting", "redundant", "complete", "ready")),
@@ -133,6 +135,9 @@ _OURS_IMPOSSIBLE = (
     {"late": True, "redundant": True},  # a spare has no deadline
     # A node that is not listed has no lease to lose.
     {"lease": False, "participant": False, "expected": False, "waiting": False, "redundant": False},
+    # The mark is a listed node's, and takes a participant's seat.
+    {"drained": True, "participant": True},
+    {"drained": True, "expected": False, "waiting": False, "redundant": False},
 )
 JOIN_TRYSTATE = DecisionTable(
     "join",
@@ -143,6 +148,7 @@ JOIN_TRYSTATE = DecisionTable(
     rows=(
         row(Action.ERROR_CLOSED,                 closed=True),
         row(Action.ERROR_SETTINGS,               agrees=False),
+        row(Action.WITHDRAW,                     drained=True),
         row(Action.KEEP_ALIVE,                   lease=False),
         row(Action.FINISH,                       complete=True, participant=True),
         row(Action.WITHDRAW,                     late=True, participant=True),

@@ -15,6 +15,17 @@ successor runs. The differences from torch's rendezvous, each with the finding t
 - A node that finds no seat becomes a spare, also from the wait list (R8). Waiting nodes and spares move up when a round
   is replaced.
 - A node that could not join leaves; only a member closes (R10).
+- An operator may drain a node, which marks its listing. A marked participant is expected until its workers are stopped,
+  as all members of a replaced round are; instead of coming it leaves. Nobody has failed, so that no restart is spent.
+
+What operators ask for, each off unless a run switches it on:
+
+- Ranks follow a key in each node's listing, before the names (`rank_key`).
+- A round is replaced for newcomers alone once a member has seen it complete for an interval, by its own clock
+  (`scale_up_interval`). Until then the newcomers' join deadlines do not run.
+- A member with a health command is expected in the next round while that runs, and joins when it passes
+  (`health_check`). One whose command fails steps back, and stands by outside of all lists or leaves (`unhealthy`). A
+  node that waits was checked when it came.
 
 Abstractions, beside those of `fields.py`. Nothing is assumed about polling: the last call may end at any time. A new
 process under the address of a dead one stays outside until the dead one's listing is expelled, maybe by itself; a
@@ -48,7 +59,7 @@ from ..language import (
     transition,
 )
 from .fields import LEASED, LISTED, Condition
-from .properties import TRYING, Rendezvous
+from .properties import Rendezvous
 from .vocabulary import Action, AgentPhase, Deadline, Edition, Heartbeat, JoinDeadline, Membership, Round
 
 SEATED = (Membership.PARTICIPANT, Membership.EXPECTED)  # has a seat, or one is kept for it
@@ -67,6 +78,12 @@ REPLACES = (
     arc(Membership.PARTICIPANT, Membership.EXPECTED, of="others"),
     arc(QUEUED, Membership.PARTICIPANT, of="others"),
 )
+# A drained node goes: a waiting node or a spare takes its seat, which may complete the round.
+TAKES_THE_SEAT = (
+    may(QUEUED, Membership.PARTICIPANT, of="others"),
+    *(may(Round.JOINING, r) for r in (Round.LAST_CALL, Round.COMPLETE)),
+    may(Round.LAST_CALL, Round.COMPLETE),
+)
 RETURNS = arc(AgentPhase.JOINING, AgentPhase.RETURNING)
 FAILS = arc(AgentPhase.JOINING, AgentPhase.FAILED)
 
@@ -81,6 +98,9 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     holds_back = flag(doc="the settings in force have a scale-up interval")
     young = flag(doc="that interval has not passed since the round was complete")
     rests = flag(per="node", doc="... since the node saw that, by its own clock")
+    checks = flag(per="node", doc="has a health command, which runs before it joins")
+    unhealthy = flag(per="node", doc="that failed, and has not passed since")
+    drained = flag(per="node", doc="an operator has marked its listing: it leaves")
 
     # ---- what a step sees
 
@@ -117,6 +137,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             "ready": (s.deadline == Deadline.PASSED) & (s.member.count(Membership.EXPECTED) == 0),
             "beat_due": s.heartbeat_age[node].isin((Heartbeat.DUE, Heartbeat.EXPIRED)),
             "silent": any_(self.silent_to(s, node, j) for j in s.node),
+            "drained": s.drained[node],
         }
 
     def silent_to(self, s: SymbolicState, observer: Expr, node: Expr) -> Condition:
@@ -165,16 +186,23 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.forget_returns(s, replaced)
 
     def move_up(self, s: SymbolicState, replaced: Any) -> None:
-        """Waiting nodes first, then spares, each in the order of ranks."""
+        """Waiting nodes first, then spares, each in the order of ranks; a drained one stays."""
         before = s.fork()
         seats = self.max_nodes - self.taken(before)
-        waiting = before.member.count(Membership.WAITING)
+        waiting = count((before.member[k] == Membership.WAITING) & ~before.drained[k] for k in s.node)
         for j in s.node:
             kind = before.member[j]
-            ahead = count((before.member[k] == kind) & self.sorts_before(before, k, j) for k in s.node)
+            ahead = count(
+                (before.member[k] == kind) & ~before.drained[k] & self.sorts_before(before, k, j) for k in s.node
+            )
             place = ite(kind == Membership.REDUNDANT, waiting + ahead, ahead)
-            moves = kind.isin(QUEUED) & (place < seats)
+            moves = kind.isin(QUEUED) & ~before.drained[j] & (place < seats)
             s.member[j] = ite(moves & replaced, Membership.PARTICIPANT, kind)
+
+    def unlist(self, s: SymbolicState, node: Expr) -> None:
+        """The mark is the listing's."""
+        super().unlist(s, node)
+        s.drained[node] = False
 
     def returns_if(self, s: SymbolicState, node: Expr, full: Any) -> None:
         """If `full`, the node returns with the rank, members and master that are written; otherwise it joins on."""
@@ -216,6 +244,13 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.when(~s.holds_back)
         s.when(all_((s.phase[j] == AgentPhase.EXITING) & (s.member[j] == Membership.OUTSIDE) for j in s.node))
         s.holds_back = True
+
+    @environment(each="node", switch="health_check", bound=2)
+    def start_with_health_check(self, s: SymbolicState, node: Expr) -> None:
+        """A node starts with a health command."""
+        self.configures(s, node)
+        s.when(~s.checks[node])
+        s.checks[node] = True
 
     # ---- time and processes
 
@@ -260,6 +295,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.when(s.crashed[node])
         s.crashed[node] = False
         s.predecessor_listed[node] = s.member[node] != Membership.OUTSIDE
+        s.unhealthy[node] = False
         self.restart(s, node)
 
     @environment(each="node", fair=True, moves=[arc(LEASED, AgentPhase.EXITING)])
@@ -278,6 +314,26 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.when(self.live(s, node), s.interrupted[node], s.phase[node].isin(LEASED))
         self.restart(s, node)
 
+    # ---- an operator
+
+    @environment(
+        each="node",
+        switch="drain",
+        bound=2,
+        moves=[*SHRINKS, *REPLACES, arc(Membership.PARTICIPANT, Membership.EXPECTED)],
+    )
+    def drain(self, s: SymbolicState, node: Expr) -> None:
+        """An operator marks a listed node, and replaces a complete round that it is a member of."""
+        s.when(~s.store_down, ~s.closed, s.member[node] != Membership.OUTSIDE, ~s.drained[node])
+        seated = s.member[node] == Membership.PARTICIPANT
+        lost = s.complete & seated
+        s.drained[node] = True
+        # It may run workers: the next round does not complete before it has stopped them, and has left.
+        self.begin_new_round(s, lost)
+        s.member[node] = ite(seated, Membership.EXPECTED, s.member[node])
+        self.move_up(s, lost)
+        self.settle(s)
+
     # ---- the exit operation
 
     @transition(
@@ -288,25 +344,78 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             arc(AgentPhase.EXITING, AgentPhase.JOINING),
             arc(AgentPhase.EXITING, AgentPhase.RETURNING),
             arc((*LIVING, Heartbeat.EXPIRED), Heartbeat.FRESH),
+            may(Membership.PARTICIPANT, Membership.EXPECTED),
         ],
     )
     def replace_round(self, s: SymbolicState, node: Expr) -> None:
-        """A member that restarts replaces its round, and is the first of the next one."""
+        """A member that restarts replaces its round: it is the first of the next one, or expected, for its check."""
         self.enters(s, node, AgentPhase.EXITING)
         # The member listed under the address may be the process before this one, which only an expulsion takes off.
         s.when(self.decides(s, "exit", Action.REPLACE_ROUND, node), ~s.predecessor_listed[node])
         self.begin_new_round(s, True)
-        s.member[node] = Membership.PARTICIPANT
+        s.member[node] = self.listed_as(s, node)
         self.stamp(s, node)
         self.move_up(s, True)
         self.returns_if(s, node, self.settle(s))
+        s.phase[node] = ite(s.checks[node], AgentPhase.EXITING, s.phase[node])
+
+    def listed_as(self, s: SymbolicState, node: Expr) -> Condition:
+        """The others wait for a node that is checked, and do not count it."""
+        return ite(s.checks[node], Membership.EXPECTED, Membership.PARTICIPANT)
 
     @transition(each="node", cite="rendezvous-engine 3.2.3", moves=[arc(AgentPhase.EXITING, AgentPhase.JOINING)])
     def exit_finish(self, s: SymbolicState, node: Expr) -> None:
         """A node that is in no complete round goes on to join, unless an older process is listed under its address."""
         self.enters(s, node, AgentPhase.EXITING)
         s.when(self.decides(s, "exit", Action.FINISH, node), ~s.predecessor_listed[node] | s.closed)
+        s.when(~s.unhealthy[node] | s.closed)
         s.phase[node] = AgentPhase.JOINING
+
+    # ---- the health command, which runs before a node joins
+
+    @fault("unhealthy", each="node")
+    def check_fails(self, s: SymbolicState, node: Expr) -> None:
+        """The health command of a node fails, or does not end in time."""
+        s.when(self.live(s, node), s.phase[node] == AgentPhase.EXITING, s.checks[node], ~s.unhealthy[node])
+        s.when(self.decides(s, "exit", Action.FINISH, node), ~s.predecessor_listed[node], ~s.closed)
+        s.unhealthy[node] = True
+
+    def steps_back(self, s: SymbolicState, node: Expr) -> None:
+        """A node whose check failed takes itself off the list."""
+        self.enters(s, node, AgentPhase.EXITING)
+        s.when(s.unhealthy[node], ~s.closed)
+        self.unlist(s, node)
+        self.settle(s)
+
+    @transition(
+        each="node",
+        fair=False,
+        moves=[
+            arc(AgentPhase.EXITING, AgentPhase.FAILED),
+            may(Membership.EXPECTED, Membership.OUTSIDE),
+            may((*LIVING, Heartbeat.EXPIRED), Heartbeat.NONE),
+        ],
+    )
+    def leave_unhealthy(self, s: SymbolicState, node: Expr) -> None:
+        """A node whose check failed leaves, and ends with the output of its command."""
+        self.steps_back(s, node)
+        s.phase[node] = AgentPhase.FAILED
+
+    @transition(
+        each="node",
+        moves=[arc(Membership.EXPECTED, Membership.OUTSIDE), may((*LIVING, Heartbeat.EXPIRED), Heartbeat.NONE)],
+    )
+    def stand_by(self, s: SymbolicState, node: Expr) -> None:
+        """A node whose check failed steps back, and is checked again until it passes."""
+        s.when(s.member[node] != Membership.OUTSIDE)
+        self.steps_back(s, node)
+
+    @environment(each="node")
+    def check_passes_again(self, s: SymbolicState, node: Expr) -> None:
+        """The health command of a node that stands by passes."""
+        s.when(self.live(s, node), s.phase[node] == AgentPhase.EXITING)
+        s.when(s.unhealthy[node], s.member[node] == Membership.OUTSIDE)
+        s.unhealthy[node] = False
 
     # ---- the join operation
 
@@ -384,14 +493,19 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         moves=[
             *SHRINKS,
             arc((Membership.PARTICIPANT, Membership.WAITING, Membership.EXPECTED), Membership.OUTSIDE),
+            arc(Membership.REDUNDANT, Membership.OUTSIDE),
             arc(LIVING, Heartbeat.NONE),
+            may(Heartbeat.EXPIRED, Heartbeat.NONE),
+            *TAKES_THE_SEAT,
             FAILS,
         ],
     )
     def withdraw(self, s: SymbolicState, node: Expr) -> None:
-        """The join deadline has passed: the node takes itself off the list, and raises RendezvousTimeoutError."""
+        """The join deadline has passed, or the node is drained: it takes itself off the list, and raises an error."""
         self.fails(s, node, Action.WITHDRAW)
+        frees = s.drained[node] & (s.member[node] == Membership.EXPECTED)
         self.unlist(s, node)
+        self.move_up(s, frees)
         self.settle(s)
 
     @transition(each="node", cite="rendezvous-engine 3.2.4", moves=[FAILS])
@@ -433,6 +547,7 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             arc(Heartbeat.EXPIRED, Heartbeat.NONE, of="others"),
             may(Membership.PARTICIPANT, Membership.EXPECTED),
             may(QUEUED, Membership.PARTICIPANT),
+            *TAKES_THE_SEAT,
             arc(LISTED, Membership.OUTSIDE),
             arc(Heartbeat.EXPIRED, Heartbeat.NONE),
         ],
@@ -444,6 +559,10 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         before = s.fork()
         members = (self.silent_to(before, node, j) & (before.member[j] == Membership.PARTICIPANT) for j in s.node)
         lost = before.complete & any_(members)
+        frees = any_(
+            self.silent_to(before, node, j) & before.drained[j] & (before.member[j] == Membership.EXPECTED)
+            for j in s.node
+        )
         # The survivors return from a new round, without the lost member. Each of them has to stop its workers first:
         # until it comes, it is expected, and the new round does not complete.
         self.begin_new_round(s, lost)
@@ -453,7 +572,8 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
             s.rank[j] = ite(gone, 0, s.rank[j])
             s.heartbeat_age[j] = ite(gone, Heartbeat.NONE, s.heartbeat_age[j])
             s.predecessor_listed[j] = s.predecessor_listed[j] & ~gone
-        self.move_up(s, lost)
+            s.drained[j] = s.drained[j] & ~gone
+        self.move_up(s, lost | frees)
         self.settle(s)
 
     # ---- returning from next_rendezvous
@@ -556,6 +676,40 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         """The join deadline of a node does not pass while a young round holds it back."""
         return (before.member[node] != Membership.WAITING) | ~before.young
 
+    # ---- a node that its health command finds unfit is in no round
+
+    def tries(self, s: SymbolicState, node: Expr) -> Condition:
+        """A node whose check failed does not want to be in a round."""
+        return super().tries(s, node) & ~s.unhealthy[node]
+
+    @sometimes(needs=("health_check", "unhealthy"))
+    def somebody_is_unfit(self, s: SymbolicState) -> Condition:
+        """The check of a node failed while the others expect it."""
+        return any_(s.unhealthy[j] & (s.member[j] == Membership.EXPECTED) for j in s.node)
+
+    @sometimes(needs=("health_check", "unhealthy"))
+    def others_go_on_without_the_unfit(self, s: SymbolicState) -> Condition:
+        """A round is complete without a node whose check failed, which stands by."""
+        stands_by = any_(s.unhealthy[j] & (s.phase[j] == AgentPhase.EXITING) for j in s.node)
+        return s.complete & stands_by & any_(s.returned)
+
+    @always(witness="somebody_is_unfit", needs=("health_check", "unhealthy"))
+    def the_unfit_take_no_part(self, s: SymbolicState) -> Condition:
+        """A node whose check failed has no seat of a round, waits for none, and runs nothing."""
+        listed = (Membership.PARTICIPANT, *QUEUED)
+        return all_(implies(s.unhealthy[j], ~s.member[j].isin(listed) & ~s.phase[j].isin(LEASED)) for j in s.node)
+
+    @step(each="node", on=("replace_round",), witness="somebody_is_unfit", needs=("health_check", "unhealthy"))
+    def members_are_checked_again(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """A member with a health command is in no later round before that has run again."""
+        return implies(before.checks[node], after.member[node] != Membership.PARTICIPANT)
+
+    @leads_to(each="node", needs=("health_check", "unhealthy"))
+    def the_unfit_are_not_awaited(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
+        """The others do not wait for a node whose check failed."""
+        awaited = s.unhealthy[node] & (s.member[node] == Membership.EXPECTED) & self.is_up(s, node) & ~s.closed
+        return awaited, ~awaited
+
     # ---- why the properties of every edition hold here
 
     @sometimes()
@@ -618,9 +772,34 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
     @leads_to(each="node")
     def the_expected_come_or_go(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
         """While some node tries, no node is expected for ever."""
-        tries = any_(self.is_up(s, j) & s.phase[j].isin(TRYING) for j in s.node)
+        tries = any_(self.tries(s, j) for j in s.node)
         waits = (s.member[node] == Membership.EXPECTED) & ~s.closed & tries
         return waits, ~waits
+
+    # ---- drained nodes
+
+    @sometimes(needs="drain")
+    def a_member_is_drained(self, s: SymbolicState) -> Condition:
+        """A node that an operator has marked still acts on a round, and is expected in the next one until it leaves."""
+        return any_(s.drained[j] & self.acts_on_its_round(s, j) for j in s.node)
+
+    @always(witness="a_member_is_drained", needs="drain")
+    def the_drained_take_no_seat(self, s: SymbolicState) -> Condition:
+        """A drained node is in no round that completes after its mark."""
+        return all_(
+            implies(s.drained[j], s.member[j].isin((Membership.EXPECTED, *QUEUED)) & ~s.returned[j]) for j in s.node
+        )
+
+    @step(each="node", on=("withdraw",), witness="a_member_is_drained", needs="drain")
+    def a_drain_spends_no_restart(self, before: SymbolicState, after: SymbolicState, node: Expr) -> Condition:
+        """A drained node is no member of a complete round when it leaves: that would spend a restart."""
+        return implies(before.drained[node], ~(before.complete & (before.member[node] == Membership.PARTICIPANT)))
+
+    @leads_to(each="node", needs="drain")
+    def the_drained_leave(self, s: SymbolicState, node: Expr) -> tuple[Condition, Condition]:
+        """A drained node stops its workers and leaves, unless it dies or the job ends first."""
+        stays = s.drained[node] & self.is_up(s, node) & ~s.closed
+        return stays, ~stays
 
     def acts_on_its_round(self, s: SymbolicState, node: Expr) -> Condition:
         """The node acts on what next_rendezvous returned to it, or is about to."""

@@ -199,6 +199,10 @@ class Rendezvous(Environment):
     def runs_workers(self, s: SymbolicState, node: Expr) -> Condition:
         return (s.phase[node] == AgentPhase.RUNNING) & self.live(s, node)
 
+    def tries(self, s: SymbolicState, node: Expr) -> Condition:
+        """The node is up, and wants to be in a round."""
+        return self.is_up(s, node) & s.phase[node].isin(TRYING)
+
     def is_up(self, s: SymbolicState, node: Expr) -> Condition:
         return ~s.crashed[node] & (s.phase[node] != AgentPhase.LEFT)
 
@@ -207,7 +211,7 @@ class Rendezvous(Environment):
     @leads_to(cite="rendezvous-engine 3.2.4")
     def enough_nodes_complete_a_round(self, s: SymbolicState) -> tuple[Condition, Condition]:
         """If enough live nodes keep trying, a round completes."""
-        trying = count(self.is_up(s, j) & s.phase[j].isin(TRYING) for j in s.node)
+        trying = count(self.tries(s, j) for j in s.node)
         enough = trying >= self.quorum(s)
         return enough & ~s.complete & ~s.closed, s.complete | s.closed | ~enough
 

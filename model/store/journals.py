@@ -164,7 +164,7 @@ class Journals(System):
 
     @fault("crash", moves=[arc(UP, Keeping.DOWN), may((Snapshot.WRITING, Snapshot.WHOLE), Snapshot.NONE)])
     def lose_what_was_not_synced(self, s: S) -> None:
-        """The server's machine ends, and its disk has forgotten all that was not synced, but a part of a record."""
+        """The machine ends: its disk forgets all that was not synced, but a part of a record."""
         s.when(s.server.isin(UP))
         self.crashes(s, s.synced, s.written > s.synced)
 
@@ -174,14 +174,14 @@ class Journals(System):
         moves=[arc(Keeping.SYNCING, Keeping.DOWN), may((Snapshot.WRITING, Snapshot.WHOLE), Snapshot.NONE)],
     )
     def keep_some(self, s: S, change: Expr) -> None:
-        """The server or its machine ends, and the records up to one that was not synced are whole."""
+        """The server ends: the records up to one that was not synced are whole."""
         left = ord_(change) + 1
         s.when(s.server == Keeping.SYNCING, s.synced < left, left <= s.written)
         self.crashes(s, left, s.written > left)
 
     @fault("crash", moves=[arc(Keeping.PLACED, Keeping.DOWN), arc(Snapshot.WHOLE, Snapshot.NONE)])
     def find_the_new_file(self, s: S) -> None:
-        """The server or its machine ends before the directory is synced, and the new file is in place."""
+        """The server ends before the directory is synced, and the new file is in place."""
         s.when(s.server == Keeping.PLACED)
         self.crashes(s, self.added(s), False)
 
@@ -223,7 +223,7 @@ class Journals(System):
 
     @always(witness="a_change_is_lost", needs="crash")
     def nothing_told_is_lost(self, s: S) -> Any:
-        """Whatever a reply has told of is there after every crash."""
+        """A change that a reply has told of is there after every crash."""
         return implies(s.server.isin(UP), s.made >= s.told)
 
     @always(witness="a_record_is_torn", needs="crash")

@@ -14,10 +14,13 @@ from trystate.model.language import Expr, SymbolicState, System, arc, may, trans
 from trystate.model.rendezvous.fields import LISTED
 from trystate.model.rendezvous.ours import REPLACES, SHRINKS, Ours
 from trystate.model.rendezvous.properties import Rendezvous
-from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Heartbeat, Membership, Round
+from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Edition, Heartbeat, Membership, Round
+
+from .shared_state import Protocol
 
 FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
 TORCH_FAULTS = (*FAULTS, "identical_workers")
+OURS_FAULTS = (*FAULTS, "drain")
 ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
 
 
@@ -99,9 +102,10 @@ class OursInDetail(Ours):
         self.enters(s, node, *(phase for phase in AgentPhase if phase is not AgentPhase.LEFT))
         s.when(s.member[node].isin(LISTED), ~s.predecessor_listed[node])
         lost = s.complete & (s.member[node] == Membership.PARTICIPANT)
+        frees = s.drained[node] & (s.member[node] == Membership.EXPECTED)
         self.begin_new_round(s, lost)
         self.unlist(s, node)
-        self.move_up(s, lost)
+        self.move_up(s, lost | frees)
         self.settle(s)
         s.phase[node] = AgentPhase.LEFT
 
@@ -116,14 +120,13 @@ class OursInDetail(Ours):
         each="node",
         moves=[
             arc((Round.JOINING, Round.LAST_CALL, Round.COMPLETE), Round.CLOSED),
-            may((Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH),
         ],
     )
     def close_as_failed(self, s: SymbolicState, node: Expr) -> None:
-        """No restart is left: a member that restarts, or a node that expels a member, closes the rendezvous."""
+        """No restart is left, or a failure is final: a member, or an observer of its silence, closes the rendezvous."""
         self.enters(s, node, AgentPhase.EXITING, AgentPhase.JOINING, AgentPhase.RUNNING)
-        s.when(~s.closed, s.member[node].isin(LISTED))
-        self.stamp(s, node)
+        seated = s.member[node].isin((Membership.PARTICIPANT, Membership.EXPECTED))
+        s.when(~s.closed, seated | self.decides(s, "expel", Action.EXPEL, node))
         s.closed = True
 
 
@@ -150,12 +153,31 @@ OURS = Moves(
 EDITIONS: Mapping[Edition, Moves] = {moves.edition: moves for moves in (TORCH, TORCH_2_12, OURS)}
 
 
+RAN = {  # the steps with which a node has a rank, a world and a master
+    Protocol.TORCH: ("connect", "return_as_master", "return_with_cached_master"),
+    Protocol.OURS: ("start_workers",),
+}
+
+
 def build(moves: Moves, nodes: int, low: int, high: int) -> Any:
     """The system of an edition, for so many nodes; each fault may happen, and a follower counts none."""
-    faults = dict.fromkeys(TORCH_FAULTS if moves.system is Rendezvous else FAULTS, 1)
+    faults = dict.fromkeys(TORCH_FAULTS if moves.system is Rendezvous else OURS_FAULTS, 1)
     sizes = {"node": nodes, "min_nodes": low, "max_nodes": high, "rounds": ROUNDS}
     return (
         moves.system(edition=moves.edition, faults=faults, **sizes)
         if moves.system is Rendezvous
         else (moves.system(faults=faults, **sizes))
     )
+
+
+def said_by(what: str, rest: str) -> tuple[str, AgentPhase]:
+    """The name of a request of torch's agents below the round's prefix, and the phase of its node after it."""
+    if rest.startswith("MASTER_ADDR"):
+        return what, AgentPhase.CONNECTING if what == "wait" else AgentPhase.EXCHANGING
+    if "role_info/" in rest and what in ("set", "multi_set"):
+        return "role", AgentPhase.EXCHANGING
+    if "assigned_ranks/" in rest and what in ("get", "multi_get"):
+        return "ranks", AgentPhase.RUNNING
+    if rest.endswith("terminal_state/num_members") and what == "add":
+        return "done", AgentPhase.DONE
+    return "", AgentPhase.RUNNING

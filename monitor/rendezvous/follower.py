@@ -32,13 +32,14 @@ from trystate.model.language.sorts import ordinal
 from trystate.model.rendezvous.vocabulary import AgentPhase, Deadline, Edition, Heartbeat, Membership
 
 from ..record import PART, Line
+from .editions import RAN, said_by
 from .judging import Judge, Problem
 from .known import Event, Node, Options, Runs, Trail, unrolled
 from .nodes import NODES_MAX, Peer
 from .possibilities import Possibilities
-from .shared_state import NodeName, NoState, Protocol, Snapshot, read
+from .shared_state import NodeName, NoState, Protocol, Snapshot, closes_alone, read
 from .states import Shown
-from .stepping import Bytes
+from .stepping import Bytes, Values
 from .waiting import Wait, waits
 
 STATES_MAX = 512  # possible states that are kept
@@ -46,12 +47,7 @@ EVENTS_MAX = 20_000  # steps that are kept, for what is told at the end
 SLACK_SECONDS = 0.3  # between a reading of a clock and the line that shows it
 CACHE_SECONDS = 2.5  # a node may act on a copy that it has read, and swept, so long ago
 TOLERANCE = 0.1  # of an interval or window: two clocks, and a write on its way
-EXPIRED, DUE, NONE = ordinal(Heartbeat.EXPIRED), ordinal(Heartbeat.DUE), ordinal(Heartbeat.NONE)
-
-RAN = {  # the steps with which a node has a rank, a world and a master
-    Protocol.TORCH: ("connect", "return_as_master", "return_with_cached_master"),
-    Protocol.OURS: ("start_workers",),
-}
+EXPIRED, NONE = ordinal(Heartbeat.EXPIRED), ordinal(Heartbeat.NONE)
 
 
 class Follower(Possibilities):
@@ -62,7 +58,7 @@ class Follower(Possibilities):
         default = Edition.TORCH if protocol is Protocol.TORCH else Edition.TRYSTATE
         super().__init__(protocol, self.options.edition or default, self.options.low, self.options.high)
         self.version = 0  # of the key, as the recorder counts
-        self.begun = False  # a state was seen
+        self.begun = self.stopped = False  # a state was seen; there are too many nodes
         self.interval, self.window = self.options.interval, self.options.interval * self.options.attempts
         self.lines = self.most = self.dropped = 0
         self.first = 0.0
@@ -84,6 +80,8 @@ class Follower(Possibilities):
 
     def feed(self, line: Line) -> None:
         """Take in the next line that concerns this rendezvous."""
+        if self.stopped:
+            return
         self.first = self.first or line.time
         if self.begun and line.time - self.judge.still_since > self.window:
             self.judge.rested()  # before this line: as things were while nothing moved
@@ -98,6 +96,7 @@ class Follower(Possibilities):
             self.roster.opened(line.connection)
         elif line.what == "delete":
             self._begin_again("its key was deleted")
+            self.version = 0
         elif peer is not None:
             self._of_node(line, peer)
         self._settle()
@@ -157,12 +156,28 @@ class Follower(Possibilities):
             self._begin_again("the store has lost it")
             previous = Snapshot()
         if not self._know(previous, snapshot):
+            self.stopped, self.snapshot = True, previous
             return
         peer = self.roster.writer(line.connection, previous, snapshot)
-        if again or (not self.begun and (before > 1 or snapshot.version > 1)):
+        if again:
             self._adopt(snapshot, guess=True)
-        elif self.begun and before != gap and gap:
+        elif before != gap:
             self._unexplained(f"lines are missing: version {before} was replaced, and {gap} is the last one before")
+            self._adopt(snapshot, guess=True)
+        elif snapshot.version > previous.version + 1:
+            last = previous.version
+            self._unexplained(
+                f"lines are missing: the state counts {snapshot.version} writes, and {last} before this one"
+            )
+            self._adopt(snapshot, guess=True)
+        elif line.fields.get("unseen"):
+            self.judge.note("the value came past the recorder: the steps that led to it are not in the record")
+            self.undecided += [f"{self.place}: a value came past the recorder"]
+            self._adopt(snapshot, guess=True)
+        elif peer is None and snapshot.draining - previous.draining:
+            self._drained(snapshot, snapshot.draining - previous.draining)
+        elif peer is None and closes_alone(previous, snapshot):
+            self.judge.note(f"{snapshot.said or 'it was closed'}: by an operator, who is no node")
             self._adopt(snapshot)
         elif peer is None:
             self._unexplained("the writer is none of the nodes that the state lists")
@@ -171,7 +186,7 @@ class Follower(Possibilities):
             peer.last = peer.saw = self.now
             self._explain(peer, previous, snapshot)
         self.begun = True
-        self.roster.beats(snapshot, self.now)
+        self.roster.beats(snapshot, self.now, fresh=not again)
         if (snapshot.members, snapshot.complete, snapshot.closed) != (
             previous.members,
             previous.complete,
@@ -181,6 +196,17 @@ class Follower(Possibilities):
         calling = snapshot.terms is not None and not snapshot.complete
         calling = calling and len(snapshot.listed(Membership.PARTICIPANT)) >= (self.low or 1)
         self._calls = (self._calls or self.now) if calling else 0.0
+
+    def _drained(self, snapshot: Snapshot, tokens: frozenset[str]) -> None:
+        """An operator, who is no node, has marked a node of ours."""
+        wanted, found = self.lens.wanted(snapshot, self.roster), {}
+        for node in (k for k, peer in enumerate(self.roster.peers) if peer.who.token in tokens):
+            found, _ = self._tried(("drain",), node, wanted)
+        if found:
+            self.states = found
+            return
+        self._unexplained("an operator marks a node, and writes what no step writes")
+        self._adopt(snapshot, guess=True)
 
     # ---- what a write can be
 
@@ -193,21 +219,23 @@ class Follower(Possibilities):
             return
         self._awake(node)
         before = dict(self.states)
-        self._age(node)
-        self._silence(previous, snapshot, node)
-        for unseen in ((), self.moves.unseen):  # first without anything unseen
-            if unseen:
-                self.each(unseen, node)
-            found, taken = self._tried(self._possible(previous, snapshot), node, wanted)
-            if found:
-                self.judge.stepped(peer, node, taken)
-                self.states = found
-                self._reads(node)
-                return
-        self.states = before
+        for ends in (True, False):  # close to its end, a last call is over by one clock and runs by another
+            self.states = dict(before)
+            self._age(node, ends)
+            self._silence(previous, snapshot, node)
+            for unseen in ((), self.moves.unseen):  # first without anything unseen
+                if unseen:
+                    self.each(unseen, node)
+                found, taken = self._tried(self._possible(previous, snapshot), node, wanted)
+                if found:
+                    self.judge.stepped(peer, node, taken)
+                    self.states = found
+                    self._reads(node)
+                    return
         self.judge.forbidden(peer, node, wanted)
         self.void = self.void or self.place
-        self._adopt(snapshot)
+        self.states = before
+        self._adopt(snapshot, guess=True)
 
     def _tried(
         self, names: Iterable[str], node: int, wanted: Shown
@@ -230,31 +258,26 @@ class Follower(Possibilities):
             return self.moves.writes
         if snapshot.done != previous.done and snapshot.done > previous.done:
             return ("mark_done",) if not snapshot.closed else ("mark_closed", "close_as_failed", "mark_done")
-        terms = snapshot.terms
-        exhausted = terms is not None and 0 <= terms.restarts <= snapshot.spent
-        return tuple(
-            name for name in self.moves.writes if name != "mark_done" and (name != "close_as_failed" or exhausted)
-        )
+        return tuple(name for name in self.moves.writes if name != "mark_done")
 
-    def _age(self, node: int) -> None:
-        """Effects of time on which the write may depend: a heartbeat is due, the last call is over."""
-        if self.roster.age(node, self.now) >= self.interval * (1 - TOLERANCE) - SLACK_SECONDS:
+    def _age(self, node: int, ends: bool) -> None:
+        """Effects of time on which the write may depend: a heartbeat is due, the last call is over.
+
+        `ends`: it is over as soon as it may be; else only when it must be.
+        """
+        # A node of ours beats again as soon as the answer to a heartbeat is lost, which a record does not show.
+        due = self.protocol is Protocol.OURS
+        if due or self.roster.age(node, self.now) >= self.interval * (1 - TOLERANCE) - SLACK_SECONDS:
             self.always("heartbeat_ages", node)
-        elif self.protocol is Protocol.OURS:  # due for a node that does not know that its last write has won
-            before = self.states
-            self.always("heartbeat_ages", node)
-            self.states = {**self.states, **before}
         terms, deadline = self.snapshot.terms, self._deadline
         if terms is not None:
             length = terms.rescale if self.snapshot.round else terms.last_call
-            over = self._calls and self.now - self._calls >= length * (1 - TOLERANCE) - SLACK_SECONDS
+            sign = -1 if ends else 1
+            over = self._calls and self.now - self._calls >= length * (1 + sign * TOLERANCE) + sign * SLACK_SECONDS
         else:
-            over = deadline is not None and self.now >= deadline - SLACK_SECONDS
+            over = deadline is not None and self.now >= deadline + (-SLACK_SECONDS if ends else SLACK_SECONDS)
         if over:
-            before = self.states
             self.change(self._call_over)
-            if self.protocol is Protocol.TORCH and deadline is not None and self.now < deadline + SLACK_SECONDS:
-                self.states = {**self.states, **before}  # by the clock of the writer it may not be over yet
 
     def _call_over(self, state: Bytes) -> Bytes:
         """The last call ends, maybe before each node has polled: the model leaves that out, for its calls are long."""
@@ -268,8 +291,10 @@ class Follower(Possibilities):
         for who in previous.beats:
             node = self.roster.index(who)
             age = self.roster.age(node, self.now)
-            vanished = who not in snapshot.beats and node != writer
-            surely = self.protocol is Protocol.TORCH and age > self.window * (1 + TOLERANCE) + CACHE_SECONDS
+            closes = self.protocol is Protocol.OURS and snapshot.closed and not previous.closed
+            vanished = (who not in snapshot.beats or closes) and node != writer
+            known = self.protocol is Protocol.TORCH and self.roster.peers[node].ahead is not None
+            surely = known and age > self.window * (1 + TOLERANCE) + CACHE_SECONDS
             if (vanished and age >= self.window * (1 - TOLERANCE) - SLACK_SECONDS) or (surely and node != writer):
                 self.change(lambda state, node=node: self._expired(state, node), "silence", node)  # type: ignore[misc]
 
@@ -324,7 +349,7 @@ class Follower(Possibilities):
         found = PART.search(line.key)
         if found is None:
             return
-        name, goal = _told(line.what, found["rest"])
+        name, goal = said_by(line.what, found["rest"])
         if name not in self.moves.returns:
             return
         before = self.states
@@ -333,6 +358,10 @@ class Follower(Possibilities):
         kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) in goals}
         if not kept and name == "ranks":  # rank 0 tells the ranks of all before it has its own
             self.states = before
+            return
+        if not kept and self.void is not None:  # the belief about the node is wrong since then
+            self.states = before
+            self.change(lambda state: self.stepper.put(state, {("phase", (node,)): ordinal(goal)}))
             return
         if not kept:
             self._unexplained(f"{self.roster.peers[node]}: {line.what} {line.key}: it is not about to return")
@@ -396,11 +425,11 @@ class Follower(Possibilities):
         """Take in new nodes, and the settings; False: there are too many."""
         self._deadline = self._ends(previous)
         for who in self.roster.unknown(snapshot):
-            if len(self.roster.peers) >= NODES_MAX and not self._forget_the_gone():
+            if len(self.roster.peers) >= NODES_MAX and not self.forget_the_gone():
                 text = f"{self.place}: more than {NODES_MAX} nodes in one run: it is not followed from here on"
                 self.undecided += [text] if text not in self.undecided else []
                 return False
-            self._insert(self.roster.add(who, self.now))
+            self.insert(self.roster.add(who, self.now))
         if snapshot.terms is not None:
             terms = snapshot.terms
             self.interval, self.window = terms.interval, terms.interval * terms.attempts
@@ -431,37 +460,14 @@ class Follower(Possibilities):
             self.low, self.high = low, high
             self.rebuild(self.stepper.columns["member"].shape[0], [*range(len(self.roster.peers))])
 
-    def _insert(self, place: int) -> None:
-        count, size = len(self.roster.peers), self.stepper.columns["member"].shape[0]
-        sources: list[int | None] = [*range(place), None, *range(place, count - 1)]
-        if count > size:
-            self.rebuild(size * 2, sources)
-        else:
-            self.rearrange(self.stepper, sources)
-
-    def _forget_the_gone(self) -> bool:
-        """Make room: nodes that have left or died, are on no list, and that no node still counts on."""
-        gone = set(range(len(self.roster.peers)))
-        for state in self.states:
-            row, get = self.stepper.row, self.stepper.get
-            masters, left = row(state, "master"), ordinal(AgentPhase.LEFT)
-            saw = self.stepper.columns["saw"].array(state).any(axis=0)
-            over = [bool(a) or b == left for a, b in zip(row(state, "crashed"), row(state, "phase"), strict=True)]
-            gone = {k for k in gone if over[k] and not get(state, "member", k) and not saw[k] and k + 1 not in masters}
-        kept: list[int | None] = [k for k in range(len(self.roster.peers)) if k not in gone]
-        if gone:
-            self.roster.drop(gone)
-            self.rearrange(self.stepper, kept)
-        return bool(gone)
-
     def _begin_again(self, why: str) -> None:
         """The shared state is another one: its nodes begin anew."""
         self.judge.note(f"the shared state begins anew: {why}")
-        alive = {("crashed", (k,)): int(peer.gone is not None) for k, peer in enumerate(self.roster.peers)}
+        alive: Values = {("crashed", (k,)): int(peer.gone is not None) for k, peer in enumerate(self.roster.peers)}
         size = self.stepper.columns["member"].shape[0]
-        absent = {("crashed", (k,)): 1 for k in range(len(self.roster.peers), size)}
+        absent: Values = {("crashed", (k,)): 1 for k in range(len(self.roster.peers), size)}
         self.states = {self.stepper.put(self.stepper.initial, alive | absent): None}
-        self.begun, self.version = False, 0
+        self.begun = False
         self._calls, self._deadline = 0.0, None
 
     # ---- what does not fit
@@ -500,16 +506,3 @@ class Follower(Possibilities):
                 gone=peer.gone, silent=self.now - peer.last,
             )  # fmt: skip
         return out
-
-
-def _told(what: str, rest: str) -> tuple[str, AgentPhase]:
-    """The name of a request of torch's agents below the round's prefix, and the phase of its node after it."""
-    if rest.startswith("MASTER_ADDR"):
-        return what, AgentPhase.CONNECTING if what == "wait" else AgentPhase.EXCHANGING
-    if "role_info/" in rest and what in ("set", "multi_set"):
-        return "role", AgentPhase.EXCHANGING
-    if "assigned_ranks/" in rest and what in ("get", "multi_get"):
-        return "ranks", AgentPhase.RUNNING
-    if rest.endswith("terminal_state/num_members") and what == "add":
-        return "done", AgentPhase.DONE
-    return "", AgentPhase.RUNNING

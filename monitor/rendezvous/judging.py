@@ -29,7 +29,7 @@ from .nodes import Peer
 from .shared_state import NodeName, Snapshot
 from .signatures import name_of
 from .states import Shown
-from .stepping import Bytes
+from .stepping import At, Bytes, Stepper
 
 if TYPE_CHECKING:
     from .follower import Follower
@@ -45,6 +45,7 @@ SEARCH_STATES_MAX = 3_000
 SEARCH_SECONDS_MAX = 5.0
 STEPS_KEPT = 400  # since the round began, to name a finding
 WAITS_MAX = 8  # that are kept with a promise that nothing can keep
+DECIDES = " → "  # in the name of a part of a guard: an operator, and its decision
 NEAREST = 3  # legal steps that are shown beside a line that is none
 BEGINS = ("mark_complete", "exit_remove_from_participants", "replace_round", "give_notice")  # a round, or its end
 # A hopeless wait is one that no step can end which happens by itself.
@@ -52,7 +53,7 @@ INTERVENTIONS = (
     "worker_fails", "job_ends", "start_identical_workers", "join_deadline_passes", "rollback_window_passes",
     "lose_lease", "leave", "give_notice", "close_as_failed", "mark_done",
 )  # fmt: skip
-PASSES = ("heartbeat_age", "interrupted", "stamp_behind")  # fields that change while nothing happens
+STILL = ("phase", "crashed", "complete", "closed", "round", "master")  # fields that stay while nothing moves
 BEATING = ("keep_alive", "heartbeat_ages")  # of nodes that live: they change nothing that a promise depends on
 
 
@@ -117,7 +118,7 @@ class Judge:
             if p.form is Form.ALWAYS
         }
         self._last = ()
-        self._lasting = [c.at for name, c in stepper.columns.items() if name not in PASSES]
+        self._lasting = [c.at for name, c in stepper.columns.items() if name in STILL]
         self._still, self._asked = (), None
 
     # ---- as the lines come
@@ -238,11 +239,11 @@ class Judge:
             best: tuple[int, str] | None = None
             for state in follower.states:
                 here = stepper.at(state, node)
-                missing = [str(part).replace("[node]", f"[{peer}]") for part in stepper.missing(name, here)]
+                missing = [_said(stepper, here, part, str(peer)) for part in stepper.missing(name, here)]
                 if missing:
                     told = (
                         2 + len(missing),
-                        f"{name}({peer}) is forbidden: it is not so that {'; that '.join(missing)}",
+                        f"{name}({peer}) is forbidden: {'; '.join(missing)}",
                     )
                 else:
                     after = stepper.step(name, here)
@@ -351,6 +352,21 @@ class Judge:
                 after = stepper.step(name, here)
                 if after is not None:
                     yield after
+
+
+def _said(stepper: Stepper, here: At, part: Expr, node: str) -> str:
+    """Why a part of a guard does not hold: the operator decides something else, or it is simply not so."""
+    label = str(part)
+    operator, arrow, wanted = label.partition(DECIDES)
+    if arrow and part.op == "named":
+        for transition in stepper.transitions.values():
+            for other in transition.conditions:
+                for each in other.args if other.op == "and" else (other,):
+                    decides = each.op == "named" and each.name.startswith(operator + DECIDES)
+                    if decides and stepper.holds(each, here):
+                        return f"the {operator} operator decides {each.name.partition(DECIDES)[2]}, not {wanted}"
+        return f"the {operator} operator does not decide {wanted}"
+    return f"not {label.replace('[node]', f'[{node}]')}"
 
 
 def _fields(expr: Expr) -> set[str]:

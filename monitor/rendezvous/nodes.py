@@ -118,13 +118,13 @@ class Roster:
         peer.gone, peer.blocked = time, None
         return peer
 
-    def beats(self, snapshot: Snapshot, time: float) -> None:
-        """Take in the heartbeats of a state that was written."""
+    def beats(self, snapshot: Snapshot, time: float, *, fresh: bool = True) -> None:
+        """Take in the heartbeats of a state that was written; those of one that is repeated may be old."""
         for who, stamp in snapshot.beats.items():
             peer = self.peers[self._index[who]]
             if stamp != peer.stamp:
-                peer.stamp, peer.beat = stamp, time
-                if self.protocol is Protocol.TORCH:
+                peer.stamp, peer.beat = stamp, time if fresh else 0.0
+                if fresh and self.protocol is Protocol.TORCH:
                     ahead = time - stamp
                     peer.ahead = ahead if peer.ahead is None else min(peer.ahead, ahead)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ..record import PART, Flaw, Line
-from .follower import Follower, Options
+from .follower import Follower
+from .known import Options
 from .shared_state import Protocol, identify
 
 RUNS_MAX = 64  # rendezvous of one record; a store serves few jobs
@@ -34,6 +35,7 @@ class Runs:
         self.lines += 1
         if isinstance(line, Flaw):
             self.cut = self.cut or line.cut
+            self.ended = self.ended and not line.cut
             if not line.cut:
                 self.flawed += 1
                 self.flaws += [line] if len(self.flaws) < FLAWS_MAX else []

@@ -70,6 +70,7 @@ class Snapshot:
     life: str = ""
     version: int = 0
     done: frozenset[str] = frozenset()
+    draining: frozenset[str] = frozenset()  # ours: the tokens of nodes that an operator has marked
     spent: int = 0
     terms: Terms | None = None
     said: str = ""  # why it was closed, or the round before was replaced
@@ -136,10 +137,18 @@ def of_our_state(found: our_state.State) -> Snapshot:
     return Snapshot(
         found.round, found.complete, end is not None, None, members, ranks,
         beats={who[p.node.token]: p.beats for p in found.listed()},
-        writer=found.writer, life=found.life, version=found.version, done=frozenset(found.done), spent=found.spent,
+        writer=found.writer, life=found.life, version=found.version, done=frozenset(found.done),
+        draining=frozenset(found.draining), spent=found.spent,
         terms=Terms(
             settings.min_nodes, settings.max_nodes, settings.keep_alive_interval, settings.keep_alive_max_attempt,
             settings.last_call_timeout, settings.rescale_timeout, settings.max_restarts,
         ),
         said=f"closed by {end.by}: {end.reason}" if end is not None else found.cause,
     )  # fmt: skip
+
+
+def closes_alone(previous: Snapshot, snapshot: Snapshot) -> bool:
+    """A write closes our rendezvous, and changes nothing else: an operator may do that (`trystate close`)."""
+    same = previous.members == snapshot.members and previous.beats == snapshot.beats
+    unchanged = (previous.round, previous.complete) == (snapshot.round, snapshot.complete)
+    return bool(snapshot.writer) and snapshot.closed and not previous.closed and same and unchanged

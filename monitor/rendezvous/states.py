@@ -10,7 +10,7 @@ from trystate.model.rendezvous.vocabulary import AgentPhase, Deadline, Heartbeat
 
 from .nodes import Roster
 from .shared_state import Protocol, Snapshot
-from .stepping import Bytes, Stepper
+from .stepping import Bytes, Stepper, Values
 
 REFERENCES = ("master", "published")  # the fields that name a node: its number + 1, or 0
 BEATS = bytes(0 if k == ordinal(Heartbeat.NONE) else 1 for k in range(256))
@@ -94,7 +94,7 @@ class Lens:
 
     def as_found(self, state: Bytes, snapshot: Snapshot, roster: Roster) -> Bytes:
         """A guess at the rest, where a record begins in the middle: members of a complete round run in it."""
-        step, values = self.stepper, {}
+        step, values = self.stepper, Values()
         places = {who: roster.index(who) for who in snapshot.members}
         members = [k for who, k in places.items() if snapshot.members[who] is Membership.PARTICIPANT]
         for who, kind in snapshot.members.items():

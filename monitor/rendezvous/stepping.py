@@ -14,7 +14,7 @@ of the field that an effect assigns are the outermost axes. Values are remembere
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,6 +26,8 @@ from trystate.model.language.transitions import Transition
 
 Bytes = tuple[bytes, ...]
 """A state: for each field its values in the order of the indices, as bytes."""
+Values = dict[tuple[str, tuple[int, ...]], int]
+"""Values of cells: of a field, at some indices."""
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +113,12 @@ class Stepper:
         values: list[int] = self.columns[name].array(state)[indices].tolist()
         return values
 
-    def put(self, state: Bytes, values: Mapping[tuple[str, tuple[int, ...]], int]) -> Bytes:
+    def seen(self, state: Bytes) -> list[bool]:
+        """Of each node, whether another counts it in its world."""
+        found: list[bool] = np.logical_or.reduce(self.columns["saw"].array(state), axis=0).tolist()
+        return found
+
+    def put(self, state: Bytes, values: Values) -> Bytes:
         """The state with other values in these cells."""
         changed = list(state)
         for (name, indices), value in values.items():

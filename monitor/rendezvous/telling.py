@@ -36,8 +36,9 @@ TOLD = {  # steps that are shown without --steps: one node, and several
     "leave": "leaves",
     "mark_complete": "completes the round: the last call is over",
     "mark_closed": "closes the rendezvous",
-    "close_as_failed": "closes the rendezvous: no restart is left",
+    "close_as_failed": "closes the rendezvous as failed",
     "assertion_error": "ends with an AssertionError",
+    "drain": "is to leave: an operator drains it",
     "crash": "is gone: its connections are closed, and it had not left",
     "close_finish": "is gone, in order",
     "silence": "has had no heartbeat for the whole window",
@@ -90,7 +91,7 @@ def _one_line(group: list[Event]) -> Told:
 
 
 def _groups(follower: Follower) -> Iterator[Told]:
-    """Who ran with whom: those that have one round, world and master are one line."""
+    """The nodes that began to run: those of one round, world and master are one line."""
     found: dict[tuple[int, int, str], list[Ran]] = {}
     for one in follower.runs:
         found.setdefault((one.round, one.world, one.master), []).append(one)
@@ -161,14 +162,14 @@ def _at_the_end(follower: Follower) -> Iterator[str]:
         yield f"    {wait.node} waits for {wait.on}, since {wait.since - follower.first:.2f} s"
         yield f"        needed: {wait.needs}"
         if wait.why:
-            yield f"        missing, for {wait.why}"
+            yield f"        but {wait.why}"
     if len(found) > PROBLEMS_SHOWN:
         yield f"    ... {len(found) - PROBLEMS_SHOWN} more nodes wait: --json has all"
     counts: dict[str, int] = {}
     for node in follower.nodes().values():
         phase = " or ".join(sorted(p.name for p in node.phases))
         gone = node.gone is not None and node.phases != {AgentPhase.LEFT}
-        counts[f"{phase}, gone" if gone else phase] = counts.get(f"{phase}, gone" if gone else phase, 0) + 1
+        counts[f"{phase} and gone" if gone else phase] = counts.get(f"{phase} and gone" if gone else phase, 0) + 1
     yield "    nodes: " + (", ".join(f"{count} {phase}" for phase, count in sorted(counts.items())) or "none")
 
 
@@ -220,5 +221,6 @@ def _problem_data(problem: Problem) -> dict[str, Any]:
     return {
         "kind": problem.kind, "time": problem.time, "place": problem.place, "text": problem.text,
         "property": problem.name or None, "finding": known, "nodes": list(problem.nodes), "until": problem.until,
-        "steps": list(problem.steps), "waits": list(problem.waits), "nearest": list(problem.nearest), "after": problem.after or None,
+        "steps": list(problem.steps), "waits": list(problem.waits), "nearest": list(problem.nearest),
+        "after": problem.after or None,
     }  # fmt: skip

@@ -37,8 +37,8 @@ class Wait:
     why: str = ""  # why it does not; empty: it may still come
 
     def __str__(self) -> str:
-        why = f" It does not: {self.why}." if self.why else ""
-        return f"{self.node} waits for {self.on}. For that {self.needs}.{why}"
+        why = f"; but {self.why}" if self.why else ""
+        return f"{self.node} waits for {self.on}: {self.needs}{why}"
 
 
 def waits(follower: Follower) -> Iterator[Wait]:
@@ -122,7 +122,7 @@ def _for_a_master(follower: Follower, k: int, peer: Peer) -> Wait:
     why = ""
     if first.gone is not None:
         why = f"{first} has gone"
-    elif phase is AgentPhase.RUNNING and get(state, "master", members[0]) != 0:
+    elif phase in (AgentPhase.EXCHANGING, AgentPhase.RUNNING) and get(state, "master", members[0]) != 0:
         why = f"{first} has kept the master of an earlier round, and publishes it no more"
     elif not get(state, "returned", members[0]) and phase in (AgentPhase.EXITING, AgentPhase.JOINING):
         why = f"{first} has left the round again" if not get(state, "member", members[0]) else ""
@@ -169,10 +169,8 @@ def _for_the_gone(follower: Follower, k: int, peer: Peer) -> Wait | None:
     since = max(p.gone for p in gone if p.gone is not None)
     names = [p.who for p in gone]
     needs = "its own workers have to fail, or another node has to ask for a place"
-    why = "nothing tells an agent that a member of its round is gone"
-    return Wait(
-        str(peer), f"{_some(names)}, if its workers do, which {_have(names)} gone", _names(names), since, needs, why
-    )
+    why = f"{_some(names)} {_have(names)} gone, and nothing tells an agent that a member of its round is gone"
+    return Wait(str(peer), f"its workers, which may wait for {_some(names)}", _names(names), since, needs, why)
 
 
 def _of_gone(follower: Follower, nodes: list[NodeName], text: str) -> str:

@@ -68,9 +68,15 @@ QUICK: dict[str, tuple[str, ...]] = {
     "rpc/test_rrefs.py": ("test_mutants_of_counting_are_seen",),
     "rpc/test_serialising.py": (),
     "rpc/test_workers.py": ("test_mutants_of_memory_are_seen",),
+    "store/record/test_passage.py": ("test_whatever_passes_states_are_followed_as_the_server_has_them",),
     "store/test_blocking.py": (),
     "store/test_hash_store.py": (),
     "store/test_prefix_store.py": (),
+    "store/test_recording.py": (
+        "test_each_rarer_mistake_of_the_recording_is_noticed_in_a_siege",
+        "test_with_a_record_of_all_keys_every_answer_is_the_same",
+        "test_with_a_record_of_rendezvous_every_answer_is_the_same",
+    ),
     "store/test_service.py": (),
     "store/test_watching.py": (),
 }

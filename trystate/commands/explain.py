@@ -14,7 +14,10 @@ from typing import Any
 
 from trystate.model.errors import UsageError
 from trystate.model.rendezvous.vocabulary import Edition
-from trystate.monitor import record
+from trystate.monitor import passes, record
+from trystate.monitor.histories import Histories
+from trystate.monitor.keys import MalformedLine
+from trystate.monitor.record import Flaw, Line
 from trystate.monitor.rendezvous import telling
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.known import Options
@@ -23,7 +26,9 @@ from trystate.monitor.rendezvous.shared_state import Protocol
 
 from ..exits import Exit
 from ..progress import Reporter
+from ..report import history
 from ..report.results import plural
+from .passes import explain_passes
 
 FLAWS_SHOWN = 5
 PROGRESS_LINES = 2_000
@@ -31,22 +36,36 @@ PROGRESS_LINES = 2_000
 
 def explain(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
-    runs, reporter = Runs(lambda protocol: _options(args, protocol)), Reporter()
+    of_passes = [path for path in args.files if passes.is_record(path)]
+    if of_passes:
+        return explain_passes(args, of_passes)
+    runs, histories, reporter = Runs(lambda protocol: _options(args, protocol)), Histories(), Reporter()
     with reporter.doing(f"explaining {', '.join(map(str, args.files))}"):
         for line in record.lines(args.files):
             runs.feed(line)
+            _judge(runs, histories, line)
             if runs.lines % PROGRESS_LINES == 0:
                 reporter.detail(f"{runs.lines:,} lines")
         runs.finish()
+        histories.finish()
     chosen = _chosen(runs, args.rdzv_id)
     if args.diagram is not None:
         _draw(chosen, args.diagram)
-    code = verdict(runs, chosen)
+    code = verdict(runs, chosen, histories)
     if args.json:
-        print(json.dumps(_data(runs, chosen, code), indent=2))
+        print(json.dumps(_data(runs, chosen, code) | {"store": history.as_data(histories)}, indent=2))
     else:
-        print("\n".join(_text(runs, chosen, args, code)))
+        print("\n".join(_text(runs, chosen, args, code, histories)))
     return code
+
+
+def _judge(runs: Runs, histories: Histories, line: Line | Flaw) -> None:
+    """The operations of a line; one that is none is a flaw like others."""
+    if isinstance(line, Line):
+        try:
+            histories.feed(line.place, line.fields)
+        except MalformedLine as error:
+            runs.feed(Flaw(line.file, line.number, str(error).removeprefix(f"{line.place}: ")))
 
 
 def _options(args: argparse.Namespace, protocol: Protocol) -> Options:
@@ -59,22 +78,27 @@ def _options(args: argparse.Namespace, protocol: Protocol) -> Options:
 
 
 def _chosen(runs: Runs, run: str | None) -> list[Follower]:
-    found = [f for f in runs.followers.values() if run is None or f.run == run]
+    begun = {f.run for f in runs.followers.values() if f.begun}  # an observer asks for the keys of both backends
+    found = [f for f in runs.followers.values() if (run is None or f.run == run) and (f.begun or f.run not in begun)]
     if not found and run is not None:
         known = ", ".join(sorted({f.run for f in runs.followers.values()})) or "none"
         raise UsageError(f"the record has no rendezvous --rdzv-id={run}: it has {known}")
     return found
 
 
-def verdict(runs: Runs, chosen: list[Follower]) -> Exit:
+def verdict(runs: Runs, chosen: list[Follower], histories: Histories) -> Exit:
     """1: something was violated or fits nothing; 3: nothing was, but not all could be decided."""
-    if runs.flawed or any(problem.harm for f in chosen for problem in f.problems):
+    if runs.flawed or histories.wrong or any(problem.harm for f in chosen for problem in f.problems):
         return Exit.FAILED
-    undecided = runs.lost or runs.let_go or not chosen or any(f.undecided or not f.begun for f in chosen)
+    nothing = not chosen and not histories.counts
+    undecided = runs.lost or runs.let_go or nothing or any(f.undecided or not f.begun for f in chosen)
+    undecided = undecided or bool(histories.undecided)
     return Exit.INCOMPLETE if undecided else Exit.OK
 
 
-def _text(runs: Runs, chosen: list[Follower], args: argparse.Namespace, code: Exit) -> Iterator[str]:
+def _text(
+    runs: Runs, chosen: list[Follower], args: argparse.Namespace, code: Exit, histories: Histories
+) -> Iterator[str]:
     ends = "" if runs.ended else ", cut off" if runs.cut else ", still being written, or its server was killed"
     yield f"record of {runs.by}: {plural(runs.lines, 'line')}, {runs.last - runs.first:.1f} s{ends}"
     for flaw in runs.flaws[:FLAWS_SHOWN]:
@@ -84,11 +108,14 @@ def _text(runs: Runs, chosen: list[Follower], args: argparse.Namespace, code: Ex
     for follower in chosen:
         yield ""
         yield from telling.text(follower, steps=args.steps, passing=args.steps)
+    if histories.counts:
+        yield ""
+        yield from history.text(histories)
     yield ""
-    yield from _conclusion(runs, chosen, code)
+    yield from _conclusion(runs, chosen, code, histories)
 
 
-def _conclusion(runs: Runs, chosen: list[Follower], code: Exit) -> Iterator[str]:
+def _conclusion(runs: Runs, chosen: list[Follower], code: Exit, histories: Histories) -> Iterator[str]:
     harm = [problem for f in chosen for problem in f.problems if problem.harm]
     names = dict.fromkeys(f"{p.finding.number} {p.finding.name}" for p in harm if p.finding is not None)
     unexplained = sum(p.kind == "unexplained" for p in harm)
@@ -100,12 +127,16 @@ def _conclusion(runs: Runs, chosen: list[Follower], code: Exit) -> Iterator[str]
         parts += [f"{plural(unknown, 'violation')} that no finding explains"] if unknown else []
         parts += [f"{plural(unexplained, 'line')} that no step explains"] if unexplained else []
         parts += [f"{plural(runs.flawed, 'line')} that are no record"] if runs.flawed else []
+        wrong = history.wrongs(histories)
+        parts += [f"{plural(wrong, 'answer')} of the store that a store does not give"] if wrong else []
         yield f"verdict: {'; '.join(parts)}"
     else:
         why = [text for f in chosen for text in f.undecided]
         why += [f"{runs.lost} lines could not be kept by the recorder"] if runs.lost else []
         why += [f"{runs.let_go} lines are of rendezvous beyond the first {len(runs.followers)}"] if runs.let_go else []
-        why += ["it has no state of a rendezvous"] if not chosen or not any(f.begun for f in chosen) else []
+        begun = any(f.begun for f in chosen) or (not chosen and histories.counts)
+        why += [] if begun else ["it has no state of a rendezvous"]
+        why += list(histories.undecided)
         yield f"verdict: not decided: {'; '.join(why) or 'a rendezvous has not begun'}"
 
 

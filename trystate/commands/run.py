@@ -14,7 +14,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from trystate.impl import torch_release
 from trystate.model.errors import TrystateError, UnavailableError, UsageError
@@ -22,10 +22,14 @@ from trystate.model.errors import TrystateError, UnavailableError, UsageError
 from ..exits import Exit
 from ..manual import PAGES
 
+if TYPE_CHECKING:
+    from trystate.impl.agent.health import HealthCheck
+
 BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")
 NO_ID = "none"  # torchrun's default for --rdzv-id
 UNHEARD = ("SIGKILL", "SIGSTOP")
+FAILED = ("leave", "spare")  # what a node does whose health command fails
 # Options of the rendezvous that have a name of their own here, beside --rdzv-conf: with what they show in --help.
 RENDEZVOUS = {"rank-key": "KEY", "scale-up-interval": "SECONDS"}
 
@@ -48,6 +52,13 @@ OURS = {
         "without this it is not judged"),
     "heartbeat-file": Option(str, "PATH", "the file of the worker with local rank N is PATH.N; without this it is in a "
         "folder of its own"),
+    "metrics": Option(int, "PORT", "serve the job's numbers for Prometheus at http://127.0.0.1:PORT/metrics; needs "
+        "prometheus-client (pip install 'trystate[metrics]')"),
+    "health-check": Option(str, "CMD", "a command for /bin/sh that runs before this node joins a round, each time; the "
+        "others restart without waiting for it to end, and begin no round before it has. Exit code 0: the node is fit"),
+    "health-timeout": Option(float, "SECONDS", "the command is killed, and has failed, after so long; 60 by default"),
+    "health-failed": Option(str, "leave|spare", "what a failure means: leave, the default, ends this node with "
+        "the command's output; spare lets it stand by, and join when a later check passes"),
 }  # fmt: skip
 
 
@@ -58,13 +69,16 @@ def run(args: argparse.Namespace) -> int:
         from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
     except ImportError as error:
         raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
+    from trystate.impl.rendezvous.event_file import begin
     from trystate.impl.rendezvous.events import log_to_stderr
 
     config, entrypoint, arguments = configured(args.argv)
+    begin()
     log_to_stderr()
     try:
-        # The first failure is written to TORCHELASTIC_ERROR_FILE, as by torchrun.
-        record(_launch)(config, entrypoint, arguments)
+        with _numbers(config):
+            # The first failure is written to TORCHELASTIC_ERROR_FILE, as by torchrun.
+            record(_launch)(config, entrypoint, arguments)
     except ChildFailedError as error:
         print(error, *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
     except (TrystateError, SignalException) as error:
@@ -76,6 +90,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         return Exit.OK
     return Exit.FAILED
+
+
+def _numbers(config: Any) -> contextlib.AbstractContextManager[None]:
+    """Serve the job's numbers while it runs, if that was asked for."""
+    if config.metrics is None:
+        return contextlib.nullcontext()
+    from trystate.impl.host.secret import read_secret
+    from trystate.monitor.metrics import of_a_job
+
+    secret = config.rdzv_configs.get("secret_file")
+    return of_a_job(config.rdzv_endpoint, config.run_id, read_secret(secret) if secret else None, config.metrics)
 
 
 def _launch(config: Any, entrypoint: Any, args: list[str]) -> None:
@@ -108,10 +133,15 @@ def configured(argv: Sequence[str]) -> tuple[Any, Any, list[str]]:
         config.rdzv_configs.update(_of_the_rendezvous(chosen, config.rdzv_configs))
         if not hasattr(config, "shutdown_timeout"):  # in older releases, whose parser got the option from `parser`
             config.shutdown_timeout = chosen.shutdown_timeout
-        config.no_restart_codes = _codes(chosen.no_restart_codes)
+        ours: Any = config  # torch's, which lets itself be given more
+        ours.no_restart_codes, ours.metrics = _codes(chosen.no_restart_codes), chosen.metrics
         if chosen.heartbeat_limit is not None:
-            config.heartbeats = Limits(chosen.heartbeat_limit, chosen.heartbeat_start, chosen.heartbeat_file or "")
-        place(Options.of(parameters(config)))
+            ours.heartbeats = Limits(chosen.heartbeat_limit, chosen.heartbeat_start, chosen.heartbeat_file or "")
+        if chosen.metrics is not None and config.rdzv_configs.get("store_type", "tcp") != "tcp":
+            _refuse(f"--metrics {chosen.metrics} reads the job's state from a server: leave store_type out, or it")
+        options = Options.of(parameters(config))
+        ours.health = _health(chosen, options.join_timeout)
+        place(options)
     except (AssertionError, ValueError, RuntimeError, OSError) as error:
         raise UsageError(f"{error}; trystate run --help says more") from error
     return config, entrypoint, args
@@ -136,8 +166,8 @@ def parser() -> argparse.ArgumentParser:
 
     for option, shown in RENDEZVOUS.items():
         _add_if_absent(found, option, metavar=shown, help=f"as in --rdzv-conf: {KNOWN[option.replace('-', '_')]}")
-    for name, page in OURS.items():
-        _add_if_absent(found, name, type=page.kind, metavar=page.metavar, help=page.help)
+    for name, of in OURS.items():
+        _add_if_absent(found, name, type=of.kind, metavar=of.metavar, help=of.help)
     for option, since in torch_release.OPTIONS.items():
         refuse = functools.partial(_refuse_option, option, since)
         _add_if_absent(found, option, nargs="?", const=option, type=refuse, help=argparse.SUPPRESS)
@@ -158,6 +188,18 @@ def _of_the_rendezvous(chosen: argparse.Namespace, conf: dict[str, Any]) -> dict
         if value is not None and name in conf:
             _refuse(f"--{option} {value} and --rdzv-conf {name}={conf[name]}: give one of them")
     return {option.replace("-", "_"): value for option, value in given.items() if value is not None}
+
+
+def _health(chosen: argparse.Namespace, join_timeout: float) -> HealthCheck | None:
+    from trystate.impl.agent.health import TIMEOUT_SECONDS, HealthCheck
+
+    if chosen.health_check is None:
+        return None
+    seconds = TIMEOUT_SECONDS if chosen.health_timeout is None else chosen.health_timeout
+    if seconds >= join_timeout:
+        _refuse(f"--health-timeout {seconds:g}: the others, who wait for this node, would give up after "
+                f"join_timeout={join_timeout:g} s; give less, or raise that in --rdzv-conf on all nodes")  # fmt: skip
+    return HealthCheck(chosen.health_check, seconds, stands_by=chosen.health_failed == "spare")
 
 
 def _refuse_option(option: str, since: str, _: str) -> NoReturn:
@@ -193,6 +235,10 @@ def _refuse_what_cannot_be(chosen: argparse.Namespace) -> None:
             lambda v: _writable(os.path.dirname(v) or "."),
             "give a path in a folder that you may write to",
         ),
+        ("metrics", lambda v: 0 < v < 1 << 16, "give a port from 1 to 65535"),
+        ("health-check", lambda v: v.strip(), "give a command"),
+        ("health-timeout", lambda v: v > 0, "give seconds above 0"),
+        ("health-failed", lambda v: v in FAILED, f"give {' or '.join(FAILED)}"),
         ("log-dir", _writable, "give a directory that you may write to, or one that can be made"),
     ):
         value, why = getattr(chosen, option.replace("-", "_")), ""
@@ -239,6 +285,11 @@ def _refuse_what_means_nothing(chosen: argparse.Namespace) -> None:
     for option in ("heartbeat-start", "heartbeat-file"):
         if getattr(chosen, option.replace("-", "_")) is not None and chosen.heartbeat_limit is None:
             _refuse(f"--{option} means nothing without --heartbeat-limit SECONDS: give that as well")
+    if chosen.metrics is not None and not chosen.rdzv_endpoint:
+        _refuse(f"--metrics {chosen.metrics} reads the job's state at its endpoint: give --rdzv-endpoint HOST:PORT")
+    for option in ("health-timeout", "health-failed"):
+        if getattr(chosen, option.replace("-", "_")) is not None and chosen.health_check is None:
+            _refuse(f"--{option} means nothing without --health-check CMD: give that as well")
     _refuse_names(chosen)
     _refuse_logs(chosen)
 

@@ -1,4 +1,4 @@
-"""`trystate store serve`: a store's server in the foreground.
+"""`trystate store`: a store's server in the foreground, and a proxy before one that records it.
 
 Rule: an error that keeps it from serving is said before it listens, in a line; from then on only a signal ends it.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from trystate.impl.host.listening import listen, peer_name
@@ -22,9 +23,11 @@ from trystate.impl.store.limits import Limits
 from trystate.impl.store.record.format import Keys
 from trystate.impl.store.record.recorder import Recorder
 from trystate.impl.store.record.writer import BYTES, FILES, Writer
+from trystate.impl.store.server.driver import Driver
 from trystate.impl.store.server.driver import serve as drive
 from trystate.impl.store.server.embedding import PREFIX, allow_open_files
 from trystate.impl.store.server.log import Log, lines_to
+from trystate.impl.store.server.proxy import run
 from trystate.model.errors import UsageError
 
 from ..exits import Exit
@@ -37,57 +40,77 @@ def serve(args: argparse.Namespace) -> int:
         raise UsageError("--sync says when the journal of --data DIR is synced: give --data too, or leave it out")
     limits = Limits(**{field.name: getattr(args, field.name) for field in dataclasses.fields(Limits)})
     secret = None if args.secret_file is None else read_secret(args.secret_file)
-    log = Log(lines_to(sys.stderr, PREFIX))
-    directory, writer = None, None
+    who = "for clients that know the secret" if secret else "for everybody who can reach it"
+    allow_open_files(limits.connections)
+    with (
+        logging() as log,
+        keeping(args.data, limits, log) as directory,
+        listen(args.host, args.port) as listener,
+        recording(args, "store serve", log) as recorder,
+    ):
+        make = (
+            Driver if directory is None else partial(KeepingDriver, directory=directory, sync_seconds=args.sync or None)
+        )
+        drive(listener, limits, secret, log, partial(started, listener, who), recorder, make)
+    return Exit.OK if directory is None or directory.contents.broken is None else Exit.FAILED
+
+
+def proxy(args: argparse.Namespace) -> int:
+    """Pass on, and record, until SIGINT or SIGTERM; returns the exit code."""
     try:
-        if args.data is not None:
-            directory = Directory(args.data, limits, log)
-            log(f"{args.data}: {directory.summary}")
-        writer, recorder = record(args, "store serve", log) or (None, None)
-        listener = listen(args.host, args.port)
-        allow_open_files(limits.connections)
-        return _serve(listener, limits, secret, log, recorder, directory, args.sync or None)
+        socket.getaddrinfo(args.to[0], args.to[1], type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"--to: unknown host {args.to[0]!r} ({error}): give the store's address") from error
+    allow_open_files(2 * Limits().connections)
+    who = f"for {peer_name(args.to)}"
+    with listen(args.host, args.port) as listener, logging() as log, recording(args, "store proxy", log) as recorder:
+        assert recorder is not None  # its option is required
+        run(listener, args.to, recorder, log, partial(started, listener, who))
+    return Exit.OK
+
+
+def started(listener: socket.socket, who: str, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Say where it listens, and for whom; from now on a signal ends it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    print(f"{PREFIX}listening on {peer_name(listener.getsockname())}, {who}", flush=True)
+
+
+@contextlib.contextmanager
+def logging() -> Iterator[Log]:
+    """A log to stderr, which is written to its end."""
+    log = Log(lines_to(sys.stderr, PREFIX))
+    try:
+        yield log
     finally:
-        if writer is not None:
-            writer.close()
         log.close()
-        if directory is not None:
-            directory.close()
 
 
-def _serve(
-    listener: socket.socket,
-    limits: Limits,
-    secret: bytes | None,
-    log: Log,
-    recorder: Recorder | None,
-    directory: Directory | None,
-    sync_seconds: float | None,
-) -> int:
-    def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-        who = "for clients that know the secret" if secret else "for everybody who can reach it"
-        print(f"{PREFIX}listening on {peer_name(listener.getsockname())}, {who}", flush=True)
-
-    if directory is None:
-        drive(listener, limits, secret, log, started, recorder)
-        return Exit.OK
-    make = partial(KeepingDriver, directory=directory, sync_seconds=sync_seconds)
-    drive(listener, limits, secret, log, started, recorder, make)
-    return Exit.OK if directory.contents.broken is None else Exit.FAILED
+@contextlib.contextmanager
+def keeping(path: str | None, limits: Limits, log: Log) -> Iterator[Directory | None]:
+    """The directory that the store is kept in, if one was given."""
+    if path is None:
+        yield None
+        return
+    directory = Directory(path, limits, log)
+    log(f"{path}: {directory.summary}")
+    try:
+        yield directory
+    finally:
+        directory.close()
 
 
-def record(args: argparse.Namespace, by: str, log: Log) -> tuple[Writer, Recorder] | None:
+@contextlib.contextmanager
+def recording(args: argparse.Namespace, by: str, log: Log) -> Iterator[Recorder | None]:
     """The record that was asked for, if one was. Raises UsageError if it cannot be written, or an option has none."""
     if args.record is None:
         for option in ("keys", "values", "bytes", "files"):
             if getattr(args, f"record_{option}"):
                 raise UsageError(f"--record-{option} is for a record: name its file with --record FILE")
-        return None
+        yield None
+        return
     keys = Keys(args.record_keys or Keys.RENDEZVOUS.value)
     header = {"by": by, "version": __version__, "keys": keys.value, "values": args.record_values}
-    writer = Writer(
-        args.record, header, bytes_max=args.record_bytes or BYTES, files=args.record_files or FILES, log=log
-    )
-    return writer, Recorder(writer, writer.bytes_max, keys, args.record_values)
+    most = args.record_bytes or BYTES
+    with Writer(args.record, header, bytes_max=most, files=args.record_files or FILES, log=log) as writer:
+        yield Recorder(writer, writer.bytes_max, keys, args.record_values)

@@ -22,13 +22,11 @@ from trystate.model.errors import UnavailableError, UsageError
 from ..exits import Exit
 
 if TYPE_CHECKING:
-    from trystate.monitor.histories import Histories
     from trystate.monitor.sources import Look
     from trystate.monitor.watch import Notice, Watch
 
 LATEST = 12  # notices on the screen
 DRAW_SECONDS = 0.2  # between two pictures of it
-LOOK_SECONDS = 1.0  # of a record's time, between two looks at what no line has changed
 STYLES = {"warning": "bold red", "over": "green", "unseen": "yellow", "change": ""}
 
 
@@ -73,36 +71,21 @@ def _source(args: argparse.Namespace) -> tuple[Iterator[Look], Watch]:
 def _followed(
     looks: Iterator[Look], seen: Watch, show: Callable[[list[Notice], str], None], seconds: float | None
 ) -> int:
-    from trystate.monitor.histories import Histories
+    from trystate.monitor.live import Live
     from trystate.monitor.status import OURS
 
     until = None if seconds is None else time.monotonic() + seconds
-    histories = Histories()
+    live = Live(seen)
     for look in looks:
-        show(_noticed(look, seen, histories), look.waits_for)
+        show(live.take(look), look.waits_for)
         status = seen.status()
         if status is not None and status.closed is not None and look.line is None:
-            return Exit.FAILED if status.backend == OURS and status.closed["verdict"] != "succeeded" else Exit.OK
+            failed = status.backend == OURS and status.closed["verdict"] != "succeeded"
+            return Exit.FAILED if failed else Exit.OK
         if until is not None and time.monotonic() >= until:
-            return Exit.FAILED if seen.warnings else Exit.OK
-    return Exit.FAILED if seen.warnings or histories.wrong else Exit.OK
-
-
-def _noticed(look: Look, seen: Watch, histories: Histories) -> list[Notice]:
-    from trystate.monitor.watch import Notice
-
-    seen.job = look.job or seen.job
-    if look.why:
-        return seen.silence(look.quiet, look.why)
-    if look.line is None:
-        return seen.look(look.state, look.time, look.took)
-    if look.line["op"] == "refused":
-        seen.refused()
-    wrong = [Notice("warning", look.time, str(each)) for each in histories.feed(look.number, look.line)]
-    seen.notices += wrong
-    if look.state is None and look.time - seen.now < LOOK_SECONDS:
-        return wrong
-    return [*seen.look(look.state or seen.state, look.time), *wrong]
+            break
+    live.finish()
+    return Exit.FAILED if seen.warnings or live.is_wrong else Exit.OK
 
 
 def _lines(console: Console) -> Callable[[list[Notice], str], None]:

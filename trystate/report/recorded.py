@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from trystate.diagrams.sequence import story_dot
 from trystate.model.checker.story import Change, Step, Story
 from trystate.model.language import Kind
-from trystate.monitor.rendezvous.follower import RAN, Follower
+from trystate.monitor.rendezvous.editions import RAN
+from trystate.monitor.rendezvous.follower import Follower
+from trystate.monitor.rendezvous.judging import Problem
 from trystate.monitor.rendezvous.known import Event, Runs
 from trystate.monitor.rendezvous.telling import TOLD
 
@@ -37,7 +39,7 @@ def _members(follower: Follower, events: list[Event]) -> list[str]:
 def _steps(follower: Follower, events: list[Event], names: list[str]) -> Iterator[Step]:
     ran: dict[tuple[float, str], Runs] = {(r.time, str(r.node)): r for r in follower.runs}
     transitions = follower.stepper.transitions
-    broken = [(p.time, p) for p in follower.problems if p.harm]
+    broken = {_row(events, problem): problem for problem in follower.problems if problem.harm}
     for number, event in enumerate(events, 1):
         known = transitions.get(event.step)
         kind = known.kind if known is not None else Kind.FAULT
@@ -47,11 +49,13 @@ def _steps(follower: Follower, events: list[Event], names: list[str]) -> Iterato
         found = ran.get((event.time, str(event.node)))
         if event.step in RAN[follower.protocol] and found is not None:
             note += f": runs as rank {found.rank} of {found.world}, with the master {found.master}"
-        changes = [
-            Change(problem.name or problem.kind, None, "holds", "VIOLATED")
-            for at, problem in broken
-            if at == event.time
-        ]
+        problem = broken.get(number)
+        changes = [Change(problem.name or problem.kind, None, "holds", "VIOLATED")] if problem is not None else []
         if event.step in ("mark_complete", "mark_closed"):
-            changes.append(Change("round", None, str(event.round), TOLD[event.step].split(":")[0]))
+            changes.append(Change(f"round {event.round}", None, "open", event.step.removeprefix("mark_")))
         yield Step(number, event.step, kind, TOLD.get(event.step, ""), actor, tuple(changes), note)
+
+
+def _row(events: list[Event], problem: Problem) -> int:
+    """The number of the last step before a problem shows."""
+    return max((number for number, event in enumerate(events, 1) if event.time <= problem.time), default=1)

@@ -77,7 +77,7 @@ class _Again:
         self._deadline = monotonic() + seconds if client.terms.kept else 0.0
 
     def seconds(self, lost: ConnectionLost) -> float:
-        """What is left of it. Raises `lost` if nothing is, or if the server is not waited for."""
+        """The rest of that time. Raises `lost` if nothing is, or if the server is not waited for."""
         if not self._client.comes_back(self._deadline):
             raise lost
         return max(self._deadline - monotonic(), 0.001)

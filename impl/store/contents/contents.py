@@ -245,8 +245,8 @@ class Contents:
         if key in self.waiting.waits:
             self.waiting.appeared(key)
 
-    def will_pop(self) -> None:
-        """Raise `Refused` if no element may be taken now. Asked before a pop is answered."""
+    def may_change(self) -> None:
+        """Raise `Refused` if nothing may change now. Asked before a pop is answered."""
 
     def fetched(self, key: bytes, serial: int) -> None:
         """A reserved element was given to its client: it does not come back."""

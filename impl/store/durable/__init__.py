@@ -1,1 +1,1 @@
-"""What a server keeps across its own restart: a journal in a directory (`trystate store serve --data DIR`)."""
+"""A store that outlives its server: a journal in a directory (`trystate store serve --data DIR`)."""

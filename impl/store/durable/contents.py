@@ -161,12 +161,12 @@ class KeptContents(Contents):
         self._popped(key, place)
         return element
 
-    def will_pop(self) -> None:
+    def may_change(self) -> None:
         if self.broken is not None:
             raise Refused(Status.REFUSED, self.broken)
 
     def reserve(self, key: bytes) -> tuple[int, bytes]:
-        self.will_pop()
+        self.may_change()
         self.quiet = True  # it has not left the queue for good
         try:
             reserved = super().reserve(key)
@@ -210,7 +210,7 @@ class KeptContents(Contents):
         self.free -= len(record) + MARK_BYTES
 
     def freeze(self) -> Frozen:
-        """What is there now; from now on `since` has the records of what changes."""
+        """The contents of this moment; from now on `since` has the records of further changes."""
         self.since = []
         keys = dict.fromkeys((*self.queues, *self.out))
         return Frozen(dict(self.values), {key: self._elements(key) for key in keys})

@@ -40,7 +40,7 @@ class Directory:
 
     @property
     def summary(self) -> str:
-        """What was found: `3 values and 1 queued element, of 217 bytes`."""
+        """The contents in words: `3 values and 1 queued element, of 217 bytes`."""
         contents = self.contents
         elements = f"{contents.items_held} queued element{'s' * (contents.items_held != 1)}"
         return f"kept there: {len(contents.values)} values and {elements}, {contents.bytes_held} bytes"

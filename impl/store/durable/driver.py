@@ -24,7 +24,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any
 
 from ..contents.contents import Refused
 from ..errors import FileRefused
@@ -35,6 +35,8 @@ from ..server.service import Service
 from ..server.unread import BULK_BYTES, PIECE_BYTES
 from .directory import Directory
 from .journal import SINCE_BYTES_MAX, File
+
+END_POLL_SECONDS = 0.001
 
 
 class KeptConnection(Connection):
@@ -107,7 +109,7 @@ class KeepingDriver(Driver):
         super().__init__(listener, limits, secret, log, recorder)
         self.sync_seconds = sync_seconds
         self.contents.more = self.more
-        self.failed = False  # nothing is written any more
+        self.failed = self.ended = False  # nothing is written any more
         self.waiting: dict[KeptConnection, None] = {}  # they have replies that may not leave
         self.covered: dict[KeptConnection, None] = {}  # those of them whose replies wait for the batch under way
         self.batch: asyncio.Future[bool] | None = None
@@ -126,7 +128,7 @@ class KeepingDriver(Driver):
 
     def more(self, size: int) -> None:
         """Let further records take so many bytes. Raises `Refused`."""
-        self.contents.will_pop()
+        self.contents.may_change()
         self.contents.free += self.journal.reserve(size - self.contents.free)
 
     # Batches.
@@ -139,7 +141,7 @@ class KeepingDriver(Driver):
     def begin_batch(self) -> None:
         self.batch_turn = None
         contents, since = self.contents, None
-        if self.failed or not (contents.pending or self.snapshot):
+        if self.failed or self.ended or not (contents.pending or self.snapshot):
             return
         if self.snapshot is not None:
             since = self._prepared(self.snapshot)
@@ -211,18 +213,21 @@ class KeepingDriver(Driver):
         self.compacting = False
         error, journal = writing.exception(), self.journal
         late = journal.file.end - self.compacting_from > SINCE_BYTES_MAX
-        if error is None and not late and not self.failed:
+        if error is None and not late and not (self.failed or self.ended):
             self.snapshot = writing.result()
             return self.sync_soon()
         self.contents.since = None
+        if self.ended:
+            return None  # the next start removes it
         if error is None:
             journal.give_up(writing.result())
         journal.compact_at = 2 * journal.file.end
         why = f"more than {SINCE_BYTES_MAX} bytes were written meanwhile" if error is None else str(error)
         self.log(f"journal {journal.path}: not compacted at {journal.file.end} bytes: {why}; trying again later")
+        return None
 
     def _prepared(self, snapshot: File) -> bytes | None:
-        """What the snapshot lacks, if it can take the journal's place."""
+        """The records that the snapshot lacks, if it can take the journal's place."""
         self.snapshot, records = None, self.contents.since or []
         since, self.contents.since = b"".join(records), None
         try:
@@ -259,9 +264,9 @@ class KeepingDriver(Driver):
         await super().close()
         if self.sync_timer is not None:
             self.sync_timer.cancel()
-        while self.batch is not None:
-            await asyncio.wait([cast(asyncio.Future[Any], self.batch)])
-            await asyncio.sleep(0)
+        while self.batch is not None or self.batch_turn is not None:
+            await asyncio.sleep(END_POLL_SECONDS)
+        self.ended = True
         if not self.failed:
             try:
                 records = b"".join(self.contents.pending)

@@ -12,7 +12,7 @@ machine ended, of which nobody was told, and they are cut off. The mark has a ra
 that a user stores is taken for one.
 
 Space is taken from the disk before a change is made (`reserve`), a piece at a time: a full disk refuses changes, and
-undoes none. What is reserved reads as zeros, which end the file like its end.
+undoes none. Reserved bytes read as zeros, which end the file like its end.
 
 The history is dropped when most of the file is history: a thread writes a snapshot of one moment beside the journal,
 while changes go on into the journal, and are kept. Then the kept ones are added to the new file, it is synced, takes
@@ -47,6 +47,7 @@ NAMES = frozenset({NAME, NEW, COMPACT, LOCK})
 
 PIECE_BYTES = MIB  # taken from the disk at a time, and written of a snapshot
 READ_BYTES = 16 * MIB  # at the start
+LONG_BYTES, RATE = 256 * MIB, 150 * MIB  # from there on a start says how long it reads; bytes a second
 COMPACT_BYTES_MIN = 4 * MIB  # below, reading the history takes less than a tenth of a second
 COMPACT_FACTOR = 4  # at three quarters of history
 SINCE_BYTES_MAX = 256 * MIB  # of changes while a snapshot is written; then it is given up, and tried again later
@@ -268,6 +269,8 @@ def _read(disk: Disk, directory: str, fd: int, contents: KeptContents, log: Call
     path = os.path.join(directory, NAME)
     check_magic(path, disk.read(fd, len(MAGIC), 0))
     reading = Reading(disk, fd, path, disk.size(fd))
+    if reading.size > LONG_BYTES:
+        log(f"journal {path}: reading {reading.size / MIB:,.0f} MiB, which takes about {reading.size / RATE:,.0f} s")
     header = _become(contents, reading)
     if header is None:
         raise _damaged(reading, "its header does not read")
@@ -280,7 +283,7 @@ def _read(disk: Disk, directory: str, fd: int, contents: KeptContents, log: Call
             "server ended, and of which no client was told")  # fmt: skip
     file = File(fd, nonce, reading.at, reading.at, reading.at)
     journal = Journal(disk, directory, file, identity, I64.unpack(generation)[0])
-    disk.cut(fd, reading.at)  # what was cut off must not read as a record once there are others before it
+    disk.cut(fd, reading.at)  # else a record there would be read again once others end before it
     disk.sync(fd)
     try:
         journal.reserve(contents.prepaid + 2 * MARK_BYTES)

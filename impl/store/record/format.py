@@ -39,17 +39,17 @@ values were asked for, and up to VALUE_BYTES_MAX
     watch, unwatch     `key`                      told   `key`, `change`: a watcher is sent a change
     `error` (the name of a status): the request was refused, and changed nothing
 Requests that block
-    wait      `key`, or `keys`, and `missing`: the request blocks. A proxy, which cannot know, names the keys that it
-              did not see set, and says so only after PATIENCE_SECONDS
-    go        `key` or `keys`: it goes on, woken; what it reads then follows
-    stop      `key` or `keys`, `why`: "timeout", "cancelled", "closed"
+    wait      `key` (the first; `keys`: all, if there are several), `missing`: the request blocks. A proxy, which cannot
+              know, names the keys that it did not see set, and says so only after PATIENCE_SECONDS
+    go        `key`, `keys`: it goes on, woken; the line of its read follows
+    stop      `key`, `keys`, `why`: "timeout", "cancelled", "closed", "unfollowed"
 
 A list of keys has KEYS_MAX at most, and `more` says how many are left out. Handshakes, and with them secrets, are
 never recorded. A connection's line stands before the lines of what it caused: the write, and then the waits that go on.
 
 Files: FILE, FILE.1, FILE.2 ... A later file begins with a header, and with the lines that are needed to go on, each
 with `again`: open for each connection, write for each state key (`from` is its `v`), wait for each blocked request.
-The same lines follow `lost`. A line that has no newline was cut off, and is no line. `reading` has the reader.
+The same lines follow `lost`. A line that has no newline was cut off, and is no line.
 """
 
 from __future__ import annotations

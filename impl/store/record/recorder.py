@@ -54,9 +54,10 @@ class Recorder:
 
     def flush(self) -> None:
         """Give the lines to the sink, and what is to be repeated after them."""
-        lines, self.lines = [encoded(line) for line in self.lines], []
+        lines = [encoded(line) for line in self.lines]
+        self.lines.clear()
         lost = self.sink.take_lost()
-        if lost:  # what these lines have changed is in the repetition
+        if lost:  # the repetition has the changes of these lines too
             lost += len(lines)
             lines = [encoded({"c": 0, "op": "lost", "lines": lost}), *self._again()]
         self._size += sum(map(len, lines))
@@ -134,9 +135,16 @@ class Recorder:
             c, "write", key=text(key), v=self.next_version(key), **{"from": self.version(key)}, **shown(value), **more
         )
 
+    def compared(self, c: int, key: bytes, expected: bytes, desired: bytes, won: bool, v: int) -> None:
+        """A compare_set of a key that has no state."""
+        wanted = {"expected": text(expected)} if self.values and len(expected) <= VALUE_BYTES_MAX else {}
+        self.say(c, "compare_set", key=text(key), **self.value(desired), **wanted, won=won, v=v)
+
     def waits(self, c: int, keys: Sequence[bytes], missing: Sequence[bytes]) -> None:
         """A request blocks."""
-        self._waits[c] = self.say(c, "wait", **named(keys), missing=named(missing, several=True)["keys"])
+        several = named(keys) if len(keys) > 1 else {}
+        first = text(keys[0]) if keys else ""
+        self._waits[c] = self.say(c, "wait", key=first, **several, missing=named(missing, several=True)["keys"])
 
     def goes(self, c: int) -> bool:
         """The blocked request of a connection goes on, if it has one."""

@@ -187,7 +187,7 @@ def queue_pop(service: Service, session: Session, key: bytes) -> None:
 
 def send_first(service: Service, session: Session, status: bytes, key: bytes) -> None:
     """Answer a pop from a queue that is not empty; an element that is more than may be unread stays in it."""
-    service.contents.will_pop()
+    service.contents.may_change()
     queue = service.contents.queues[key]
     service.replies.values(session, status + _pack_length(len(queue)), [queue[0]])
     if not session.closing:

@@ -15,16 +15,15 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from trystate.model.store.vocabulary import Extension, Query
-
 from ..contents.barriers import Arrival
 from ..contents.contents import Refused, number
 from ..contents.waiting import Wait
 from ..contents.watching import Changed
-from ..operations import BODIES, KEY, KEYS, OPERATIONS, PAIRS, Operation
+from ..operations import Operation
 from ..operations import Wait as WaitOperation
-from ..record.format import KEYS_MAX, OURS, TORCH, VALUE_BYTES_MAX, is_state, text
+from ..record.format import KEYS_MAX, OURS, TORCH, is_state, text
 from ..record.recorder import Recorder, named, shown
+from ..record.requests import KINDS, TIMED, keys_of
 from ..wire import PROBE_KEY
 from .blocking import Blocking
 from .fast_path import EXTENDED, FAST_PATHS, HANDLERS, FastPath, by_frame
@@ -33,10 +32,8 @@ from .service import Service
 from .session import Session
 from .watches import Watches
 
+take = Service.take  # a call of super() would take a hundredth of a round trip
 BY_FRAME: dict[int, FastPath] = dict.fromkeys(range(256), by_frame)
-TIMED = frozenset(
-    int(kind.SPEC.ours.number) for kind in OPERATIONS if kind.SPEC.blocks
-)  # the milliseconds to wait come first
 
 
 class RecordingService(Service):
@@ -45,7 +42,7 @@ class RecordingService(Service):
     def __init__(self, recorder: Recorder, **options: Any) -> None:
         """The options are those of `Service`."""
         super().__init__(**options)
-        self.recorder = recorder
+        self.recorder, self.lines, self.all = recorder, recorder.lines, recorder.all
         self.numbers: dict[Session, int] = {}
         self.promised: dict[Session, dict[bytes, int]] = {}  # the versions of promised values
         clock = self.promises.clock
@@ -68,12 +65,12 @@ class RecordingService(Service):
         return session
 
     def take(self, session: Session, data: bytes, paths: dict[int, FastPath] = FAST_PATHS) -> None:
-        recorder = self.recorder
-        if session.frame is not None or TORCH in data or OURS in data or recorder.all:
-            paths = BY_FRAME
-        super().take(session, data, paths)
-        if recorder.lines:
-            recorder.flush()
+        if session.frame is not None or TORCH in data or OURS in data or self.all:
+            take(self, session, data, BY_FRAME)
+        else:
+            take(self, session, data)
+        if self.lines:
+            self.recorder.flush()
 
     def disconnected(self, session: Session) -> None:
         super().disconnected(session)
@@ -205,7 +202,7 @@ class Request:
         if promise is not None and len(promise) == 2:
             self.service.promised[self.session] = {key: recorder.version(key) for key in promise[0]}
 
-    # What each kind says
+    # The lines of each kind
 
     def sets(self, key: bytes, value: bytes) -> None:
         self.effects[key] = value
@@ -255,8 +252,7 @@ class Request:
             self.effects[key] = desired
         if not is_state(key):
             v = recorder.next_version(key) if won else recorder.version(key)
-            wanted = {"expected": text(expected)} if recorder.values and len(expected) <= VALUE_BYTES_MAX else {}
-            self.say(**recorder.value(desired), **wanted, won=won, v=v)
+            recorder.compared(self.c, key, expected, desired, won, v)
         elif looks:
             self.reads()
         elif won:
@@ -431,18 +427,6 @@ class RecordedWatches(Watches):
             )
 
 
-def keys_of(operation: int, fields: list[Any]) -> list[bytes]:
-    """The keys that a request names, each once."""
-    for field, value in zip(BODIES[operation], fields, strict=True):
-        if field is KEY:
-            return [value]
-        if field is KEYS:
-            return [*dict.fromkeys(value)]
-        if field is PAIRS:
-            return [*dict.fromkeys(value[::2])]
-    return []
-
-
 READS = frozenset({"get", "multi_get"})
 BLOCKING = frozenset({"get", "multi_get", "wait"})
 SAYS: dict[str, Callable[..., None]] = {
@@ -464,14 +448,3 @@ SAYS: dict[str, Callable[..., None]] = {
     "watch": Request.watches,
     "unwatch": Request.watches,
 }
-KINDS: dict[int, str] = {
-    int(request.number): kind.SPEC.name.removesuffix("_key")
-    for kind in OPERATIONS
-    for request in (kind.SPEC.torch, kind.SPEC.ours)
-    if request is not None
-} | {
-    Query.GET: "get",
-    Query.MULTI_GET: "multi_get",
-    Extension.WATCH: "watch",
-    Extension.UNWATCH: "unwatch",
-}  # all but those of a handshake, PING and CANCEL_WAIT

@@ -301,7 +301,8 @@ class AgentSteps:
         self._ordered(seat, self.state, Order.GO_ON)
         seat.engine.makes_room = seat.workers is WorkerState.HEALTHY
         view = self.view(seat)
-        if seat.engine._upkeep(view) is not Action.REPLACE_ROUND or self.state is None:
+        assert seat.joined is not None
+        if seat.engine._upkeep(view, seat.joined, NOW) is not Action.REPLACE_ROUND or self.state is None:
             raise Refused("the engine makes no room")
         changed = changes.give_notice(self.state, seat.engine.me, leaving=False)
         self._write(seat, Action.REPLACE_ROUND, changed, view)

@@ -64,7 +64,11 @@ def states() -> Iterator[State]:
         if size + len(shape.expected) > high or (complete and (shape.expected or size < low)):
             continue  # such bytes are refused: see encoding.py
         state = replace(shape, settings=Settings(low, high), round=number, complete=complete, closed=end)
-        yield state if number else replace(state, **{n: getattr(state, n)[::-1] for n in LISTS})
+        state = state if number else replace(state, **{n: getattr(state, n)[::-1] for n in LISTS})
+        yield state
+        own = participant(OWN).node.token
+        if not number and state.membership(own) not in (Membership.OUTSIDE, Membership.PARTICIPANT):
+            yield replace(state, draining=(own,))
 
 
 @cache
@@ -105,6 +109,7 @@ def atoms_of(view: View) -> dict[str, bool]:
         "ready": view.call_over and not state.complete and size >= low and not where["expected"],
         "beat_due": view.beat_due,
         "silent": bool(view.silent),
+        "drained": token in state.draining,
     }
 
 

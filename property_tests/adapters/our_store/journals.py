@@ -164,7 +164,7 @@ class JournalsSubject:
         self._look()
 
     def _look(self) -> None:
-        """What a start would find."""
+        """The changes that a start would find."""
         contents, lines = KeptContents(Limits()), list[str]()
         self._recovered(self._disk.after_crash(lambda: True), "/data", contents, lines.append)
         self._whole, self._torn = contents.length(QUEUE), bool(lines)

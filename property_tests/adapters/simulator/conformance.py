@@ -35,7 +35,13 @@ ONE_SEAT: tuple[Slice, ...] = tuple(
 )
 THREE: tuple[Slice, ...] = (("3 2:3", ()), ("3 2:2", ()), ("3 1:2", ()))
 KEYS: tuple[Slice, ...] = (("2 1:2", ("rank_key", "worker_failure")), ("3 2:2", ("rank_key",)))
+CHECKED: tuple[Slice, ...] = (("2 1:2", ("health_check", "unhealthy", "worker_failure")),)
 HELD_BACK: tuple[Slice, ...] = (("2 1:2", ("scale_up_interval", "worker_failure", "join_timeout")),)
+DRAINED: tuple[Slice, ...] = (
+    *((size, ("drain",)) for size in ("2 1:2", "2 1:1", "2 2:2")),
+    *(("2 1:2", ("drain", fault)) for fault in ("crash", "worker_failure", "join_timeout")),
+    ("2 1:1", ("drain", "crash", "restart")),
+)
 FOLLOWED_SEEDS = 150
 SAMPLE_EDGES, SAMPLE_SEEDS, SAMPLE_STRIDE = 200, 5, 10
 
@@ -86,6 +92,8 @@ def _checks() -> Iterator[Check]:
         ("three nodes", THREE),
         ("rank keys", KEYS),
         ("newcomers held back", HELD_BACK),
+        ("health checks", CHECKED),
+        ("drained nodes", DRAINED),
     ):
         part = partial(replay, slices[::SAMPLE_STRIDE], edges_max=SAMPLE_EDGES)
         yield Check(f"our engine, {name}", partial(replay, slices), part)

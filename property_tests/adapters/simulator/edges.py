@@ -33,7 +33,7 @@ JOINS = {
 }
 STEPS = (
     *JOINS, "replace_round", "exit_finish", "keep_alive", "expel", "restart_workers", "mark_closed", "close_finish",
-    "start_workers",
+    "start_workers", "leave_unhealthy", "stand_by",
 )  # fmt: skip
 WRITES_NOTHING = (Action.FINISH, Action.ERROR_TIMEOUT, Action.ERROR_CLOSED, Action.ERROR_SETTINGS)
 # In the runtime every write of a node is a heartbeat; in the model, those that list it and those that only beat.
@@ -45,6 +45,7 @@ BEATS = (
     Action.KEEP_ALIVE,
 )
 LEASED = (AgentPhase.RETURNING, AgentPhase.RUNNING)
+OPERATOR = Participant(Node("operator", 1, 0, "operator"), "", 0)  # in no list
 SHORTER_SECONDS = 1.0  # interval of a node with a shorter expiry window, in seconds
 INTERVAL_SECONDS = 100.0
 KEY, LATER_KEY = "rack2", "rack10"  # as people count
@@ -64,6 +65,8 @@ class Seat:
     broken: set[str] = field(default_factory=set)  # crashed, stalled, partitioned, interrupted
     before: str = ""  # the token of the process before this one, which is still listed
     key: str = KEY
+    checks: bool = False  # it has a health command ...
+    unhealthy: bool = False  # ... that failed
     rests: bool = False  # less than the scale-up interval has passed since it saw its round complete
 
     @property
@@ -131,7 +134,13 @@ class EngineSteps:
         return self.ages.get(token, Heartbeat.NONE)
 
     def _write(self, seat: Seat, action: Action, view: View) -> None:
-        before, after = self.state, _changed(seat.engine, action, view)
+        self._note(self.state, _changed(seat, action, view), seat.token)
+        if action in BEATS:
+            self.ages[seat.token] = Heartbeat.FRESH
+            seat.broken.discard("interrupted")
+
+    def _note(self, before: State | None, after: State, writer: str) -> None:
+        """A write has been won: heartbeats are counted up for its writer alone."""
         assert after.version == (before.version if before is not None else 0) + 1
         self.state = after
         if before is None or not before.complete or before.round != after.round:
@@ -144,12 +153,9 @@ class EngineSteps:
         old = {p.node.token: p.beats for p in before.listed()} if before is not None else {}
         for p in after.listed():
             counted = old.get(p.node.token) != p.beats
-            assert counted == (p.node.token == seat.token), f"{action.name} of {seat.token} beats for {p.node.token}"
+            assert counted == (p.node.token == writer), f"a write of {writer} beats for {p.node.token}"
         listed = {p.node.token for p in after.listed()}
         self.ages = {token: age for token, age in self.ages.items() if token in listed}
-        if action in BEATS:
-            self.ages[seat.token] = Heartbeat.FRESH
-            seat.broken.discard("interrupted")
 
     def _in(self, seat: Seat, *phases: AgentPhase) -> None:
         if seat.phase not in phases:
@@ -188,14 +194,45 @@ class EngineSteps:
         view = self.view(seat)
         self._decided(operators.exit_(view), Action.REPLACE_ROUND)
         self._write(seat, Action.REPLACE_ROUND, view)
-        self._returns(seat)
+        if not seat.checks:
+            self._returns(seat)
 
     def _exit_finish(self, seat: Seat) -> None:
         self._in(seat, AgentPhase.EXITING)
         if self.state is None or self.state.closed is None:
             self._alone(seat)
         self._decided(operators.exit_(self.view(seat)), Action.FINISH)
+        if seat.unhealthy and not self._closed():
+            raise Refused("its health command fails")
         seat.be(AgentPhase.JOINING)
+
+    def _closed(self) -> bool:
+        return self.state is not None and self.state.closed is not None
+
+    def _leave_unhealthy(self, seat: Seat) -> None:
+        self._step_back(seat)
+        seat.be(AgentPhase.FAILED)
+
+    def _stand_by(self, seat: Seat) -> None:
+        if self.state is None or self.state.find(seat.token) is None:
+            raise Refused("the node is not listed")
+        self._step_back(seat)
+
+    def _step_back(self, seat: Seat) -> None:
+        self._in(seat, AgentPhase.EXITING)
+        if not seat.unhealthy or self._closed():
+            raise Refused("the node is to join")
+        if self.state is not None and self.state.find(seat.token) is not None:
+            self._write(seat, Action.WITHDRAW, self.view(seat))
+
+    def _check_fails(self, seat: Seat) -> None:
+        seat.unhealthy = True
+
+    def _check_passes_again(self, seat: Seat) -> None:
+        seat.unhealthy = False
+
+    def _start_with_health_check(self, seat: Seat) -> None:
+        seat.checks = True
 
     def _alone(self, seat: Seat) -> None:
         if self._predecessor_listed(seat):
@@ -249,6 +286,15 @@ class EngineSteps:
         self._in(seat, AgentPhase.RETURNING)
         seat.be(AgentPhase.RUNNING)
 
+    # ---- an operator
+
+    def _drain(self, seat: Seat) -> None:
+        before = self.state
+        assert before is not None
+        listing = before.find(self._listing(seat))
+        assert listing is not None
+        self._note(before, changes.drain(before, OPERATOR, listing.node), OPERATOR.node.token)
+
     # ---- what happens to them
 
     def _last_call_passes(self) -> None:
@@ -286,6 +332,7 @@ class EngineSteps:
     def _restart_process(self, seat: Seat) -> None:
         seat.broken.discard("crashed")
         seat.before = self._listing(seat)
+        seat.unhealthy = False
         seat.life += 1
         seat.engine = engine(seat.number, seat.life, seat.settings, seat.key)
         seat.be(AgentPhase.EXITING)
@@ -369,12 +416,14 @@ class EngineSteps:
         out[f"member[{k}]"] = ordinal(state.membership(token) if state is not None else Membership.OUTSIDE)
         out[f"rank[{k}]"] = ranks.index(token) if token in ranks else 0
         listing = state.find(token) if state is not None else None
+        out[f"checks[{k}]"], out[f"unhealthy[{k}]"] = int(seat.checks), int(seat.unhealthy)
         out[f"rests[{k}]"] = int(seat.rests)
         out[f"later_key[{k}]"] = int((listing.rank_key if listing is not None else seat.key) == LATER_KEY)
         out[f"heartbeat_age[{k}]"] = ordinal(self._age(token))
         out[f"phase[{k}]"] = ordinal(seat.phase)
         if seat.phase is AgentPhase.JOINING:  # a deadline of nothing else
             out[f"join_deadline[{k}]"] = ordinal(seat.join_deadline)
+        out[f"drained[{k}]"] = int(state is not None and token in state.draining)
         out[f"predecessor_listed[{k}]"] = int(self._predecessor_listed(seat))
         joined = seat.joined
         current = joined is not None and state is not None and joined.state.round == state.round
@@ -388,10 +437,11 @@ class EngineSteps:
             out[f"saw[{k}][{j}]"] = int(f"node{j}" in members)
 
 
-def _changed(engine: Engine, action: Action, view: View) -> State:
+def _changed(seat: Seat, action: Action, view: View) -> State:
     """The state after the action, whichever of the engine's operations decides on it."""
+    engine = seat.engine
     if action is Action.REPLACE_ROUND:
-        return engine._rejoined(view, failed=False, lapsed=False)
+        return engine._rejoined(view, failed=False, lapsed=False, checked_first=seat.checks)
     if action is Action.MARK_RENDEZVOUS_CLOSED:
         return changes.mark_closed(view.state, engine.me, "", engine.settings, next(engine._lives))
     return engine._changed(action, view)

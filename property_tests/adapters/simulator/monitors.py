@@ -96,6 +96,7 @@ class Monitors:
         if after.complete:
             self._completed.setdefault((after.life, after.round), self._time.now)
         self._settings(after)
+        self._checked(after)
         self._runners(after)
 
     def _spending(self, before: State, after: State, writer: Process) -> None:
@@ -164,6 +165,13 @@ class Monitors:
         for p in after.listed():
             agrees = self.processes[p.node.token].host.settings == after.settings
             demand(agrees, "the_listed_agree", p.node.token, after.settings)
+
+    def _checked(self, after: State) -> None:
+        """A node that is checked is no participant of a later round."""
+        for p in after.participants:
+            one = self.processes[p.node.token]
+            early = one.checking and one.joined is not None and one.joined.state.round != after.round
+            demand(not early, "members_are_checked_again", p.node.token, after)
 
     def _runners(self, after: State) -> None:
         """A node that runs is listed in its round, or expected in the next one, or its lease is over."""

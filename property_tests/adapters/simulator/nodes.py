@@ -38,6 +38,7 @@ KILL_SECONDS = 0.25  # to kill workers, at most
 START_SECONDS = 0.1  # from the return of next_rendezvous to the start of the workers, at most
 LOOK_SECONDS = 0.1  # from the end of a worker to its agent's notice, at most
 TIED_SECONDS = 0.5  # from the end of a worker to the failure of those that work with it, at most
+UNFIT = 0.3  # of the health checks
 RETRY_SECONDS = 0.2  # between two tries to reach the store, at most
 NOTICE_SECONDS, LEAVE_SECONDS = 1.0, 3.0  # how long a process that ends tries to say so, before and after its workers
 BEGUN = (Standing.CURRENT, Standing.NEWCOMERS)
@@ -156,6 +157,7 @@ class Process:
         self.phase = AgentPhase.JOINING
         self.joined: Joined | None = None
         self.restarting = self.signalled = False  # it joins because its workers failed; it was told to end
+        self.checking = False  # its health command runs, or has failed
         self.cause = ""  # why its workers failed
         self.ending: Ending = Ending.NONE
         self.closed: Closed | None = None  # as it has heard
@@ -230,8 +232,22 @@ class Process:
             if order is Order.LEAVE:
                 self._give_notice(joined)
             self._stop("signal" if order is Order.LEAVE else self._standing().name)
+        if self.host.check_seconds and order in (Order.REJOIN, Order.RESTART):
+            self._check(order is Order.RESTART)
         beats.end()
         return order
+
+    def _check(self, failed: bool) -> None:
+        """Its health command runs before it joins again; one that fails keeps it out of the round for a while."""
+        self.restarting, self.checking = failed, True
+        with contextlib.suppress(RendezvousConnectionError):
+            self._drive(self.engine.step_out(failed, self._killed == self._groups), NOTICE_SECONDS)
+        self.time.sleep(self._draw(self.host.check_seconds))
+        if self._draw(1.0) < UNFIT:
+            with contextlib.suppress(RendezvousConnectionError):
+                self._drive(self.engine.leave(), LEAVE_SECONDS)
+            self.time.sleep(self._draw(self.host.check_seconds))
+        self.checking = False
 
     def _start(self, joined: Joined) -> None:
         self.phase, self.running, self.workers = AgentPhase.RUNNING, True, WorkerState.HEALTHY

@@ -55,6 +55,7 @@ class Host:
     deaf: bool  # no news reach it: it looks as often as it must
     work: float = math.inf  # how long its workers run in a round until they succeed
     rank_key: str = ""
+    check_seconds: float = 0.0  # its health command takes so long, at most, before each round but the first; 0: none
 
     def __str__(self) -> str:
         s = self.settings
@@ -64,6 +65,7 @@ class Host:
             f"{self.start:7.3f} node {self.number} starts: {s.min_nodes}:{s.max_nodes}{restarts}, join timeout "
             f"{self.join_seconds:g} s, clock {self.clock:.0f} x {self.rate:.4f}{', deaf' if self.deaf else ''}{work}"
             f"{f', rank key {self.rank_key}' if self.rank_key else ''}"
+            f"{f', checked for {self.check_seconds:.1f} s' if self.check_seconds else ''}"
         )
 
 
@@ -95,7 +97,7 @@ class Schedule:
         if self.tied:
             yield replace(self, tied=False)
         for host in self.hosts:
-            plain = replace(host, clock=0.0, rate=1.0, deaf=False, rank_key="")
+            plain = replace(host, clock=0.0, rate=1.0, deaf=False, rank_key="", check_seconds=0.0)
             if plain != host:
                 yield replace(self, hosts=tuple(plain if h is host else h for h in self.hosts))
 
@@ -113,19 +115,20 @@ def draw(seed: int, nodes: int | None = None) -> Schedule:
         keep_alive_max_attempt=rng.randint(2, 4), max_restarts=rng.choice((-1, -1, -1, -1, 0, 1, 2, 3)),
     )  # fmt: skip
     interval = random.Random(f"{seed} interval")
-    settings = replace(settings, scale_up_interval=interval.choice((0.0, 0.0, interval.uniform(0.0, 8.0))))
+    settings = replace(settings, scale_up_interval=interval.choice((*[0.0] * 5, interval.uniform(0.0, 8.0))))
     work = rng.uniform(1.0, 2 * FAULT_SECONDS) if rng.random() < 0.3 else math.inf
-    hosts = _with_keys(tuple(_host(rng, number, settings, work) for number in range(count)), seed)
+    hosts = _with_options(tuple(_host(rng, number, settings, work) for number in range(count)), seed)
     faults = [_fault(rng, count) for _ in range(rng.randint(0, 2 * count))]
     tied, apart = rng.random() < 0.5, random.Random(f"{seed} stops")
     faults += [_stop(apart, count) for _ in range(apart.randint(0, 2))]
     return Schedule(seed, hosts, tuple(sorted(faults, key=lambda f: f.at)), tied=tied)
 
 
-def _with_keys(hosts: tuple[Host, ...], seed: int) -> tuple[Host, ...]:
-    apart = random.Random(f"{seed} keys")
+def _with_options(hosts: tuple[Host, ...], seed: int) -> tuple[Host, ...]:
+    apart = random.Random(f"{seed} options")
     keys = RANK_KEYS if apart.random() < 0.5 else ("",)
-    return tuple(replace(host, rank_key=apart.choice(keys)) for host in hosts)
+    most = apart.uniform(0.0, 3.0) if apart.random() > 0.7 else 0.0
+    return tuple(replace(host, rank_key=apart.choice(keys), check_seconds=apart.choice((0.0, most))) for host in hosts)
 
 
 def _host(rng: random.Random, number: int, settings: Settings, work: float) -> Host:

@@ -135,6 +135,7 @@ def _stopping_first(patch: pytest.MonkeyPatch) -> type[Engine]:
 
 
 _notice, _withdrawn, _done = changes.give_notice, changes.withdraw, changes.mark_done
+_replaced = changes.replace_round
 
 
 def _first_success(seen: State, me: Participant) -> State:
@@ -257,6 +258,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "expels without replacing the round": changing("expel", _dropped),
     "closes when it is late": changing("withdraw", _slammed),
     "ranks in the order of arrival": changing("mark_complete", _unordered),
+    "who is checked is a participant": changing("replace_round", lambda *args: _replaced(*args[:4])),
     "newcomers are taken in at once": replaced(Engine, "_is_ripe", lambda self, joined, now: True),
     "ranks ignore the keys": replaced(changes, "_in_order", _by_address),
     "every member is rank 0": lambda patch: Vain,

@@ -1,4 +1,4 @@
-"""Records of a store in the tests: lines without files, and what the store holds by what they say.
+"""Records of a store in the tests: lines without files, and the store that they describe.
 
 Rule: `Replayed` knows nothing of a store but the lines.
 """
@@ -6,11 +6,17 @@ Rule: `Replayed` knows nothing of a store but the lines.
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from trystate.impl.store.record.format import Keys
 from trystate.impl.store.record.recorder import Recorder
+from trystate.monitor import record
 
 Line = dict[str, Any]
 
@@ -47,7 +53,7 @@ def recorder(keys: Keys = Keys.ALL, values: bool = True, bytes_max: int = 1 << 3
 
 
 class Replayed:
-    """What a store holds, and who is there and blocked, as its record says."""
+    """The contents of a store, its connections and blocked requests, by its record."""
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
@@ -59,7 +65,7 @@ class Replayed:
         self.blocked: dict[int, list[str]] = {}
 
     def take(self, line: Line) -> None:
-        """What one line says. Raises AssertionError if it contradicts those before it."""
+        """Follow one line. Raises AssertionError if it contradicts those before it."""
         if "error" in line:
             return
         c, op = line["c"], line["op"]
@@ -142,4 +148,39 @@ class Replayed:
 
 def names(line: Line) -> list[str]:
     """The keys of a line."""
-    return [line["key"]] if "key" in line else list(line["keys"])
+    return list(line["keys"]) if "keys" in line else [line["key"]]
+
+
+def read(path: Path) -> list[Line]:
+    """The lines of a record in files, of which none is wrong; the last of a file may be cut off."""
+    found = [*record.lines([path])]
+    assert [each for each in found if isinstance(each, record.Flaw) and not each.cut] == []
+    return [{**each.fields} for each in found if isinstance(each, record.Line)]
+
+
+class Command:
+    """`trystate store ...` in a process, recorded to a file: its port, its record, and its end."""
+
+    def __init__(self, record: Path, *options: str) -> None:
+        argv = [sys.executable, "-m", "trystate", "store", *options, "--port", "0", "--record", str(record)]
+        self.record = record
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        found = re.search(r"listening on \S+:(\d+)", self.process.stdout.readline())
+        if found is None:
+            raise AssertionError(self.process.communicate()[1])
+        self.port = int(found[1])
+
+    def end(self) -> list[Line]:
+        """Stop it in order; its record."""
+        self.process.send_signal(signal.SIGTERM)
+        said = self.process.communicate(timeout=20)[1]
+        assert (self.process.returncode, said) == (0, "")
+        return read(self.record)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import textwrap
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,7 @@ from trystate.commands.run import configured
 # ---- which workers are late
 
 
-def judged(limits: Limits, *looks: tuple[float, dict[int, int | None]]) -> list[dict[int, float]]:
+def judged(limits: Limits, *looks: tuple[float, Mapping[int, int | None]]) -> list[dict[int, float]]:
     pulses = Pulses(limits)
     return [{k: round(v, 3) for k, v in pulses.look(beats, now).items()} for now, beats in looks]
 
@@ -125,6 +127,19 @@ def test_one_that_has_not_called_it_is_shown_by_what_there_is(
     assert ("not permitted" if "fails" in means else "pip install py-spy") in said
 
 
+def test_a_wrapper_is_shown_with_what_it_has_started() -> None:
+    with started("/bin/sh", "-c", "sleep 60; true") as worker:
+        said = ""
+
+        def shown() -> bool:
+            nonlocal said
+            said = "\n".join(line for pid in heartbeats._session(worker.pid) for line in heartbeats._kernel(pid))
+            return "(sleep): state S" in said
+
+        eventually("the process that it has started is shown", shown)
+    assert f"thread {worker.pid} (sh): state S" in said
+
+
 def test_a_process_is_asked_only_where_it_hears(tmp_path: Path) -> None:
     """The signal ends a process that has no handler for it; one that is stopped does not answer."""
     assert SIGNAL is not None
@@ -173,7 +188,7 @@ def test_one_that_never_beats_is_judged_only_with_a_limit_for_its_start(tmp_path
     bound = job(tmp_path, waits, "--heartbeat-limit=0.3", "--heartbeat-start=0.6", name="bound")
     assert [free.ends(), bound.ends()] == [0, 1]
     assert "is killed" not in free.said
-    assert "has not called trystate.agent.heartbeat()" in bound.said
+    assert "--heartbeat-limit is 0.3: it is killed" in bound.said
 
 
 def test_one_that_has_ended_is_not_judged_and_a_file_can_be_named_and_touched(tmp_path: Path) -> None:
@@ -191,9 +206,8 @@ def test_one_that_has_ended_is_not_judged_and_a_file_can_be_named_and_touched(tm
 def test_the_process_that_a_wrapper_starts_is_asked_and_killed(tmp_path: Path) -> None:
     (tmp_path / "w.sh").write_text(f'#!/bin/sh\n"{sys.executable}" "$1"\nexit 3\n')
     (tmp_path / "w.sh").chmod(0o755)
-    (tmp_path / "w.py").write_text("from trystate.agent import heartbeat\n" + textwrap.dedent(
-        HANGS_ONCE.replace("heartbeat()", "import os, time\n    heartbeat()\n    open('pid', 'w').write(str(os.getpid()))",
-                           1)))  # fmt: skip
+    head = "import os, time\nfrom trystate.agent import heartbeat\nopen('pid', 'w').write(str(os.getpid()))\n"
+    (tmp_path / "w.py").write_text(head + textwrap.dedent(HANGS_ONCE))
     a = Agent("a", tmp_path, ["--standalone", "--heartbeat-limit=0.5", "--no-python", str(tmp_path / "w.sh"),
                               str(tmp_path / "w.py")])  # fmt: skip
     assert a.ends() == 1
@@ -203,7 +217,7 @@ def test_the_process_that_a_wrapper_starts_is_asked_and_killed(tmp_path: Path) -
 
 
 def test_a_folder_of_the_agents_own_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeats.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made = Heartbeats(Limits(1.0), 0.1)
     files = made.begin([0, 1])
     Path(files[1]).touch()

@@ -308,6 +308,30 @@ class CountsTheTimeHeldBack(Ours):
         s.when(s.member[node] != Membership.REDUNDANT)
 
 
+class JoinsBeforeItsCheck(Ours):
+    """A member is a participant of the next round while its health command runs."""
+
+    def listed_as(self, s: S, node: Expr) -> Any:
+        return Membership.PARTICIPANT
+
+
+class JoinsUnfit(Ours):
+    """A node joins though its health command failed."""
+
+    def goes_on_to_join(self, s: S, node: Expr) -> None:
+        self.enters(s, node, AgentPhase.EXITING)
+        s.when(self.decides(s, "exit", Action.FINISH, node), ~s.predecessor_listed[node] | s.closed)
+        s.phase[node] = AgentPhase.JOINING
+
+    exit_finish = replace(Ours.exit_finish, body=goes_on_to_join)
+
+
+class StaysExpected(Ours):
+    """A node whose health command failed does not step back."""
+
+    stand_by = None  # type: ignore[assignment]
+
+
 class LeavesWithoutAWord(Ours):
     """A late node does not take itself off the list."""
 
@@ -315,6 +339,60 @@ class LeavesWithoutAWord(Ours):
         self.fails(s, node, Action.WITHDRAW)
 
     withdraw = replace(Ours.withdraw, body=goes)
+
+
+class DrainsAtOnce(Ours):
+    """A drained member is off the lists before its workers are stopped."""
+
+    def drains(self, s: S, node: Expr) -> None:
+        s.when(~s.store_down, ~s.closed, s.member[node] != Membership.OUTSIDE, ~s.drained[node])
+        lost = s.complete & (s.member[node] == Membership.PARTICIPANT)
+        self.begin_new_round(s, lost)
+        self.unlist(s, node)
+        s.drained[node] = False
+        self.move_up(s, lost)
+        self.settle(s)
+
+    drain = replace(Ours.drain, body=drains)
+
+
+class LeavesTheRoundOfTheDrained(Ours):
+    """The mark alone is written, and the node leaves when it joins the next time."""
+
+    def drains(self, s: S, node: Expr) -> None:
+        s.when(~s.store_down, ~s.closed, s.member[node] != Membership.OUTSIDE, ~s.drained[node])
+        s.drained[node] = True
+
+    drain = replace(Ours.drain, body=drains)
+
+    def atoms(self, s: S, operator: str, node: Expr) -> dict[str, Any]:
+        found = super().atoms(s, operator, node)
+        return {**found, "complete": found["complete"] & ~s.drained[node]} if operator == "exit" else found
+
+
+class JoinsThoughItIsDrained(Ours):
+    """A drained node does not look at its mark."""
+
+    def atoms(self, s: S, operator: str, node: Expr) -> dict[str, Any]:
+        return {**super().atoms(s, operator, node), "drained": False}
+
+
+class TakesInTheDrained(Ours):
+    """A drained node that waits moves up as all others do."""
+
+    def moves_up(self, s: S, node: Expr) -> None:
+        s.when(~s.store_down, ~s.closed, s.member[node] != Membership.OUTSIDE, ~s.drained[node])
+        seated = s.member[node] == Membership.PARTICIPANT
+        lost = s.complete & seated
+        s.drained[node] = True
+        self.begin_new_round(s, lost)
+        s.member[node] = ite(seated, Membership.EXPECTED, s.member[node])
+        for j in s.node:
+            waits = s.member[j].isin((Membership.WAITING, Membership.REDUNDANT)) & (self.taken(s) < self.max_nodes)
+            s.member[j] = ite(lost & waits, Membership.PARTICIPANT, s.member[j])
+        self.settle(s)
+
+    drain = replace(Ours.drain, body=moves_up)
 
 
 @dataclass(frozen=True)
@@ -350,6 +428,7 @@ def with_all_repairs(nodes: int, min_nodes: int, max_nodes: int, faults: tuple[s
     return explored(Rendezvous, nodes, min_nodes, max_nodes, faults)
 
 
+UNFIT = ("health_check", "unhealthy", "worker_failure")
 # Class, findings, nodes, min, max, faults, steps of the shortest run of the first property, properties.
 # fmt: off
 ABLATIONS = (
@@ -399,6 +478,21 @@ ABLATIONS = (
     Ablation(NeverGrowsUp, (), 2, 1, 2, ("scale_up_interval",), 15, ("the_waiting_are_answered",)),
     Ablation(CountsTheTimeHeldBack, (), 2, 1, 2, ("scale_up_interval", "join_timeout"), 8,
            ("the_held_back_have_time",)),
+    Ablation(JoinsBeforeItsCheck, (), 2, 1, 2, UNFIT, 8,
+           ("members_are_checked_again", "the_unfit_take_no_part", "ranks_are_dense", "what_returned_stays_written")),
+    Ablation(JoinsUnfit, (), 2, 1, 2, UNFIT, 4,
+           ("the_unfit_take_no_part", "agree_on_world", "at_least_min", "ranks_are_dense", "the_waiting_are_answered",
+            "what_returned_stays_written")),
+    Ablation(StaysExpected, (), 2, 1, 2, UNFIT, 20,
+           ("the_unfit_are_not_awaited", "the_expected_come_or_go", "enough_nodes_complete_a_round")),
+    Ablation(DrainsAtOnce, (), 2, 1, 2, ("drain",), 10,
+           ("never_two_groups", "who_runs_has_a_lease", "the_replaced_are_expected")),
+    Ablation(LeavesTheRoundOfTheDrained, (), 2, 1, 2, ("drain",), 6,
+           ("a_drain_spends_no_restart", "the_drained_take_no_seat", "the_drained_leave", "ranks_are_dense",
+            "at_least_min", "the_waiting_are_answered", "what_returned_stays_written")),
+    Ablation(JoinsThoughItIsDrained, (), 2, 1, 2, ("drain",), 20,
+           ("the_drained_leave", "the_drained_take_no_seat", "the_waiting_are_answered")),
+    Ablation(TakesInTheDrained, (), 2, 1, 2, ("drain",), 8, ("the_drained_take_no_seat",)),
     Ablation(ClosesAsItFails, ("R10",), 2, 1, 2, ("join_timeout",), 9, ("closing_is_earned",)),
 )
 # fmt: on

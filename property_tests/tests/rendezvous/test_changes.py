@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trystate.impl.rendezvous import changes
 from trystate.impl.rendezvous.encoding import decode, encode
-from trystate.impl.rendezvous.state import REASON_LENGTH_MAX, Participant, Settings, State
+from trystate.impl.rendezvous.state import REASON_LENGTH_MAX, Node, Participant, Settings, State
 from trystate.model.rendezvous.vocabulary import Membership
 from trystate.property_tests.adapters.our_rendezvous.parts import participant, settings, tokens
 from trystate.property_tests.support.mutants import generated, survivors
 
 NODES = 6
+OPERATOR = Participant(Node("desk", 1, 0, "operator"), "", 0)  # in no list
 OUTSIDE, PARTICIPANT, EXPECTED = Membership.OUTSIDE, Membership.PARTICIPANT, Membership.EXPECTED
 WAITING, REDUNDANT = Membership.WAITING, Membership.REDUNDANT
 
@@ -32,6 +33,7 @@ class Change:
     make: Callable[[], State]
     silent: tuple[str, ...] = ()
     brought: Settings | None = None  # by who is listed first
+    drained: Node | None = None
 
     @cached_property
     def after(self) -> State:
@@ -57,7 +59,10 @@ def possible(state: State | None, k: int, mine: Settings) -> Iterator[Change]:
         yield change("withdraw")
         yield change("keep_alive")
     if open_ and any(state.listed()):
-        yield from joining(state, member, change)
+        if me.node.token not in state.draining:  # a marked node leaves, and does nothing else
+            yield from joining(state, member, change)
+        if member is not OUTSIDE and me.node.token not in state.draining:
+            yield Change("drain", OPERATOR, lambda: changes.drain(state, OPERATOR, me.node), drained=me.node)
         others = sorted(p.node.token for p in state.listed() if p.node.token != me.node.token)
         for silent in (others[:1], others[1:3], others[-1:], others):
             if silent:
@@ -71,6 +76,7 @@ def joining(state: State, member: Membership, change: Callable[..., Change]) -> 
         yield change("replace_round")
         yield change("replace_round failed", True)
         yield change("replace_round late", False, False)
+        yield change("replace_round checked", True, True, True)
         yield change("mark_done")
         yield change("give_notice", False)
         yield change("give_notice leaving", True)
@@ -109,7 +115,9 @@ def judge(before: State | None, change: Change) -> None:
     judge_moves(before, after, change, replaced)
     call = not before.calling and after.quorum and not (before.complete and not replaced)
     holds("a new quorum begins a last call", after.call == before.call + call)
-    announced = tokens_in(before) - tokens_in(after) or replaced or (after.complete, after.closed is None) != (
+    gone, marked = tokens_in(before) - tokens_in(after), [change.drained.token] if change.drained is not None else []
+    holds("a mark is the listing's", [*after.draining] == [t for t in (*before.draining, *marked) if t not in gone])
+    announced = marked or gone or replaced or (after.complete, after.closed is None) != (
         before.complete, before.closed is None) or any(
         set(tokens(getattr(after, n))) - set(tokens(getattr(before, n))) for n in ("waiting", "spares"))  # fmt: skip
     holds("news of what somebody waits for, and of nothing else", after.revision == before.revision + bool(announced))
@@ -138,15 +146,19 @@ def tokens_in(state: State) -> set[str]:
     return {p.node.token for p in state.listed()}
 
 
+FAILURES = ("replace_round failed", "replace_round checked", "give_notice leaving")
+
+
 def judge_rounds(before: State, after: State, change: Change) -> None:
     members = set(tokens(before.participants)) if before.complete else set()
     if before.complete:
         same = tokens(before.participants) == tokens(after.participants) and after.complete
         holds("a complete round is replaced, and never changed", after.round != before.round or same)
     leaves = before.closed is None and change.name == "withdraw" and change.me.node.token in members
-    failure = change.name in ("replace_round failed", "give_notice leaving") or bool(members & set(change.silent))
+    failure = change.name in FAILURES or bool(members & set(change.silent))
     over = (leaves or failure) and not before.restarts_left
-    wanted = failure or change.name in ("replace_round", "replace_round late", "give_notice")
+    drained = change.drained is not None and change.drained.token in members
+    wanted = drained or failure or change.name in ("replace_round", "replace_round late", "give_notice")
     replaced = (wanted and not over) or (change.name == "withdraw" and change.me.node.token in members)
     holds("a round is replaced by the next one, if a member leaves or fails", after.round == before.round + replaced)
     holds("a replaced round has its cause", after.cause == (cause(before, change) if replaced else before.cause))
@@ -175,6 +187,8 @@ def cause(before: State, change: Change) -> str:
         "withdraw": "it left", "give_notice leaving": "it is about to leave",
         "replace_round": "its agent restarts the workers", "replace_round failed": "its workers failed",
         "replace_round late": "it comes back after the end of its lease",
+        "replace_round checked": "its workers failed",
+        "drain": f"an operator drains {change.drained}",
     }[change.name]  # fmt: skip
 
 
@@ -187,18 +201,27 @@ def judge_beats(before: State, after: State, change: Change) -> None:
 
 def judge_moves(before: State, after: State, change: Change, replaced: bool) -> None:
     """The old members are expected; the freed seats go to the waiting in their order, then to the spares."""
-    if not replaced:
-        others = tokens_in(before) & tokens_in(after) - {change.me.node.token}
-        stay = all(before.membership(token) is after.membership(token) for token in others)
-        holds("nobody moves another one, unless the round is replaced", stay)
-        return
     gone, me = tokens_in(before) - tokens_in(after), change.me.node.token
-    came = {me} if change.name.startswith("replace_round") else set()
+    marked = set() if change.drained is None else {change.drained.token}
+    seated = marked & set(tokens(before.participants))
+    freed = gone & set(before.draining) & set(tokens(before.expected))
+    ready = [t for n in ("waiting", "spares") for t in sorted(tokens(getattr(before, n)))
+             if t not in gone | set(after.draining)]  # fmt: skip
+    if not replaced:
+        up = set(ready[: before.seats + len(gone & {*tokens(before.participants), *tokens(before.expected)})])
+        moved = seated | (up if freed else set())
+        others = (tokens_in(before) & tokens_in(after)) - {me} - moved
+        stay = all(before.membership(token) is after.membership(token) for token in others)
+        holds("nobody moves another one, unless the round is replaced, or a drained node goes", stay)
+        holds("a marked participant is expected", all(after.membership(t) is EXPECTED for t in seated))
+        holds("its seat is taken", not freed or all(after.membership(t) is PARTICIPANT for t in up))
+        return
+    joined = ("replace_round", "replace_round failed", "replace_round late")
+    came = {me} if change.name in joined else set()
     members = [t for t in tokens(before.participants) if t not in gone | came]
     holds("the members of before are expected", tokens(after.expected) == members)
-    queue = [t for n in ("waiting", "spares") for t in sorted(tokens(getattr(before, n))) if t not in gone]
     free = before.settings.max_nodes - len(members) - len(came)
-    holds("whoever waits moves up in order", set(tokens(after.participants)) == came | set(queue[:free]))
+    holds("whoever waits moves up in order", set(tokens(after.participants)) == came | set(ready[:free]))
 
 
 SETTINGS = st.builds(
@@ -221,7 +244,7 @@ def test_no_sequence_of_changes_breaks_a_promise(data: st.DataObject) -> None:
 # ---- the same, many times, without shrinking: every change happens, and every mutant is noticed
 
 # So that runs are long.
-WEIGHTS = {"mark_closed": 0.1, "withdraw": 0.3, "expel": 0.3, "mark_done": 3.0, "replace_round late": 0.2}
+WEIGHTS = {"mark_closed": 0.1, "drain": 0.2, "withdraw": 0.3, "expel": 0.3, "mark_done": 3.0, "replace_round late": 0.2}
 
 
 def weight(state: State | None, change: Change) -> float:
@@ -249,15 +272,15 @@ def walks(number: int, steps: int = 60) -> set[str]:
 def test_every_change_happens_and_keeps_every_promise() -> None:
     assert walks(200) == {
         "add_to_participants", "add_to_wait_list", "add_to_redundancy_list", "mark_complete", "keep_alive", "withdraw",
-        "expel", "replace_round", "replace_round failed", "replace_round late", "give_notice", "give_notice leaving",
-        "mark_done", "mark_closed",
+        "expel", "replace_round", "replace_round failed", "replace_round late", "replace_round checked",
+        "give_notice", "give_notice leaving", "mark_done", "mark_closed", "drain",
     }  # fmt: skip
 
 
 FUNCTIONS = (
     changes._committed, changes._as_complete, changes._in_order, changes._without, changes._with_heartbeat,
     changes._with_last_call, changes._opened_for, changes._own_listing, changes.give_notice, changes.expel,
-    changes.replace_round, changes.withdraw, changes.mark_done, changes._has_member, changes._next_round,
+    changes.drain, changes.replace_round, changes.withdraw, changes.mark_done, changes._has_member, changes._next_round,
     changes._with_waiting_promoted, changes._with_restart_spent, changes.mark_closed, changes._closed_as_failed,
 )  # fmt: skip
 

@@ -48,6 +48,7 @@ def states(draw: st.DrawFn) -> State:
         draw(TEXTS), agreed, draw(NUMBERS), draw(TEXTS), draw(NUMBERS), complete, draw(NUMBERS), draw(NUMBERS),
         done=tuple(draw(st.lists(TEXTS, max_size=3))), spent=draw(NUMBERS), cause=draw(TEXTS),
         closed=draw(st.none() | st.builds(Closed, TEXTS, TEXTS, st.sampled_from(["", "succeeded", "failed"]))),
+        draining=tuple(p.node.token for n in LISTS if n != "participants" for p in lists[n] if draw(st.booleans())),
         **{name: tuple(some) for name, some in lists.items()},
     )  # fmt: skip
 
@@ -95,7 +96,7 @@ def test_the_format_is_this_one() -> None:
     assert encode(State("life", Settings(1, 2), participants=(participant(0, 9),))) == (
         b'{"format":"trystate-rendezvous-3","life":"life","version":0,"writer":"","round":0,"complete":false,"call":0,'
         b'"news":0,"settings":[1,2,30.0,0.0,5.0,3,-1,0.0,["","",0]],"done":[],"spent":0,"cause":"","closed":null,"participants":'
-        b'[["node0",100,0,"token-0","host0",29500,9,""]],"expected":[],"waiting":[],"spares":[]}'
+        b'[["node0",100,0,"token-0","host0",29500,9,""]],"expected":[],"waiting":[],"spares":[],"draining":[]}'
     )
 
 
@@ -161,7 +162,7 @@ PLACES: dict[tuple[str | int, ...], str] = {
     ("format",): "never", ("life",): "text", ("version",): "number", ("writer",): "text", ("round",): "number",
     ("complete",): "flag", ("call",): "number", ("news",): "number", ("settings",): "never", ("done",): "texts",
     ("done", 0): "text", ("spent",): "number", ("cause",): "text", ("closed",): "closed", ("participants",): "members",
-    ("expected",): "listings", ("waiting",): "listings", ("spares",): "listings",
+    ("expected",): "listings", ("waiting",): "listings", ("spares",): "listings", ("draining",): "listings",
     **{("settings", k): kind for k, kind in enumerate(
         ("low", "high", "seconds", "seconds", "interval", "attempts", "restarts", "seconds", "never"))},
     **{("settings", 8, k): kind for k, kind in enumerate(("text", "text", "number"))},
@@ -228,6 +229,10 @@ RULES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("settings has nodes 3:2", {"settings": [3, 2, 0, 0, 1, 2, 0, 0, RUNS]}),
     ("closed has 2 parts, not 3", {"closed": ["", ""]}),
     ("closed has 4 parts, not 3", {"closed": [""] * 4}),
+    ("draining has a node twice", {"draining": ["token-2", "token-2"]}),
+    ("a participant", {"draining": ["token-0"]}),
+    ("or one that is not listed", {"draining": ["token-2", "token-9"]}),
+    ("draining is 2, not a text", {"draining": [2]}),
     ("port is 65536", {"participants": [A, [*B[:5], 65536, 0, ""]]}),
     ("has the fields", {"more": 1}),
 )  # fmt: skip

@@ -416,6 +416,44 @@ def test_leaving_is_done_once() -> None:
     assert tokens(state_of(stage).expected) == ["token-0"]
 
 
+def checked(failed: bool, **more: Any) -> tuple[Stage, list[Any], Any]:
+    """Three nodes, the first of which is about to be checked, and the others join again."""
+    stage, engines, joined = group(0, 1, 2, agreed=settings(1, 3, last_call_timeout=1.0, **more))
+    stage.start(engines[0].keep_alive(joined[0], until=(Standing.CLOSED, Standing.EXPELLED)))
+    assert stage.play(engines[0].step_out(failed)) is True
+    assert stage.play(engines[0].step_out(failed)) is False, "it is done once"
+    assert engines[1].standing(joined[1], stage.state, stage.now) is not Standing.CURRENT
+    return stage, engines, [stage.start(one.join(600.0, failed=failed)) for one in engines[1:]]
+
+
+def test_who_is_checked_is_expected_and_nobody_begins_before_it_joins() -> None:
+    stage, engines, others = checked(True, max_restarts=3)
+    stage.run(100.0)
+    state = state_of(stage)
+    assert (tokens(state.participants), tokens(state.expected)) == (["token-1", "token-2"], ["token-0"])
+    assert not any(one.ended for one in others), "it beats, and is not expelled"
+    fit = stage.play(engines[0].join(600.0, failed=True), seconds=1.0)
+    stage.run()
+    assert [fit.world_size, *(one.result.world_size for one in others)] == [3, 3, 3]
+    assert (fit.state.round, fit.state.spent) == (1, 1), "the failure that brought the round down, once"
+    assert "its workers failed" in fit.state.cause
+
+
+def test_who_fails_its_check_steps_back_and_spends_nothing() -> None:
+    stage, engines, others = checked(False, max_restarts=3)
+    assert stage.play(engines[0].leave()) is True
+    stage.run(2.0)
+    assert [one.result.world_size for one in others] == [2, 2]
+    assert (state_of(stage).round, state_of(stage).spent, state_of(stage).closed) == (1, 0, None)
+
+
+def test_a_failure_without_a_restart_left_closes_before_any_check() -> None:
+    stage, engines, _ = group(0, 1, agreed=settings(1, 2, max_restarts=0))
+    assert stage.play(engines[0].step_out(failed=True)) is True
+    closed = state_of(stage).closed
+    assert closed is not None and closed.verdict == "failed"
+
+
 def test_notice_replaces_the_round_and_nobody_begins_the_next_one_before_the_node_has_left() -> None:
     stage, engines, joined = group(0, 1, agreed=settings(1, 2))
     assert [stage.play(engines[1].give_notice(joined[1])) for _ in range(2)] == [True, False]

@@ -14,7 +14,7 @@ from trystate.impl.rendezvous import changes, operators, state
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.errors import RendezvousSettingsError
 from trystate.impl.rendezvous.operators import View
-from trystate.impl.rendezvous.state import Settings
+from trystate.impl.rendezvous.state import Node, Participant, Settings, State
 from trystate.model.checker.check import check
 from trystate.model.rendezvous import Edition, Rendezvous
 from trystate.model.rendezvous.vocabulary import Action, Membership
@@ -41,6 +41,12 @@ def test_the_engine_does_what_the_model_says(check: object) -> None:
     outcome = check.run(lambda _: None)  # type: ignore[attr-defined]
     assert not outcome.disagreements
     assert outcome.compared > 2_000
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="two hundred thousand edges: under HYPOTHESIS_PROFILE=nightly")
+@pytest.mark.parametrize("size", ["3 1:2", "3 2:3"])
+def test_a_drained_node_beside_two_others(size: str) -> None:
+    assert not replay(((size, ("drain",)),), lambda _: None).disagreements
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="a million edges: under HYPOTHESIS_PROFILE=nightly")
@@ -105,6 +111,17 @@ def beating(view: View) -> Action:
     return Action.FINISH if view.membership is Membership.OUTSIDE else Action.KEEP_ALIVE
 
 
+def unlisted(state: State, me: Participant, node: Node) -> State:
+    return changes._committed(changes._without(state, {node.token}), me.node.token, notify=True)
+
+
+_promoted = changes._with_waiting_promoted
+
+
+def only_where_replaced(before: State, after: State) -> State:
+    return after if before.round == after.round else _promoted(before, after)
+
+
 BROKEN = {
     "no sorting": (replaced(changes, "_in_order", lambda nodes: nodes), "3 2:3", ()),
     "keys are ignored": (
@@ -132,6 +149,13 @@ BROKEN = {
     "exit never replaces": (replaced(operators, "exit_", lambda view: Action.FINISH), "2 1:2", ("worker_failure",)),
     "always beats": (replaced(operators, "keep_alive", beating), "2 1:2", ()),
     "anybody closes": (replaced(operators, "close", lambda view: Action.MARK_RENDEZVOUS_CLOSED), "2 1:2", ("job_end",)),
+    "a drained node joins": (replaced(View, "drained", False), "2 1:2", ("drain",)),
+    "a drained node is off the lists at once": (replaced(changes, "drain", unlisted), "2 1:2", ("drain",)),
+    "the seat of a drained node stays free": (
+        replaced(changes, "_with_waiting_promoted", only_where_replaced),
+        "2 1:1",
+        ("drain",),
+    ),
     "settings agree": (replaced(View, "agrees", True), "2 1:2", ("other_min",)),
 }
 

@@ -21,8 +21,10 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.decisions import EVENTS
 from trystate.impl.rendezvous.engine import Standing
+from trystate.impl.rendezvous.errors import RendezvousDrained
 from trystate.impl.rendezvous.events import Recorder
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.impl.rendezvous.outsider import Outsider
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.property_tests.support.rendezvous.nodes import (
     Broken,
@@ -146,6 +148,28 @@ def test_a_node_that_waits_is_the_cause_of_the_next_round_and_spends_nothing(hea
         (left,) = told(heard, "left")
         assert (left["node"], left["member"]) == (node_of(b), True)
         assert told(heard, "replaced")[1]["cause"] == f"{node_of(b)}: it left"
+
+
+def test_a_drained_node_says_so_and_the_others_name_the_operator(heard: Any) -> None:
+    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=0) as (a, b):
+        together([a.next_rendezvous, b.next_rendezvous])
+        with Outsider(store, "job") as operator:
+            node, marked = operator.drain(str(b._part.engine.me.node))
+            assert marked
+            assert not operator.drain(str(node))[1], "the mark is written once"
+            until(lambda: Standing.REPLACED is a.standing() is b.standing())
+            (drained, again) = together([b.next_rendezvous, a.next_rendezvous])
+            assert isinstance(drained, RendezvousDrained)
+            assert str(node) in str(drained)
+            agreed([again], 1)
+            (said,) = told(heard, "drained")
+            (left,) = told(heard, "left")
+            assert said["node"] == left["node"] == node_of(b)
+            assert left["member"] is False, "no restart is spent, of which the job has none"
+            cause = f"{operator._engine.me.node}: an operator drains {node}"
+            assert {one["cause"] for one in told(heard, "standing")} == {cause}
+            assert not told(heard, "spent")
+            assert not told(heard, "failed")
 
 
 def test_a_spare_says_that_it_is_one_and_in_the_end_that_it_was_not_needed(heard: Any) -> None:

@@ -40,8 +40,12 @@ PLANNED = (
     run(3, 1, 2, ("worker_failure",), 3_856),
     run(3, 2, 3, ("rank_key", "worker_failure"), 21_784),
     run(3, 2, 3, ("scale_up_interval", "worker_failure", "join_timeout"), 40_064),
+    run(3, 2, 3, ("health_check", "unhealthy", "worker_failure"), 62_876),
+    run(2, 1, 2, ("health_check", "unhealthy", "worker_failure", "crash", "restart", "stall", "job_end"), 615_630),
     run(3, 1, 2, ("crash", "restart", "join_timeout"), 82_896),
     run(3, 2, 4, ("other_min", "other_expiry", "join_timeout"), 13_928),
+    run(3, 2, 3, ("drain",), 12_520),
+    run(3, 1, 2, ("drain", "crash"), 98_180),
 )
 LONG = (
     run(3, 2, 3, ("worker_failure", "crash", "restart", "stall"), 453_736),
@@ -61,6 +65,8 @@ ONLY_NIGHTLY = (
     run(3, 2, 3, ("worker_failure", "join_timeout", "job_end"), 98_444),
     run(3, 2, 3, ("crash", "restart", "partition"), 168_138),
     run(3, 2, 3, ("crash", "restart", "outage"), 170_420),
+    run(3, 2, 3, (*EVERY_FAULT, "drain"), 1_108_220, max_faults=2),
+    run(3, 2, 2, ("drain", "crash", "restart"), 88_072),
 )
 # fmt: on
 LATER = (*LONG, *ONLY_NIGHTLY) if NIGHTLY else ()
@@ -109,7 +115,7 @@ def test_no_step_and_no_property_reads_a_clock_so_that_clocks_cannot_matter() ->
 
 AGENT = {
     "start_workers", "restart_workers", "return_as_master", "return_with_cached_master", "return_to_connect", "connect",
-    "assertion_error",
+    "assertion_error", "leave_unhealthy", "stand_by",
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from trystate.property_tests.support.rendezvous.tables import unnoticed
 
 from trystate.commands import verify
 
-CONTEXTS = 180_304
+CONTEXTS = 223_408
 
 
 @by_verify
@@ -57,6 +57,13 @@ REASONS = {
     "who is listed has the settings": ("agrees", "participant", "expected", "waiting", "redundant"),
     "a lease is longer than an interval": ("lease", "beat_due"),
     "a spare has no deadline": ("late", "redundant"),
+    "a mark is that of a listed node which is no participant": (
+        "drained",
+        "participant",
+        "expected",
+        "waiting",
+        "redundant",
+    ),
     "who is not listed has no lease": ("lease", "participant", "expected", "waiting", "redundant"),
 }
 
@@ -81,6 +88,17 @@ def test_no_store_holds_a_complete_round_that_expects_somebody() -> None:
     state = State("life", settings(1, 3), complete=True, participants=(participant(1),), expected=(participant(2),))
     with pytest.raises(RendezvousStateError, match="a complete round expects somebody"):
         decode(encode(state))
+
+
+@pytest.mark.parametrize("name", [*LISTS, ""])
+def test_no_store_holds_a_mark_of_a_participant_or_of_nobody(name: str) -> None:
+    lists: dict[str, Any] = {name: (participant(1),)} if name else {}
+    state = State("life", settings(1, 3), **lists, draining=(participant(1).node.token,))
+    if name in ("", "participants"):
+        with pytest.raises(RendezvousStateError, match="draining has a node twice, a participant, or one that is not"):
+            encode(state)
+    else:
+        assert decode(encode(state)) == state
 
 
 def test_a_complete_round_has_no_last_call() -> None:

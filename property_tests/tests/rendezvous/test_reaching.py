@@ -1,4 +1,4 @@
-"""What keeps a node from its endpoint is said within two seconds, each in its own words; real sockets."""
+"""Each obstacle on the way to an endpoint is said within two seconds, in its own words; real sockets."""
 
 from __future__ import annotations
 

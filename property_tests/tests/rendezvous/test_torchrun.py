@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trystate.impl.rendezvous.outsider import Outsider
 from trystate.property_tests.support.nightly import NIGHTLY, by_night
 from trystate.property_tests.support.rendezvous.jobs import Job, check, free_port
+
+from trystate.store import TCPStore
 
 RESTARTS = by_night("restarts of a job", 2)
 
@@ -117,6 +120,22 @@ def test_a_spare_ends_as_the_job_does_and_says_that_it_was_one(tmp_path: Path) -
         assert '"event": "spare"' in spare.said
         assert "this node was a spare of the job 'job'" in spare.said
         assert "its workers have succeeded" in spare.said
+
+
+def test_a_drained_node_of_torchruns_ends_with_0_and_the_other_goes_on(tmp_path: Path) -> None:
+    with Job(tmp_path) as job:
+        first = job.agent("1:2", restarts=0)
+        job.until_size(1)
+        second = job.agent("1:2", restarts=0)
+        job.until_size(2)
+        with TCPStore("127.0.0.1", job.port) as store, Outsider(store, "job") as operator:
+            (node,) = (p.node for p in operator.state.listed() if p.node.pid == second.pid)
+            operator.drain(str(node))
+        assert second.ends() == 0, second.said
+        assert f"an operator has drained this node, {node}" in second.said
+        job.until_size(1, after=time.monotonic())
+        job.stop()
+        assert first.ends() == 0
 
 
 def test_a_spare_of_a_job_that_has_failed_ends_with_one_and_says_why(tmp_path: Path) -> None:

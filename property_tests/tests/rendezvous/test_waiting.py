@@ -1,9 +1,9 @@
-"""What a node waits for: the sentence for each state, when it is said, and real nodes that say it."""
+"""The sentence of a node that waits: one for each state, when it is said, and real nodes that say it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -105,7 +105,7 @@ def test_a_time_is_as_exact_as_somebody_who_waits_wants_it(seconds: float, text:
 # ---- when it is said
 
 
-def told(steps: list[tuple[float, State | None]], ends: float = 900.0) -> list[tuple[float, str]]:
+def told(steps: Sequence[tuple[float, State | None]], ends: float = 900.0) -> list[tuple[float, str]]:
     lines: list[tuple[float, str]] = []
     now = 0.0
     waits = Waits("a", ends, lambda line: lines.append((now, line)))
@@ -162,7 +162,7 @@ def test_a_store_that_does_not_answer_is_said_each_minute_and_then_who_is_there(
 
 
 MUTANTS = {
-    "said at each look": rewritten(Teller.tell, "if what == self._said else", "if False else"),
+    "said at each look": rewritten(Teller.tell, "what != self._said or", "True or"),
     "said once": rewritten(Teller.tell, "AGAIN_SECONDS", "1e9"),
     "changes are said with the minute": rewritten(Teller.tell, "CHANGE_SECONDS", "AGAIN_SECONDS"),
     "each change is a line": rewritten(Teller.tell, "CHANGE_SECONDS", "0.0"),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trystate.impl.store.contents.contents import Refused
 from trystate.impl.store.durable import journal as journals
-from trystate.impl.store.durable.contents import Frozen, KeptContents
+from trystate.impl.store.durable.contents import MARK_BYTES, Frozen, KeptContents
 from trystate.impl.store.durable.journal import MAGIC, Journal, recovered
 from trystate.impl.store.errors import FileRefused
 from trystate.impl.store.file import records
@@ -32,13 +32,13 @@ def little_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kept(contents: KeptContents) -> State:
-    """What a restart has to find."""
+    """The contents that a restart has to find."""
     queues = dict.fromkeys((*contents.queues, *contents.out))
     return dict(contents.values), {key: contents._elements(key) for key in queues}
 
 
 class Server:
-    """What the driver does with a journal, one step at a time."""
+    """A driver of a journal, one step at a time."""
 
     def __init__(self, disk: ForgetfulDisk, limits: Limits | None = None) -> None:
         self.disk, self.lines = disk, list[str]()
@@ -51,7 +51,7 @@ class Server:
         self.snapshot: Any = None
 
     def more(self, size: int) -> None:
-        self.contents.will_pop()
+        self.contents.may_change()
         self.contents.free += self.journal.reserve(size - self.contents.free)
 
     def do(self, step: Step) -> None:
@@ -210,7 +210,7 @@ def _renames_before_it_is_durable(self: Journal, since: bytes) -> bool:
     return True
 
 
-SWITCHED = Journal._switched
+SWITCHED, POPPED, FREEZE = Journal._switched, KeptContents._popped, KeptContents.freeze
 MUTANTS: dict[str, Mutant] = {
     "answered before it is synced": replaced(Journal, "commit", _answers_first),
     "a torn record is taken": replaced(journals, "scan", _takes_torn_records),
@@ -220,7 +220,6 @@ MUTANTS: dict[str, Mutant] = {
     "the directory is not synced": replaced(ForgetfulDisk, "sync_directory", lambda self, directory: None),
     "a pop says no place": replaced(KeptContents, "_popped", lambda self, key, place: POPPED(self, key, 0)),
 }
-POPPED, FREEZE = KeptContents._popped, KeptContents.freeze
 
 
 def _frozen_less(contents: KeptContents) -> Frozen:
@@ -237,7 +236,7 @@ def what_was_cut_off_stays_away() -> None:
     disk = ForgetfulDisk()
     server = Server(disk)
     begin = server.journal.file.end
-    for key, value in ((KEY, b"v" * (journals.MARK_BYTES + 5)), (OTHER, b"never told of")):
+    for key, value in ((KEY, b"v" * (MARK_BYTES + 5)), (OTHER, b"never told of")):
         server.do(("set", key, value))
     server.journal.write(b"".join(server.contents.pending))
     disk.entries["journal"].seen[begin] ^= 1
@@ -300,7 +299,7 @@ def test_a_byte_that_changed_in_what_was_durable_is_damage_and_the_file_is_left_
     server = crashed(SCRIPT, disk)
     server.journal.close()
     data = bytes(disk.entries["journal"].seen)
-    told = server.journal.file.end - journals.MARK_BYTES  # the last mark itself may be what is torn
+    told = server.journal.file.end - MARK_BYTES  # the last mark itself may be what is torn
     for at in range(len(data)):
         found = disk.after_crash(lambda: True)
         inode = found.entries["journal"]

@@ -1,4 +1,4 @@
-"""What a server's record says, line for line, and that nobody is answered otherwise because of it."""
+"""A server's record, line for line; nobody is answered otherwise because of it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,27 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
-from trystate.impl.store.record.format import Keys, is_state
-from trystate.impl.store.server.recording import RecordingService
+from hypothesis import given, settings
+from trystate.impl.store.contents.contents import Contents, Refused
+from trystate.impl.store.limits import Limits
+from trystate.impl.store.record.format import KEYS_MAX, VALUE_BYTES_MAX, Keys, is_state
+from trystate.impl.store.record.recorder import Recorder
+from trystate.impl.store.server import recording
+from trystate.impl.store.server.blocking import Blocking
+from trystate.impl.store.server.fast_path import FAST_PATHS
+from trystate.impl.store.server.promises import Promises
+from trystate.impl.store.server.recording import (
+    RecordedBlocking,
+    RecordedPromises,
+    RecordedWatches,
+    RecordingService,
+    Request,
+)
+from trystate.impl.store.server.service import Service
+from trystate.impl.store.server.watches import Watches
 from trystate.impl.store.wire import MAGIC, U32, blob, counted
 from trystate.model.store.vocabulary import Extension, Query
+from trystate.property_tests.support.mutants import Mutant, replaced, survives, survivors
 from trystate.property_tests.support.stores.besieged import Siege, Step, sent
 from trystate.property_tests.support.stores.recorded import Line, Lines, Replayed, recorder
 from trystate.property_tests.support.stores.rooms import (
@@ -30,7 +46,7 @@ from trystate.property_tests.support.stores.rooms import (
     watch,
     xget,
 )
-from trystate.property_tests.tests.store.test_fuzz import sieges
+from trystate.property_tests.tests.store.test_fuzz import QUICK, sieges
 
 STATE, NEWS = b"/torch.rendezvous.job", b"/torch.rendezvous.job.0/MASTER_ADDR"
 OURS = b"trystate/job/state"
@@ -43,9 +59,15 @@ def compare(key: bytes, expected: bytes, desired: bytes) -> bytes:
 class Recorded:
     """A room whose service is recorded, and two peers."""
 
-    def __init__(self, keys: Keys = Keys.RENDEZVOUS, values: bool = False, bytes_max: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        keys: Keys = Keys.RENDEZVOUS,
+        values: bool = False,
+        bytes_max: int = 1 << 30,
+        limits: Limits | None = None,
+    ) -> None:
         self.sink, made = recorder(keys, values, bytes_max)
-        self.room = Room(kind=partial(RecordingService, made))
+        self.room = Room(limits, kind=partial(RecordingService, made))
         self.one, self.two = self.room.peer(), self.room.peer()
         self.sink.take()
 
@@ -90,9 +112,9 @@ def test_a_blocked_wait_its_cause_and_its_end_stand_in_their_order() -> None:
     here.two(plain(Query.MULTI_GET, counted([NEWS, b"/elsewhere"])))
     key = NEWS.decode()
     assert here.lines() == [
-        {"c": 2, "op": "wait", "keys": [key, "/elsewhere"], "missing": [key, "/elsewhere"]},
+        {"c": 2, "op": "wait", "key": key, "keys": [key, "/elsewhere"], "missing": [key, "/elsewhere"]},
         {"c": 1, "op": "set", "key": key, "size": 4, "v": 1},
-        {"c": 2, "op": "go", "keys": [key, "/elsewhere"]},
+        {"c": 2, "op": "go", "key": key, "keys": [key, "/elsewhere"]},
         {"c": 2, "op": "multi_get", "keys": [key], "vs": [1]},
     ]
 
@@ -158,6 +180,25 @@ def test_a_refused_request_says_why_and_counts_no_version() -> None:
     assert lines[5]["v"] == 2
 
 
+def test_a_write_for_which_the_store_has_no_room_counts_no_version() -> None:
+    here = Recorded(limits=Limits(bytes_total=200))
+    here.one(extended(Extension.SET, blob(STATE), b"\0" * 8))
+    here.one(extended(Extension.SET, blob(STATE), blob(b"x" * 300)))
+    here.one(extended(Extension.SET, blob(STATE), blob(b"last")))
+    assert [(line["op"], line.get("v"), line.get("error")) for line in here.lines()] == [
+        ("write", 1, None), ("set", None, "TOO_LARGE"), ("write", 2, None),
+    ]  # fmt: skip
+
+
+def test_a_get_that_takes_a_promised_value_reads_its_version() -> None:
+    here = Recorded()
+    here.one(set_(STATE, b"1") + set_(STATE, b"2"))
+    here.two(wait(STATE))
+    here.one(set_(STATE, b"3") + delete(STATE))
+    assert here.two(get(STATE)) == blob(b"2")
+    assert here.lines()[-1]["v"] == 2
+
+
 def test_watches_barriers_and_queues_are_recorded() -> None:
     here = Recorded(Keys.ALL)
     here.two(watch(b"/k"))
@@ -168,6 +209,27 @@ def test_watches_barriers_and_queues_are_recorded() -> None:
     assert [(line["c"], line["op"]) for line in here.lines()] == [
         (2, "watch"), (1, "set"), (2, "told"), (1, "barrier"), (1, "wait"), (2, "barrier"), (2, "wait"), (1, "go"),
         (2, "go"), (1, "queue_push"), (1, "reserve"), (1, "queue_pop"),
+    ]  # fmt: skip
+
+
+def test_lists_and_values_that_are_too_large_for_a_line_are_cut_and_said() -> None:
+    here = Recorded()
+    here.two(wait(*(NEWS + b"%d" % n for n in range(150))))
+    here.one(set_(STATE, bytes(VALUE_BYTES_MAX + 1)))
+    waits, write = here.lines()
+    assert (len(waits["keys"]), len(waits["missing"]), waits["more"]) == (KEYS_MAX, KEYS_MAX, 150 - KEYS_MAX)
+    assert write["size"] == VALUE_BYTES_MAX + 1 and "value" not in write
+
+
+def test_the_states_of_a_store_that_was_kept_are_the_first_lines() -> None:
+    contents = Contents(Limits())
+    contents.set(STATE, b"kept")
+    contents.set(b"/other", b"kept")
+    sink, made = recorder(Keys.RENDEZVOUS)
+    room = Room(kind=partial(RecordingService, made, contents=contents))
+    room.peer()(compare(STATE, b"kept", b"new"))
+    assert [(line["op"], line.get("v"), line.get("value"), line.get("again")) for line in sink.take()] == [
+        ("write", 1, "kept", True), ("open", None, None, None), ("write", 2, "new", None),
     ]  # fmt: skip
 
 
@@ -266,6 +328,10 @@ def _agrees(room: Siege, sink: Lines, replayed: Replayed, keys: Keys) -> None:
         assert set(replayed.blocked) == blocked
 
 
+def _compared_all(siege: list[Step]) -> None:
+    _compared(siege, Keys.ALL)
+
+
 @given(sieges)
 def test_with_a_record_of_all_keys_every_answer_is_the_same(siege: list[Step]) -> None:
     _compared(siege, Keys.ALL)
@@ -274,3 +340,61 @@ def test_with_a_record_of_all_keys_every_answer_is_the_same(siege: list[Step]) -
 @given(sieges)
 def test_with_a_record_of_rendezvous_every_answer_is_the_same(siege: list[Step]) -> None:
     _compared(_renamed(siege), Keys.RENDEZVOUS)
+
+
+# ---- that it can find something
+
+
+def _scripted() -> None:
+    """The tests above of scripts, until one fails."""
+    test_each_write_lost_write_and_read_of_a_state_has_its_version_and_its_writer()
+    test_a_compare_set_that_wants_what_it_expects_is_a_read()
+    test_a_blocked_wait_its_cause_and_its_end_stand_in_their_order()
+    test_a_get_of_ours_that_is_woken_reads_what_woke_it()
+    test_keys_of_others_are_not_recorded_nor_is_a_handshake()
+    test_a_refused_request_says_why_and_counts_no_version()
+    test_a_write_for_which_the_store_has_no_room_counts_no_version()
+    test_a_get_that_takes_a_promised_value_reads_its_version()
+    test_watches_barriers_and_queues_are_recorded()
+    test_lost_lines_are_counted_and_what_is_needed_is_repeated()
+    test_a_file_that_is_full_is_followed_by_one_that_repeats_what_is_needed()
+
+
+def _nothing(*_: Any) -> None:
+    """A step that is left out."""
+
+
+def _refusals_count(request: Request, said: int, refusal: Refused) -> None:
+    request.say(error=refusal.status.name)
+    request.done()
+
+
+SCRIPTED: dict[str, Mutant] = {
+    "versions are not counted": replaced(Recorder, "written", _nothing),
+    "a deleted key keeps its version": replaced(Recorder, "deleted", _nothing),
+    "whoever is woken is not said": replaced(RecordedBlocking, "unblock", Blocking.unblock),
+    "who waits is not said": replaced(RecordedBlocking, "_block", Blocking._block),
+    "a write is said behind what it causes": replaced(Request, "before", _nothing),
+    "the usual requests are not looked at": replaced(recording, "BY_FRAME", FAST_PATHS),
+    "our states are not recorded": replaced(recording, "OURS", b"\xff" * 9),
+    "a request that arrives in pieces is not recorded": replaced(RecordingService, "_do", Service._do),
+    "what was refused counts": replaced(Request, "refused", _refusals_count),
+    "an event is not said": replaced(RecordedWatches, "tell", Watches.tell),
+    "a reservation is not said": replaced(RecordedPromises, "reserve", Promises.reserve),
+    "a promise has no versions": replaced(Request, "promised", _nothing),
+    "nothing is repeated": replaced(Recorder, "_again", lambda self: []),
+}
+BESIEGED: dict[str, Mutant] = {
+    "a returned element is not said": replaced(RecordedPromises, "give_up", Promises.give_up),
+    "a wait that ends with its session is not said": replaced(Recorder, "stops", _nothing),
+}
+
+
+def test_each_mistake_of_the_recording_is_noticed_by_a_script() -> None:
+    assert survivors(SCRIPTED, _scripted) == []
+
+
+@pytest.mark.parametrize("name", BESIEGED)
+def test_each_rarer_mistake_of_the_recording_is_noticed_in_a_siege(name: str) -> None:
+    hunt = settings(QUICK, max_examples=150)(given(sieges)(_compared_all))
+    assert not survives(BESIEGED[name], hunt)

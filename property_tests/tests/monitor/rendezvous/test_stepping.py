@@ -11,7 +11,7 @@ from trystate.model.rendezvous import Edition, Rendezvous
 from trystate.monitor.rendezvous.stepping import Bytes, Stepper
 
 FAULTS = ("worker_failure", "crash", "restart", "stall", "outage", "join_timeout", "job_end", "other_min", "clock_skew")
-WALKS, LENGTH = 5, 25
+WALKS, LENGTH = 3, 25
 FAULT = 0.1  # of the steps
 
 

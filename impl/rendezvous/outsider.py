@@ -1,0 +1,139 @@
+"""An operator's part in a rendezvous of which this process is no node: to close it, to drain a node, and to wait.
+
+Rule: an outsider is in no list and writes no heartbeat. Its writes go through the same engine and the same
+compare-and-set as a node's.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import socket
+from collections.abc import Callable, Generator
+from typing import Any, Self, TypeVar
+
+from trystate.model.errors import UsageError
+
+from .driver import run
+from .encoding import TEXT_LENGTH_MAX
+from .engine import Effect, Engine, Seen, Sync
+from .errors import RendezvousConnectionError, RendezvousStateError
+from .state import Node, Participant, State, named
+from .state_holder import StateHolder
+from .store_backend import StoreBackend
+
+T = TypeVar("T")
+WRITE_SECONDS = 10.0  # then the store is too slow, or too many others write at once
+OUTAGE_SECONDS_MAX = 2.0
+LOOK_SECONDS = 1.0  # without a notification the state is read so often
+
+
+class Outsider:
+    """A command's access to the shared state of a running job, on a store that stays the caller's."""
+
+    def __init__(self, store: Any, job: str) -> None:
+        """Raises RendezvousStateError: the store has no state of this job, or one of another version."""
+        self._holder = StateHolder(StoreBackend(store, job))
+        try:
+            state = self._run(_look())
+        except BaseException:
+            self._holder.close()
+            raise
+        if state is None:
+            self._holder.close()
+            raise RendezvousStateError(f"the store has no state of the job {job!r}")
+        self.state: State = state  # as it was seen last
+        # No node is known by this name: it is in no list, and its writes count up no heartbeat.
+        me = Participant(Node(socket.gethostname()[:TEXT_LENGTH_MAX], os.getpid(), 0, secrets.token_hex(8)), "", 0)
+        self._engine = Engine(me, state.settings, draw=random.random, life=secrets.token_hex(16))
+
+    def close_rendezvous(self, reason: str) -> bool:
+        """Close the rendezvous for all nodes; False: it was closed before. Raises RendezvousError."""
+        return self._run(self._engine.close(reason, anyway=True))
+
+    def drain(self, name: str, *, force: bool = False) -> tuple[Node, bool]:
+        """Mark a node, so that it leaves; the node, and False if it was marked before.
+
+        Args:
+            name: a node as it is printed, or its host, if it has one node of the job.
+            force: also if fewer than min_nodes stay, or if workers have succeeded already.
+
+        Raises:
+            UsageError: no node or several have this name, or the job would not go on; the text says why.
+            RendezvousError: the store is away, or its value is no state.
+        """
+        node = named_node(self.state, name)
+
+        def judge(state: State) -> None:
+            if not force:
+                _refuse(state, node)
+
+        marked = self._run(self._engine.drain(node.token, judge))
+        if not marked and node.token not in self.state.draining:
+            end = self.state.closed
+            why = f"the job was closed by {end.by}: {end.reason}" if end is not None else f"{node} has left by itself"
+            raise UsageError(f"nothing was drained: {why}")
+        return node, marked
+
+    def wait(self, over: Callable[[State], bool], seconds: float) -> bool:
+        """Follow the state until this holds of it; False: it did not within `seconds`.
+
+        Raises:
+            RendezvousConnectionError: the store is away, perhaps since the node that served it has ended.
+        """
+        return self._run(_until(over, seconds), seconds + WRITE_SECONDS)
+
+    def _run(self, steps: Generator[Effect, Seen, T], seconds: float = WRITE_SECONDS) -> T:
+        return run(steps, self._holder, outage_seconds_max=OUTAGE_SECONDS_MAX, timeout_seconds=seconds, look=self._see)
+
+    def _see(self, seen: Seen) -> None:
+        if seen.state is not None:
+            self.state = seen.state
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._holder.close()
+
+
+def named_node(state: State, name: str) -> Node:
+    """The listed node with this name, or the only one on this host. Raises UsageError, which names the nodes."""
+    nodes = [p.node for p in state.listed()]
+    found = [node for node in nodes if str(node) == name] or [node for node in nodes if node.address == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"{name} has {len(found)} nodes of this job: give one of {named(found)}")
+    there = f"its nodes are {named(nodes)}" if nodes else "it has no node"
+    raise UsageError(f"no node {name!r} in this job: {there}")
+
+
+def _refuse(state: State, node: Node) -> None:
+    """Raises UsageError if the job would not go on without the node."""
+    stay = [p for p in state.listed() if p.node.token not in (node.token, *state.draining)]
+    low = state.settings.min_nodes
+    if len(stay) < low:
+        raise UsageError(f"without {node} the job has {len(stay)} nodes, fewer than min_nodes={low}: start another one "
+                         "first, or give --force, with which the others wait for one")  # fmt: skip
+    if state.done:
+        raise UsageError(f"the workers of {len(state.done)} nodes have succeeded, and a new round would run them "
+                         "again: let the job end, or give --force")  # fmt: skip
+
+
+def _look() -> Generator[Effect, Seen, State | None]:
+    return (yield Sync()).state
+
+
+def _until(over: Callable[[State], bool], seconds: float) -> Generator[Effect, Seen, bool]:
+    seen = yield Sync()
+    ends = seen.now + seconds
+    while True:
+        if seen.state is None:
+            raise RendezvousConnectionError("the store has come back empty: the job is over, or begins anew")
+        if over(seen.state):
+            return True
+        if seen.now >= ends:
+            return False
+        seen = yield Sync(min(LOOK_SECONDS, ends - seen.now), seen.state.revision)

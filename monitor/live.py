@@ -1,0 +1,102 @@
+"""A job under watch: each look at its store, or line of its record, goes to all that judge it.
+
+Theory of operation. A store that is polled shows states, and `Watch` compares them. A record has more: `Runs` follows
+it on the model, so that a violated property is told with its finding, and `Histories` judges the answers of the store.
+Each problem is told once, when it is found.
+"""
+
+from __future__ import annotations
+
+from trystate.model.rendezvous.vocabulary import AgentPhase
+
+from .histories import Histories
+from .keys import MalformedLine
+from .record import Flaw, checked
+from .rendezvous.follower import Follower
+from .rendezvous.judging import Problem
+from .rendezvous.known import Options
+from .rendezvous.runs import Runs
+from .rendezvous.shared_state import Protocol
+from .sources import Look
+from .watch import Notice, Watch
+
+LOOK_SECONDS = 1.0  # of a record's time, between two looks at what no line has changed
+
+
+class Live:
+    """The watch of one job, and those that judge its record. `is_wrong`: the record has shown something wrong."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self.histories = Histories()
+        self.is_wrong = False
+        terms = watch.terms
+        attempts = max(round(terms.expiry / terms.interval), 1)
+        self.runs = Runs(
+            lambda protocol: Options() if protocol is Protocol.OURS else Options(None, None, terms.interval, attempts)
+        )
+        self._told: dict[str, int] = {}  # key of a follower -> how many of its problems were told
+
+    def take(self, look: Look) -> list[Notice]:
+        """The next look; what there is to tell."""
+        watch = self.watch
+        watch.job = look.job or watch.job
+        if look.why:
+            return watch.silence(look.quiet, look.why)
+        if look.line is None:
+            return watch.look(look.state, look.time, look.took)
+        if look.line["op"] == "refused":
+            watch.refused()
+        wrong = self._judged(look)
+        watch.notices += wrong
+        self.is_wrong = self.is_wrong or bool(wrong)
+        self._move(look.time)
+        if look.state is None and look.time - watch.now < LOOK_SECONDS:
+            return wrong
+        return [*watch.look(look.state or watch.state, look.time), *wrong]
+
+    def finish(self) -> None:
+        """The record is over."""
+        self.is_wrong = self.is_wrong or bool(self.histories.finish())
+
+    def _judged(self, look: Look) -> list[Notice]:
+        assert look.line is not None
+        texts: list[str] = []
+        try:
+            texts += map(str, self.histories.feed(look.number, look.line))
+        except MalformedLine as error:
+            texts.append(str(error))
+        line = checked(look.line, "", look.number)
+        if isinstance(line, Flaw):
+            texts.append(f"{line.place}: {line.why}")
+        self.runs.feed(line)
+        if self.watch.machines is not None:
+            self.watch.machines.line(look.line)
+        for key, follower in self.runs.followers.items():
+            known = self._told.get(key, 0)
+            texts += [_said(each) for each in follower.problems[known:] if each.harm]
+            self._told[key] = len(follower.problems)
+        return [Notice("warning", look.time, text) for text in texts]
+
+    def _move(self, now: float) -> None:
+        """The agents' machines move where the model has decided the phase of each."""
+        machines, follower = self.watch.machines, self._follower()
+        if machines is None or follower is None:
+            return
+        for node in follower.nodes().values():
+            if len(node.phases) == 1:
+                (phase,) = node.phases
+                if phase is not AgentPhase.LEFT or machines.get("agent", node.name) is not None:
+                    machines.see("agent", node.name, phase.name, now)
+                if phase is AgentPhase.LEFT:
+                    machines.forget("agent", node.name)
+
+    def _follower(self) -> Follower | None:
+        return next((f for f in self.runs.followers.values() if f.begun and f.run == self.watch.job), None)
+
+
+def _said(problem: Problem) -> str:
+    finding = problem.finding
+    if finding is None:
+        return problem.text
+    return f"{problem.text} ({finding.number} {finding.name}: {finding.workaround or finding.remedy})"

@@ -1,0 +1,272 @@
+"""A health command keeps its node out of a round; the others are told at once, and go on without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the agent is torch's")
+
+from trystate.impl.agent import health
+from trystate.impl.agent.health import HealthCheck
+from trystate.impl.rendezvous import changes
+from trystate.impl.rendezvous.engine import Standing
+from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
+from trystate.model.errors import UsageError
+from trystate.property_tests.adapters.jobs import Job, alive, eventually
+from trystate.property_tests.support.agents import succeed
+from trystate.property_tests.support.mutants import Mutant, planted, replaced
+from trystate.property_tests.support.rendezvous.nodes import Meanwhile, agreed, handlers, together, until
+
+from trystate.commands.run import configured
+from trystate.store import HashStore
+
+# ---- the command
+
+
+def failure(command: str, seconds: float = 20.0) -> str:
+    said = HealthCheck(command, seconds).failure()
+    assert said is not None
+    return said
+
+
+def test_a_command_that_succeeds_lets_the_node_join() -> None:
+    assert HealthCheck("echo fine; test -x /bin/sh").failure() is None
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            "echo broken; echo device 3 >&2; exit 5",
+            "ended with exit code 5; its last output:\n    broken\n    device 3",
+        ),
+        ("exit 1", "ended with exit code 1; it said nothing"),
+        ("no-such-program", "ended with exit code 127; its last output:"),
+        ("a\0b", "cannot be run: embedded null byte"),
+        ("kill -KILL $$", "was ended by SIGKILL; it said nothing"),
+        ("printf 'a\\033[2Jb\\n'; exit 1", "its last output:\n    a [2Jb"),
+    ],
+)
+def test_a_failure_has_its_code_and_its_last_lines(command: str, said: str) -> None:
+    assert said in failure(command)
+
+
+def test_the_output_that_is_kept_and_shown_has_a_limit() -> None:
+    said = failure("yes 'a line' | head -c 3000000; for k in $(seq 100); do echo line $k; done; exit 1")
+    assert [line.strip() for line in said.splitlines()[1:]] == [f"line {k}" for k in range(81, 101)]
+    long = failure("head -c 200000 /dev/zero | tr '\\0' x; exit 1")
+    assert len(long) < health.LINE_LENGTH_MAX + 200
+
+
+def test_a_command_that_does_not_end_is_killed_with_its_whole_group(tmp_path: Path) -> None:
+    began = time.monotonic()
+    said = failure(f"sleep 300 & echo $! > {tmp_path}/pid; echo waits; wait", 0.5)
+    assert "was killed after --health-timeout=0.5 s; its last output:\n    waits" in said
+    assert time.monotonic() - began < 10
+    pid = int((tmp_path / "pid").read_text())
+    eventually("its child is gone", lambda: not alive(pid), 10)
+
+
+def test_a_process_that_keeps_the_output_open_holds_nobody_up(tmp_path: Path) -> None:
+    began = time.monotonic()
+    said = failure(f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 300' & sleep 0.3; exit 2")
+    assert "exit code 2" in said
+    assert time.monotonic() - began < 10
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_a_command_dies_with_its_agent(tmp_path: Path) -> None:
+    command = f"echo $$ > {tmp_path}/pid; sleep 300; true"
+    code = f"from trystate.impl.agent.health import HealthCheck; HealthCheck({command!r}).failure()"
+    agent = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    eventually("the command runs", lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
+    agent.kill()
+    agent.wait()
+    pid = int((tmp_path / "pid").read_text())
+    eventually("its shell is gone", lambda: not alive(pid), 10)
+
+
+# ---- the options
+
+
+def test_options_and_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert configured(["--standalone", "train.py"])[0].health is None
+    config = configured(["--standalone", "--health-check=true", "train.py"])[0]
+    assert config.health == HealthCheck("true", health.TIMEOUT_SECONDS, stands_by=False)
+    for name, value in {"CHECK": "nvidia-smi", "TIMEOUT": "7", "FAILED": "spare"}.items():
+        monkeypatch.setenv(f"PET_HEALTH_{name}", value)
+    assert configured(["--standalone", "train.py"])[0].health == HealthCheck("nvidia-smi", 7.0, stands_by=True)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--health-check= "], "--health-check  : give a command"),
+        (["--health-check=true", "--health-timeout=0"], "--health-timeout 0.0: give seconds above 0"),
+        (["--health-check=true", "--health-timeout=nan"], "--health-timeout nan: give seconds above 0"),
+        (["--health-check=true", "--health-timeout=inf"], "--health-timeout inf: the others, who wait for this node"),
+        (["--health-check=true", "--rdzv-conf=join_timeout=60"], "--health-timeout 60: .* would give up after"),
+        (["--health-check=true", "--health-failed=stop"], "--health-failed stop: give leave or spare"),
+        (["--health-timeout=5"], "--health-timeout means nothing without --health-check"),
+        (["--health-failed=spare"], "--health-failed means nothing without --health-check"),
+    ],
+)
+def test_what_cannot_be_is_refused(argv: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        configured(["--standalone", *argv, "train.py"])
+
+
+# ---- a handler, whose node is checked
+
+
+def a_member_is_checked() -> None:
+    with HashStore() as store, handlers(2, store, 1, 2, max_restarts=3) as (sick, other):
+        agreed(together([sick.next_rendezvous, other.next_rendezvous]), 2)
+        sick.step_out(failed=True)
+        until(lambda: other.standing() is Standing.REPLACED, 5)
+        assert other.num_nodes_waiting() == 1
+        again = Meanwhile(other.next_rendezvous)
+        time.sleep(1.0)  # the last call of a later round is over at once
+        assert again.running, "no round is complete while a node is checked"
+        sick.stand_aside()
+        (info,) = again.join()
+        assert not isinstance(info, Exception), info
+        assert (info.rank, info.world_size) == (0, 1)
+        assert other.state is not None and (other.state.spent, other.state.round) == (1, 1)
+        assert [p.node.address for p in other.state.listed()] == ["127.0.0.1"], "it is in no list"
+        # It passes a later check, and comes as a newcomer, which spends nothing.
+        other.makes_room = True
+        back = Meanwhile(sick.next_rendezvous)
+        until(lambda: other.standing() is Standing.REPLACED, 5)
+        agreed([*together([other.next_rendezvous]), *back.join()], 2)
+        assert other.state is not None and other.state.spent == 1
+
+
+def test_the_others_wait_for_a_member_that_is_checked_and_go_on_when_it_stands_aside() -> None:
+    a_member_is_checked()
+
+
+def test_a_member_that_is_checked_may_take_longer_than_the_window() -> None:
+    """It beats while its command runs."""
+    with HashStore() as store, handlers(2, store, 1, 2) as (slow, other):
+        agreed(together([slow.next_rendezvous, other.next_rendezvous]), 2)
+        slow.step_out(failed=True)
+        again = Meanwhile(other.next_rendezvous)
+        time.sleep(2.0)  # the window is 1.2 s
+        assert again.running
+        agreed([*together([slow.next_rendezvous]), *again.join()], 2)
+
+
+# ---- agents
+
+
+def checked(folder: Path, failed: str = "leave") -> list[str]:
+    command = f"echo checked >> {folder}/checks; test ! -e {folder}/sick || (echo device 3 is lost; exit 9)"
+    return ["--health-check", command, "--health-timeout", "10", "--health-failed", failed]
+
+
+def checks(folder: Path) -> int:
+    path = folder / "checks"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_a_node_that_fails_its_check_after_a_failure_leaves_and_the_others_go_on(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="2:3", max_restarts=1) as job:
+        a, b, c = job.agent("a"), job.agent("b"), job.agent("c", *checked(tmp_path))
+        for agent in (a, b, c):
+            agent.runs(world_size=3)
+        assert checks(tmp_path) == 1
+        (tmp_path / "sick").touch()
+        c.do("fail once")
+        assert c.ends() == 1
+        assert "this node leaves, the others go on without it: the health command" in c.said
+        assert "ended with exit code 9; its last output:\n    device 3 is lost" in c.said
+        a.runs(2, world_size=2)
+        b.runs(2, world_size=2)
+        assert (job.state.spent, checks(tmp_path)) == (1, 2), "its failure spent a restart, its leaving none"
+        succeed(a, b)
+
+
+def test_a_node_that_fails_its_check_stands_by_and_comes_back_when_it_passes(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="1:2", max_restarts=1) as job:
+        a, c = job.agent("a"), job.agent("c", *checked(tmp_path, "spare"))
+        a.runs(world_size=2)
+        c.runs(world_size=2)
+        (tmp_path / "sick").touch()
+        a.do("fail once")
+        a.runs(2, world_size=1)
+        assert c.ran and "device 3 is lost" in c.said
+        (tmp_path / "sick").unlink()
+        c.runs(2, world_size=2)
+        a.runs(3, world_size=2)
+        assert job.state.spent == 1
+        succeed(a, c)
+
+
+def test_a_node_that_fails_its_first_check_disturbs_nobody(tmp_path: Path) -> None:
+    (tmp_path / "sick").touch()
+    with Job(tmp_path, nodes="1:2") as job:
+        a = job.agent("a")
+        a.runs(world_size=1)
+        leaves, stands_by = job.agent("b", *checked(tmp_path)), job.agent("c", *checked(tmp_path, "spare"))
+        assert leaves.ends() == 1
+        eventually("it stands by", lambda: "device 3 is lost" in stands_by.said)
+        assert [len(a.began), *map(len, (job.state.waiting, job.state.spares))] == [1, 0, 0]
+        a.do("succeed")
+        assert [a.ends(), stands_by.ends()] == [0, 0], "it ends as the job does"
+
+
+# ---- what would be noticed
+
+
+def stays(self: Any, failed: bool = False, lapsed: bool = False) -> None:
+    """The round goes on until the check is over."""
+
+
+def as_a_participant(*args: Any) -> Any:
+    return replace_round(*args[:4])
+
+
+def waits(self: Any, timeout: float | None = None) -> Any:
+    return wait(self, None if timeout is None else 8.0)
+
+
+def a_command_is_killed() -> None:
+    began = time.monotonic()
+    failure("sleep 300", 0.2)
+    assert time.monotonic() - began < 5
+
+
+replace_round, wait = changes.replace_round, subprocess.Popen.wait
+MUTANTS: dict[str, tuple[Mutant, Callable[[], object]]] = {
+    "a member that is checked is a participant": (
+        replaced(changes, "replace_round", as_a_participant), a_member_is_checked),
+    "the others are not told": (
+        replaced(DynamicRendezvousHandler, "step_out", stays), a_member_is_checked),
+    "a node that fails is awaited": (
+        replaced(DynamicRendezvousHandler, "stand_aside", lambda self: None), a_member_is_checked),
+    "a command has all the time": (
+        replaced(subprocess.Popen, "wait", waits), lambda: a_command_is_killed()),
+    "all of the output is kept": (
+        replaced(health, "SHOWN_LINES", 1 << 20), test_the_output_that_is_kept_and_shown_has_a_limit),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[together.__module__], "SECONDS", 5.0)
+    monkeypatch.setattr(together, "__defaults__", (5.0,))
+    mutant, test = MUTANTS[name]
+    with planted(mutant), pytest.raises((Exception, pytest.fail.Exception)) as noticed:
+        test()
+    assert not isinstance(noticed.value, AttributeError | NameError | TypeError), "the mutant itself is out of date"

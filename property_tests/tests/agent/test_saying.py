@@ -1,0 +1,95 @@
+"""`trystate run` and torchrun say on stderr what they wait for, with nothing asked of them; real agents."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the agent is torch's")
+
+from trystate.property_tests.adapters.jobs import CONF, Agent, Job, eventually
+from trystate.property_tests.support.agents import succeed
+from trystate.property_tests.support.rendezvous.jobs import free_port
+
+SOON = 12.0
+LATEST = 2.0  # an endpoint that cannot be used is said by then, from the start of the command on
+REST = ["--rdzv-id=j", "--rdzv-conf=is_host=0,read_timeout=3", "x.py"]
+MARK = "trystate.waiting: "
+
+
+def lines(agent: Agent) -> list[str]:
+    return [line.partition(MARK)[2] for line in agent.said.splitlines() if MARK in line]
+
+
+def says(agent: Agent, text: str, seconds: float = SOON) -> None:
+    eventually(f"{agent.name} says {text!r}\n{agent.said}", lambda: any(text in x for x in lines(agent)), seconds)
+
+
+def test_a_node_says_for_whom_it_waits_until_the_end(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="3") as job:
+        a = job.agent("a")
+        says(a, "1 of 3 nodes; waiting for 2 more (joined: 127.0.0.1); up to 20 s")
+        time.sleep(1.1)
+        b = job.agent("b")
+        says(a, "2 of 3 nodes; waiting for 1 more (joined: 127.0.0.1_")
+        c = job.agent("c")
+        for one in (a, b, c):
+            one.runs(world_size=3)
+        d = job.agent("d")
+        says(d, "this node is a spare: all 3 seats are taken (127.0.0.1_")
+        assert lines(d)[0].endswith("waiting for one to become free; without a limit of time")
+        b.do("succeed")
+        says(b, "the workers of this node have succeeded; waiting for those of 127.0.0.1_")
+        assert lines(b)[-1].endswith("(1 of 3 nodes are done)")
+        succeed(a, c)
+        assert [b.ends(), d.ends()] == [0, 0]
+
+
+def test_a_node_that_is_to_come_back_is_named(tmp_path: Path) -> None:
+    with Job(tmp_path, nodes="2", max_restarts=2) as job:
+        a, b = job.two()
+        b.do("ignore")
+        eventually("it ignores SIGTERM", lambda: list(tmp_path.glob("ignores.*")) != [])
+        a.do("fail once")  # the other one takes its time to come back
+        says(a, "1 of 2 nodes; waiting for 127.0.0.1_")
+        assert "to come back from the round before" in lines(a)[-1]
+
+
+def test_loglevel_leaves_it_out(tmp_path: Path) -> None:
+    conf = f"--rdzv-conf={CONF.replace('join_timeout=20', 'join_timeout=1')}"
+    common = ["--nnodes=2", "--rdzv-id=j", "--local-addr=127.0.0.1", conf]
+    quiet, said = (
+        Agent(level, tmp_path, [*common, f"--rdzv-endpoint=127.0.0.1:{free_port()}", "x.py"], LOGLEVEL=level)
+        for level in ("WARNING", "INFO")
+    )
+    assert [quiet.ends(), said.ends()] == [1, 1]
+    assert lines(quiet) == []
+    assert lines(said) == ["1 of 2 nodes; waiting for 1 more (joined: 127.0.0.1); up to 1 s"]
+
+
+def test_an_endpoint_that_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
+    for name, where, what in (
+        ("unknown", "no-such-host.invalid:29400", r"the name 'no-such-host\.invalid' (is unknown|cannot be looked up)"),
+        ("closed", f"127.0.0.1:{free_port()}", "nobody listens at server 127.0.0.1:"),
+    ):
+        began = time.monotonic()
+        agent = Agent(name, tmp_path, ["--nnodes=2", f"--rdzv-endpoint={where}", *REST])
+        eventually(f"{name}\n{agent.said}", lambda agent=agent: lines(agent) != [])  # type: ignore[misc]
+        assert time.monotonic() - began < LATEST, agent.said
+        assert re.search(f"{what}.*Trying again for up to 3 s", lines(agent)[0])
+        assert agent.ends(SOON) == 1
+        assert "was not reached within read_timeout=3 s" in agent.said
+
+
+def test_torchrun_says_so_too(tmp_path: Path) -> None:
+    """It is the rendezvous that says it, below any agent."""
+    argv = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=trystate", "--nnodes=2",
+            f"--rdzv-endpoint=127.0.0.1:{free_port()}", *REST]  # fmt: skip
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert re.search(f"{MARK}nobody listens at server 127.0.0.1:.*Trying again for up to 3 s", done.stderr)

@@ -1,0 +1,135 @@
+"""`trystate explain` on records of real jobs: what it says, what it draws, and its exit codes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from trystate.property_tests.support.recorded import KEPT
+from trystate.property_tests.tests.command_line.setting import Command
+
+from trystate.exits import Exit
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    return tmp_path / "job.jsonl"
+
+
+def put(path: Path, name: str) -> bytes:
+    """The record of that name, in a file."""
+    data = gzip.decompress((KEPT / f"{name}.jsonl.gz").read_bytes())
+    path.write_bytes(data)
+    return data
+
+
+def test_a_healthy_job_exits_with_0(command: Command, job: Path) -> None:
+    put(job, "ours-restart")
+    code, out, _ = command("explain", str(job))
+    assert code == Exit.OK
+    assert "rendezvous 'job': trystate's rendezvous, edition TRYSTATE, nodes 2:2: 2 nodes, 2 complete rounds" in out
+    assert out.splitlines()[-1] == "verdict: every line is explained, and no property was violated"
+
+
+def test_a_defect_is_named_with_its_remedy_and_workaround_on_one_screen(command: Command, job: Path) -> None:
+    put(job, "torch-R1")
+    code, out, _ = command("explain", str(job))
+    assert code == Exit.FAILED
+    assert "VIOLATED FOR GOOD, from " in out
+    assert "R1 master-not-republished: Rank 0 keeps its master" in out
+    assert "what to do: Set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node." in out
+    assert "remedy in the runtime: publish the master for every round" in out
+    assert "waits for the master's address: the member with rank 0 has to publish" in out
+    assert out.splitlines()[-1] == "verdict: known defects: R1 master-not-republished"
+    assert len(out.splitlines()) <= 50
+
+
+def test_json_has_everything(command: Command, job: Path) -> None:
+    put(job, "torch-R2")
+    code, out, _ = command("explain", str(job), "--json")
+    found = json.loads(out)
+    assert code == found["exit_code"] == Exit.FAILED
+    (run,) = found["rendezvous"]
+    assert (run["run"], run["edition"], run["min_nodes"], run["max_nodes"]) == ("job", "TORCH", 2, 3)
+    (problem,) = [p for p in run["problems"] if p["kind"] == "violated"]
+    assert (problem["property"], problem["finding"]["number"]) == ("agree_on_master", "R2")
+    assert {r["world"] for r in run["ran"] if r["round"] == 1} == {3}
+    assert any(s["step"] == "return_with_cached_master" for s in run["steps"])
+
+
+def test_the_picture_has_the_steps_and_the_violation(command: Command, job: Path, tmp_path: Path) -> None:
+    put(job, "torch-R2")
+    code, _, _ = command("explain", str(job), "--diagram", str(tmp_path / "job.svg"))
+    assert code == Exit.FAILED
+    svg = (tmp_path / "job.svg").read_text(encoding="utf-8")
+    assert "return_with_cached_master" in svg
+    assert "VIOLATED" in svg
+
+
+def test_steps_are_told_if_asked_for(command: Command, job: Path) -> None:
+    put(job, "torch-healthy")
+    _, out, _ = command("explain", str(job), "--steps")
+    assert "exit_finish(" in out
+
+
+def test_a_record_without_a_rendezvous_is_not_decided(command: Command, job: Path) -> None:
+    data = put(job, "torch-healthy")
+    job.write_bytes(data.split(b"\n")[0] + b"\n")
+    code, out, _ = command("explain", str(job))
+    assert code == Exit.INCOMPLETE
+    assert out.splitlines()[-1] == "verdict: not decided: it has no state of a rendezvous"
+
+
+def test_garbage_is_named_by_its_line_and_the_rest_is_explained(command: Command, job: Path) -> None:
+    lines = put(job, "torch-R1").split(b"\n")
+    job.write_bytes(b"\n".join([*lines[:20], b"garbage", *lines[20:-1], lines[-2][:30]]))
+    code, out, _ = command("explain", str(job))
+    assert code == Exit.FAILED
+    assert f"NO LINE OF A RECORD: {job}:21: it is no JSON" in out
+    assert "R1 master-not-republished" in out.splitlines()[-1]
+    assert ", cut off" in out.splitlines()[0]
+
+
+def test_a_hostile_state_is_named_and_nothing_of_it_is_executed(command: Command, job: Path, tmp_path: Path) -> None:
+    import base64
+    import pickle
+
+    class Hostile:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return (Path.touch, (str(tmp_path / "executed"),))
+
+    lines = [json.loads(line) for line in put(job, "torch-healthy").splitlines()]
+    at = next(k for k, line in enumerate(lines) if line["op"] == "write" and line["size"] > 20)
+    lines[at]["value"] = base64.b64encode(pickle.dumps(Hostile())).decode()
+    job.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    code, out, _ = command("explain", str(job))
+    assert code == Exit.FAILED
+    assert f"({job}:{at + 1}): the value is no state: " in out
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("--nnodes 3:2", "'3:2': give MIN:MAX with 1 <= MIN <= MAX"),
+        ("--nnodes two", "'two' is no number of nodes"),
+        ("--edition SEED", "invalid choice: 'SEED'"),
+        ("--rdzv-id other", "the record has no rendezvous --rdzv-id=other: it has job"),
+        ("--diagram /nowhere/job.svg", "cannot be written"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_exit_code_2(command: Command, job: Path, argv: str, said: str) -> None:
+    put(job, "torch-healthy")
+    code, out, err = command("explain", str(job), *argv.split())
+    assert code == Exit.USAGE
+    assert out == ""
+    assert said in err.splitlines()[-1]
+
+
+def test_a_file_that_is_no_record_is_refused(command: Command, job: Path) -> None:
+    job.write_text("hello\n", encoding="utf-8")
+    code, _, err = command("explain", str(job))
+    assert code == Exit.USAGE
+    assert "its first line is no header of a record" in err

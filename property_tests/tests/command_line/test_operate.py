@@ -1,0 +1,232 @@
+"""The commands of an operator on running jobs: real agents, a real server, and torch's own rendezvous."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the jobs are torch's")
+
+import torch.distributed as dist
+from trystate.impl.store.tcp import TCPStore
+from trystate.impl.store.tcp_server import TCPStoreServer
+from trystate.property_tests.adapters.jobs import CONF, Job, Server, alive, eventually
+
+from trystate.cli import run
+
+TorchStores: Any = dist  # torch's stub knows none of them
+TORCH_CONF = "is_host=0,keep_alive_interval=1,last_call_timeout=1"  # torch counts whole seconds
+Said = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    """Runs a command line; its exit code, and what it said."""
+
+    def asked(*argv: object) -> tuple[int, str, str]:
+        code = run([str(word) for word in argv])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return asked
+
+
+def job_at(port: int, name: str = "job") -> tuple[str, ...]:
+    return "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", name
+
+
+def test_a_job_is_looked_at_and_closed(tmp_path: Path, said: Said) -> None:
+    with Job(tmp_path, nodes="2:3", max_restarts=2, conf=f"{CONF},agree_on=nothing") as job:
+        a, b = job.two()
+        code, out, _ = said("status", *job_at(job.port))
+        assert code == 0
+        assert f"job 'job' at 127.0.0.1:{job.port}: trystate's rendezvous" in out
+        assert "round 0 is complete: 2 nodes, min_nodes=2, max_nodes=3" in out
+        assert out.count("heartbeat ") == out.count("s ago") == 2, "both were seen beating"
+        assert "restarts: 0 of 2 spent" in out
+        assert "nothing but heartbeats has changed" in out
+        code, out, _ = said("status", *job_at(job.port), "--json", "--observe", "0.1")
+        seen = json.loads(out)
+        assert code == 0
+        assert [one["rank"] for one in seen["members"]] == [0, 1]
+        assert {one["name"] for one in seen["members"]} == {f"127.0.0.1_{agent.pid}_0" for agent in (a, b)}
+        assert seen["closed"] is None
+        code, out, _ = said("close", *job_at(job.port), "--reason", "out of quota")
+        assert (code, out.splitlines()[-1]) == (0, "all nodes have left")
+        assert [a.ends(), b.ends()] == [1, 1]
+        assert "an operator has closed the job: out of quota" in a.said
+        assert not any(alive(pid) for pid in job.workers)
+        code, out, _ = said("close", *job_at(job.port))
+        assert code == 0
+        assert "was closed before, by" in out
+        code, out, _ = said("status", *job_at(job.port))
+        assert code == 1, "closed otherwise than as succeeded"
+        assert "an operator has closed the job: out of quota" in out
+
+
+def test_a_close_says_who_has_not_left_in_time(tmp_path: Path, said: Said) -> None:
+    with Job(tmp_path, nodes="2") as job:
+        a, b = job.two()
+        with a.stopped():
+            code, out, err = said("close", *job_at(job.port), "--wait", "1")
+        assert code == 3
+        assert "is closed" in out
+        assert f"have not left: 127.0.0.1_{a.pid}_0" in err
+        assert str(b.pid) not in err or b.ran
+        assert a.ends() == 1
+
+
+def test_a_round_that_is_not_complete_says_what_it_waits_for(tmp_path: Path, said: Said) -> None:
+    with Job(tmp_path, nodes="2:3") as job:
+        a = job.agent("a")
+        while not any(job.state.listed()):
+            assert a.ran
+        code, out, _ = said("status", *job_at(job.port), "--observe", "0.1")
+        assert code == 0
+        assert "round 0 is not complete: 1 node, min_nodes=2, max_nodes=3" in out
+        assert "waits for 1 more to have min_nodes=2" in out
+        assert "no heartbeat for at least 0.1 s" in out
+
+
+def test_a_node_is_drained_and_the_others_go_on_with_every_restart_left(tmp_path: Path, said: Said) -> None:
+    with Job(tmp_path, nodes="2:3", max_restarts=1) as job:
+        agents = [job.agent(name) for name in "abc"]
+        for agent in agents:
+            agent.runs(world_size=3)
+        a, b, c = agents
+        restarts = [one.restart for agent in agents for one in agent.began]
+        code, _, err = said("drain", "127.0.0.1", *job_at(job.port))
+        assert code == 2
+        assert "127.0.0.1 has 3 nodes of this job: give one of" in err
+        code, _, err = said("drain", "b.host", *job_at(job.port))
+        assert (code, "no node 'b.host' in this job: its nodes are" in err) == (2, True)
+        began = job.state
+        code, out, _ = said("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port))
+        assert code == 0
+        after = job.state
+        assert out.splitlines()[1:] == [
+            f"127.0.0.1_{b.pid}_0 has left", f"round {began.round + 1} is complete: 2 nodes, 0 restarts spent",
+        ]  # fmt: skip
+        assert b.ends() == 0
+        assert f"an operator has drained this node, 127.0.0.1_{b.pid}_0" in b.said
+        assert (after.round, after.spent, after.draining) == (began.round + 1, 0, ())
+        a.runs(len(a.began), world_size=2)
+        c.runs(len(c.began), world_size=2)
+        assert {one.restart for agent in (a, c) for one in agent.began} == {*restarts} == {0}
+        assert not any(alive(one.pid) for one in b.began)
+        code, _, err = said("drain", f"127.0.0.1_{c.pid}_0", *job_at(job.port))
+        assert code == 2
+        assert "the job has 1 nodes, fewer than min_nodes=2" in err
+        assert job.state.draining == ()
+        b2 = job.agent("b")  # the same host, another process: a new node
+        b2.runs(2, world_size=3)
+        code, _, _ = said("close", *job_at(job.port), "--reason", "the test is over")
+        assert code == 0
+        assert [agent.ends() for agent in (a, b2, c)] == [1, 1, 1]
+
+
+def test_a_spare_takes_the_seat_of_a_drained_node(tmp_path: Path, said: Said) -> None:
+    with Job(tmp_path, nodes="1") as job:
+        a = job.agent("a")
+        a.runs(world_size=1)
+        b = job.agent("b")
+        eventually("b is a spare", lambda: bool(job.state.spares))
+        code, out, _ = said("drain", f"127.0.0.1_{a.pid}_0", *job_at(job.port))
+        assert code == 0
+        assert "is complete: 1 nodes" in out
+        b.runs(world_size=1)
+        assert a.ends() == 0
+        b.do("succeed")
+        assert b.ends() == 0
+
+
+def test_a_drain_that_is_forced_leaves_the_others_waiting_and_one_of_a_job_that_ends_is_refused(
+    tmp_path: Path, said: Said
+) -> None:
+    with Job(tmp_path, nodes="2") as job:
+        a, b = job.two()
+        a.do("succeed")
+        eventually("a has reported", lambda: len(job.state.done) == 1)
+        code, _, err = said("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port))
+        assert (code, "fewer than min_nodes=2" in err) == (2, True)
+        code, out, _ = said("drain", f"127.0.0.1_{b.pid}_0", *job_at(job.port), "--force", "--wait", "8")
+        assert code == 0
+        assert "round 1 is not complete: 1 nodes of min_nodes=2 have come" in out
+        assert b.ends() == 0
+        c = job.agent("c")
+        c.runs(world_size=2)
+        eventually("a runs again", lambda: len(a.began) == 2)
+        c.do("succeed")
+        assert [a.ends(), c.ends()] == [0, 0]
+
+
+@pytest.mark.parametrize("server", ["torch's", "ours"])
+def test_torchs_own_rendezvous_is_looked_at_and_not_closed(tmp_path: Path, said: Said, server: str) -> None:
+    host = TorchStores.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False) if server == "torch's" else None
+    with Job(tmp_path, nodes="1:2", program="torchrun 1", conf=TORCH_CONF) as job:
+        job.port = job.port if host is None else host.port
+        a = job.agent("a")
+        a.runs(world_size=1)
+        code, out, _ = said("status", *job_at(job.port))
+        assert code == 0
+        assert "torch's c10d rendezvous" in out
+        assert "round 0 is complete: 1 node" in out
+        assert f"rank 0    127.0.0.1_{a.pid}_0  heartbeat " in out, "it was seen beating"
+        code, _, err = said("close", *job_at(job.port))
+        assert code == 2
+        assert "a pickle of torch's own classes" in err
+        code, _, err = said("drain", "127.0.0.1", *job_at(job.port))
+        assert (code, "no mark by which a node is told to leave" in err) == (2, True)
+        code, _, err = said("status", *job_at(job.port, "another"))
+        assert code == 3
+        assert "has no job 'another': it has 'job' (torch's c10d)" in err or "cannot say which jobs" in err
+        a.do("succeed")
+        assert a.ends() == 0
+        code, out, _ = said("status", *job_at(job.port))
+        assert code == 0
+        assert "closed: torch's state says neither by whom nor why" in out
+
+
+def test_a_store_without_the_job_says_what_is_there(tmp_path: Path, said: Said) -> None:
+    server = Server(tmp_path)
+    try:
+        code, _, err = said("status", *job_at(server.port))
+        assert (code, "it is empty; see whether a node has come" in err) == (3, True)
+        with TCPStore("127.0.0.1", server.port, timeout=timedelta(seconds=10)) as store:
+            store.set("trystate/job17/state", "{}")
+            store.set("weights", "1")
+            code, _, err = said("close", *job_at(server.port))
+            assert (code, "has no job 'job': it has 'job17'" in err) == (3, True)
+            code, _, err = said("status", *job_at(server.port, "job17"))
+            assert (code, "is no state of a rendezvous" in err) == (3, True)
+    finally:
+        server.kill()
+
+
+def test_an_endpoint_that_does_not_answer_is_said(said: Said, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        free = there.getsockname()[1]
+    for endpoint, code, text in (
+        (f"127.0.0.1:{free}", 3, "Connection refused"),
+        ("no.such.host.invalid:1", 3, "Name or service not known"),
+        ("127.0.0.1:x", 2, "give host:port"),
+    ):
+        found, _, err = said("status", "--rdzv-endpoint", endpoint, "--rdzv-id", "job")
+        assert (found, text in err) == (code, True), err
+    secret = tmp_path / "secret"
+    secret.write_text("a secret that is long enough, for the server and its clients")
+    secret.chmod(0o600)
+    with TCPStoreServer("127.0.0.1", 0, secret=secret.read_bytes()) as server:
+        found, _, err = said("status", *job_at(server.port))
+        assert found == 3
+        assert "secret" in err
+        found, _, err = said("status", *job_at(server.port), "--secret-file", secret)
+        assert (found, "it is empty" in err) == (3, True)
+    found, _, err = said("status", *job_at(1), "--secret-file", tmp_path / "none")
+    assert (found, "none" in err) == (2, True)

@@ -1,0 +1,284 @@
+"""Records of real jobs, followed: each line is explained, the defects are named, and each planted change is noticed."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from trystate.impl.rendezvous.changes import drain
+from trystate.impl.rendezvous.encoding import decode, encode
+from trystate.impl.rendezvous.engine import Engine
+from trystate.impl.rendezvous.state import Closed
+from trystate.model.rendezvous.vocabulary import AgentPhase, Membership
+from trystate.monitor.rendezvous.follower import Follower
+
+from ....adapters.simulator.schedule import draw
+from ....adapters.simulator.swarm import run, sweep
+from ....support.nightly import NIGHTLY
+from ....support.recorded import Fields, followed, grown, harm, kept, planted, simulated
+
+HEALTHY = ("torch-healthy", "torch-eight", "ours-healthy", "ours-restart", "ours-death", "ours-six")
+NAMED = {
+    "torch-R1": {"members_learn_the_master": "R1"},
+    "torch-R2": {"agree_on_master": "R2"},
+    "torch-R3": {"agree_on_world": "R3"},
+    "torch-R6": {"the_removed_are_told": "R6", "members_learn_the_master": "R1"},
+    "torch-R14": {"departures_are_noticed": "R14"},
+}
+SEEDS = 2_000 if NIGHTLY else 6
+
+
+@cache
+def of(name: str) -> Follower:
+    return followed(kept(name))
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_job_has_no_problem(name: str) -> None:
+    follower = of(name)
+    assert not harm(follower)
+    assert not follower.undecided
+    assert follower.rounds_complete >= 1
+    assert follower.runs
+    assert follower.most <= 4
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_known_defect_is_named_in_the_record_of_a_real_job(name: str) -> None:
+    found = {p.name: p.finding.number if p.finding else None for p in of(name).problems if p.harm}
+    assert NAMED[name].items() <= found.items()
+    assert not [p for p in of(name).problems if p.kind == "unexplained"]
+    assert set(found.values()) <= {"R1", "R2", "R3", "R6", "R14"}
+
+
+def test_a_wait_in_vain_says_for_whom_and_why() -> None:
+    (problem,) = (p for p in of("torch-R1").problems if p.kind == "hopeless")
+    (wait,) = (wait for wait in problem.waits if "waits for the master's address" in wait)
+    assert "has kept the master of an earlier round, and publishes it no more" in wait
+
+
+def test_the_ranks_worlds_and_masters_of_a_round_are_known() -> None:
+    ran = [r for r in of("torch-R2").runs if r.round == 1]
+    assert sorted(r.rank for r in ran) == [0, 1, 2]
+    assert {r.world for r in ran} == {3}
+    assert len({r.master for r in ran}) == 2
+
+
+# ---- planted changes
+
+
+def writes(lines: list[Fields]) -> list[int]:
+    return [k for k, line in enumerate(lines) if line["op"] == "write" and line["size"] > 20]
+
+
+def renumbered(lines: list[Fields], without: int) -> list[Fields]:
+    """A record that lacks one write, and whose versions do not tell."""
+    out = []
+    for k, line in enumerate(lines):
+        if k == without:
+            continue
+        shift = k > without
+        out.append({f: v - shift if f in ("v", "from") and v else v for f, v in line.items()})
+    return out
+
+
+def changed(change: Callable[[Any], None]) -> Callable[[Fields], None]:
+    """A change of torch's state in a line; the value is torch's own, of a record that is kept here."""
+
+    def plant(line: Fields) -> None:
+        state = pickle.loads(base64.b64decode(line["value"]))
+        change(state)
+        line["value"] = base64.b64encode(pickle.dumps(state)).decode()
+
+    return plant
+
+
+def swap_ranks(state: Any) -> None:
+    ranks = sorted(state.participants.values(), reverse=True)
+    state.participants = dict(zip(sorted(state.participants), ranks, strict=True))
+
+
+def lose_a_member(state: Any) -> None:
+    gone = max(state.participants)
+    del state.participants[gone]
+    state.last_heartbeats.pop(gone)
+
+
+def is_complete(line: Fields) -> bool:
+    return bool(pickle.loads(base64.b64decode(line["value"])).complete)
+
+
+def notices(lines: list[Fields], than: Follower) -> bool:
+    return any(p.kind == "unexplained" for p in followed(lines, judged=False).problems) and not harm(than)
+
+
+@pytest.mark.parametrize("name", ["torch-healthy", "torch-eight"])
+def test_a_write_that_is_left_out_is_noticed(name: str) -> None:
+    lines = kept(name)
+    for at in writes(lines)[: -1 : 1 if len(lines) < 60 else 5]:
+        assert notices(renumbered(lines, at), of(name)), at
+        assert notices([*lines[:at], *lines[at + 1 :]], of(name)), at
+
+
+@pytest.mark.parametrize("change", [swap_ranks, lose_a_member])
+def test_a_changed_state_of_torch_is_noticed(change: Callable[[Any], None]) -> None:
+    for name in ("torch-healthy", "torch-eight"):
+        lines = kept(name)
+        complete = [at for at in writes(lines) if is_complete(lines[at])]
+        assert complete
+        for at in complete:
+            assert notices(planted(lines, at, changed(change)), of(name)), at
+
+
+@pytest.mark.parametrize("name", ["torch-eight", "ours-six"])
+def test_a_write_by_another_connection_is_noticed(name: str) -> None:
+    lines = kept(name)
+    follower = of(name)
+    for at in writes(lines)[follower.high or 1 : -1 : 3]:  # not the last one: any node that is done may close
+        others = {line["c"] for line in lines[:at] if line["op"] == "write"} - {lines[at]["c"]}
+
+        def by_another(line: Fields, other: int = min(others)) -> None:
+            line["c"] = other
+            if name.startswith("ours"):  # ours say who they are: a foreign one says that it is another
+                state = decode(line["value"].encode("latin-1"))
+                token = next(p.node.token for p in state.listed() if p.node.token != state.writer)
+                line["value"] = line["value"].replace(f'"writer":"{state.writer}"', f'"writer":"{token}"')
+
+        assert notices(planted(lines, at, by_another), follower), at
+
+
+def test_a_line_that_fits_nothing_names_the_nearest_steps_and_their_guards() -> None:
+    lines = kept("torch-healthy")
+    at = next(at for at in writes(lines) if is_complete(lines[at]))
+    problem = next(p for p in followed(planted(lines, at, changed(swap_ranks))).problems if p.kind == "unexplained")
+    assert problem.place == f"record:{at + 1}"
+    assert any(
+        "add_to_participants" in text and "would write something else: rank[" in text for text in problem.nearest
+    )
+    assert any("is forbidden: the join operator decides" in text for text in problem.nearest)
+    problems = followed(planted(lines, at, changed(swap_ranks))).problems
+    assert all(p.after or p.place == problem.place for p in problems)
+
+
+# ---- our rendezvous
+
+
+def test_simulated_runs_of_ours_are_clean() -> None:
+    lines = 0
+    for done in sweep(range(SEEDS)):
+        record = list(simulated(done.log))
+        follower = followed(record)
+        lines += len(record)
+        assert not harm(follower), (done.schedule.seed, harm(follower))
+        assert not follower.undecided
+    assert lines > 20 * SEEDS
+
+
+class Hasty(Engine):
+    """A mutant: the last call is over as soon as it begins."""
+
+    def _view(self, observer: Any, seen: Any, *, late: bool) -> Any:
+        observer.call_ends = lambda state: 0.0
+        return super()._view(observer, seen, late=late)
+
+
+class Keeping(Engine):
+    """A mutant: a node that leaves a complete round leaves the round as it is."""
+
+    def _changed(self, action: Any, view: Any) -> Any:
+        after = super()._changed(action, view)
+        before = view.state
+        if before is None or not before.complete or after.round == before.round:
+            return after
+        kept = tuple(p for p in before.participants if after.find(p.node.token) is not None)
+        return replace(after, round=before.round, complete=len(kept) > 0, participants=kept, expected=())
+
+
+@pytest.mark.parametrize("mutant", [Hasty, Keeping])
+def test_a_mutant_of_our_engine_is_caught_by_its_record(mutant: type[Engine]) -> None:
+    caught = 0
+    for seed in range(20):
+        log = run(draw(seed), mutant).log
+        caught += bool(harm(followed(simulated(log))))
+        if caught:
+            break
+    assert caught
+
+
+def test_an_operator_who_is_no_node_may_close_a_rendezvous_and_drain_a_node() -> None:
+    lines = kept("ours-death")
+    at = next(k for k in writes(lines) if decode(lines[k]["value"].encode("latin-1")).complete)
+    state = decode(lines[at]["value"].encode("latin-1"))
+    closed = replace(state, version=state.version + 1, writer="outsider", closed=Closed("ops", "by hand"))
+    write = {**lines[at], "v": lines[at]["v"] + 1, "from": lines[at]["v"], "c": 99, "value": encode(closed).decode()}
+    follower = followed([*lines[: at + 1], write])
+    assert not harm(follower)
+    assert "ops: by hand" in follower.problems[0].text
+    node = state.participants[-1].node
+    marked = {**write, "value": encode(replace(drain(state, state.participants[0], node), writer="ops")).decode()}
+    drained = followed([*lines[: at + 1], marked])
+    assert not harm(drained)
+    assert drained.events[-1].step == "drain"
+    assert str(drained.events[-1].node) == str(node)
+    also = {**write, "value": encode(replace(closed, round=state.round + 1)).decode()}
+    assert harm(followed([*lines[: at + 1], also]))
+
+
+# ---- size
+
+
+def test_nodes_that_are_gone_make_room_and_too_many_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    (done,) = sweep([5])
+    record = list(simulated(done.log))
+    whole = followed(record, judged=False)
+    monkeypatch.setattr("trystate.monitor.rendezvous.follower.NODES_MAX", len(whole.roster.peers) - 2)
+    roomy = followed(record, judged=False)
+    assert len(roomy.roster.peers) < len(whole.roster.peers)
+    assert (roomy.rounds_complete, roomy.undecided, harm(roomy)) == (whole.rounds_complete, [], [])
+    monkeypatch.setattr("trystate.monitor.rendezvous.follower.NODES_MAX", 2)
+    small = followed(record, judged=False)
+    assert "more than 2 nodes in one run: it is not followed from here on" in small.undecided[0]
+    assert not harm(small)
+    assert len(small.nodes()) == 2
+    assert len(small.waiting()) <= 2
+
+
+def test_time_and_memory_grow_no_faster_than_lines_times_nodes() -> None:
+    sizes = (8, 64, 256) if NIGHTLY else (8, 32)
+    cost: dict[int, tuple[float, int]] = {}
+    for nodes in sizes:
+        lines = list(grown(nodes, 1))
+        began = time.process_time()
+        follower = followed(lines, judged=False)
+        seconds = time.process_time() - began
+        assert not harm(follower)
+        assert (follower.rounds_complete, len(follower.nodes())) == (1, nodes)
+        assert all(n.phases == {AgentPhase.RUNNING} for n in follower.nodes().values())
+        assert all(n.membership is Membership.PARTICIPANT for n in follower.nodes().values())
+        assert len(follower.events) <= len(lines)
+        cost[nodes] = seconds / len(lines), sum(len(field) for state in follower.states for field in state)
+    for small, large in pairwise(sizes):
+        assert cost[large][0] / cost[small][0] < large / small
+        assert cost[large][1] / cost[small][1] < (large / small) ** 2  # lines × nodes
+
+
+def test_a_record_that_begins_in_the_middle_is_followed_from_there() -> None:
+    lines = kept("torch-R14")
+    at = writes(lines)[2]
+    again = {**lines[at], "again": True}
+    follower = followed([lines[0], again, *lines[at + 1 :]])
+    assert not [p for p in follower.problems if p.kind == "unexplained"]
+    assert follower.begun
+
+
+def test_states_of_ours_are_read_as_they_were_written() -> None:
+    line = kept("ours-six")[writes(kept("ours-six"))[-1]]
+    data = line["value"].encode("latin-1")
+    assert encode(decode(data)) == data

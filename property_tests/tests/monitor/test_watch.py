@@ -1,0 +1,401 @@
+"""A watched job: each change and each warning is told once, of real states of ours and of torch's."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="a rendezvous is torch's")
+
+import torch.distributed as dist
+from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler, RendezvousTimeout
+from trystate.impl.rendezvous import changes
+from trystate.impl.rendezvous.encoding import encode
+from trystate.impl.rendezvous.errors import RendezvousConnectionError
+from trystate.impl.rendezvous.state import Node, Participant, Settings, State
+from trystate.model.errors import UnavailableError, UsageError
+from trystate.monitor import metrics, sources, status
+from trystate.monitor.machines import Followed, Machines
+from trystate.monitor.sources import polled, tailed
+from trystate.monitor.torch_state import TorchNode, TorchState
+from trystate.monitor.watch import BESIDE_SECONDS, QUIET_SECONDS, Terms, Watch
+
+from trystate.store import TCPStore, TCPStoreServer
+
+SETTINGS = Settings(min_nodes=2, max_nodes=3, last_call_timeout=4.0)
+A, B, C = (Participant(Node(f"host{name}", 1, 0, f"token {name}"), f"host{name}", 29500) for name in "ABC")
+
+
+def joined(*nodes: Participant) -> State:
+    """An open round of ours, by the runtime's own changes."""
+    state = changes.add_to_participants(None, nodes[0], SETTINGS, "life")
+    for node in nodes[1:]:
+        state = changes.add_to_participants(state, node, SETTINGS, "life")
+    return state
+
+
+def texts(watch: Watch, state: State | TorchState | None, now: float) -> list[str]:
+    return [f"{each.kind}: {each.text}" for each in watch.look(state, now)]
+
+
+# ---- ours
+
+
+def test_each_change_of_a_round_is_told() -> None:
+    watch = Watch("job", "here")
+    one = joined(A)
+    assert texts(watch, one, 0.0) == ["change: round 0 is open: 1 member"]
+    assert texts(watch, one, 1.0) == []
+    both = joined(A, B)
+    assert texts(watch, both, 2.0) == ["change: hostB_1_0 has come: a member"]
+    complete = changes.mark_complete(both, A)
+    assert texts(watch, complete, 3.5) == ["change: round 0 is complete after 3.5 s: 2 members"]
+    failed = changes.replace_round(complete, A, failed=True)
+    assert texts(watch, failed, 5.0) == [
+        "change: round 1 has begun: hostA_1_0: its workers failed",
+        "change: hostB_1_0 is expected, which was a member",
+    ]
+    numbers = watch.numbers
+    assert (numbers.rounds, numbers.restarts, numbers.causes) == (1, 1, {"workers_failed": 1})
+    assert (numbers.formed_count, numbers.formed_sum) == (1, 3.5)
+    closed = changes.mark_closed(failed, A, "enough", SETTINGS, "life", "succeeded")
+    assert texts(watch, closed, 6.0) == ["change: the job is closed by hostA_1_0: enough"]
+
+
+def test_what_passed_between_two_looks_is_unseen() -> None:
+    watch = Watch("job", "here")
+    both = joined(A, B)
+    texts(watch, joined(A), 0.0)
+    later = changes.keep_alive(changes.keep_alive(changes.mark_complete(both, A), A), B)
+    told = texts(watch, later, 1.0)
+    assert told[0] == f"unseen: {later.version - joined(A).version - 1} versions of the state passed unseen"
+    assert watch.numbers.unseen == later.version - joined(A).version - 1 > 0
+
+
+def test_a_node_that_does_not_beat_is_told_once_and_again_only_after_it_was_over() -> None:
+    watch = Watch("job", "here")
+    state = changes.mark_complete(joined(A, B), A)
+    texts(watch, state, 0.0)
+    alone = state
+    told: list[str] = []
+    for second in range(1, 41):
+        alone = changes.keep_alive(alone, A)
+        told += texts(watch, alone, float(second))
+    assert told == [
+        "warning: hostB_1_0 has not beaten for 21 s, and is still listed: the others may drop it after 15 s"
+    ]
+    assert [*watch.warnings] == ["silent hostB_1_0"]
+    (over,) = texts(watch, changes.keep_alive(alone, B), 41.0)
+    assert over.startswith("over: no longer: hostB_1_0 has not beaten")
+    assert watch.numbers.warned == {"silent": 1}
+
+
+def test_a_node_that_has_come_late_has_beaten_when_it_came() -> None:
+    watch = Watch("job", "here")
+    state = joined(A)
+    for second in range(100):
+        state = changes.keep_alive(state, A)
+        texts(watch, state, float(second))
+    state = changes.add_to_participants(state, B, SETTINGS, "life")
+    assert texts(watch, state, 100.0) == ["change: hostB_1_0 has come: a member"]
+
+
+def beating(watch: Watch, state: State, nodes: tuple[Participant, ...], seconds: int, begin: int = 1) -> list[str]:
+    told = []
+    for second in range(begin, begin + seconds):
+        for node in nodes:
+            state = changes.keep_alive(state, node)
+        told += [text for text in texts(watch, state, float(second)) if not text.startswith("unseen")]
+    return told
+
+
+def test_a_last_call_that_nobody_ends_is_stuck() -> None:
+    watch = Watch("job", "here")
+    state = joined(A, B)
+    texts(watch, state, 0.0)
+    assert beating(watch, state, (A, B), 13) == [
+        "warning: the last call of round 0 has lasted 10 s, longer than its 4 s: nobody has completed the round"
+    ]
+
+
+def test_a_round_that_waits_longer_than_its_nodes_do_is_stuck() -> None:
+    watch = Watch("job", "here", Terms(join=20.0))
+    state = joined(A)
+    texts(watch, state, 0.0)
+    (told,) = beating(watch, state, (A,), 30)
+    assert told.startswith("warning: round 0 has waited 21 s for 1 more")
+
+
+def test_nodes_that_nobody_makes_room_for_are_unanswered() -> None:
+    watch = Watch("job", "here")
+    state = changes.add_to_wait_list(changes.mark_complete(joined(A, B), A), C)
+    texts(watch, state, 0.0)
+    (told,) = beating(watch, state, (A, B, C), int(BESIDE_SECONDS) + 5)
+    assert told == "warning: hostC_1_0 waits beside round 0 for 61 s, and no member makes room"
+
+
+def test_a_store_that_has_lost_the_job_is_told() -> None:
+    watch = Watch("job", "here")
+    state = changes.mark_complete(joined(A, B), A)
+    texts(watch, state, 0.0)
+    assert texts(watch, replace(state, version=1), 1.0)[-1].startswith("warning: the state went back from version")
+    assert texts(watch, replace(state, life="other"), 2.0)[-1].startswith("warning: the store has lost the job's state")
+    assert texts(watch, None, 3.0) == ["warning: the store has lost the job's state"]
+    assert watch.numbers.warned["lost"] == 3
+
+
+def test_a_store_that_does_not_answer_is_quiet() -> None:
+    watch = Watch("job", "here")
+    texts(watch, joined(A), 0.0)
+    assert watch.silence(QUIET_SECONDS - 1, "refused") == []
+    (told,) = watch.silence(QUIET_SECONDS + 1, "refused")
+    assert told.text == "the store has not answered for 6 s: refused"
+    assert [each.kind for each in watch.look(joined(A), 8.0)] == ["over"]
+
+
+# ---- torch's
+
+
+def test_a_round_of_torchs_is_told_and_its_moved_members() -> None:
+    one, two, three = (TorchNode(f"host{n}", n, 0) for n in (1, 2, 3))
+    beats = {one: 1.0, two: 1.0}
+    watch = Watch("job", "here")
+    opened = TorchState(deadline=99.0, participants={one: 0, two: 0}, last_heartbeats=beats)
+    assert texts(watch, opened, 0.0) == ["change: round 0 is open: 2 members"]
+    complete = replace(opened, complete=True, deadline=None, participants={one: 0, two: 1})
+    assert texts(watch, complete, 2.0) == ["change: round 0 is complete after 2.0 s: 2 members"]
+    waiting = replace(complete, wait_list=frozenset({three}), last_heartbeats={**beats, three: 2.0})
+    assert texts(watch, waiting, 3.0) == ["change: host3_3_0 has come: waiting"]
+    lost = replace(waiting, participants={one: 0}, last_heartbeats={one: 1.0, three: 2.0})
+    assert texts(watch, lost, 4.0) == ["change: host2_2_0 has gone, which was a member, and round 0 is complete"]
+    assert texts(watch, replace(lost, round=3), 5.0)[0] == "unseen: 2 rounds passed unseen"
+
+
+def test_the_machines_move_with_the_job() -> None:
+    rung: list[str] = []
+
+    class Alarm(Followed):
+        def on_enter_EXPECTED(self, event: Any) -> None:
+            rung.append(f"{self.name} is missing at {self.time:g}")
+
+    machines = Machines({"node": Alarm}, edition=module_edition())
+    watch = Watch("job", "here", machines=machines)
+    complete = changes.mark_complete(joined(A, B), A)
+    watch.look(complete, 1.0)
+    watch.look(changes.replace_round(complete, A, failed=True), 2.0)
+    assert rung == ["hostB_1_0 is missing at 2"]
+    found = machines.get("round", "job")
+    assert found is not None and found.state == "JOINING"
+    watch.look(changes.withdraw(changes.replace_round(complete, A, failed=True), B), 3.0)
+    assert machines.get("node", "hostB_1_0") is None, "it has gone"
+
+
+def module_edition() -> Any:
+    from trystate.model.rendezvous.vocabulary import Edition
+
+    return Edition.TRYSTATE
+
+
+# ---- sources
+
+
+def test_a_job_of_torchs_own_handlers_is_seen_on_torchs_own_store() -> None:
+    torchs: Any = dist
+    server = torchs.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    looks = polled(f"127.0.0.1:{server.port}", "job", None, 0.05)
+    watch = Watch("job", "here")
+    assert "it has no job" in next(looks).waits_for or "it is empty" in next(looks).waits_for
+    timeout = RendezvousTimeout(*(timedelta(seconds=seconds) for seconds in (20, 0.3, 5, 5)))
+
+    def node() -> None:
+        store = torchs.TCPStore("127.0.0.1", server.port, wait_for_workers=False)
+        handler = DynamicRendezvousHandler.from_backend(
+            "job", store, C10dRendezvousBackend(store, "job"), 2, 2, "127.0.0.1", timeout
+        )
+        handler.next_rendezvous()
+        ready.wait(20)
+        handler.shutdown()
+
+    ready = threading.Barrier(3)
+    threads = [threading.Thread(target=node, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    told: list[str] = []
+    for look in islice(looks, 200):
+        told += texts(watch, look.state, look.time)
+        if any("is complete" in text for text in told) and ready.n_waiting == 2:
+            ready.wait(20)
+        if any("closed" in text for text in told):
+            break
+    assert any("round 0 is complete" in text for text in told), told
+    found = watch.status()
+    assert found is not None and found.backend == "c10d" and found.closed is not None
+    for thread in threads:
+        thread.join(20)
+
+
+def test_a_store_that_ends_is_quiet_and_heard_again_when_it_is_back() -> None:
+    with TCPStoreServer() as server:
+        port = server.port
+        with TCPStore("127.0.0.1", port) as store:
+            store.set("trystate/job/state", encode(joined(A)))
+        looks = polled(f"127.0.0.1:{port}", "job", None, 0.01)
+        assert isinstance(next(looks).state, State)
+    assert next(looks).why
+    with TCPStoreServer(port=port):
+        look = next(each for each in islice(looks, 100) if not each.why)
+    assert "is empty" in look.waits_for or "no job" in look.waits_for
+
+
+def test_a_store_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "CONNECT_SECONDS", 0.3)
+    with TCPStoreServer() as server:
+        port = server.port
+    with pytest.raises(RendezvousConnectionError, match=str(port)):
+        next(polled(f"127.0.0.1:{port}", "job", None, 0.01))
+
+
+def written(state: State, t: float, job: str = "job") -> dict[str, Any]:
+    return {"op": "write", "t": t, "c": 1, "key": f"trystate/{job}/state", "v": 1, "from": 0,
+            "value": encode(state).decode("latin-1")}  # fmt: skip
+
+
+HEADER = {"op": "header", "t": 1.0, "c": 0, "format": 1, "by": "store serve"}
+
+
+def test_a_record_is_read_while_it_grows_and_over_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    path.write_text(json.dumps(HEADER) + "\n")
+    pieces = iter([
+        (path, json.dumps(written(joined(A), 2.0))[:40]),
+        (path, json.dumps(written(joined(A), 2.0))[40:] + "\n"),
+        (tmp_path / "record.1", json.dumps({**HEADER, "t": 3.0, "continues": 1}) + "\n"),
+        (tmp_path / "record.1", json.dumps(written(joined(A, B), 4.0)) + "\n" + '{"op":"end","t":5.0,"c":0}\n'),
+    ])  # fmt: skip
+
+    def grow(seconds: float) -> None:
+        place, text = next(pieces)
+        with place.open("a") as file:
+            file.write(text)
+
+    looks = [look for look in tailed(path, None, pause=grow) if look.line is not None]
+    assert [look.line["op"] for look in looks if look.line] == ["header", "write", "header", "write", "end"]
+    assert [look.number for look in looks] == [1, 2, 3, 4, 5]
+    states = [look.state for look in looks if isinstance(look.state, State)]
+    assert [len(state.participants) for state in states] == [1, 2]
+    assert looks[-1].job == "job"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["garbage"], "line 1 of the record is no JSON"),
+        ([json.dumps({"op": "tick", "t": 1.0})], "line 1 is none of a record"),
+        ([json.dumps(HEADER), json.dumps({"op": "tick"})], "line 2 of the record has no time"),
+        ([json.dumps(HEADER), json.dumps({**written(joined(A), 1.0), "value": "x"})], "line 2: the value is no state"),
+        ([json.dumps(HEADER), *(json.dumps(written(joined(A), 1.0, job)) for job in ("a", "b"))], "--rdzv-id: a, b"),
+    ],
+)
+def test_a_wrong_record_is_an_error_with_its_line(tmp_path: Path, lines: list[str], said: str) -> None:
+    path = tmp_path / "record"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(UsageError, match=said):
+        list(tailed(path, None, pause=stop))
+    with pytest.raises(UsageError, match="cannot be read"):
+        next(tailed(tmp_path / "none", None))
+
+
+def stop(seconds: float) -> None:
+    raise AssertionError("it should have ended")
+
+
+def test_a_record_that_does_not_grow_is_quiet(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    path.write_text(json.dumps(HEADER) + "\n")
+    now = [0.0]
+
+    def pause(seconds: float) -> None:
+        now[0] += 3.0
+
+    looks = tailed(path, None, clock=lambda: now[0], pause=pause)
+    found = [next(looks) for _ in range(4)]
+    assert [look.quiet for look in found] == [0.0, 0.0, 3.0, 6.0]
+    assert "does not grow" in found[-1].why
+
+
+def test_the_sentinel_of_torchs_backend_is_no_state(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    line = {"op": "write", "t": 2.0, "c": 1, "key": "/torch.rendezvous.job", "v": 1,
+            "value": sources.SENTINEL.decode()}  # fmt: skip
+    path.write_text(f"{json.dumps(HEADER)}\n{json.dumps(line)}\n" + '{"op":"end","t":5.0,"c":0}\n')
+    assert [look.state for look in tailed(path, None, pause=stop)] == [None, None, None]
+
+
+# ---- metrics
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[Watch, str]]:
+    pytest.importorskip("prometheus_client")
+    watch = Watch("job", "here")
+    with TCPStoreServer() as server:  # a free port
+        port = server.port
+    end = metrics.serve(watch, port)
+    try:
+        yield watch, f"http://127.0.0.1:{port}/metrics"
+    finally:
+        end()
+
+
+def test_the_numbers_are_those_of_the_watch(served: tuple[Watch, str]) -> None:
+    watch, url = served
+
+    def numbers() -> dict[str, float]:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return {name: float(value) for name, _, value in (x.rpartition(" ") for x in lines if not x.startswith("#"))}
+
+    assert numbers()['trystate_up{job="job"}'] == 0.0
+    both = joined(A, B)
+    watch.look(both, 0.0, 0.25)
+    complete = changes.mark_complete(both, A)
+    watch.look(complete, 3.0, 0.25)
+    watch.look(changes.replace_round(complete, A, failed=True), 4.0, 0.25)
+    watch.refused()
+    found = numbers()
+    expected = {
+        'trystate_up{job="job"}': 1.0,
+        'trystate_store_latency_seconds{job="job"}': 0.25,
+        'trystate_round{job="job"}': 1.0,
+        'trystate_round_complete{job="job"}': 0.0,
+        'trystate_nodes{job="job",list="participants"}': 1.0,
+        'trystate_nodes{job="job",list="expected"}': 1.0,
+        'trystate_rounds_total{job="job"}': 1.0,
+        'trystate_lost_writes_total{job="job"}': 1.0,
+        'trystate_restarts_total{cause="workers_failed",job="job"}': 1.0,
+        'trystate_heartbeat_age_seconds{job="job",node="hostB_1_0"}': 4.0,
+        'trystate_round_forming_seconds_bucket{job="job",le="2.5"}': 0.0,
+        'trystate_round_forming_seconds_bucket{job="job",le="5"}': 1.0,
+        'trystate_round_forming_seconds_count{job="job"}': 1.0,
+        'trystate_round_forming_seconds_sum{job="job"}': 3.0,
+    }
+    assert {name: found.get(name) for name in expected} == expected
+
+
+def test_a_port_that_is_taken_and_a_package_that_is_missing_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("prometheus_client")
+    with TCPStoreServer() as server, pytest.raises(UsageError, match="choose another port"):
+        metrics.serve(Watch("job", "here"), server.port)
+    monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
+    with pytest.raises(UnavailableError, match=r"trystate\[metrics\]"):
+        metrics.serve(Watch("job", "here"), 0)

@@ -1,0 +1,148 @@
+"""`trystate status`, `close` and `drain`: a running job's rendezvous is looked at, closed, or loses a node in order.
+
+Rule: a command says what it has seen happen, and not what it has asked for; a wait has a limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from trystate.impl.host.secret import read_secret
+from trystate.model.errors import TrystateError, UnavailableError, UsageError
+
+from ..exits import Exit
+
+CANNOT_CLOSE = (
+    "torch's c10d rendezvous has no request for that. Its shared state is a pickle of torch's own classes, which its "
+    "agents write; another program's write would be theirs to explain. End the job's agents: torchrun ends with SIGTERM"
+)
+CANNOT_DRAIN = (
+    "torch's c10d rendezvous has no mark by which a node is told to leave, and its agents look for none. There a node "
+    "goes when its agent ends, and its going may spend restarts; a job of `trystate run` can be drained"
+)
+
+
+def status(args: argparse.Namespace) -> int:
+    """Print the state of a job's rendezvous; 0, or 1 if it was closed otherwise than as succeeded."""
+    return answered(args, _status)
+
+
+def _status(store: Any, args: argparse.Namespace) -> int:
+    from trystate.monitor.status import OURS, lines, observe
+
+    seen = observe(store, args.rdzv_id, args.observe)
+    print(json.dumps(seen.as_json(), indent=2) if args.json else "\n".join(lines(seen)))
+    failed = seen.backend == OURS and seen.closed is not None and seen.closed["verdict"] != "succeeded"
+    return Exit.FAILED if failed else Exit.OK
+
+
+def close(args: argparse.Namespace) -> int:
+    """Close a job's rendezvous, and wait until its nodes have left."""
+    return answered(args, _close)
+
+
+def _close(store: Any, args: argparse.Namespace) -> int:
+    from trystate.impl.rendezvous.outsider import Outsider
+
+    refuse_torchs(store, args.rdzv_id, CANNOT_CLOSE)
+    with Outsider(store, args.rdzv_id) as outsider:
+        return _closed(outsider, args)
+
+
+def _closed(outsider: Any, args: argparse.Namespace) -> int:
+    from trystate.impl.rendezvous.errors import RendezvousConnectionError
+    from trystate.impl.rendezvous.state import named
+
+    said = "an operator has closed the job" + (f": {args.reason}" if args.reason else "")
+    if outsider.close_rendezvous(said):
+        print(f"job {args.rdzv_id!r} is closed; its agents end their workers", flush=True)
+    else:
+        end = outsider.state.closed
+        print(f"job {args.rdzv_id!r} was closed before, by {end.by}: {end.reason}", flush=True)
+    try:
+        gone = outsider.wait(_is_empty, args.wait)
+    except RendezvousConnectionError:
+        print("the store has ended, and with it the node that served it")
+        return Exit.OK
+    if gone:
+        print("all nodes have left")
+        return Exit.OK
+    left = [p.node for p in outsider.state.listed()]
+    print(
+        f"after {args.wait:g} s these nodes have not left: {named(left)}. A node that lives may wait for its workers "
+        "(--shutdown-timeout of its agent); one that has died stays in the list",
+        file=sys.stderr,
+    )
+    return Exit.INCOMPLETE
+
+
+def drain(args: argparse.Namespace) -> int:
+    """Mark a node of a job, and wait until it has left."""
+    return answered(args, _drain)
+
+
+def _drain(store: Any, args: argparse.Namespace) -> int:
+    from trystate.impl.rendezvous.outsider import Outsider
+
+    refuse_torchs(store, args.rdzv_id, CANNOT_DRAIN)
+    with Outsider(store, args.rdzv_id) as outsider:
+        node, marked = outsider.drain(args.node, force=args.force)
+        ends = time.monotonic() + args.wait
+        print(f"{node} {'is' if marked else 'was'} marked: it stops its workers, and leaves", flush=True)
+        if not outsider.wait(lambda state: state.find(node.token) is None, args.wait):
+            print(
+                f"after {args.wait:g} s {node} has not left; its agent may wait for its workers (--shutdown-timeout). "
+                "It leaves when they have ended, or is expelled if it has died",
+                file=sys.stderr,
+            )
+            return Exit.INCOMPLETE
+        print(f"{node} has left", flush=True)
+        outsider.wait(lambda state: state.complete or state.closed is not None, max(0.0, ends - time.monotonic()))
+        print(_goes_on(outsider.state))
+        return Exit.OK
+
+
+def _goes_on(state: Any) -> str:
+    if state.closed is not None:
+        return f"the job is closed by {state.closed.by}: {state.closed.reason}"
+    size = len(state.participants)
+    if state.complete:
+        return f"round {state.round} is complete: {size} nodes, {state.spent} restarts spent"
+    return f"round {state.round} is not complete: {size} nodes of min_nodes={state.settings.min_nodes} have come"
+
+
+def _is_empty(state: Any) -> bool:
+    return not any(state.listed())
+
+
+def refuse_torchs(store: Any, job: str, why: str) -> None:
+    """Raises UsageError if the job is one of torch's own rendezvous, NoAnswer if there is none."""
+    from trystate.monitor.status import TORCH, found
+
+    if found(store, job)[0] == TORCH:
+        raise UsageError(f"job {job!r} uses torch's c10d rendezvous: {why}")
+
+
+def answered(args: argparse.Namespace, work: Callable[[Any, argparse.Namespace], int]) -> int:
+    """Do this with the store at the endpoint; an error of the job or its store is a line on stderr."""
+    try:
+        from trystate.impl.rendezvous.errors import RendezvousSettingsError
+        from trystate.monitor.status import endpoint_store
+    except ImportError as error:
+        raise UnavailableError(f"this command needs torch: {error}; pip install 'trystate[torch]'") from error
+    secret = None if args.secret_file is None else read_secret(args.secret_file)
+    try:
+        with endpoint_store(args.rdzv_endpoint, secret) as store:
+            return work(store, args)
+    except RendezvousSettingsError as error:
+        raise UsageError(str(error)) from error
+    except (UsageError, UnavailableError):
+        raise
+    except TrystateError as error:
+        print(f"trystate: {' '.join(str(error).split())}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        return Exit.INCOMPLETE
