@@ -192,7 +192,8 @@ line that is no step of the protocol, with the nearest steps and their guards;
 and at the end the nodes that wait, for whom, since when, and why in vain. The
 answers of the store are judged too: its keys, waits and watches.
 
-The job may run torch's own c10d rendezvous, unmodified, or this package's. The
+The job may run torch's own c10d rendezvous, unmodified, or this package's:
+--rdzv-endpoint is the recording server, and --rdzv-conf has is_host=0. The
 files that continue a record (FILE.1, FILE.2 ...) are read as well. Nothing in a
 record is executed. Clocks of different machines are never compared.
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trystate.model.language import Expr, SymbolicState, System, arc, may, transition
+from trystate.model.language import Expr, SymbolicState, System, arc, environment, may, transition
 from trystate.model.rendezvous.fields import LISTED
 from trystate.model.rendezvous.ours import REPLACES, SHRINKS, Ours
 from trystate.model.rendezvous.properties import Rendezvous
@@ -20,7 +20,7 @@ from .shared_state import Protocol
 
 FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
 TORCH_FAULTS = (*FAULTS, "identical_workers")
-OURS_FAULTS = (*FAULTS, "drain")
+OURS_FAULTS = (*FAULTS, "drain", "comes_again")
 ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
 
 
@@ -109,6 +109,12 @@ class OursInDetail(Ours):
         self.settle(s)
         s.phase[node] = AgentPhase.LEFT
 
+    @environment(each="node", switch="comes_again", bound=1, moves=[arc(AgentPhase.LEFT, AgentPhase.EXITING)])
+    def come_again(self, s: SymbolicState, node: Expr) -> None:
+        """A node that has stepped back, since its health command failed, joins again."""
+        s.when(s.phase[node] == AgentPhase.LEFT, s.member[node] == Membership.OUTSIDE, self.live(s, node))
+        self.restart(s, node)
+
     @transition(each="node", moves=[may((Heartbeat.DUE, Heartbeat.EXPIRED), Heartbeat.FRESH)])
     def mark_done(self, s: SymbolicState, node: Expr) -> None:
         """The workers of a member have succeeded; it says so, which is a heartbeat."""
@@ -137,6 +143,7 @@ OURS_WRITES = (
 )  # fmt: skip
 OURS_UNSEEN = (
     *OURS_FORCED, "restart_workers", "worker_fails", "lose_lease", "job_ends", "join_deadline_passes", "error_timeout",
+    "come_again",
 )  # fmt: skip
 
 TORCH = Moves(

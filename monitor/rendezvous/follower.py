@@ -426,11 +426,11 @@ class Follower(Possibilities):
         """Take in new nodes, and the settings; False: there are too many."""
         self._deadline = self._ends(previous)
         for who in self.roster.unknown(snapshot):
-            if len(self.roster.peers) >= NODES_MAX and not self._forget_the_gone():
+            if len(self.roster.peers) >= NODES_MAX and not self.forget_the_gone():
                 text = f"{self.place}: more than {NODES_MAX} nodes in one run: it is not followed from here on"
                 self.undecided += [text] if text not in self.undecided else []
                 return False
-            self._insert(self.roster.add(who, self.now))
+            self.insert(self.roster.add(who, self.now))
         if snapshot.terms is not None:
             terms = snapshot.terms
             self.interval, self.window = terms.interval, terms.interval * terms.attempts
@@ -460,29 +460,6 @@ class Follower(Possibilities):
         if (low, high) != (self.low, self.high):
             self.low, self.high = low, high
             self.rebuild(self.stepper.columns["member"].shape[0], [*range(len(self.roster.peers))])
-
-    def _insert(self, place: int) -> None:
-        count, size = len(self.roster.peers), self.stepper.columns["member"].shape[0]
-        sources: list[int | None] = [*range(place), None, *range(place, count - 1)]
-        if count > size:
-            self.rebuild(size * 2, sources)
-        else:
-            self.rearrange(self.stepper, sources)
-
-    def _forget_the_gone(self) -> bool:
-        """Make room: nodes that have left or died, are on no list, and that no node still counts on."""
-        gone = set(range(len(self.roster.peers)))
-        for state in self.states:
-            row, get = self.stepper.row, self.stepper.get
-            masters, left = row(state, "master"), ordinal(AgentPhase.LEFT)
-            saw = self.stepper.seen(state)
-            over = [bool(a) or b == left for a, b in zip(row(state, "crashed"), row(state, "phase"), strict=True)]
-            gone = {k for k in gone if over[k] and not get(state, "member", k) and not saw[k] and k + 1 not in masters}
-        kept: list[int | None] = [k for k in range(len(self.roster.peers)) if k not in gone]
-        if gone:
-            self.roster.drop(gone)
-            self.rearrange(self.stepper, kept)
-        return bool(gone)
 
     def _begin_again(self, why: str) -> None:
         """The shared state is another one: its nodes begin anew."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trystate.model.rendezvous.vocabulary import Edition
+from trystate.model.language.sorts import ordinal
+from trystate.model.rendezvous.vocabulary import AgentPhase, Edition
 
 from .editions import EDITIONS, Moves, build
 from .known import Event, Trail
@@ -100,3 +101,27 @@ class Possibilities:
     def rearrange(self, old: Stepper, sources: list[int | None]) -> None:
         new = self.stepper
         self.states = {rearranged(state, old, new, sources): trail for state, trail in self.states.items()}
+
+    def insert(self, place: int) -> None:
+        """A node is known from now on, at this place of the roster."""
+        count, size = len(self.roster.peers), self.stepper.columns["member"].shape[0]
+        sources: list[int | None] = [*range(place), None, *range(place, count - 1)]
+        if count > size:
+            self.rebuild(size * 2, sources)
+        else:
+            self.rearrange(self.stepper, sources)
+
+    def forget_the_gone(self) -> bool:
+        """Make room: nodes that have left or died, are on no list, and that no node still counts on."""
+        gone = set(range(len(self.roster.peers)))
+        for state in self.states:
+            row, get = self.stepper.row, self.stepper.get
+            masters, left = row(state, "master"), ordinal(AgentPhase.LEFT)
+            saw = self.stepper.seen(state)
+            over = [bool(a) or b == left for a, b in zip(row(state, "crashed"), row(state, "phase"), strict=True)]
+            gone = {k for k in gone if over[k] and not get(state, "member", k) and not saw[k] and k + 1 not in masters}
+        kept: list[int | None] = [k for k in range(len(self.roster.peers)) if k not in gone]
+        if gone:
+            self.roster.drop(gone)
+            self.rearrange(self.stepper, kept)
+        return bool(gone)

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from trystate.monitor.torch_state import NoTorchState, TorchState, read
-from trystate.property_tests.adapters.forked import SECONDS, Program
-from trystate.property_tests.adapters.jobs import CONF as OUR_CONF
-from trystate.property_tests.adapters.jobs import Agent, Job, eventually
 
+from ...adapters.forked import SECONDS, Program
+from ...adapters.jobs import CONF as OUR_CONF
+from ...adapters.jobs import Agent, Job, eventually
 from ..mutants import planted
 from ..simulator.engine_mutants import MUTANTS
 

@@ -17,14 +17,15 @@ from trystate.impl.rendezvous.state import State
 from trystate.monitor.record import Line
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.runs import Runs
-from trystate.property_tests.adapters.simulator import nodes, store
-from trystate.property_tests.adapters.simulator.moments import Endless
-from trystate.property_tests.adapters.simulator.monitors import Violation
-from trystate.property_tests.adapters.simulator.nodes import EngineFactory, Process
-from trystate.property_tests.adapters.simulator.schedule import Schedule
-from trystate.property_tests.adapters.simulator.store import Line as Connection
-from trystate.property_tests.adapters.simulator.store import Store
-from trystate.property_tests.adapters.simulator.swarm import World
+
+from ...adapters.simulator import nodes, store
+from ...adapters.simulator.moments import Endless
+from ...adapters.simulator.monitors import Violation
+from ...adapters.simulator.nodes import EngineFactory, Process
+from ...adapters.simulator.schedule import Schedule
+from ...adapters.simulator.store import Line as Connection
+from ...adapters.simulator.store import Store
+from ...adapters.simulator.swarm import World
 
 KEY = "trystate/job/state"
 BEGAN = 1_000_000.0  # seconds, by the recorder's clock

@@ -37,6 +37,8 @@ DEFECTS: dict[str, tuple[Callable[[Path], Path], Options]] = {
     "R8": (jobs.restless_spare, PATIENT),
     "R14": (jobs.departure_unnoticed, BEATS),
 }
+# A spare that takes a place for one round leaves two masters behind.
+ALSO = {"R8": ("R1", "R2")}
 LONGER = ("R6", "R14")  # these rest for longer than a heartbeat lives, twice
 
 
@@ -60,7 +62,9 @@ def named(follower: Follower) -> set[str]:
 @pytest.mark.parametrize("number", [n for n in DEFECTS if NIGHTLY or n not in LONGER])
 def test_a_defect_of_torch_that_was_provoked_is_named(number: str, tmp_path: Path) -> None:
     scenario, options = DEFECTS[number]
-    assert named(followed(scenario(tmp_path), options)) == {number}
+    found = named(followed(scenario(tmp_path), options))
+    assert number in found
+    assert found <= {number, *ALSO.get(number, ())}
 
 
 def test_the_command_says_which_defect_it_was_and_what_helps(tmp_path: Path, capsys: Any) -> None:

@@ -23,7 +23,7 @@ BROKEN = (
     "a round is replaced by an empty one",
 )
 CROWDS = (64, 256) if NIGHTLY else (64,)
-LINES = 2_000 if NIGHTLY else 400
+LINES = 8_000 if NIGHTLY else 800
 BYTES_MAX = 1 << 16  # for each node, while a record is explained
 FACTOR_MAX = 4.0  # of the time for a line and a node
 
