@@ -15,17 +15,16 @@ successor runs. The differences from torch's rendezvous, each with the finding t
 - A node that finds no seat becomes a spare, also from the wait list (R8). Waiting nodes and spares move up when a round
   is replaced.
 - A node that could not join leaves; only a member closes (R10).
-- An operator may drain a node, which marks its listing. A marked participant is expected until its workers are stopped,
-  as all members of a replaced round are; instead of coming it leaves. Nobody has failed, so that no restart is spent.
 
 Options of operators, each off unless a run switches it on:
 
+- A drain marks the listing of a node. A marked participant is expected until its workers are stopped; then it leaves.
+  Nobody has failed, so that no restart is spent (`drain`).
 - Ranks follow a key in each node's listing, before the names (`rank_key`).
 - A round is replaced for newcomers alone once a member has seen it complete for an interval, by its own clock
   (`scale_up_interval`). Until then the newcomers' join deadlines do not run.
 - A member with a health command is expected in the next round while that runs, and joins when it passes
-  (`health_check`). One whose command fails steps back, and stands by outside of all lists or leaves (`unhealthy`). A
-  node that waits was checked when it came.
+  (`health_check`). One whose command fails steps back, and stands by outside of all lists or leaves (`unhealthy`).
 
 Abstractions, beside those of `fields.py`. Nothing is assumed about polling: the last call may end at any time. A new
 process under the address of a dead one stays outside until the dead one's listing is expelled, maybe by itself; a
@@ -252,8 +251,6 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         s.when(~s.checks[node])
         s.checks[node] = True
 
-    # ---- time and processes
-
     @environment(fair=True)
     def interval_passes(self, s: SymbolicState) -> None:
         """The scale-up interval passes since the round was complete."""
@@ -313,8 +310,6 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         """A node could not confirm a heartbeat for the whole window, by its own clock: it stops its workers."""
         s.when(self.live(s, node), s.interrupted[node], s.phase[node].isin(LEASED))
         self.restart(s, node)
-
-    # ---- an operator
 
     @environment(
         each="node",
@@ -576,8 +571,6 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         self.move_up(s, lost | frees)
         self.settle(s)
 
-    # ---- returning from next_rendezvous
-
     @transition(each="node", moves=[arc(AgentPhase.RETURNING, AgentPhase.RUNNING)])
     def start_workers(self, s: SymbolicState, node: Expr) -> None:
         """next_rendezvous returns, and the agent starts its workers; neither needs the store."""
@@ -775,8 +768,6 @@ class Ours(Rendezvous, edition=Edition.TRYSTATE):
         tries = any_(self.tries(s, j) for j in s.node)
         waits = (s.member[node] == Membership.EXPECTED) & ~s.closed & tries
         return waits, ~waits
-
-    # ---- drained nodes
 
     @sometimes(needs="drain")
     def a_member_is_drained(self, s: SymbolicState) -> Condition:

@@ -1,7 +1,7 @@
 """Real jobs that show a defect of torch's each: unmodified torchruns, whose endpoint is our recording server.
 
-Rule: a scenario starts agents, stops and kills them, and tells workers to succeed or fail; all else is torch's. What it
-waits for it reads in the record itself, so that no other client is in it.
+Rule: a scenario starts agents, stops and kills them, and tells workers to succeed or fail; all else is torch's. It
+follows the job in the record itself, so that no other client is in it.
 """
 
 from __future__ import annotations
