@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from trystate.model.rendezvous.findings import FINDINGS
+from trystate.model.agent import Agents
+from trystate.model.rendezvous.findings import FINDINGS as OF_RENDEZVOUS
 from trystate.model.rendezvous.vocabulary import Edition
 from trystate.monitor.rendezvous.editions import EDITIONS, build
-from trystate.monitor.rendezvous.signatures import SIGNATURES, name_of
+from trystate.monitor.rendezvous.signatures import FINDINGS, SIGNATURES, name_of
 
 SUPPOSED = {"silence"}  # a follower's word for a heartbeat that has expired
 
@@ -13,10 +14,12 @@ SUPPOSED = {"silence"}  # a follower's word for a heartbeat that has expired
 def test_a_signature_names_a_finding_a_property_and_steps_that_exist() -> None:
     systems = {edition: build(moves, 3, 2, 3) for edition, moves in EDITIONS.items()}
     steps = {t.name for system in systems.values() for t in system.transitions} | SUPPOSED
+    agents = {p.name for p in Agents(edition="TORCH").properties}
     for row in SIGNATURES:
         assert row.finding in FINDINGS
         for edition in row.editions:
-            assert row.property in {p.name for p in systems[edition].properties}
+            own = {p.name for p in systems[edition].properties}
+            assert row.property in (own if row.finding in OF_RENDEZVOUS else agents)
         assert {*row.any_of, *row.none_of} <= steps
 
 
