@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trystate.model.rendezvous.findings import FINDINGS
 from trystate.model.rendezvous.vocabulary import Edition
 from trystate.monitor.rendezvous.editions import EDITIONS, build
-from trystate.monitor.rendezvous.signatures import SIGNATURES, name_of
+from trystate.monitor.rendezvous.judging import CLOSED, UNANSWERED
+from trystate.monitor.rendezvous.signatures import FINDINGS, SIGNATURES, name_of
 
 SUPPOSED = {"silence"}  # a follower's word for a heartbeat that has expired
 
@@ -16,7 +16,7 @@ def test_a_signature_names_a_finding_a_property_and_steps_that_exist() -> None:
     for row in SIGNATURES:
         assert row.finding in FINDINGS
         for edition in row.editions:
-            assert row.property in {p.name for p in systems[edition].properties}
+            assert row.property in {p.name for p in systems[edition].properties} | {CLOSED, UNANSWERED}
         assert {*row.any_of, *row.none_of} <= steps
 
 
