@@ -233,6 +233,8 @@ class Follower(Possibilities):
                     self.states = found
                     self._reads(node)
                     return
+        if self._beats_before_it_tells(node, wanted, before):
+            return
         self.judge.forbidden(peer, node, wanted)
         self.void = self.void or self.place
         self.states = before
@@ -252,6 +254,18 @@ class Follower(Possibilities):
                     found.setdefault(after, self.then(trail, name, node))
                     taken.append((state, name))
         return found, taken
+
+    def _beats_before_it_tells(self, node: int, wanted: Shown, before: dict[Bytes, Trail | None]) -> bool:
+        """A node of torch's has the master's address, and beats before it tells its number of workers."""
+        at, expanded = ("phase", (node,)), self.states
+        late = {s: trail for s, trail in before.items() if self.lens.phase(s, node) is AgentPhase.EXCHANGING}
+        self.states = {self.stepper.put(s, {at: ordinal(AgentPhase.CONNECTING)}): t for s, t in late.items()}
+        if self.roster.age(node, self.now) >= self.interval * (1 - TOLERANCE) - SLACK_SECONDS:
+            self.always("heartbeat_ages", node)
+        found, _ = self._tried(("keep_alive",), node, wanted)
+        back = {self.stepper.put(s, {at: ordinal(AgentPhase.EXCHANGING)}): t for s, t in found.items()}
+        self.states = back or expanded
+        return bool(found)
 
     def _possible(self, previous: Snapshot, snapshot: Snapshot) -> tuple[str, ...]:
         """The writes that a state of ours may be: what the model leaves out of it tells some of them apart."""
@@ -355,8 +369,7 @@ class Follower(Possibilities):
             return
         before = self.states
         self.each(self.moves.returns[name], node)
-        goals = (goal, AgentPhase.CONNECTING) if name == "get" else (goal,)  # it may beat before it goes on
-        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) in goals}
+        kept = {s: trail for s, trail in self.states.items() if self.lens.phase(s, node) is goal}
         if not kept and name == "ranks":  # rank 0 tells the ranks of all before it has its own
             self.states = before
             return
