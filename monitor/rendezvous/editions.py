@@ -45,14 +45,14 @@ TORCH_WRITES = (
 )  # fmt: skip
 TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit", "close_finish")
 TORCH_UNSEEN = (
-    "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "connect", "start_workers",
+    "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "start_workers",
     "start_identical_workers", "worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes",
     "error_timeout",
 )  # fmt: skip
 TORCH_RETURNS = {
     "set": ("return_as_master",),
     "wait": ("return_to_connect",),
-    "get": ("return_to_connect",),  # it may beat before it goes on: `role` shows that it has
+    "get": ("return_to_connect", "connect"),
     "role": ("return_with_cached_master", "connect"),
     "ranks": ("start_workers",),
     "done": ("start_workers", "start_identical_workers", "job_ends"),

@@ -74,12 +74,14 @@ def test_a_new_node_waits_for_the_scale_up_interval_and_a_failure_takes_it_in_at
         b = job.agent("b", "--scale-up-interval", f"{seconds:g}")
         b.runs(world_size=2)
         assert seconds - 2.0 < time.monotonic() - began < seconds + SOON
+        a.runs(2, world_size=2)
         assert [one.world_size for one in a.began] == [1, 2]
         assert job.state.spent == 0
         c = job.agent("c", "--scale-up-interval", f"{seconds:g}")
         eventually("c waits", lambda: len(job.state.waiting) == 1)
         b.do("fail once")
         c.runs(world_size=3)
+        a.runs(3, world_size=3)
         assert job.state.spent == 1 and len(a.began) == 3
         succeed(a, b, c)
 

@@ -24,7 +24,7 @@ BROKEN = (
 )
 CROWDS = (64, 256) if NIGHTLY else (64,)
 LINES = 8_000 if NIGHTLY else 800
-BYTES_MAX = 1 << 16  # for each node, while a record is explained
+BYTES_MAX = 1 << 17  # for each node, while a record is explained, with what the interpreter has not yet collected
 FACTOR_MAX = 4.0  # of the time for a line and a node
 
 
