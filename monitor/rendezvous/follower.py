@@ -233,7 +233,7 @@ class Follower(Possibilities):
                     self.states = found
                     self._reads(node)
                     return
-        if self._beats_before_it_tells(node, wanted, before):
+        if self._beats_before_it_tells(node, wanted, before) or self._gives_up(node, previous, snapshot, before):
             return
         self.judge.forbidden(peer, node, wanted)
         self.void = self.void or self.place
@@ -265,6 +265,21 @@ class Follower(Possibilities):
         found, _ = self._tried(("keep_alive",), node, wanted)
         back = {self.stepper.put(s, {at: ordinal(AgentPhase.EXCHANGING)}): t for s, t in found.items()}
         self.states = back or expanded
+        return bool(found)
+
+    def _gives_up(self, node: int, previous: Snapshot, snapshot: Snapshot, before: dict[Bytes, Trail | None]) -> bool:
+        """A wait of torch's agent at the store has ended with a timeout: the agent ends, and closes the rendezvous."""
+        if self.protocol is not Protocol.TORCH or not snapshot.closed:
+            return False
+        waits, expanded = (AgentPhase.CONNECTING, AgentPhase.EXCHANGING), self.states
+        self.states = {s: trail for s, trail in before.items() if self.lens.phase(s, node) in waits}
+        self._silence(previous, snapshot, node)
+        if self.roster.peers[node].who not in snapshot.beats:  # it did not beat while it waited, and drops itself too
+            self.change(lambda state: self._expired(state, node))
+        at = ("phase", (node,))
+        self.states = {self.stepper.put(s, {at: ordinal(AgentPhase.FAILED)}): t for s, t in self.states.items()}
+        found, _ = self._tried(("mark_closed",), node, self.lens.wanted(snapshot, self.roster))
+        self.states = found or expanded
         return bool(found)
 
     def _possible(self, previous: Snapshot, snapshot: Snapshot) -> tuple[str, ...]:

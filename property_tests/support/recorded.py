@@ -18,7 +18,7 @@ from trystate.monitor.rendezvous.runs import Runs
 
 from ..adapters.simulator.monitors import Event
 
-KEPT = Path(__file__).parent / "records"  # of real jobs; docs/explain.md says how they are made
+KEPT = Path(__file__).parent / "records"  # of real jobs, written by `trystate store serve --record`
 SIMULATED = "trystate/simulated/state"
 Fields = dict[str, Any]
 

@@ -78,8 +78,8 @@ def _options(args: argparse.Namespace, protocol: Protocol) -> Options:
 
 
 def _chosen(runs: Runs, run: str | None) -> list[Follower]:
-    begun = {f.run for f in runs.followers.values() if f.begun}  # an observer asks for the keys of both backends
-    found = [f for f in runs.followers.values() if (run is None or f.run == run) and (f.begun or f.run not in begun)]
+    begun = any(f.begun for f in runs.followers.values())  # an observer asks for keys that are not there
+    found = [f for f in runs.followers.values() if (f.begun or not begun if run is None else f.run == run)]
     if not found and run is not None:
         known = ", ".join(sorted({f.run for f in runs.followers.values()})) or "none"
         raise UsageError(f"the record has no rendezvous --rdzv-id={run}: it has {known}")

@@ -29,6 +29,7 @@ from ....support.recorded import Fields, followed, grown, harm, kept, parsed, pl
 HEALTHY = ("torch-healthy", "torch-eight", "ours-healthy", "ours-restart", "ours-death", "ours-six")
 NAMED = {
     "torch-R1": {"members_learn_the_master": "R1"},
+    "torch-closed": {"members_learn_the_master": "R1"},  # to its end: after read_timeout an agent closes the rendezvous
     "torch-R2": {"agree_on_master": "R2"},
     "torch-R3": {"agree_on_world": "R3"},
     "torch-R6": {"the_removed_are_told": "R6", "members_learn_the_master": "R1"},
