@@ -247,8 +247,11 @@ def proxied(port: int, seed: int, clients: int = 3, values: bool = True) -> list
 
 @pytest.mark.parametrize("values", [True, False], ids=["with values", "without values"])
 def test_some_order_explains_what_real_clients_saw_at_the_same_time(port: int, values: bool) -> None:
-    lines = proxied(port, 50 + values, values=values)
-    overlapping = sum(b["asked"] < a["t"] for a, b in pairwise(lines))
+    for seed in range(50 + values, 70 + values, 2):  # threads may run one after the other on a machine that is busy
+        lines = proxied(port, seed, values=values)
+        overlapping = sum(b["asked"] < a["t"] for a, b in pairwise(lines))
+        if overlapping >= 10:
+            break
     assert overlapping >= 10, "they ran at the same time"
     assert list(check(lines)) == []
 
