@@ -198,7 +198,7 @@ class Follower(Possibilities):
         self._calls = (self._calls or self.now) if calling else 0.0
 
     def _drained(self, snapshot: Snapshot, tokens: frozenset[str]) -> None:
-        """An operator, who is no node, has marked a node of ours."""
+        """An operator has marked a node of ours; the operator is no node itself."""
         wanted = self.lens.wanted(snapshot, self.roster)
         found: dict[Bytes, Trail | None] = {}
         for node in (k for k, peer in enumerate(self.roster.peers) if peer.who.token in tokens):

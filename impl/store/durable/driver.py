@@ -40,7 +40,7 @@ END_POLL_SECONDS = 0.001
 
 
 class KeptConnection(Connection):
-    """A peer whose replies wait until what they tell of is durable."""
+    """A peer whose replies wait until the changes that they tell of are durable."""
 
     __slots__ = ("covered", "free")
     driver: KeepingDriver
