@@ -44,7 +44,6 @@ from typing import Any, Self, TypeVar
 
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
-from trystate.model.rendezvous.vocabulary import Membership
 
 from .. import torch_release
 from . import bootstrap, endpoint
@@ -59,12 +58,11 @@ from .state import Node, Participant, State
 from .state_holder import StateHolder
 from .store_backend import StoreBackend
 from .torch_backend import TorchBackend
-from .waiting import Teller, Waits, lasting, served, unfinished
+from .waiting import SEATLESS, Teller, Waits, lasting, served, unfinished
 
 NAME = "trystate"
 LEAVE_SECONDS = 3.0  # a node that ends takes itself off the lists within this time, or is expelled by the others
 DEPART_SECONDS = LEAVE_SECONDS + STOP_SECONDS  # `leave` returns by then, whatever the store does
-UNUSED = {Membership.REDUNDANT: "a spare", Membership.WAITING: "a node that waited for the next round"}
 LINGER_SECONDS = 0.5  # a node that has closed the rendezvous, and serves it, lets the others read that for so long
 HURRY_SECONDS = 0.5  # between two looks at whether somebody is in a hurry
 OUTAGE_SECONDS_MAX = 1.0  # short operations tolerate an outage of this length: one more attempt, on a new connection
@@ -176,7 +174,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             state = part.holder.state
             if isinstance(error, RendezvousClosedError) and state is not None and self._unused(state, error):
                 # torch's agent has no result for a node that never ran, and fails for want of one.
-                if self.for_torchrun and state.closed is not None and state.closed.verdict == "succeeded":
+                if self.for_torchrun and _succeeded(state):
                     raise NotNeeded(0) from None
                 raise
             if isinstance(error, RendezvousDrained):
@@ -370,7 +368,13 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def _unused(self, state: State, error: RendezvousError) -> bool:
         """Whether the rendezvous was closed while this node had no seat: then the node says so."""
-        had = UNUSED.get(state.membership(self._part.engine.token))
+        token, waits = self._part.engine.token, self._part.waits
+        had = SEATLESS.get(state.membership(token))
+        # The last member closes the rendezvous as succeeded and leaves, which gives its seat to a spare. A spare that
+        # reads the state only then is a participant of a round that will never run.
+        if had is None and waits is not None and waits.seatless is not None and _succeeded(state):
+            state = waits.seatless
+            had = SEATLESS.get(state.membership(token))
         if had is None:
             return False
         cause = f"max_nodes={state.settings.max_nodes}, and {len(state.participants)} other nodes were members"
@@ -399,6 +403,10 @@ def _look() -> Generator[Effect, Seen, State | None]:
     return (yield Sync()).state
 
 
+def _succeeded(state: State) -> bool:
+    return state.closed is not None and state.closed.verdict == "succeeded"
+
+
 def _done(engine: Engine, joined: Joined) -> Generator[Effect, Seen, bool]:
     yield from engine.done(joined)
     state = (yield Sync()).state
@@ -424,6 +432,7 @@ class _Resources:
         self.engine, self.holder, self.meeting, self._place, self._told = engine, holder, meeting, place, told
         self.keep_alive: KeepAlive | None = None
         self.joined: Joined | None = None
+        self.waits: Waits | None = None  # of the last join
         self.listed = False  # True from the beginning of a join: after a failed one it is unknown, and `leave` asks
         self.departed = threading.Event()
         self.at_exit: Callable[[], None] = lambda: None  # registered with atexit
@@ -444,7 +453,7 @@ class _Resources:
         self.stop()
         self.engine.me = replace(self.engine.me, port=self.meeting.promise())
         self.listed = True
-        waits = Waits(self.engine.token, self.holder.clock() + seconds)
+        self.waits = waits = Waits(self.engine.token, self.holder.clock() + seconds)
         joined = run(self.engine.join(seconds, failed=failed, lapsed=lapsed, final=final), self.holder,
                      outage_seconds_max=seconds, look=waits.look, away=waits.away)  # fmt: skip
         self.joined = joined

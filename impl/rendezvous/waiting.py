@@ -26,6 +26,7 @@ from .state import NAMED_MAX, Node, Participant, State
 AGAIN_SECONDS = 60.0
 CHANGE_SECONDS = 1.0
 AWAY = "waiting for the store, which does not answer"
+SEATLESS = {Membership.REDUNDANT: "a spare", Membership.WAITING: "a node that waited for the next round"}
 LATE_SECONDS = 1.0  # a step of the start that takes longer is said
 
 log = logging.getLogger("trystate.waiting")
@@ -154,12 +155,16 @@ class Waits:
         """`ends`: the deadline of the join, on the clock of the states."""
         self._token, self._ends, self._teller, self._observer = token, ends, Teller(say), Observer(token)
         self._away = False
+        self.seatless: State | None = None  # the last state before the end of the job in which the node had no seat
 
     def look(self, seen: Seen) -> None:
         """A state was read."""
         self._away = False
-        self._observer.look(seen.state, seen.now)
-        self._teller.tell(lambda: awaited(seen.state, self._token), seen.now, lambda: self._limit(seen))
+        state = seen.state
+        if state is not None and state.closed is None and state.membership(self._token) in SEATLESS:
+            self.seatless = state
+        self._observer.look(state, seen.now)
+        self._teller.tell(lambda: awaited(state, self._token), seen.now, lambda: self._limit(seen))
 
     def away(self, since: float, now: float) -> None:
         """The store has not answered since then; the first time the driver says so, with the error."""

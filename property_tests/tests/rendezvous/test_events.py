@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -21,7 +22,7 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRen
 from trystate.impl.rendezvous.bootstrap import Meeting
 from trystate.impl.rendezvous.decisions import EVENTS
 from trystate.impl.rendezvous.engine import Standing
-from trystate.impl.rendezvous.errors import RendezvousDrained
+from trystate.impl.rendezvous.errors import RendezvousClosedError, RendezvousDrained
 from trystate.impl.rendezvous.events import Recorder
 from trystate.impl.rendezvous.handler import DynamicRendezvousHandler
 from trystate.impl.rendezvous.outsider import Outsider
@@ -189,6 +190,25 @@ def test_a_spare_says_that_it_is_one_and_in_the_end_that_it_was_not_needed(heard
         assert "this node was a spare of the job 'job'" in warned.getMessage()
         until(lambda: told(heard, "standing"))
         assert told(heard, "standing")[0]["cause"] == f"closed by {node_of(a)}: all workers have succeeded"
+
+
+def test_a_spare_that_reads_the_end_late_was_a_spare(heard: Any) -> None:
+    """The last member closes and leaves; its seat falls to the spare before the spare reads that the job is over."""
+    with HashStore() as store, handlers(2, store, 1, 1, max_restarts=0) as (a, b):
+        together([a.next_rendezvous])
+        gate = threading.Event()
+        with mock.patch.object(b._part.holder.backend, "wait", lambda revision, seconds: gate.wait(20)):
+            coming = Meanwhile(b.next_rendezvous)
+            until(lambda: told(heard, "spare"))
+            a.done()
+            a.leave()
+            assert told(heard, "left")[0]["member"]
+            gate.set()
+            (error,) = coming.join()
+        assert isinstance(error, RendezvousClosedError)
+        (unused,) = told(heard, "unused")
+        assert (unused["node"], unused["cause"]) == (node_of(b), "max_nodes=1, and 1 other nodes were members")
+        assert not told(heard, "failed")
 
 
 def test_a_lease_that_ends_is_told_once(heard: Any) -> None:
