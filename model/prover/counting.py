@@ -19,7 +19,7 @@ transitive and total, whatever the state is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..language import Expr, Sort, and_, as_int, not_
@@ -240,7 +240,7 @@ class Counting:
             ab, bc, ac, ba, aa = (substitute(key, {mine: p, other: q}) for p, q in
                                   ((a, b), (b, c), (a, c), (b, a), (a, a)))  # fmt: skip
             fails = not_(and_(not_(aa), not_(and_(ab, bc, not_(ac))), not_(and_(not_(ab), not_(ba), not_(equal(a, b))))))
-            plain = type(self.f)(())
+            plain = type(self.f)((), frozenset())
             wrong = plain(fails)
             solver = plain.z3.Solver()
             solver.set("timeout", ORDER_MS)
@@ -258,7 +258,7 @@ class Counting:
             parts.append(self.f(as_int(and_(*(not_(equal(x, y)) for y in gone), substitute(body, {v: x})))))
             body = substitute(body, {equal(v, x): FALSE})
             gone.append(x)
-        reads = [r for r in _values_at(v, body) if r.sort.kind == "enum"]
+        reads = [r for r in _values_at(v, body) if r.name in self.f.counted]
         parts.append(self._by_value(v, body, reads, tuple(gone), ()))
         return self._total(parts)
 
@@ -362,6 +362,15 @@ def _values_at(v: Expr, body: Expr) -> Iterator[Expr]:
     for e in _parts(body):
         if e.op == "read" and len(e.args) == 2 and e.args[1] is v and e.sort.kind in ("enum", "bool"):
             yield e
+
+
+def counted(trees: Iterable[Expr]) -> frozenset[str]:
+    """The fields of enums by whose values these trees count."""
+    found: set[str] = set()
+    for count in (e for tree in trees for e in _parts(tree) if e.op == "count"):
+        v = loop_variable(count.args[0])
+        found |= {r.name for r in _values_at(v, opened(count, v)) if r.sort.kind == "enum"}
+    return frozenset(found)
 
 
 def _conditions(tree: Expr) -> list[Expr]:

@@ -43,12 +43,15 @@ class Formulas:
     """The formulas of trees over one state, and the laws about what they count.
 
     points: the indices of the step that is looked at. Each is counted by itself, apart from all other members.
+    counted: fields of enums; a count is split by their values first, so that all counts have the same cells.
     orders: the conditions of which it is known whether they are an order; more are added.
     """
 
-    def __init__(self, points: tuple[Expr, ...], orders: dict[Expr, bool] | None = None) -> None:
+    def __init__(
+        self, points: tuple[Expr, ...], counted: frozenset[str], orders: dict[Expr, bool] | None = None
+    ) -> None:
         self.z3 = load()
-        self.points = points
+        self.points, self.counted = points, counted
         self.laws: list[tuple[str, Term]] = []
         self._terms: dict[Expr, Term] = {}
         self._ordered: dict[str, Term] = {}
@@ -57,7 +60,7 @@ class Formulas:
     def fork(self) -> Formulas:
         """The same formulas so far; a tree that is put into one of the two adds nothing to the other."""
         out = object.__new__(Formulas)
-        out.z3, out.points, out.laws = self.z3, self.points, [*self.laws]
+        out.z3, out.points, out.counted, out.laws = self.z3, self.points, self.counted, [*self.laws]
         out._terms, out._ordered = {**self._terms}, {**self._ordered}
         out.counting = self.counting.fork(out)
         return out

@@ -27,11 +27,27 @@ from typing import Any
 from ..language import Expr, System, not_
 from ..language.expressions import TRUE
 from .conditions import INIT, Claims, Condition
+from .counting import counted
 from .formulas import Formulas, load
 
-EFFORT = 6_000_000  # of one question, about five seconds; the longest that a proof of ours needs is a fifth of it
-FOLLOWS_EFFORT = 300_000  # whether a property follows from the others is found soon, or is left to the induction
+EFFORT = 5_000_000  # of one question, z3's `rlimit`: about five seconds, four times as long as a proof of ours needs
 COSTLY = frozenset(("opaque", "ranks", "same members", "segments"))
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One way to ask a question: fewer assumptions and fewer laws make a search short. Fewer prove no less.
+
+    effort: as a part of a question's. all_assumptions: also those that need ranks and opaque counts. without: laws.
+    """
+
+    effort: float
+    all_assumptions: bool = False
+    without: frozenset[str] = frozenset()
+
+
+ATTEMPTS = (Attempt(0.1, without=frozenset(("cells", "prefixes"))), Attempt(0.2), Attempt(0.2, True), Attempt(1.0))
+FROM_OTHERS = Attempt(0.1, True)  # whether a property follows from the others is found soon, or left to the induction
 FOLLOWS = "follows"
 
 Term = Any
@@ -138,6 +154,7 @@ class Prover:
         self._until = self._began + seconds
         self._costly: frozenset[str] = frozenset()
         self._orders: dict[Expr, bool] = {}
+        self._counted = counted(self.claims.invariant.values())
 
     def prove(self) -> Proof:
         """Ask everything."""
@@ -169,7 +186,7 @@ class Prover:
         return proof
 
     def _is_costly(self, tree: Expr) -> bool:
-        formulas = Formulas((), self._orders)
+        formulas = Formulas((), self._counted, self._orders)
         formulas(tree)
         return any(name in COSTLY for name, _ in formulas.laws)
 
@@ -181,7 +198,7 @@ class Prover:
             goal = kept.pop(name)
             condition = Condition(FOLLOWS, name, (), TRUE, goal, trivial=False)
             self._told(0, 0, f"does {name} follow from the others")
-            question = self._asked(self._base(condition, kept, ()), condition, FOLLOWS_EFFORT)
+            question = self._asked(self._base(condition, kept, ()), condition, FROM_OTHERS, {})
             if question.answer is Answer.REFUTED:
                 self.proof.follows[name] = question
             else:
@@ -197,15 +214,14 @@ class Prover:
                 bases = {}  # conditions come step by step
             self._told(number, len(conditions), f"{condition.where}: {condition.what}")
             question: Question | None = None
-            for costly in (False, True):
-                key = condition.where, costly
-                if key not in bases:
-                    left_out = frozenset() if costly else self._costly
-                    bases[key] = self._base(condition, kept, left_out)
-                if costly and self._costly.isdisjoint(kept):
+            for attempt in ATTEMPTS:
+                if attempt.all_assumptions and self._costly.isdisjoint(kept):
                     break
-                own = () if costly or condition.what not in kept else (condition.what,)
-                question = self._asked(bases[key], condition, self._effort, own)
+                key = condition.where, attempt.all_assumptions
+                if key not in bases:
+                    left_out = frozenset[str]() if attempt.all_assumptions else self._costly
+                    bases[key] = self._base(condition, kept, left_out)
+                question = self._asked(bases[key], condition, attempt, kept)
                 if question.answer is Answer.REFUTED or self.proof.out_of_time:
                     break
             assert question is not None
@@ -216,7 +232,7 @@ class Prover:
 
     def _base(self, condition: Condition, kept: dict[str, Expr], left_out: Iterable[str]) -> Base:
         """What all questions about one step have in common."""
-        formulas = Formulas(condition.params, self._orders)
+        formulas = Formulas(condition.params, self._counted, self._orders)
         given = [formulas(c) for c in self.claims.allowed]
         if condition.where != INIT:
             given += [formulas.range(slot) for slot in self.claims.ranges.values()]
@@ -224,18 +240,20 @@ class Prover:
         given.append(formulas(condition.guard))
         return Base(formulas, given)
 
-    def _asked(self, base: Base, condition: Condition, effort: int, own: Iterable[str] = ()) -> Question:
+    def _asked(self, base: Base, condition: Condition, attempt: Attempt, kept: dict[str, Expr]) -> Question:
         formulas = base.formulas.fork()
-        given = [*base.given, *(formulas(self.claims.invariant[name]) for name in own), formulas(not_(condition.goal))]
-        everything = [*given, *(law for _, law in formulas.laws)]
-        laws = frozenset(name for name, _ in formulas.laws)
+        own = [kept[condition.what]] if condition.what in kept and not attempt.all_assumptions else []
+        given = [*base.given, *(formulas(tree) for tree in own), formulas(not_(condition.goal))]
+        used = [(name, law) for name, law in formulas.laws if name not in attempt.without]
+        everything = [*given, *(law for _, law in used)]
+        laws = frozenset(name for name, _ in used)
         left = self._until - self._clock()
         if left <= 0:
             self.proof.out_of_time = True
             return Question(condition, Answer.UNKNOWN, 0.0, everything, laws)
         begin = self._clock()
         solver = load().Solver()
-        solver.set("rlimit", effort)
+        solver.set("rlimit", int(attempt.effort * self._effort))
         solver.set("timeout", max(1, int(left * 1000)))
         solver.add(*everything)
         answer = Answer(str(solver.check()))
@@ -267,8 +285,9 @@ class Base:
 
 def possible(claims: Claims, effort: int = EFFORT) -> Iterator[tuple[str, Answer]]:
     """Each step, and whether it is possible under the invariant: one that is not would make every proof of it idle."""
+    split = counted(claims.invariant.values())
     for t in claims.system.transitions:
-        formulas = Formulas(t.params)
+        formulas = Formulas(t.params, split)
         given = [formulas(c) for c in (*claims.allowed, *claims.invariant.values(), claims.guard(t))]
         given += [formulas.range(slot) for slot in claims.ranges.values()]
         solver = load().Solver()

@@ -22,7 +22,7 @@ MEMBERS = 8  # of an index: a model with more is cut short
 def state_lines(system: System, question: Question) -> Iterator[str]:
     """The state of a model, a line for each field that the question reads, and the indices of the step."""
     model = question.model
-    formulas = Formulas(())
+    formulas = Formulas((), frozenset())
     used = {d.name() for d in model.decls()}
     members = {sort.name: _members(formulas, model, sort) for sort in system.index_sorts.values()}
     for name in sizes.constants(system):
