@@ -20,7 +20,7 @@ from ..errors import UnavailableError, UsageError
 from ..language import Expr, Sort
 from ..language.expressions import FALSE, Role, equal
 from ..language.fields import Slot
-from ..language.quantifiers import loop_variable, opened
+from .conditions import inside
 from .counting import Counting
 from .sizes import MANY
 
@@ -125,11 +125,10 @@ class Formulas:
                 return z3.Const(tree.name, self.sort(tree.sort))
             return z3.Function(tree.name, *(x.sort() for x in places), self.sort(tree.sort))(*places)
         if op == "any":
-            v = loop_variable(args[0])
-            return z3.Exists([self(v)], self(opened(tree, v)))
+            v, body = inside(tree)
+            return z3.Exists([self(v)], self(body))
         if op == "count":
-            v = loop_variable(args[0])
-            return self.counting.number(v, opened(tree, v))
+            return self.counting.number(*inside(tree))
         if op == "ord":
             return self.counting.place(args[0])
         if op in ("eq", "lt"):
@@ -152,8 +151,7 @@ class Formulas:
             return self.before(a.args[0].sort)(self(a.args[0]), self(b.args[0]))
         zero, other = (a, b) if op == "lt" else (b, a)
         if other.op == "count" and zero.op == "const" and zero.value == 0:
-            v = loop_variable(other.args[0])
-            none = self.counting.none(v, opened(other, v))
+            none = self.counting.none(*inside(other))
             if none is not None:
                 return self.z3.Not(none) if op == "lt" else none
             some = self(Expr("any", other.args, FALSE.sort))

@@ -11,6 +11,7 @@ nothing changes. So what is called proved stands on nothing that is not. A prope
     proved        all its conditions are, or it follows from properties that are
     not proved    the solver has a model of a condition's negation, a counterexample to induction; it may not be
                   reachable, or not be finite
+    kept          all its conditions are proved, and it was not asked of the others that they assume
     not decided   the solver gave up on a condition, or the time was over
 
 Limits. A question has an effort, the solver's own count of its work, which is the same on every machine; a proof has a
@@ -65,6 +66,7 @@ class Status(enum.Enum):
     """What is said of a property."""
 
     PROVED = "proved"
+    KEPT = "kept by each step where all others hold"
     NOT_PROVED = "not proved"
     NOT_DECIDED = "not decided"
 
@@ -121,8 +123,8 @@ class Proof:
 
     @property
     def complete(self) -> bool:
-        """Is each property proved, that is no lemma?"""
-        return all(s is Status.PROVED for name, s in self.status.items() if name not in self.lemmas)
+        """Is each property that was asked proved, or kept, but for lemmas?"""
+        return all(s in (Status.PROVED, Status.KEPT) for name, s in self.status.items() if name not in self.lemmas)
 
 
 Told = Callable[[int, int, str], None]  # how many questions are answered, of how many, and the one that is asked now
@@ -133,6 +135,7 @@ class Prover:
 
     clock: seconds, from any start. seconds: of the whole proof. effort: of one question, z3's `rlimit`.
     only: properties, to ask about these alone, where all others are assumed.
+    stop: at the first condition that is not proved; the rest is not decided.
     """
 
     def __init__(
@@ -144,12 +147,13 @@ class Prover:
         seconds: float,
         effort: int = EFFORT,
         only: Iterable[str] = (),
+        stop: bool = False,
         told: Told = lambda done, of, what: None,
     ) -> None:
         self.claims = Claims(system)
         self.proof = Proof(system, self.claims, lemmas)
         self._clock, self._effort, self._told = clock, effort, told
-        self._only = frozenset(only)
+        self._only, self._stop = frozenset(only), stop
         self._began = clock()
         self._until = self._began + seconds
         self._costly: frozenset[str] = frozenset()
@@ -167,21 +171,21 @@ class Prover:
         found = [c for c in found if not self._only or c.what in self._only]
         proof.trivial = sum(c.trivial for c in found)
         asked = [c for c in found if not c.trivial]
-        while True:
+        settled = False
+        while not settled:
             failed = self._ask_all(asked, kept)
-            gone = {name for name in failed if name in kept}
-            if not gone or self._only or proof.out_of_time:
+            gone = failed & set(kept)
+            settled = not gone or bool(self._only)
+            if proof.out_of_time or self._stop:
                 break
-            for name in gone:
-                del kept[name]
-            for name in [n for n, q in proof.follows.items() if gone]:
-                kept_too = proof.follows.pop(name)  # it may have followed from what is gone: by induction, then
-                kept[name] = claims.invariant[name]
-                again = [c for c in claims.conditions() if c.what == name and not c.trivial]
-                asked += again
-                del kept_too
-            asked = [c for c in asked if c.what in {**kept, **claims.steps, **claims.ranges}]
-        self._say()
+            kept = {name: tree for name, tree in kept.items() if name not in gone}
+            if gone:  # what followed from it may not any more: it is asked by induction, like all others
+                kept |= {name: claims.invariant[name] for name in proof.follows}
+                proof.follows = {}
+            asked = [
+                c for c in claims.conditions() if not c.trivial and c.what in {**kept, **claims.steps, **claims.ranges}
+            ]
+        self._say(settled)
         proof.seconds = self._clock() - self._began
         return proof
 
@@ -213,7 +217,12 @@ class Prover:
             if condition.where not in {where for where, _ in bases}:
                 bases = {}  # conditions come step by step
             self._told(number, len(conditions), f"{condition.where}: {condition.what}")
-            question: Question | None = None
+            question = Question(condition, Answer.UNKNOWN, 0.0, [], frozenset())
+            if self._clock() >= self._until or (self._stop and failed):
+                self.proof.out_of_time = not failed or not self._stop
+                self.proof.questions[condition.where, condition.what] = question
+                failed.add(condition.what)
+                continue
             for attempt in ATTEMPTS:
                 if attempt.all_assumptions and self._costly.isdisjoint(kept):
                     break
@@ -224,7 +233,6 @@ class Prover:
                 question = self._asked(bases[key], condition, attempt, kept)
                 if question.answer is Answer.REFUTED or self.proof.out_of_time:
                     break
-            assert question is not None
             self.proof.questions[condition.where, condition.what] = question
             if question.answer is not Answer.REFUTED:
                 failed.add(condition.what)
@@ -260,19 +268,17 @@ class Prover:
         model = solver.model() if answer is Answer.MODEL else None
         return Question(condition, answer, self._clock() - begin, everything, laws, model)
 
-    def _say(self) -> None:
-        """What is said of each property."""
-        proof = self.proof
+    def _say(self, settled: bool) -> None:
+        """What is said of each property. settled: nothing that is proved assumes what is not."""
+        good = Status.KEPT if self._only else Status.PROVED
         for name in self.claims.properties:
             if self._only and name not in self._only:
                 continue
-            answers = {q.answer for q in proof.open(name)}
-            if not answers:
-                proof.status[name] = Status.PROVED
-            elif Answer.MODEL in answers:
-                proof.status[name] = Status.NOT_PROVED
+            answers = {q.answer for q in self.proof.open(name)}
+            if Answer.MODEL in answers:
+                self.proof.status[name] = Status.NOT_PROVED
             else:
-                proof.status[name] = Status.NOT_DECIDED
+                self.proof.status[name] = Status.NOT_DECIDED if answers or not settled else good
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,5 +300,3 @@ def possible(claims: Claims, effort: int = EFFORT) -> Iterator[tuple[str, Answer
         solver.set("rlimit", effort)
         solver.add(*given, *(law for _, law in formulas.laws))
         yield t.name, Answer(str(solver.check()))
-
-

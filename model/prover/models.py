@@ -39,7 +39,9 @@ def _members(formulas: Formulas, model: Any, sort: Any) -> list[Any]:
     """The members that the model has, in their order."""
     found = [*(model.get_universe(formulas.sort(sort)) or ())]
     before = formulas.before(sort)
-    rank = {str(x): sum(formulas.z3.is_true(model.eval(before(y, x), model_completion=True)) for y in found) for x in found}
+    rank = {
+        str(x): sum(formulas.z3.is_true(model.eval(before(y, x), model_completion=True)) for y in found) for x in found
+    }
     return sorted(found, key=lambda x: rank[str(x)])[:MEMBERS]
 
 
@@ -53,5 +55,3 @@ def _values(formulas: Formulas, model: Any, slot: Slot, members: dict[str, list[
         value = model.eval(function(*at) if at else function, model_completion=True)
         text = str(value)
         yield {"True": "yes", "False": "no"}.get(text, text.rsplit(".", 1)[-1])
-
-

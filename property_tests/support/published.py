@@ -270,19 +270,16 @@ class ShardedStore(System):
     @always(witness="a_key_moves")
     def one_owns_a_key(self, s: S) -> Any:
         """No key has two owners."""
-        return all_(
-            ~(s.owner[a, k] & s.owner[b, k]) | (a == b) for a in s.node for b in s.node for k in s.key
-        )
+        return all_(~(s.owner[a, k] & s.owner[b, k]) | (a == b) for a in s.node for b in s.node for k in s.key)
 
     @always(witness="a_key_moves")
     def a_key_is_in_one_place(self, s: S) -> Any:
         """A key is at one node, or on its way to one, or not placed."""
+
         def has(node: Expr, key: Expr) -> Any:
             return s.owner[node, key] | s.sent[node, key]
 
-        once = all_(
-            ~(has(a, k) & has(b, k)) | (a == b) for a in s.node for b in s.node for k in s.key
-        )
+        once = all_(~(has(a, k) & has(b, k)) | (a == b) for a in s.node for b in s.node for k in s.key)
         apart = all_(~(s.owner[a, k] & s.sent[a, k]) for a in s.node for k in s.key)
         return once & apart & all_(implies(has(a, k), s.placed[k]) for a in s.node for k in s.key)
 
