@@ -7,9 +7,9 @@ numbers with constant bounds. There are three kinds of conditions:
     a step    where the invariant and the step's guard hold, the property holds after the step; a `step` property holds
               of the step
 
-The state after a step is not a second state: the property is taken as a tree, and each read of a field in it is replaced
-by the step's effect on that field (Dijkstra's weakest precondition), on the trees. So the constructors of the language
-fold what they can, and what folds to true, or to the property itself, needs no solver: most conditions do.
+The state after a step is not a second state: the property is taken as a tree, and each read of a field in it is
+replaced by the step's effect on that field (Dijkstra's weakest precondition), on the trees. So the constructors of the
+language fold what they can, and what folds to true, or to the property itself, needs no solver: most conditions do.
 
 A fault's counter only says how often it may still happen. Here it may any number of times: its guard is always true.
 """

@@ -7,8 +7,8 @@
               it is not negative, that it is zero exactly if no member is in the cell, and that two halves of a
               cell add up to it
     ranks     `count(K(k) & k < j)`, where `<` is any strict total order, as a function of j: not negative, at most
-              |K|, less than |K| at members of K, growing along the order, and strictly at members of K. Of any subset of
-              K at most s members have a rank below s
+              |K|, less than |K| at members of K, growing along the order, and strictly at members of K. Of any subset
+              of K at most s members have a rank below s
     opaque    any other: a number, or a function of the indices around it, not negative, zero exactly if empty
 
 Two counts with the same members are equal; that is said of each pair of which one is opaque or a rank.

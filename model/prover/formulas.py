@@ -1,10 +1,10 @@
 """Trees as formulas of a solver: nodes without number, fields as functions, quantifiers as quantifiers.
 
-*Theory of operation.* An index becomes a sort of which nothing is known but that `<` orders it strictly and totally: its
-members may be of any finite number. A field becomes a function of its indices, an enum a sort with as many values, `any`
-an existential quantifier, `ord` the number of members before one. Numbers are integers without bound. Counts are the
-one thing that first-order formulas cannot say; `counting.py` replaces each by symbols, and adds laws about them, which
-are true of finite sets. So a formula that the solver refutes has no model among finite sets; one that it does not may
+*Theory of operation.* An index becomes a sort of which nothing is known but that `<` orders it strictly and totally:
+its members may be of any finite number. A field becomes a function of its indices, an enum a sort with as many values,
+`any` an existential quantifier, `ord` the number of members before one. Numbers are integers without bound. Counts are
+the one thing that first-order formulas cannot say; `counting.py` replaces each by symbols, and adds laws about them,
+which are true of finite sets. So a formula that the solver refutes has no model among finite sets; one that it does not may
 have a model that no finite set is, or none at all.
 
 A law that is added is kept beside its name, so that a proof can say on which laws it stands.
@@ -137,8 +137,8 @@ class Formulas:
                 return found
         a = [self(x) for x in args]
         made = {
-            "eq": lambda: a[0] == a[1], "lt": lambda: a[0] < a[1], "not": lambda: z3.Not(a[0]), "and": lambda: z3.And(*a),
-            "ite": lambda: z3.If(*a), "add": lambda: a[0] + a[1], "sub": lambda: a[0] - a[1],
+            "eq": lambda: a[0] == a[1], "lt": lambda: a[0] < a[1], "not": lambda: z3.Not(a[0]),
+            "and": lambda: z3.And(*a), "ite": lambda: z3.If(*a), "add": lambda: a[0] + a[1], "sub": lambda: a[0] - a[1],
             "int": lambda: z3.If(a[0], 1, 0), "named": lambda: a[1],
         }  # fmt: skip
         return made[op]()

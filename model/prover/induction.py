@@ -1,7 +1,7 @@
 """A proof by induction: each condition given to a solver, and what is said of a property in the end.
 
-*Theory of operation.* First each property is asked whether it follows from the others in one state; those that do need no
-induction, and are not used in it. Then each condition that is left is asked: the assumptions, the guard and the
+*Theory of operation.* First each property is asked whether it follows from the others in one state; those that do need
+no induction, and are not used in it. Then each condition that is left is asked: the assumptions, the guard and the
 negation of the goal. A solver that finds them inconsistent has proved the condition. It is asked twice: without
 the assumptions that need ranks or opaque counts, which are seldom needed and make a search long, and then with all.
 
@@ -48,7 +48,8 @@ class Attempt:
 
 
 ATTEMPTS = (Attempt(0.1, without=frozenset(("cells", "prefixes"))), Attempt(0.2), Attempt(0.2, True), Attempt(1.0))
-FROM_OTHERS = Attempt(0.1, True)  # whether a property follows from the others is found soon, or left to the induction
+# Whether a property follows from the others is found soon, or it is left to the induction.
+FROM_OTHERS = (Attempt(0.06, True, frozenset(("cells", "prefixes"))), Attempt(0.06, True))
 FOLLOWS = "follows"
 
 Term = Any
@@ -202,9 +203,11 @@ class Prover:
             goal = kept.pop(name)
             condition = Condition(FOLLOWS, name, (), TRUE, goal, trivial=False)
             self._told(0, 0, f"does {name} follow from the others")
-            question = self._asked(self._base(condition, kept, ()), condition, FROM_OTHERS, {})
-            if question.answer is Answer.REFUTED:
-                self.proof.follows[name] = question
+            put = self._base(condition, kept, ()).with_(not_(goal))
+            questions = (self._asked(put, condition, attempt) for attempt in FROM_OTHERS)
+            found = next((q for q in questions if q.answer is Answer.REFUTED), None)
+            if found is not None:
+                self.proof.follows[name] = found
             else:
                 kept[name] = goal
         return kept
@@ -223,14 +226,16 @@ class Prover:
                 self.proof.questions[condition.where, condition.what] = question
                 failed.add(condition.what)
                 continue
+            put: dict[bool, Base] = {}
             for attempt in ATTEMPTS:
-                if attempt.all_assumptions and self._costly.isdisjoint(kept):
-                    break
-                key = condition.where, attempt.all_assumptions
+                everything = attempt.all_assumptions
+                key = condition.where, everything
                 if key not in bases:
-                    left_out = frozenset[str]() if attempt.all_assumptions else self._costly
-                    bases[key] = self._base(condition, kept, left_out)
-                question = self._asked(bases[key], condition, attempt, kept)
+                    bases[key] = self._base(condition, kept, () if everything else self._costly)
+                if everything not in put:
+                    own = () if everything or condition.what not in kept else (kept[condition.what],)
+                    put[everything] = bases[key].with_(*own, not_(condition.goal))
+                question = self._asked(put[everything], condition, attempt)
                 if question.answer is Answer.REFUTED or self.proof.out_of_time:
                     break
             self.proof.questions[condition.where, condition.what] = question
@@ -248,12 +253,9 @@ class Prover:
         given.append(formulas(condition.guard))
         return Base(formulas, given)
 
-    def _asked(self, base: Base, condition: Condition, attempt: Attempt, kept: dict[str, Expr]) -> Question:
-        formulas = base.formulas.fork()
-        own = [kept[condition.what]] if condition.what in kept and not attempt.all_assumptions else []
-        given = [*base.given, *(formulas(tree) for tree in own), formulas(not_(condition.goal))]
-        used = [(name, law) for name, law in formulas.laws if name not in attempt.without]
-        everything = [*given, *(law for _, law in used)]
+    def _asked(self, put: Base, condition: Condition, attempt: Attempt) -> Question:
+        used = [(name, law) for name, law in put.formulas.laws if name not in attempt.without]
+        everything = [*put.given, *(law for _, law in used)]
         laws = frozenset(name for name, _ in used)
         left = self._until - self._clock()
         if left <= 0:
@@ -287,6 +289,11 @@ class Base:
 
     formulas: Formulas
     given: list[Term]
+
+    def with_(self, *trees: Expr) -> Base:
+        """These formulas, and those of some trees."""
+        formulas = self.formulas.fork()
+        return Base(formulas, [*self.given, *(formulas(tree) for tree in trees)])
 
 
 def possible(claims: Claims, effort: int = EFFORT) -> Iterator[tuple[str, Answer]]:
