@@ -1,4 +1,4 @@
-"""What must be refuted for a proof by induction, as trees: no solver is needed to make it.
+"""The conditions of a proof by induction, as trees: no solver is needed to make it.
 
 *Theory of operation.* The invariant is the conjunction of the `always` properties, of lemmas, and of the ranges of the
 numbers with constant bounds. There are three kinds of conditions:
@@ -116,7 +116,7 @@ def _in_range(slot: Slot, value: Expr) -> Expr:
 
 
 def _starts(system: System) -> Iterator[Expr]:
-    """What holds in an initial state of the fields that have several initial values."""
+    """The conditions on an initial state for the fields that have several initial values."""
     for slot in system.slots.values():
         if len(slot.initial) == 1 or sizes.is_counter(system, slot.name):
             continue
@@ -156,7 +156,7 @@ def after(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
 
 
 def _value(place: Expr, effects: dict[str, Expr]) -> Expr:
-    """What a step leaves at a place: a read, or a choice between reads."""
+    """The value that a step leaves at a place: a read, or a choice between reads."""
     if place.op == "ite":
         return ite(place.args[0], *(_value(x, effects) for x in place.args[1:]))
     body = effects.get(place.name)

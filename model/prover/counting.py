@@ -377,7 +377,7 @@ def _parts(tree: Expr) -> Iterator[Expr]:
 
 
 def _values_at(v: Expr, body: Expr) -> Iterator[Expr]:
-    """What is read at the member alone: enums and flags."""
+    """The fields of enums and flags that are read at the member alone."""
     for e in _parts(body):
         if e.op == "read" and len(e.args) == 2 and e.args[1] is v and e.sort.kind in ("enum", "bool"):
             yield e

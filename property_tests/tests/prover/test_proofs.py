@@ -1,4 +1,4 @@
-"""What is proved holds for any size, what is broken is not proved, and what the solver gives up on is neither."""
+"""A proof holds for any size; a broken system has none; a question that the solver gives up on decides nothing."""
 
 import json
 import time
