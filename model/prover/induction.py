@@ -60,6 +60,7 @@ ATTEMPTS = (
 )
 # Whether a property follows from the others is found soon, or it is left to the induction.
 FROM_OTHERS = (Attempt(0.06, True, FEW_LAWS), Attempt(0.06, True))
+LONGER = tuple(Attempt(0.2, True, laws, seed) for seed in (1, 2, 3) for laws in (FEW_LAWS, frozenset[str]()))
 FOLLOWS = "follows"
 
 Term = Any
@@ -214,7 +215,8 @@ class Prover:
             condition = Condition(FOLLOWS, name, (), TRUE, goal, trivial=False)
             self._told(0, 0, f"does {name} follow from the others")
             put = self._base(condition, kept, ()).with_(not_(goal))
-            questions = (self._asked(put, condition, attempt) for attempt in FROM_OTHERS)
+            attempts = (*FROM_OTHERS, *(LONGER if name in self._costly else ()))
+            questions = (self._asked(put, condition, attempt) for attempt in attempts)
             found = next((q for q in questions if q.answer is Answer.REFUTED), None)
             if found is not None:
                 self.proof.follows[name] = found
