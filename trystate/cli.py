@@ -24,7 +24,7 @@ from trystate.impl.store.record.writer import FILES as RECORD_FILES
 from trystate.model.checker.kernel import Limits
 from trystate.model.errors import DeclarationError, LimitReached, UnavailableError, UsageError
 
-from .choosing import add_system_options, positive, whole
+from .choosing import add_system_options, natural, positive, whole
 from .exits import TRACEBACK, Exit
 from .manual import PAGES, TOP
 from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
@@ -201,6 +201,9 @@ def _explore(p: Parser) -> None:
     p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
     add_system_options(p)
     p.add_argument("--counterexample", metavar="PROPERTY", help="check this property first, and load what shows it")
+    p.add_argument("--walk", metavar="STEPS", help="take these steps first, as 'join(0) crash(1)'")
+    p.add_argument("--initial", type=natural, default=0, metavar="N", help="initial state (default: %(default)s)")
+    p.add_argument("--lines", action="store_true", help="lines in place of the screen (default: where there is none)")
 
 
 def _diagram(p: Parser) -> None:

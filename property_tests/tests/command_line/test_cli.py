@@ -119,7 +119,7 @@ def test_explore_follows_a_counterexample_and_says_where_it_is(command: Command)
     assert re.search(r"after barge_in\([01]\), step 2 of 2", out)
     assert "the loaded run ends here" in out
     assert "you have left the loaded run" in out
-    assert "no step of the loaded run '9': choose 0 to 2" in out
+    assert "no step of the loaded run 9: choose 0 to 2" in out
 
 
 def test_explore_goes_round_a_lasso_by_the_numbers_of_its_steps_too(command: Command) -> None:
