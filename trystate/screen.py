@@ -3,8 +3,9 @@
 *Theory of operation.* The walk is in `walking.py`; a key changes it, and the screen is then drawn anew from it: nothing
 is kept here but which parts of the tree are open. Four panes: the state as a tree, shared fields and those of each
 member, with a star at each value that the last step changed; the steps, the enabled ones first, and for each other a
-part of its guard that fails; the properties; the walk so far. Below them is the whole of the step that is chosen. All
-of it runs on Textual's one thread. An error of the reader's is one line in a corner, and nothing has changed.
+part of its guard that fails; the properties, the violated ones first; the walk so far. Below them is the whole of the
+step that is chosen. All of it runs on Textual's one thread. An error of the reader's is one line in a corner, and
+nothing has changed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Footer, OptionList, Static, Tree
 from textual.widgets.option_list import Option
+from textual.widgets.tree import TreeNode
 
 from trystate.model.checker.kernel import Instance
 from trystate.model.checker.story import main_index
@@ -59,8 +61,8 @@ class Screen(App[None]):
     #detail { height: auto; max-height: 9; padding: 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("b", "back", "back"),
-        Binding("f", "forward", "forward"),
+        Binding("b", "earlier", "back"),
+        Binding("f", "later", "forward"),
         Binding("w", "wander(1)", "random"),
         Binding("W", f"wander({WANDER_STEPS})", f"{WANDER_STEPS} random"),
         Binding("r", "restart", "restart"),
@@ -75,7 +77,7 @@ class Screen(App[None]):
         super().__init__()
         self.walk, self.said = walk, said
         self.show_frozen = False
-        self._closed: set[str] = set()  # branches of the tree that the reader has closed
+        self._folded: set[str] = set()  # branches of the tree that the reader has closed
 
     # ---- drawing
 
@@ -127,11 +129,13 @@ class Screen(App[None]):
         main = main_index(walk.system)
         changed = {change.cell: change for change in walk.changes()}
         tree.clear()
-        branches = {None: tree.root.add(SHARED, SHARED, expand=SHARED not in self._closed)}
+        branches: dict[int | None, TreeNode[str]] = {
+            None: tree.root.add(SHARED, SHARED, expand=SHARED not in self._folded)
+        }
         for k in range(main.size if main is not None else 0):
             name = f"{main.name if main is not None else ''} {k}"
-            branches[k] = tree.root.add(name, name, expand=name not in self._closed)
-        marks = dict.fromkeys(branches, 0)
+            branches[k] = tree.root.add(name, name, expand=name not in self._folded)
+        marks: dict[int | None, int] = dict.fromkeys(branches, 0)
         for k, cell in enumerate(walk.system.cells):
             if k in walk.interpreter.kernel.frozen and not self.show_frozen:
                 continue
@@ -160,7 +164,7 @@ class Screen(App[None]):
             yield Option(Text(f"  ✗  {each.instance.label}  {why}", "dim", no_wrap=True), id=each.instance.label)
 
     def _properties(self) -> Iterator[Option]:
-        for light in self.walk.lights():
+        for light in sorted(self.walk.lights(), key=lambda each: each.standing is not Standing.VIOLATED):
             sign, style = SIGNS[light.standing]
             text = Text(f"{sign} ", style, no_wrap=True)
             text.append(f"{light.property.name}  ", "default")
@@ -182,7 +186,7 @@ class Screen(App[None]):
         if event.option_list.id == "steps":
             detail = self._whole_step(self.walk.instances[str(event.option_id)])
         elif event.option_list.id == "properties":
-            prop = self.walk.lights()[event.option_index].property
+            prop = next(light.property for light in self.walk.lights() if light.property.name == event.option_id)
             detail = Text(f"{prop.name} ({prop.form.value}): {prop.doc}").append(f"\n{prop.cite}", "dim")
         self.query_one("#detail", Static).update(detail)
 
@@ -202,10 +206,10 @@ class Screen(App[None]):
             self._do(lambda: self.walk.jump(event.option_index))
 
     def on_tree_node_collapsed(self, event: Tree.NodeCollapsed[str]) -> None:
-        self._closed.add(str(event.node.data))
+        self._folded.add(str(event.node.data))
 
     def on_tree_node_expanded(self, event: Tree.NodeExpanded[str]) -> None:
-        self._closed.discard(str(event.node.data))
+        self._folded.discard(str(event.node.data))
 
     def _do(self, move: object) -> None:
         assert callable(move)
@@ -216,10 +220,10 @@ class Screen(App[None]):
             return
         self.draw()
 
-    def action_back(self) -> None:
+    def action_earlier(self) -> None:
         self._do(self.walk.back)
 
-    def action_forward(self) -> None:
+    def action_later(self) -> None:
         self._do(self.walk.forward)
 
     def action_restart(self) -> None:
@@ -247,7 +251,7 @@ class Screen(App[None]):
         if shown.highlighted is None:
             self.notify("choose a property first: tab goes to them", severity="warning")
             return
-        name = self.walk.lights()[shown.highlighted].property.name
+        name = str(shown.get_option_at_index(shown.highlighted).id)
         self._do(lambda: self.notify(self._loaded(name)))
 
     def _loaded(self, name: str) -> str:

@@ -248,7 +248,7 @@ class Walk:
         """Take random steps, each of the enabled ones as likely as the others; the number that were taken.
 
         Args:
-            steps: how many, unless the system rests before
+            steps: how many, unless none is enabled before
             random: chooses
 
         Raises:
@@ -258,11 +258,16 @@ class Walk:
             raise UsageError(f"{steps} random steps: give 1 to {RANDOM_MAX}")
         self._refuse_more_than(STEPS_MAX - steps)
         for taken in range(steps):
-            enabled = self.enabled()
+            enabled = [(instance, after) for instance, after in self.enabled() if self._outside(after) is None]
             if not enabled:
                 return taken
             self._append(*random.choice(enabled))
         return steps
+
+    def _outside(self, state: State) -> Cell | None:
+        """The first cell whose value is none of its field's; there, a wrong step has led."""
+        cells = zip(self.system.cells, state, strict=True)
+        return next((cell for cell, value in cells if not cell.sort.low <= value <= cell.sort.high), None)
 
     def back(self) -> None:
         """Go to the state before the last step. Raises UsageError in the first state."""
@@ -365,6 +370,10 @@ class Walk:
                 self.place += 1
                 return
         self._refuse_more_than(STEPS_MAX - 1)
+        cell = self._outside(after)
+        if cell is not None:
+            raise UsageError(f"{instance.label} leaves the range of {cell.name}, {cell.sort.name}: no walk goes there; "
+                             "trystate verify names the line")  # fmt: skip
         at, on_run = self.stop.on_run, None
         if at is not None and self._taken(at) == (instance.number, after):
             on_run = self._after(at)

@@ -138,8 +138,10 @@ class Lines:
             "j": lambda: walk.jump(_number(rest)), "i": lambda: walk.run_to(_number(rest)),
             "w": lambda: walk.wander(_number(rest or "1"), Random()),
         }  # fmt: skip
-        shows = {"d": self.show_disabled, "p": self.show_properties, "l": self.show_walk, "s": self.show_all,
-                 "h": lambda: self.say(HELP), "?": lambda: self.say(HELP), "": lambda: None}  # fmt: skip
+        shows: dict[str, Callable[[], None]] = {
+            "d": self.show_disabled, "p": self.show_properties, "l": self.show_walk, "s": self.show_all,
+            "h": lambda: self.say(HELP), "?": lambda: self.say(HELP), "": lambda: None,
+        }  # fmt: skip
         if word in shows and not rest:
             shows[word]()
             if word:
