@@ -25,11 +25,13 @@ from trystate.model.checker.kernel import Limits
 from trystate.model.errors import DeclarationError, LimitReached, UnavailableError, UsageError
 
 from .choosing import add_system_options, natural, positive, whole
+from .completion import SHELLS, PrintCompletion
 from .exits import TRACEBACK, Exit
 from .manual import PAGES, TOP
 from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 
 REPORT_DIRECTORY = Path("trystate-report")
+OBSERVE_SECONDS_MAX = 60.0  # as in monitor/status.py, which cannot be loaded without torch
 WAIT_SECONDS = 60.0  # of a command that waits for a job's nodes: twice torch's time for workers to end
 SYSTEM_HELP = f"{', '.join(SYSTEMS)}, one of their machines, or module:Class"
 
@@ -106,6 +108,12 @@ def parser() -> Parser:
         epilog=TOP.epilog,
     )
     top.add_argument("--version", action="version", version=f"trystate {trystate.__version__}")
+    top.add_argument(
+        "--print-completion",
+        choices=SHELLS,
+        action=PrintCompletion,
+        help="print the script with which a shell completes this command line",
+    )
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, (function, add_options) in COMMANDS.items():
         command = _page(commands, name, name)
@@ -414,14 +422,22 @@ def _job(p: Parser) -> None:
     )
 
 
+def _observed(text: str) -> float:
+    seconds = positive(text)
+    if seconds > OBSERVE_SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} s is more than {OBSERVE_SECONDS_MAX:g}: trystate watch looks longer")
+    return seconds
+
+
 def _status(p: Parser) -> None:
     _job(p)
     p.add_argument("--json", action="store_true", help="one JSON object instead of text")
     p.add_argument(
         "--observe",
-        type=positive,
+        type=_observed,
         metavar="S",
-        help="look for S seconds, at most 60 (default: until each node has beaten, or a little more than an interval)",
+        help=f"look for S seconds, at most {OBSERVE_SECONDS_MAX:g} (default: until each node has beaten, or a little "
+        "more than an interval)",
     )
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from .exits import EXITS_HELP
+from .exits import Exit, exits_help
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A command's help: one line for the list of commands, what it does, and command lines to copy."""
+    """A command's help: one line for the list of commands, what it does, and command lines to copy.
+
+    `exits` has the exit codes that mean something else there than for most commands.
+    """
 
     summary: str
     description: str
     examples: str
+    exits: Mapping[Exit, str] = field(default_factory=dict)
 
     @property
     def epilog(self) -> str:
-        return f"{EXITS_HELP}\nexamples:\n{self.examples}"
+        return f"{exits_help(self.exits)}\nexamples:\n{self.examples}"
 
 
 TOP = Page(
@@ -25,12 +30,16 @@ TOP = Page(
     description="""\
 The distributed control plane of PyTorch as state machines: drawn, exhaustively
 checked, and compared with the torch that is installed.
+
+TAB completes commands, options, systems, editions, tables and files, once the
+shell has read the script of --print-completion; the examples have a place for it.
 """,
     examples="""\
   trystate verify
   trystate explore rendezvous --nodes 2 --max 2
   trystate table join
   trystate replay fast-exit
+  trystate --print-completion bash > ~/.local/share/bash-completion/completions/trystate
 """,
 )
 
@@ -62,19 +71,38 @@ report has what was done until then, and says so.
   trystate verify rendezvous --edition SEED --json run.json --junit run.xml
   trystate verify mypackage.protocol:Mine --expect it_ends="not yet"
 """,
+        exits={
+            Exit.OK: "everything was decided, and each violation is a known defect",
+            Exit.FAILED: "a violation that is not known, a known one that was not found, a coverage gap, a conformance "
+            "disagreement, or a wrong declaration",
+            Exit.INCOMPLETE: "something was not decided: a limit was reached, or a package is missing",
+            Exit.INTERRUPTED: "interrupted; the report has the results until then",
+            Exit.TERMINATED: "terminated; the report has the results until then",
+        },
     ),
     "explore": Page(
         summary="walk the states of a system",
         description="""\
-Show a state of a system, the invariants that it violates, and the steps that it
-enables; take one, go back, or follow a counterexample. Commands are read from
-standard input, one a line; h lists them.
+Show a state of a system as a tree, with a star at each value that the last step
+changed; the steps that it enables, and for each other one the part of its guard
+that fails; and each property: it holds, is violated, or waits. Take a step, go
+back and forward, jump to any state of the walk, take random steps, or follow a
+counterexample.
+
+On a terminal this is a screen, if Textual is installed: pip install
+'trystate[explore]'. Elsewhere, and with --lines, commands are read from standard
+input, one a line; h lists them. At the end the command is printed that begins
+where the walk has ended: its steps are spelled as counterexamples spell them.
 """,
         examples="""\
   trystate explore rendezvous --nodes 2 --max 2
   trystate explore rendezvous --fault crash --counterexample agree_on_world
+  trystate explore rendezvous --nodes 2 --walk 'exit_finish(0) add_to_participants(0)'
   printf '1\\n1\\ns\\n' | trystate explore rendezvous
 """,
+        exits={
+            Exit.FAILED: "a wrong declaration",
+        },
     ),
     "diagram": Page(
         summary="draw systems, tables, walks, findings and witnesses",
@@ -97,6 +125,10 @@ none are given.
   trystate diagram --check
   trystate diagram --out pictures
 """,
+        exits={
+            Exit.OK: "written; with --check: all pictures and pages are up to date",
+            Exit.FAILED: "with --check: one is out of date; or a wrong declaration",
+        },
     ),
     "table": Page(
         summary="print a decision table, or a system's transitions",
@@ -115,14 +147,18 @@ Markdown anywhere else.
         description="""\
 Show a finding, its shortest counterexample in the model, and then the same on
 the torch that is installed: the real classes over a real TCPStore on the
-loopback interface. Takes seconds. Exits with 0 if torch did it, with 1 if it
-did not, with 3 if torch is missing or of another version.
+loopback interface. Takes seconds.
 """,
         examples="""\
   trystate replay --list
   trystate replay fast-exit
   trystate replay R3
 """,
+        exits={
+            Exit.OK: "torch did it, or this release of torch should not and did not",
+            Exit.FAILED: "torch did not do it, or a release did that should not",
+            Exit.INCOMPLETE: "not replayed: torch is missing or of a version that is not known, or there is no replay",
+        },
     ),
     "store": Page(
         summary="run a store's server, or record one",
@@ -140,7 +176,7 @@ of this package. The proxy stands before any server of that protocol.
         summary="serve a store in the foreground",
         description="""\
 Serve one store in memory, to torch's own clients and to those of this package,
-until SIGINT or SIGTERM; then exit with 0. The address is printed once it
+until SIGINT or SIGTERM. The address is printed once it
 listens. A connection that breaks a limit or the protocol is closed, and a line
 on stderr says which and why; nobody else notices.
 
@@ -164,13 +200,17 @@ again by themselves. One server at a time uses a DIR.
   trystate store serve --port 29400 --data /var/lib/trystate/store
   MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True python train.py
 """,
+        exits={
+            Exit.OK: "ended by SIGINT or SIGTERM",
+            Exit.FAILED: "with --data: the disk failed, and the store was closed",
+        },
     ),
     "store proxy": Page(
         summary="record a store that another server serves",
         description="""\
 Listen, and pass every byte between each client and the server at --to on as it
-is, torch's own server or this package's, until SIGINT or SIGTERM; then exit
-with 0. The record is that of trystate store serve --record. Requests on the
+is, torch's own server or this package's, until SIGINT or SIGTERM.
+The record is that of trystate store serve --record. Requests on the
 state of a rendezvous are passed on one at a time, so that the record has the
 server's order. A connection that cannot be followed is passed on all the same,
 and the record says so.
@@ -181,6 +221,9 @@ stderr.
         examples="""\
   trystate store proxy --to 10.0.0.1:29400 --port 29401 --record job17.jsonl
 """,
+        exits={
+            Exit.OK: "ended by SIGINT or SIGTERM",
+        },
     ),
     "explain": Page(
         summary="explain what a recorded rendezvous did",
@@ -200,8 +243,6 @@ record is executed. Clocks of different machines are never compared.
 Records of backward passes (TRYSTATE_AUTOGRAD_RECORD=FOLDER; one of each worker)
 are merged by cause and compared with the model: counts, order, end, who waits.
 
-Exits with 0 if every line is explained and nothing was violated, with 1 if a
-property was violated or a line fits no step, with 3 if not all was decided.
 docs/explain.md shows it on jobs that hang.
 """,
         examples="""\
@@ -210,6 +251,11 @@ docs/explain.md shows it on jobs that hang.
   trystate explain job.jsonl --json --diagram job.svg > job.json
   trystate explain passes/worker-*.jsonl --diagram pass.svg
 """,
+        exits={
+            Exit.OK: "every line is explained, and nothing was violated",
+            Exit.FAILED: "a property was violated, or a line fits no step",
+            Exit.INCOMPLETE: "not all was decided, or a package is missing",
+        },
     ),
     "run": Page(
         summary="run the workers of an elastic job on this node",
@@ -221,8 +267,7 @@ one verdict for all nodes, restarts counted once for the job, and no orphans.
 complete; a failure takes them in at once.
 --health-check CMD runs before this node joins a round; a node that fails it
 leaves, or stands by (--health-failed spare), and the others go on.
-Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
-1. TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
+TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
 a file; torchrun too, where this package is installed. docs/deploy.md goes from
 here to a supervised job.
 
@@ -240,6 +285,10 @@ within two seconds. LOGLEVEL=WARNING leaves that out.
   trystate run --standalone --max-restarts 3 --no-restart-codes 2,64 train.py
   trystate run --standalone --max-restarts 3 --heartbeat-limit 600 train.py
 """,
+        exits={
+            Exit.OK: "the job has succeeded on all nodes, or this node was drained",
+            Exit.FAILED: "the job has failed, or this node: as with torchrun",
+        },
     ),
     "watch": Page(
         summary="follow a running job: rounds, members, heartbeats, warnings",
@@ -252,13 +301,17 @@ what passed between two reads is said to be unseen. The FILE of a record
 (trystate store serve --record) has all of it, and lost writes, waits that were
 not woken and wrong answers of the store as well.
 
-Exits with 0; with 1 if our rendezvous was closed as failed, or if a warning holds
-at the end of --for or of the record. docs/watch.md says what each warning means.
+docs/watch.md says what each warning means.
 """,
         examples="""\
   trystate watch --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
   trystate watch job.jsonl --metrics 9400
 """,
+        exits={
+            Exit.OK: "the job was closed, or --for or the record has ended, without a warning",
+            Exit.FAILED: "our rendezvous was closed as failed, or a warning holds at the end of --for or of the record",
+            Exit.INCOMPLETE: "torch is missing, or the store is not reached",
+        },
     ),
     "status": Page(
         summary="say where a running job's rendezvous stands",
@@ -269,14 +322,15 @@ the age of each heartbeat, what the round waits for, and by whom and why it was
 closed. Both our rendezvous and torch's c10d; on our server and on torch's.
 Nothing is written, and no clocks of two machines are compared: an age counts
 from when this command saw the heartbeat change.
-
-Exits with 0, with 1 if our rendezvous was closed otherwise than as succeeded,
-and with 3 if there is no answer: the endpoint is not reached, or has no such job.
 """,
         examples="""\
   trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
   trystate status --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --json
 """,
+        exits={
+            Exit.FAILED: "our rendezvous was closed otherwise than as succeeded",
+            Exit.INCOMPLETE: "no answer: the endpoint is not reached, or has no such job; or torch is missing",
+        },
     ),
     "close": Page(
         summary="close a running job",
@@ -284,20 +338,22 @@ and with 3 if there is no answer: the endpoint is not reached, or has no such jo
 Close the rendezvous of a job of `trystate run`, for good: each agent ends its
 workers, leaves, and exits with 1 and the reason. Waits until all nodes have left.
 torch's c10d rendezvous cannot be closed from outside.
-
-Exits with 0 when all have left, also if the job was closed before; with 3 if some
-have not within --wait, or there is no such job.
 """,
         examples="""\
   trystate close --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --reason "out of quota"
 """,
+        exits={
+            Exit.OK: "all nodes have left, also if the job was closed before",
+            Exit.INCOMPLETE: "some have not left within --wait, or there is no such job; or torch is missing",
+        },
     ),
     "drain": Page(
         summary="have a node leave a running job, which spends no restart",
         description="""\
-Mark a node of a job of `trystate run`: a new round begins without it, its agent
-stops its workers in the ordinary way, leaves, says that it was drained, and exits
-with 0. The others go on; a waiting node or a spare takes the seat. Waits until
+Mark a node of a job of `trystate run`, or of torchrun with
+--rdzv-backend=trystate: a new round begins without it, its agent stops its
+workers in the ordinary way, leaves, says that it was drained, and exits with 0.
+The others go on; a waiting node or a spare takes the seat. Waits until
 that has happened. Several nodes may be drained, one after the other.
 
 A name that several nodes have is refused, with the candidates. So is a node
@@ -305,20 +361,22 @@ without which the job would have fewer nodes than its minimum, or whose job is
 about to succeed; --force drains it all the same. The mark is that of the process:
 an agent that is started again on that host joins as any new node, so stop what
 starts it first. torch's c10d rendezvous has no such mark.
-
-Exits with 0 when the node has left; with 2 if it was refused; with 3 if it has not
-left within --wait, or there is no such job.
 """,
         examples="""\
   trystate drain host3 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17
   trystate drain host3_4711_0 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 --wait 300
 """,
+        exits={
+            Exit.OK: "the node has left",
+            Exit.USAGE: "a wrong argument, or the node may not be drained",
+            Exit.INCOMPLETE: "it has not left within --wait, or there is no such job; or torch is missing",
+        },
     ),
     "doctor": Page(
         summary="say what is installed, and what works",
         description="""\
 Versions of what this package uses; which engines, renderers and comparisons
-with torch are available; what is skipped, why, and how to get it. Exits with 0.
+with torch are available; what is skipped, why, and how to get it.
 """,
         examples="  trystate doctor\n",
     ),

@@ -102,18 +102,22 @@ def _groups(follower: Follower) -> Iterator[Told]:
         yield Told(ran[-1].time, "", text)
 
 
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def text(follower: Follower, *, steps: bool = False, passing: bool = False) -> Iterator[str]:
     """The lines for a terminal."""
     span = f"{follower.low or '?'}:{follower.high or '?'}"
     yield (
         f"rendezvous {follower.run!r}: {follower.protocol.value}, edition {follower.edition.name}, nodes {span}: "
-        f"{len(follower.roster.peers)} nodes, {follower.rounds_complete} complete rounds"
+        f"{_many(len(follower.roster.peers), 'node')}, {_many(follower.rounds_complete, 'complete round')}"
     )
     yield ""
     for told in happened(follower, steps=steps):
         yield f"{told.time - follower.first:9.2f} s  {told.text}"
     if follower.dropped:
-        yield f"           ({follower.dropped} steps before these are not kept)"
+        yield f"           ({_many(follower.dropped, 'step')} before these not kept)"
     wrong = [p for p in follower.problems if p.harm or p.kind == "note" or passing]
     for problem in wrong[:PROBLEMS_SHOWN]:
         yield ""

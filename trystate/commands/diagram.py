@@ -25,6 +25,7 @@ from ..choosing import build, chosen
 from ..deciding import decide, showcase
 from ..exits import Exit
 from ..progress import Reporter
+from ..report.results import plural
 
 COMMITTED = Path("diagrams/generated")
 ELSEWHERE = Path("trystate-diagrams")
@@ -64,7 +65,7 @@ def diagram(args: argparse.Namespace) -> int:
             except OSError as error:
                 raise UsageError(f"cannot write to {out}: {error}; choose another folder with --out") from error
     if not args.check:
-        print(f"{len(written)} files written to {out}")
+        print(f"{plural(len(written), 'file')} written to {out}")
         return Exit.OK
     for path in wrong:
         print(f"stale: {path}")

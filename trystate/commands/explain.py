@@ -132,7 +132,7 @@ def _conclusion(runs: Runs, chosen: list[Follower], code: Exit, histories: Histo
         yield f"verdict: {'; '.join(parts)}"
     else:
         why = [text for f in chosen for text in f.undecided]
-        why += [f"{runs.lost} lines could not be kept by the recorder"] if runs.lost else []
+        why += [f"{plural(runs.lost, 'line')} could not be kept by the recorder"] if runs.lost else []
         why += [f"{runs.let_go} lines are of rendezvous beyond the first {len(runs.followers)}"] if runs.let_go else []
         begun = any(f.begun for f in chosen) or (not chosen and histories.counts)
         why += [] if begun else ["it has no state of a rendezvous"]

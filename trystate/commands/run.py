@@ -55,7 +55,7 @@ OURS = {
     "metrics": Option(int, "PORT", "serve the job's numbers for Prometheus at http://127.0.0.1:PORT/metrics; needs "
         "prometheus-client (pip install 'trystate[metrics]')"),
     "health-check": Option(str, "CMD", "a command for /bin/sh that runs before this node joins a round, each time; the "
-        "others restart without waiting for it to end, and begin no round before it has. Exit code 0: the node is fit"),
+        "others stop their workers at once, and complete no round before it has ended. Exit code 0: the node is fit"),
     "health-timeout": Option(float, "SECONDS", "the command is killed, and has failed, after so long; 60 by default"),
     "health-failed": Option(str, "leave|spare", "what a failure means: leave, the default, ends this node with "
         "the command's output; spare lets it stand by, and join when a later check passes"),
@@ -84,9 +84,8 @@ def run(args: argparse.Namespace) -> int:
     except (TrystateError, SignalException) as error:
         if isinstance(error, UsageError):
             raise
-        print(
-            "trystate run:", *(error.args or (type(error).__name__,)), *getattr(error, "__notes__", ()), file=sys.stderr
-        )
+        said = " ".join(map(str, error.args or (type(error).__name__,)))
+        print(f"trystate run: {said}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
     else:
         return Exit.OK
     return Exit.FAILED
@@ -197,8 +196,9 @@ def _health(chosen: argparse.Namespace, join_timeout: float) -> HealthCheck | No
         return None
     seconds = TIMEOUT_SECONDS if chosen.health_timeout is None else chosen.health_timeout
     if seconds >= join_timeout:
-        _refuse(f"--health-timeout {seconds:g}: the others, who wait for this node, would give up after "
-                f"join_timeout={join_timeout:g} s; give less, or raise that in --rdzv-conf on all nodes")  # fmt: skip
+        _refuse(f"--health-timeout {seconds:g}: the other nodes complete no round while the command runs, and give up "
+                f"after join_timeout={join_timeout:g} s; give less, or raise that in --rdzv-conf on all nodes"
+                )  # fmt: skip
     return HealthCheck(chosen.health_check, seconds, stands_by=chosen.health_failed == "spare")
 
 
