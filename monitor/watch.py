@@ -243,12 +243,8 @@ class Watch:
                 )
         waiting = status.of("waiting")
         if status.complete and waiting and still > BESIDE_SECONDS:
-            names = ", ".join(one.name for one in waiting[:3])
-            wait = "waits" if len(waiting) == 1 else "wait"
-            yield (
-                "unanswered",
-                f"{names} {wait} beside round {status.round} for {still:.0f} s, and no member makes room",
-            )
+            names = ", ".join(one.name for one in waiting[:3]) + (" waits" if len(waiting) == 1 else " wait")
+            yield "unanswered", f"{names} beside round {status.round} for {still:.0f} s, and no member makes room"
 
     def _warns(self, problems: Mapping[str, str], only: str = "") -> Iterator[Notice]:
         """The warnings that are new, and those that are over."""

@@ -24,7 +24,8 @@ CANNOT_CLOSE = (
 )
 CANNOT_DRAIN = (
     "torch's c10d rendezvous has no mark by which a node is told to leave, and its agents look for none. There a node "
-    "goes when its agent ends, and its going may spend restarts; a job of `trystate run` can be drained"
+    "goes when its agent ends, and its going may spend restarts. Nodes of `trystate run`, and of torchrun with "
+    "--rdzv-backend=trystate, can be drained"
 )
 
 

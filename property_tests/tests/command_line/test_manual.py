@@ -19,6 +19,7 @@ from trystate.property_tests.tests.command_line.setting import Command
 from trystate import cli, registry
 from trystate.__main__ import main
 from trystate.choosing import build
+from trystate.commands import operate
 from trystate.completion import NAMES, SHELLS, script
 from trystate.exits import USUAL, Exit
 from trystate.manual import PAGES, TOP, Page
@@ -128,10 +129,8 @@ def named(page: Page) -> set[int]:
 def answers(module: str) -> set[Exit]:
     """The exit codes that a module of the commands answers with by name, but for the usual ones."""
     tree = ast.parse((Path(inspect.getfile(cli)).parent / "commands" / f"{module}.py").read_text(encoding="utf-8"))
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
-    return {Exit[node.attr] for node in names if isinstance(node.value, ast.Name) and node.value.id == "Exit"} - {
-        Exit.OK
-    }
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return {Exit[node.attr] for node in names if ast.unparse(node.value) == "Exit"} - {Exit.OK}
 
 
 def assert_the_codes_are_exits(page: Page) -> None:
@@ -171,6 +170,43 @@ def test_each_exit_code_of_a_page_is_one(name: str) -> None:
 def test_a_code_that_is_none_and_one_that_says_nothing_new_are_noticed(page: Page) -> None:
     with pytest.raises((AssertionError, ValueError)):
         assert_the_codes_are_exits(page)
+
+
+# ---- what readers stumbled over
+
+
+def test_status_looks_no_longer_than_its_limit(command: Command) -> None:
+    from trystate.monitor.status import OBSERVE_SECONDS_MAX
+
+    assert cli.OBSERVE_SECONDS_MAX == OBSERVE_SECONDS_MAX
+    job = ("status", "--rdzv-endpoint", "127.0.0.1:1", "--rdzv-id", "job")
+    code, _, err = command(*job, "--observe", "90")
+    assert (code, "--observe: 90 s is more than 60: trystate watch looks longer" in err) == (Exit.USAGE, True)
+    assert cli.parser().parse_args([*job, "--observe", "60"]).observe == 60.0
+
+
+def test_the_help_of_drain_names_both_kinds_of_jobs_that_have_the_mark() -> None:
+    for text in (PAGES["drain"].description, operate.CANNOT_DRAIN):
+        assert "trystate run" in text and "--rdzv-backend=trystate" in text
+
+
+def test_the_hint_to_the_docs_has_a_line_of_its_own(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.distributed.elastic.multiprocessing import errors
+    from trystate.impl.agent.health import Unhealthy
+
+    from trystate.commands import run
+
+    def fail(*_: object) -> None:
+        raise Unhealthy("this node leaves: it said nothing")
+
+    monkeypatch.setattr(run, "_launch", fail)
+    monkeypatch.setattr(errors, "record", lambda launch: launch)  # torch's wants a stderr with a file number
+    code, _, err = command("run", "--standalone", "train.py")
+    assert code == Exit.FAILED
+    assert err.splitlines()[-2:] == [
+        "trystate run: this node leaves: it said nothing",
+        f"docs/troubleshooting.md#{Unhealthy.symptom} has the causes and remedies",
+    ]
 
 
 # ---- completion
