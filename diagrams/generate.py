@@ -13,6 +13,7 @@ from trystate.model.autograd.graphs import Graph
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.errors import UsageError
 from trystate.model.language import DecisionTable, System
+from trystate.model.language.properties import Property
 
 from .chart import state_chart_dot
 from .graph import graph_dot, graph_name, graph_page
@@ -42,13 +43,17 @@ Titled = Sequence[tuple[str, DecisionTable]]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a system to draw: the name of its files, its title, and a note for each step, or none."""
+    """A run of a system to draw: the name of its files, its title, and a note for each step, or none.
+
+    `ends` is the property that is true in its last state, or none.
+    """
 
     name: str
     title: str
     system: System
     run: Counterexample
     notes: tuple[str, ...] = ()
+    ends: Property | None = None
 
 
 def generate(
@@ -127,7 +132,7 @@ def _texts(
         put(f"{slug(title)}.md", decision_table_page(title, table))
     for run in runs:
         put(f"{slug(run.name)}.dot", sequence_dot(run.system, run.run, run.title, run.notes))
-        put(f"{slug(run.name)}.md", run_markdown(run.name, run.title, run.system, run.run, run.notes))
+        put(f"{slug(run.name)}.md", run_markdown(run.name, run.title, run.system, run.run, run.notes, run.ends))
     for graph in graphs:
         put(f"{graph_name(graph)}.dot", graph_dot(graph))
         put(f"{graph_name(graph)}.md", graph_page(graph))

@@ -33,6 +33,8 @@ LOOKS = {
 }  # fmt: skip
 KINDS = tuple(Kind)
 
+HEADING_WIDTH = 72  # characters a line
+
 VERMILION_TINT = "#f4c7ab"
 TINTS = ("#b7e1cd", "#fbe3a6", "#cfe3f3", "#e9d3e4", "#e6e6e6", "#d9ecf7", "#f7f3b0")
 
@@ -71,8 +73,9 @@ def left(lines: Iterable[str], padding: int = 1) -> str:
 
 def title(heading: str, *below: str) -> str:
     """A graph's label: a bold heading and small lines below, these already HTML."""
+    head = "<br/>".join(font(line, size=15, bold=True) for line in wrap(heading, HEADING_WIDTH))
     lines = "".join(f"<br/>{line}" for line in below if line)
-    return f"<{font(heading, size=15, bold=True)}{lines}<br/> >"
+    return f"<{head}{lines}<br/> >"
 
 
 def legend(kinds: Iterable[Kind]) -> str:

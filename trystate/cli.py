@@ -232,6 +232,9 @@ def _diagram(p: Parser) -> None:
         help="write nothing; name the files that are out of date (exit 1)",
     )
     p.add_argument(
+        "--list", action="store_true", help="print the names that can be drawn; of a system, its machines and witnesses"
+    )
+    p.add_argument(
         "--out",
         type=Path,
         metavar="DIR",

@@ -115,12 +115,13 @@ searched for anew, which takes a while.
 
 With --witness: the shortest run to a state that a `sometimes` of a system asks
 for. The edition and the faults without which it is not asked for are chosen, if
-none are given.
+none are given. --list prints the names of all that can be drawn.
 """,
         examples="""\
   trystate diagram
   trystate diagram rendezvous join R3 mypackage.protocol:Mine
   trystate diagram scale-down restart-with-newcomer
+  trystate diagram --list agents
   trystate diagram agents --witness two_run --nodes 3
   trystate diagram --check
   trystate diagram --out pictures

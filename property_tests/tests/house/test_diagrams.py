@@ -4,6 +4,7 @@ import enum
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -254,17 +255,24 @@ def test_a_move_of_others_is_marked() -> None:
     assert "round_state: COMPLETE → JOINING" in diagrams.transitions_markdown(ROUND).replace("\\", "")
 
 
-def test_several_sources_share_one_label_through_a_junction() -> None:
+def test_an_arrow_begins_at_the_line_of_its_moves() -> None:
     dot = diagrams.state_chart_dot(ROUND.machines["round_state"])
-    assert dot.count("<b>close</b>") == 1
-    assert dot.count('-> "junction') == 3
+    leaving = {line for line in dot.splitlines() if ":_ -> " in line and line.lstrip().startswith('"state LAST_CALL"')}
+    assert {line.split(" -> ")[1].partition(" [")[0] for line in leaving} == {'"state COMPLETE"', '"state CLOSED"'}
+    box = next(line for line in dot.splitlines() if line.startswith('  "state LAST_CALL" [label'))
+    for line in leaving:
+        port = re.findall(r':"(\d+)":_', line)[0]
+        told = box.split(f'port="{port}"')[1].split("port=")[0]
+        assert f"→ {re.findall(r'-> .state (.*?).? .color', line)[0]}" in told
+    assert dot.count("<b>close</b>") == 3, "each of three states tells it"
 
 
-def test_many_sources_are_listed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_move_from_many_states_stands_once_in_a_box_that_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trystate.diagrams.chart.LISTED_SOURCES_MIN", 3)
     dot = diagrams.state_chart_dot(ROUND.machines["round_state"])
-    assert "junction" not in dot
-    assert '"any of JOINING, LAST_CALL, COMPLETE" -> "state CLOSED"' in dot
+    assert dot.count("<b>close</b>") == 1
+    assert "from JOINING, LAST_CALL," in dot
+    assert '"from several states":"0":_ -> "state CLOSED"' in dot
 
 
 def test_what_is_too_long_for_the_picture_is_told_in_words_once() -> None:

@@ -18,7 +18,7 @@ from trystate.property_tests.support.mutants import planted, replaced
 
 from trystate import registry
 
-AGENT, CONTEXTS = registry.STRUCTURES
+AGENT, _, TORCH_RENDEZVOUS, TORCH_CONTEXTS = registry.STRUCTURES
 SOURCE = '''
 class Shelf(Protocol):
     """A place for books."""
