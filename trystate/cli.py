@@ -31,7 +31,7 @@ from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 
 REPORT_DIRECTORY = Path("trystate-report")
 WAIT_SECONDS = 60.0  # of a command that waits for a job's nodes: twice torch's time for workers to end
-EXPORTS = ("promela", "itf")
+EXPORTS = ("promela", "tla", "itf")
 SYSTEM_HELP = f"{', '.join(SYSTEMS)}, one of their machines, or module:Class"
 
 
@@ -241,7 +241,7 @@ def _table(p: Parser) -> None:
 
 def _export(p: Parser) -> None:
     p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
-    p.add_argument("--to", choices=EXPORTS, required=True, help="Spin's language, or a run in Apalache's trace format")
+    p.add_argument("--to", choices=EXPORTS, required=True, help="a model for Spin or for TLC, or the run of a property")
     p.add_argument("--out", type=Path, metavar="FILE", help="where (default: standard output)")
     p.add_argument(
         "--property",

@@ -17,27 +17,24 @@ Two things can go wrong: a number does not fit Spin's 32-bit int, or a property 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from ...errors import UsageError
-from ...language.expressions import TRUE, Expr, const, lift, not_, or_
+from ...language.expressions import Expr, const, not_
 from ...language.properties import Form, Property
-from ...language.sorts import Sort
 from ...language.systems import System
 from ...language.transitions import Kind
 from ..kernel import Kernel
-from .steps import Names, Step, safety, steps
+from .steps import Labels, Names, Step, reads, safety, shared, steps, words
 
 TYPES = {"bit": (0, 1), "byte": (0, 255), "short": (-(1 << 15), (1 << 15) - 1), "int": (-(1 << 31), (1 << 31) - 1)}
-RESERVED = frozenset(
-    """
-    _ _last _nr_pr _pid active always assert atomic bit bool break byte c_code c_decl c_expr c_state c_track chan
-    d_proctype d_step D_proctype do else empty enabled equivalent eval eventually false fi for full get_priority goto
-    hidden if implies in init inline int len local ltl mtype nempty never next nfull notrace np_ od of pc_value printf
-    printm priority proctype provided release run select set_priority short show skip stronguntil timeout trace true
-    typedef unless unsigned until weakuntil xr xs now trpt faults properties system in_range
-    """.split()
+RESERVED = words(
+    "_ _last _nr_pr _pid active always assert atomic bit bool break byte c_code c_decl c_expr c_state c_track chan "
+    "d_step D_proctype do else empty enabled equivalent eval eventually false fi for full get_priority goto hidden if "
+    "implies in init inline int len local ltl mtype nempty never next nfull notrace np_ od of pc_value printf printm "
+    "priority proctype provided release run select set_priority short show skip stronguntil timeout trace true typedef "
+    "unless unsigned until weakuntil xr xs now trpt faults properties system in_range end"
 )
 
 
@@ -62,7 +59,7 @@ class _Model:
         self.asked = asked
         self.names = Names(RESERVED)
         self.cells = {k: self.names.new(_flat(c.name)) for k, c in enumerate(kernel.cells) if k not in kernel.frozen}
-        self.values: dict[tuple[Sort, int], str] = {}
+        self.values = Labels(self.names)
         self.flags = {p.name: self.names.new(("never_" if p.form is Form.SOMETIMES else "holds_") + p.name)
                       for p in asked}  # fmt: skip
         self.scratch: dict[str, list[str]] = {}
@@ -79,7 +76,8 @@ class _Model:
             self._process("faults", faults),
             self._process("properties", [*self._states()]),
         ]
-        return "\n".join([*self._head(), *self._declarations(), *(line for p in processes for line in p), *self._init()])
+        body = [*self._head(), *self._declarations(), *(line for p in processes for line in p), *self._init()]
+        return "\n".join(body) + "\n"
 
     # ---- declarations
 
@@ -96,8 +94,7 @@ class _Model:
         yield ""
 
     def _declarations(self) -> Iterator[str]:
-        for (sort, value), name in sorted(self.values.items(), key=lambda item: (item[0][0].name, item[0][1])):
-            yield f"#define {name} {value}"
+        yield from (f"#define {name} {value}" for value, name in self.values.listed())
         yield ""
         for k, name in self.cells.items():
             cell = self.kernel.cells[k]
@@ -113,8 +110,7 @@ class _Model:
             if least <= low and high <= most:
                 return kind
         raise UsageError(
-            f"{what} goes from {low} to {high}, and an int of Promela from {least} to {most}: "
-            "make the sizes smaller"
+            f"{what} goes from {low} to {high}, and an int of Promela from {least} to {most}: make the sizes smaller"
         )
 
     @property
@@ -152,11 +148,11 @@ class _Model:
         yield f"  :: d_step {{ {self.show(step.condition)} ->"
         yield f'       printf("{step.instance.label}\\n");'
         assigned = {self._cell(k) for k in step.effects}
-        late = [v for k, v in step.effects.items() if (_reads(v) & assigned) - {self._cell(k)}]
-        shared = _shared([*step.claims.values(), *step.effects.values()], late)
+        late = [v for k, v in step.effects.items() if (reads(v) & assigned) - {self._cell(k)}]
+        parts = shared([*step.claims.values(), *step.effects.values()], late)
         texts: dict[Expr, str] = {}
         used = dict.fromkeys(TYPES, 0)
-        for tree in shared:
+        for tree in parts:
             text = self.show(tree, texts)
             texts[tree] = self._scratch(tree, used)
             yield f"       {texts[tree]} = {text};"
@@ -166,7 +162,7 @@ class _Model:
         for k, value in step.effects.items():
             text = self.show(value, texts)
             yield f"       {self._in_range(k, value, text)}{self.cells[k]} = {text};"
-        yield from (f"       {texts[tree]} = 0;" for tree in shared)
+        yield from (f"       {texts[tree]} = 0;" for tree in parts)
         yield "     }"
 
     def _cell(self, k: int) -> Expr:
@@ -238,10 +234,7 @@ class _Model:
         sort, value = expr.sort, expr.value
         if sort.kind != "enum":
             return str(value)
-        key = sort, value
-        if key not in self.values:
-            self.values[key] = self.names.new(f"{sort.name.rpartition('.')[2]}_{sort.labels[value]}")
-        return self.values[key]
+        return self.values.name(sort, value)
 
 
 _SIGNS = {"eq": "==", "lt": "<", "add": "+", "sub": "-"}
@@ -260,30 +253,3 @@ def _not(inner: Expr, show: Callable[[Expr], str]) -> str:
 def _flat(name: str) -> str:
     """`told[0][1]` as `told_0_1`."""
     return name.replace("][", "_").replace("[", "_").replace("]", "")
-
-
-def _reads(expr: Expr) -> set[Expr]:
-    if expr.op == "read":
-        return {expr}
-    return set[Expr]().union(*(_reads(x) for x in expr.args if isinstance(x, Expr)))
-
-
-def _shared(trees: Iterable[Expr], early: Iterable[Expr]) -> list[Expr]:
-    """The parts that stand in several places, and the trees that must be computed `early`; smaller parts go first."""
-    uses: dict[Expr, int] = {}
-
-    def visit(expr: Expr) -> None:
-        if expr.op in ("const", "read"):
-            return
-        if expr not in uses:
-            uses[expr] = 0
-            for part in expr.args:
-                if isinstance(part, Expr):
-                    visit(part)
-            uses[expr] = uses.pop(expr)  # after its parts
-        uses[expr] += 1
-
-    for tree in trees:
-        visit(tree)
-    wanted = {*early}
-    return [e for e, n in uses.items() if e in wanted or (n > 1 and not (e.op == "not" and e.args[0].op == "read"))]

@@ -12,12 +12,13 @@ Two things can go wrong: a property is not of the system, or its form cannot be 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from ...errors import UsageError
-from ...language.expressions import FALSE, TRUE, Expr, and_, const, equal, not_, or_, substitute
+from ...language.expressions import FALSE, TRUE, Expr, and_, equal, not_, or_, substitute
 from ...language.properties import Form, Property
+from ...language.sorts import Sort
 from ...language.systems import System
 from ..check import DEADLOCK_FREEDOM
 from ..kernel import Instance, Kernel
@@ -25,7 +26,7 @@ from ..kernel import Instance, Kernel
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instance: `condition` holds where it is taken, `effects` has position of each cell -> its new value.
+    """One instance: `condition` is its guard, and that it changes something; `effects` has position -> new value.
 
     `claims` has what a step property asks of it: property -> closed condition over the state before.
     """
@@ -34,6 +35,7 @@ class Step:
     condition: Expr
     effects: dict[int, Expr]
     claims: dict[str, Expr]
+    guard: Expr
 
 
 def steps(kernel: Kernel, asked: Collection[Property]) -> Iterator[Step]:
@@ -56,7 +58,7 @@ def steps(kernel: Kernel, asked: Collection[Property]) -> Iterator[Step]:
             closed = substitute(kernel.closed(claim, i.binding), facts)
             if closed is not TRUE:
                 claims[p.name] = closed
-        yield Step(i, condition, effects, claims)
+        yield Step(i, condition, effects, claims, guard)
 
 
 def _now(kernel: Kernel, k: int, facts: dict[Expr, Expr]) -> Expr:
@@ -113,7 +115,51 @@ class Names:
         return name
 
 
-def constant(kernel: Kernel, k: int) -> Expr:
-    """The first initial value of a cell."""
-    slot = kernel.cells[k].slot
-    return const(slot.initial[0], slot.sort)
+class Labels:
+    """The named values of enums, as far as they are printed."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._found: dict[tuple[Sort, int], str] = {}
+
+    def name(self, sort: Sort, value: int) -> str:
+        key = sort, value
+        if key not in self._found:
+            self._found[key] = self._names.new(f"{sort.name.rpartition('.')[2]}_{sort.labels[value]}")
+        return self._found[key]
+
+    def listed(self) -> list[tuple[int, str]]:
+        """Each value that was printed, and its name; those of an enum together."""
+        ordered = sorted(self._found.items(), key=lambda item: (item[0][0].name, item[0][1]))
+        return [(value, name) for (_, value), name in ordered]
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def reads(expr: Expr) -> set[Expr]:
+    if expr.op == "read":
+        return {expr}
+    return set[Expr]().union(*(reads(x) for x in expr.args if isinstance(x, Expr)))
+
+
+def shared(trees: Iterable[Expr], early: Iterable[Expr] = ()) -> list[Expr]:
+    """The parts that stand in several places, and the trees that must be computed `early`; smaller parts go first."""
+    uses: dict[Expr, int] = {}
+
+    def visit(expr: Expr) -> None:
+        if expr.op in ("const", "read"):
+            return
+        if expr not in uses:
+            uses[expr] = 0
+            for part in expr.args:
+                if isinstance(part, Expr):
+                    visit(part)
+            uses[expr] = uses.pop(expr)  # after its parts
+        uses[expr] += 1
+
+    for tree in trees:
+        visit(tree)
+    wanted = {*early}
+    return [e for e, n in uses.items() if e in wanted or (n > 1 and not (e.op == "not" and e.args[0].op == "read"))]

@@ -14,9 +14,7 @@ from trystate.property_tests.support.nightly import NIGHTLY
 from trystate import plans, registry
 
 STATES_MAX = 300_000  # of a run that is exported by night
-BY_DAY = (
-    "Rendezvous(node=2, min_nodes=2, max_nodes=2, rounds=1) TORCH with stall",
-)
+BY_DAY = ("Rendezvous(node=2, min_nodes=2, max_nodes=2, rounds=1) TORCH with stall",)
 
 
 def exported() -> list[Run]:
