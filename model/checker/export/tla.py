@@ -154,12 +154,13 @@ class _Module:
             name = self.formulas[p.name]
             yield f"\\* {p.doc}"
             if p.form is Form.STEP:
-                yield f"{name} == [][ /\\ TRUE"
+                yield f"{name} == []["
+                yield "  /\\ TRUE"
                 for step in taken:
                     if p.name in step.claims:
                         claim = self.show(step.claims[p.name], {})
-                        yield f"          /\\ {self.actions[step.instance.number]} => {claim}"
-                yield "      ]_vars"
+                        yield f"  /\\ ({self.actions[step.instance.number]} => {claim})"
+                yield "  ]_vars"
             elif p.form is Form.DEADLOCK:
                 terminal = self.show(self.kernel.closed(self.kernel.system.terminal, {}), {})
                 yield f"{name} == {terminal} \\/ ENABLED <<Protocol>>_vars"

