@@ -71,13 +71,11 @@ class _Model:
         others: list[str] = []
         for step in steps(self.kernel, self.asked):
             (faults if step.instance.transition.kind is Kind.FAULT else others).extend(self._step(step))
-        processes = [
-            self._process("system", [*others, *self._rest()]),
-            self._process("faults", faults),
-            self._process("properties", [*self._states()]),
-        ]
-        body = [*self._head(), *self._declarations(), *(line for p in processes for line in p), *self._init()]
-        return "\n".join(body) + "\n"
+        named = (("system", [*others, *self._rest()]), ("faults", faults), ("properties", [*self._states()]))
+        processes = [[*self._process(name, options)] for name, options in named]
+        body = [*self._variables(), *(line for p in processes for line in p), *self._init()]
+        defines = [f"#define {name} {value}" for value, name in self.values.listed()]  # of all that was printed
+        return "\n".join([*self._head(), *defines, "", *body]) + "\n"
 
     # ---- declarations
 
@@ -93,9 +91,7 @@ class _Model:
         yield "*/"
         yield ""
 
-    def _declarations(self) -> Iterator[str]:
-        yield from (f"#define {name} {value}" for value, name in self.values.listed())
-        yield ""
+    def _variables(self) -> Iterator[str]:
         for k, name in self.cells.items():
             cell = self.kernel.cells[k]
             kind = self._type(cell.name, cell.sort.low, cell.sort.high)
