@@ -33,6 +33,7 @@ from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 REPORT_DIRECTORY = Path("trystate-report")
 OBSERVE_SECONDS_MAX = 60.0  # as in monitor/status.py, which cannot be loaded without torch
 WAIT_SECONDS = 60.0  # of a command that waits for a job's nodes: twice torch's time for workers to end
+EXPORTS = ("promela", "tla", "itf")
 SYSTEM_HELP = f"{', '.join(SYSTEMS)}, one of their machines, or module:Class"
 
 
@@ -250,6 +251,20 @@ def _table(p: Parser) -> None:
         metavar="E",
         help=f"variant of the protocol: {', '.join(TABLES)} (default: {DEFAULT_EDITION})",
     )
+
+
+def _export(p: Parser) -> None:
+    p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    p.add_argument("--to", choices=EXPORTS, required=True, help="a model for Spin or for TLC, or the run of a property")
+    p.add_argument("--out", type=Path, metavar="FILE", help="where (default: standard output)")
+    p.add_argument(
+        "--property",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this one; may be repeated, but for itf (default: all of safety)",
+    )
+    add_system_options(p)
 
 
 def _replay(p: Parser) -> None:
@@ -476,6 +491,7 @@ COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module
     "explore": ("explore:explore", _explore),
     "diagram": ("diagram:diagram", _diagram),
     "table": ("table:table", _table),
+    "export": ("export:export", _export),
     "replay": ("replay:replay", _replay),
     "store": ("store:serve", _store),
     "explain": ("explain:explain", _explain),

@@ -143,6 +143,23 @@ Markdown anywhere else.
   trystate table rendezvous > transitions.md
 """,
     ),
+    "export": Page(
+        summary="write a system as a model for Spin, or a run as a trace",
+        description="""\
+Write a system for another checker, which then judges ours: the states that it
+counts and its verdicts must be the same. promela: a model for Spin, with the
+properties of safety as assertions that name them; docs/export.md has the
+commands. itf: the run that shows the verdict of --property, a counterexample
+or the witness of a `sometimes`, in the trace format of Apalache.
+
+Properties of liveness are not exported: their fairness is of single steps, and
+other checkers have that of processes.
+""",
+        examples="""\
+  trystate export rendezvous --nodes 2 --max 2 --fault crash --to promela --out rendezvous.pml
+  trystate export waits --edition SEED --to itf --property no_wake_is_spurious
+""",
+    ),
     "replay": Page(
         summary="replay a known defect on the real torch",
         description="""\
