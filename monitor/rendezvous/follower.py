@@ -288,7 +288,10 @@ class Follower(Possibilities):
             return self.moves.writes
         if snapshot.done != previous.done and snapshot.done > previous.done:
             return ("mark_done",) if not snapshot.closed else ("mark_closed", "close_as_failed", "mark_done")
-        return tuple(name for name in self.moves.writes if name != "mark_done")
+        terms = previous.terms
+        spent = terms is not None and 0 <= terms.restarts <= previous.spent
+        left_out = {"mark_done"} if spent else {"mark_done", "leave_and_close"}
+        return tuple(name for name in self.moves.writes if name not in left_out)
 
     def _age(self, node: int, ends: bool) -> None:
         """Effects of time on which the write may depend: a heartbeat is due, the last call is over.

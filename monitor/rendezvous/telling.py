@@ -34,6 +34,7 @@ TOLD = {  # steps that are shown without --steps: one node, and several
     "remove_from_participants": "takes its join back: its time is over",
     "remove_from_wait_list": "waits no more: its time is over",
     "leave": "leaves",
+    "leave_and_close": "leaves, and closes the rendezvous as failed: no restart is left",
     "mark_complete": "completes the round: the last call is over",
     "mark_closed": "closes the rendezvous",
     "close_as_failed": "closes the rendezvous as failed",
