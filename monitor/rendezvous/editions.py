@@ -19,7 +19,7 @@ from trystate.model.rendezvous.vocabulary import Action, AgentPhase, Edition, He
 from .shared_state import Protocol
 
 FAULTS = ("worker_failure", "crash", "stall", "partition", "job_end", "join_timeout")
-TORCH_FAULTS = (*FAULTS, "identical_workers")
+TORCH_FAULTS = (*FAULTS, "identical_workers", "read_timeout")
 OURS_FAULTS = (*FAULTS, "drain", "comes_again")
 ROUNDS = 60_000  # modulus of the round counter: a record with more rounds than that goes round, as the model does
 
@@ -47,7 +47,7 @@ TORCH_FORCED = ("exit_finish", "finish", "error_closed", "graceful_exit", "close
 TORCH_UNSEEN = (
     "restart_workers", *TORCH_FORCED, "return_with_cached_master", "return_to_connect", "start_workers",
     "start_identical_workers", "worker_fails", "job_ends", "join_deadline_passes", "rollback_window_passes",
-    "error_timeout",
+    "error_timeout", "wait_times_out",
 )  # fmt: skip
 TORCH_RETURNS = {
     "set": ("return_as_master",),

@@ -118,6 +118,8 @@ class Follower(Possibilities):
             self._shows_place(line, node)
         elif line.what in ("go", "stop"):
             peer.blocked = None
+            if line.fields.get("why") in ("cancelled", "timeout") and PART.search(line.key):
+                self._gives_up(node)
         else:
             peer.blocked = None
             self._shows_place(line, node)
@@ -233,7 +235,7 @@ class Follower(Possibilities):
                     self.states = found
                     self._reads(node)
                     return
-        if self._beats_before_it_tells(node, wanted, before) or self._gives_up(node, previous, snapshot, before):
+        if self._beats_before_it_tells(node, wanted, before):
             return
         self.judge.forbidden(peer, node, wanted)
         self.void = self.void or self.place
@@ -267,20 +269,14 @@ class Follower(Possibilities):
         self.states = back or expanded
         return bool(found)
 
-    def _gives_up(self, node: int, previous: Snapshot, snapshot: Snapshot, before: dict[Bytes, Trail | None]) -> bool:
-        """A wait of torch's agent at the store has ended with a timeout: the agent ends, and closes the rendezvous."""
-        if self.protocol is not Protocol.TORCH or not snapshot.closed:
-            return False
-        waits, expanded = (AgentPhase.CONNECTING, AgentPhase.EXCHANGING), self.states
-        self.states = {s: trail for s, trail in before.items() if self.lens.phase(s, node) in waits}
-        self._silence(previous, snapshot, node)
-        if self.roster.peers[node].who not in snapshot.beats:  # it did not beat while it waited, and drops itself too
-            self.change(lambda state: self._expired(state, node))
-        at = ("phase", (node,))
-        self.states = {self.stepper.put(s, {at: ordinal(AgentPhase.FAILED)}): t for s, t in self.states.items()}
-        found, _ = self._tried(("mark_closed",), node, self.lens.wanted(snapshot, self.roster))
-        self.states = found or expanded
-        return bool(found)
+    def _gives_up(self, node: int) -> None:
+        """A wait at the store has lasted for read_timeout, and its client takes it back; it did not beat meanwhile."""
+        if "wait_times_out" not in self.moves.unseen:
+            return
+        if self.roster.age(node, self.now) >= self.window * (1 + TOLERANCE):
+            self.always("heartbeat_ages", node)
+            self.always("heartbeat_expires", node)
+        self.each(("wait_times_out",), node, keep=False)
 
     def _possible(self, previous: Snapshot, snapshot: Snapshot) -> tuple[str, ...]:
         """The writes that a state of ours may be: what the model leaves out of it tells some of them apart."""

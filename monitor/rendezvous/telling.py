@@ -39,6 +39,7 @@ TOLD = {  # steps that are shown without --steps: one node, and several
     "mark_closed": "closes the rendezvous",
     "close_as_failed": "closes the rendezvous as failed",
     "assertion_error": "ends with an AssertionError",
+    "wait_times_out": "gives up: what it waits for at the store has not come within read_timeout",
     "drain": "is to leave: an operator drains it",
     "crash": "is gone: its connections are closed, and it had not left",
     "close_finish": "is gone, in order",

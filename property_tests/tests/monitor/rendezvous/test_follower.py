@@ -29,7 +29,7 @@ from ....support.recorded import Fields, followed, grown, harm, kept, parsed, pl
 HEALTHY = ("torch-healthy", "torch-eight", "ours-healthy", "ours-restart", "ours-death", "ours-six")
 NAMED = {
     "torch-R1": {"members_learn_the_master": "R1"},
-    "torch-closed": {"members_learn_the_master": "R1"},  # to its end: after read_timeout an agent closes the rendezvous
+    "torch-closed": {"members_learn_the_master": "R1", "live_nodes_stay": "R15"},  # to its end: each wait times out
     "torch-R2": {"agree_on_master": "R2"},
     "torch-R3": {"agree_on_world": "R3"},
     "torch-R6": {"the_removed_are_told": "R6", "members_learn_the_master": "R1"},
@@ -58,7 +58,7 @@ def test_a_known_defect_is_named_in_the_record_of_a_real_job(name: str) -> None:
     found = {p.name: p.finding.number if p.finding else None for p in of(name).problems if p.harm}
     assert NAMED[name].items() <= found.items()
     assert not [p for p in of(name).problems if p.kind == "unexplained"]
-    assert set(found.values()) <= {"R1", "R2", "R3", "R6", "R14"}
+    assert set(found.values()) <= {"R1", "R2", "R3", "R6", "R14", "R15"}
 
 
 def test_a_beat_just_before_the_end_of_a_last_call_is_explained_and_a_later_removal_is_judged() -> None:
@@ -71,6 +71,20 @@ def test_a_beat_just_before_the_end_of_a_last_call_is_explained_and_a_later_remo
     assert [(p.kind, p.name, p.finding and p.finding.number) for p in follower.problems if p.harm] == [
         ("hopeless", "the_removed_are_told", "R6")
     ]
+
+
+def test_agents_whose_waits_time_out_give_up_and_the_first_one_closes() -> None:
+    last = [event.step for event in of("torch-closed").events if event.step in ("wait_times_out", "mark_closed")]
+    assert last == ["wait_times_out", "mark_closed", "wait_times_out", "wait_times_out"]
+
+
+def test_a_close_by_an_agent_that_still_waits_is_noticed() -> None:
+    """The line that says that its wait has ended is left out, and those after it come before a heartbeat expires."""
+    lines = kept("torch-closed")
+    at = next(k for k, line in enumerate(lines) if line["op"] == "stop")
+    early = lines[at]["t"] - next(line for line in lines if "role_info/0" in str(line.get("key")))["t"]
+    moved = [*lines[:at], *({**line, "t": line["t"] - early} for line in lines[at + 1 :])]
+    assert any(p.kind == "unexplained" for p in followed(moved, judged=False).problems)
 
 
 def test_a_wait_in_vain_says_for_whom_and_why() -> None:
