@@ -38,7 +38,6 @@ from ..language import (
     may,
     named,
     not_,
-    or_,
     ord_,
     transition,
 )
@@ -630,8 +629,8 @@ class Torch213(Torch, edition=Edition.TORCH):
         moves=[arc((AgentPhase.CONNECTING, AgentPhase.EXCHANGING), AgentPhase.FAILED)],
     )
     def wait_times_out(self, s: SymbolicState, node: Expr) -> None:
-        """A read of the master's address, or of ranks, raises DistStoreError after read_timeout, 60 s: the agent ends."""
-        # It closes the rendezvous, also of members that run (R1, R15).
+        """A read of the master's address, or of ranks, raises DistStoreError after read_timeout: the agent ends."""
+        # After 60 s. It closes the rendezvous, also of members that run (R1, R15).
         self.enters(s, node, AgentPhase.CONNECTING, AgentPhase.EXCHANGING)
         s.when(named("no member is about to end its wait", self.waits_in_vain(s, node)))
         self.goes_on(s, node, AgentPhase.FAILED)

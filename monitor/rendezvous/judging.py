@@ -51,7 +51,8 @@ BEGINS = ("mark_complete", "exit_remove_from_participants", "replace_round", "gi
 # A hopeless wait is one that no step can end which happens by itself.
 INTERVENTIONS = (
     "worker_fails", "job_ends", "start_identical_workers", "join_deadline_passes", "rollback_window_passes",
-    "wait_times_out", "lose_lease", "leave", "leave_and_close", "give_notice", "close_as_failed", "mark_done", "come_again",
+    "wait_times_out", "lose_lease", "leave", "leave_and_close", "give_notice", "close_as_failed", "mark_done",
+    "come_again",
 )  # fmt: skip
 STILL = ("phase", "crashed", "complete", "closed", "round", "master")  # fields that stay while nothing moves
 BEATING = ("keep_alive", "heartbeat_ages")  # of nodes that live: they change nothing that a promise depends on
