@@ -165,6 +165,9 @@ class Judge:
         if event.step == "graceful_exit":
             text = "The rendezvous is closed: next_rendezvous raises on a spare, whose run() has no result."
             self._violated(UNANSWERED, "violated", (str(event.node),), text)
+        if event.step == "assertion_error":
+            text = "A member that becomes rank 0 has no store to serve: it ends, and closes the rendezvous."
+            self._violated("members_learn_the_master", "violated", (str(event.node),), text)
 
     def stepped(self, peer: Peer, node: int, taken: Sequence[tuple[Bytes, str]]) -> None:
         """A write is one of these steps, from these states: which properties of a step fail in each."""

@@ -107,8 +107,9 @@ def _groups(follower: Follower) -> Iterator[Told]:
 def text(follower: Follower, *, steps: bool = False, passing: bool = False) -> Iterator[str]:
     """The lines for a terminal."""
     span = f"{follower.low or '?'}:{follower.high or '?'}"
+    editions = " or ".join(edition.name for edition in follower.editions)
     yield (
-        f"rendezvous {follower.run!r}: {follower.protocol.value}, edition {follower.edition.name}, nodes {span}: "
+        f"rendezvous {follower.run!r}: {follower.protocol.value}, edition {editions}, nodes {span}: "
         f"{len(follower.roster.peers)} nodes, {follower.rounds_complete} complete rounds"
     )
     yield ""
@@ -181,6 +182,7 @@ def as_data(follower: Follower) -> dict[str, Any]:
         "run": follower.run,
         "protocol": follower.protocol.name,
         "edition": follower.edition.name,
+        "editions": [edition.name for edition in follower.editions],
         "min_nodes": follower.low,
         "max_nodes": follower.high,
         "lines": follower.lines,

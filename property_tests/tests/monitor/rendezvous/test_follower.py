@@ -16,7 +16,7 @@ from trystate.impl.rendezvous.changes import drain
 from trystate.impl.rendezvous.encoding import decode, encode
 from trystate.impl.rendezvous.engine import Engine
 from trystate.impl.rendezvous.state import Closed
-from trystate.model.rendezvous.vocabulary import AgentPhase, Membership
+from trystate.model.rendezvous.vocabulary import AgentPhase, Edition, Membership
 from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.known import Options
 from trystate.monitor.rendezvous.runs import Runs
@@ -85,6 +85,39 @@ def test_a_close_by_an_agent_that_still_waits_is_noticed() -> None:
     early = lines[at]["t"] - next(line for line in lines if "role_info/0" in str(line.get("key")))["t"]
     moved = [*lines[:at], *({**line, "t": line["t"] - early} for line in lines[at + 1 :])]
     assert any(p.kind == "unexplained" for p in followed(moved, judged=False).problems)
+
+
+# ---- what a record tells of torch's release
+
+
+def told(name: str, **options: Any) -> Follower:
+    """A record of a job with a heartbeat each second."""
+    runs = Runs(lambda protocol: Options(**{"interval": 1.0, "attempts": 15, **options}))
+    for number, line in enumerate(kept(name), 1):
+        runs.feed(parsed(line, number))
+    runs.finish()
+    (follower,) = runs.followers.values()
+    return follower
+
+
+def test_a_rank_0_that_another_led_before_tells_the_release() -> None:
+    older, newer = told("torch-R16", attempts=3), told("torch-new-master", attempts=3)
+    assert (older.editions, newer.editions) == ((Edition.TORCH_2_12,), (Edition.TORCH,))
+    assert [p.finding.number for p in older.problems if p.harm and p.finding] == ["R16"]
+    assert not [p for p in (*older.problems, *newer.problems) if p.kind == "unexplained"]
+    wrong = told("torch-R16", attempts=3, edition=Edition.TORCH)
+    assert [p.kind for p in wrong.problems if p.harm] == ["unexplained"]
+
+
+def test_a_job_whose_stores_are_not_shared_is_explained() -> None:
+    follower = told("torch-unshared")
+    assert not harm(follower)
+    assert not follower.undecided
+    assert follower.editions == (Edition.TORCH, Edition.TORCH_2_12)
+    assert [len({r.master for r in follower.runs if r.round == number}) for number in range(3)] == [1, 1, 1]
+    assert [p.text for p in follower.problems if p.kind == "note"] == [
+        "each round has a master's store of its own: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+    ]
 
 
 def test_a_wait_in_vain_says_for_whom_and_why() -> None:
