@@ -7,10 +7,9 @@ import { charts } from "./charts";
 import { type Child, announce, copier, fill, h, number, one, plural, words } from "./dom";
 import { card, summary, visible } from "./lanes";
 import { faultsText, systemById, type WalkLink, walkAt, walkLink } from "./links";
-import { sizes } from "./player";
 import { find } from "./search";
 import { byField, decisionTable, lights, saying, whole } from "./tables";
-import { breaks, judge, modelOf } from "./walk";
+import { breaks, judge, modelOf, sizes } from "./walk";
 
 const RANDOM_STEPS = 20;
 const STARTS_MAX = 200; // initial states that the list offers
@@ -52,6 +51,8 @@ export const explorer: Draw = (data, place, main) => {
 
 function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElement): ReturnType<Draw> {
   const model = modelOf(data, system, link.faults, link.max);
+  const cells = new Set(model.cells.map((c) => c.name));
+  link.start = link.start.filter(([name]) => cells.has(name));
   const states = [model.begin({ start: link.start })];
   const steps: Instance[] = [];
   let lost: Child = null;
@@ -281,11 +282,11 @@ function picks(data: Data, system: SystemData, link: WalkLink): HTMLElement {
         data.systems.find((s) => s.name === chosen(e))),
     }, names.map((n) => h("option", { value: n, selected: n === system.name }, n)))),
     editions.length > 1 ? h("label", {}, "Edition ", h("select", {
-      id: "edition", change: (e: Event) => go(data.systems.find((s) => s.name === system.name && s.edition === chosen(e) && sizes(s) === sizes(system)) ??
+      id: "edition", change: (e: Event) => go(data.systems.find((s) => s.name === system.name && s.edition === chosen(e) && sizes(data, s) === sizes(data, system)) ??
         data.systems.find((s) => s.name === system.name && s.edition === chosen(e))),
     }, editions.map((e) => h("option", { value: e, selected: e === system.edition }, e)))) : h("span.sm", {}, system.edition),
     h("label", {}, "Size ", h("select", { id: "size", change: (e: Event) => go(systemById(data, chosen(e))) },
-      same.map((s) => h("option", { value: s.id, selected: s === system }, sizes(s) || "as it is")))),
+      same.map((s) => h("option", { value: s.id, selected: s === system }, sizes(data, s) || "as it is")))),
     h("span.sm.mute", {}, system.doc));
 }
 

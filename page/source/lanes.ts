@@ -1,6 +1,6 @@
 // A walk as lanes: time goes down, one lane for each member, the shared state last; a line is a write of shared state.
 
-import type { Change, Instance, ModelApi, State } from "./types";
+import type { Cell, Change, Instance, ModelApi, State } from "./types";
 import { type Child, fill, h, plural } from "./dom";
 
 const ROWS_MAX = 160; // of a long walk, that are drawn at once
@@ -50,13 +50,17 @@ export function card(step: Instance, changes: Change[], note = "", who = ""): HT
     doc ? h("div.say", {}, doc) : null, note ? h("div.say", {}, note) : null, changeList(changes));
 }
 
-/** The place in the lanes of a step or a cell: that of its member, or the last one. */
+/** The place in the lanes of a step: that of its member, or the last one; of a cell: shared state is the last one's. */
 const laneOf = (model: ModelApi, member: number | null): number => member ?? model.lanes.length;
+const laneOfCell = (model: ModelApi, cell: Cell): number => laneOf(model, cell.owner === "shared" ? null : cell.member);
+
+/** Whether shared state is among the changes. */
+export const sharedIn = (changes: Change[]): boolean => changes.some((c) => c.cell.owner === "shared");
 
 export const heads = (model: ModelApi): string[] =>
   model.lanes.length ? [...model.lanes, hasShared(model) ? "shared state" : "all"] : ["the system"];
 
-const hasShared = (model: ModelApi): boolean => model.cells.some((c) => c.member === null && c.owner === "shared");
+const hasShared = (model: ModelApi): boolean => model.cells.some((c) => c.owner === "shared");
 
 function look(model: ModelApi, state: State, lane: number): string {
   const on = model.cells.filter((c) => c.member === lane && c.indices.length === 1 && state[c.position]);
@@ -111,13 +115,13 @@ export function lanes(model: ModelApi, states: State[], steps: Instance[], about
     const actor = laneOf(model, step.actor);
     const kind = step.transition.kind;
     const cells = names.map((name, lane) => {
-      const mine = changes.filter((c) => laneOf(model, c.cell.member) === lane);
+      const mine = changes.filter((c) => laneOfCell(model, c.cell) === lane);
       const inside = lane === actor ? card(step, mine, about.notes[at - 1] ?? "", name)
         : mine.length ? h(`div.st.k-${kind}`, {}, h("span.who", {}, name), changeList(mine)) : null;
       const shared = lane === model.lanes.length;
       return h(`div.lane${shared ? ".sh" : look(model, after, lane)}`, {}, inside);
     });
-    const writes = actor < model.lanes.length && changes.some((c) => c.cell.member === null);
+    const writes = actor < model.lanes.length && sharedIn(changes);
     const width = 100 / names.length;
     const wire = writes ? h(`i.wire.k-${kind}`, {
       style: `left:calc(34px + (100% - 34px) * ${(width * (actor + 1)) / 100} - 8px);` +

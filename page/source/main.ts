@@ -33,7 +33,7 @@ const KEYS: [keys: string[], text: string][] = [
 
 function frame(): HTMLElement {
   const main = h("main", { id: "main", tabindex: -1 });
-  document.body.replaceChildren(
+  document.body.prepend(
     h("a.skip", { href: "#main", click: (event: Event) => { event.preventDefault(); main.focus(); } }, "Skip to content"),
     h("header.top", {},
       h("div.brand", {}, "trystate"),

@@ -7,8 +7,8 @@ import type { Data, FindingData, RunData, SystemData } from "./types";
 import type { Draw } from "./context";
 import { type Child, all, fill, h, number, plural, words } from "./dom";
 import { faultsText, findingLink, overviewLink, traceLink, walkLink } from "./links";
-import { sizes } from "./player";
 import { saying } from "./tables";
+import { sizes } from "./walk";
 
 const COLUMNS_MAX = 16;
 const GROUPS: [title: string, forms: string[]][] = [
@@ -246,7 +246,7 @@ function inspect(data: Data, inspector: HTMLElement, entries: Entry[], column: s
       numbers.map((n) => finding(data, data.findings.find((f) => f.number === n), bad.filter((e) => e.result.findings.includes(n)))),
       bad.filter((e) => !e.result.findings.length).map((e) => h("li.sm", {}, h("b", {}, e.result.judgement), play(data, e))),
       entries.filter((e) => e.result.status !== "violated").slice(0, 6).map(({ run, result }) => h("li.sm", {},
-        h("span.mute", {}, `${result.status}: `), sizes(data.systems[run.system]!),
+        h("span.mute", {}, `${result.status}: `), sizes(data, data.systems[run.system]!),
         h("div.xs.mute", {}, `${number(run.states)} states, ${number(run.edges)} steps, depth ${run.depth}`,
           run.complete ? "" : `, stopped: ${run.stopped}`)))));
 }
@@ -261,7 +261,7 @@ function play(data: Data, { run, result }: Entry): Child {
   if (result.trace === null) return null;
   const trace = data.traces[result.trace]!;
   return h("div.sm", {}, h("a", { href: traceLink(data, trace) }, `▶ ${plural(trace.steps.length, "step")}`), " ",
-    h("span.mute", {}, sizes(data.systems[run.system]!)));
+    h("span.mute", {}, sizes(data, data.systems[run.system]!)));
 }
 
 const exploreLink = (system: SystemData): string =>

@@ -5,10 +5,10 @@ import type { Draw } from "./context";
 import { beside } from "./beside";
 import { charts } from "./charts";
 import { announce, copier, fill, h, plural, svg, words } from "./dom";
-import { card, heads, lanes, visible } from "./lanes";
+import { card, heads, lanes, sharedIn, visible } from "./lanes";
 import { findingLink, systemById, traceAt, traceLink, walkLink } from "./links";
 import { decisionTable, lights, saying, whole } from "./tables";
-import { judge, modelOf, SAID } from "./walk";
+import { judge, modelOf, SAID, sizes } from "./walk";
 
 const PLAY_MS = 1_100; // for a step: enough to read its name and changes
 const COLOURS = { protocol: "var(--blue)", environment: "var(--env)", fault: "var(--fault)" } as const;
@@ -78,8 +78,8 @@ export const player: Draw = (data, place, main) => {
     walk?.show(at, scroll);
     pair?.show(at, scroll);
     fill(side, step && before ? stepCard(model, step, before, state, trace!.notes[at - 1] ?? "") : null,
-      step && before ? model.decided(step, before).map(decisionTable) : null,
       lights(model, judged, at, trace!.property || null),
+      step && before ? model.decided(step, before).map(decisionTable) : null,
       charts(model, state, before, step?.transition.kind ?? "protocol"),
       h("section.card", {}, h("div.b", {}, h("details", {
         open: unfolded, toggle: (e: Event) => (unfolded = (e.target as HTMLDetailsElement).open),
@@ -173,7 +173,7 @@ function header(data: Data, trace: TraceData, system: SystemData, other: string)
       h("h1", {}, findings.map((f) => [h("a.fid", { href: findingLink(f.number), title: f.name }, f.number), " "]), title),
       h("p.sub", {}, trace.property ? ["Breaks ", h("code", {}, trace.property), ": ", saying(property)]
         : `${words(trace.kind)} of ${system.title}`),
-      h("p.sub", {}, describe(system), ", ", faultsSaid(trace))),
+      h("p.sub", {}, describe(data, system), ", ", faultsSaid(trace))),
     h("div.picks", {},
       others.size ? h("select", { "aria-label": "Finding", change: pick },
         trace.findings.length ? null : h("option", { value: location.hash }, "findings"),
@@ -182,7 +182,7 @@ function header(data: Data, trace: TraceData, system: SystemData, other: string)
         }, `${f.number} ${f.name}`))) : null,
       related.length > 1 ? h("select", { "aria-label": "Walks of this finding", change: pick },
         related.map((t) => h("option", { value: traceLink(data, t), selected: t === trace },
-          `${t.property || t.title}, ${data.systems[t.system]!.edition} ${sizes(data.systems[t.system]!)}, ${plural(t.steps.length, "step")}`))) : null,
+          `${t.property || t.title}, ${data.systems[t.system]!.edition} ${sizes(data, data.systems[t.system]!)}, ${plural(t.steps.length, "step")}`))) : null,
       editions.length ? h("select", { "aria-label": "Side by side", change: pick },
         h("option", { value: traceLink(data, trace, null) }, "one edition"),
         editions.map((s) => h("option", { value: traceLink(data, trace, null, s.id), selected: s.id === other },
@@ -194,11 +194,9 @@ function sameSizes(one: SystemData, other: SystemData): boolean {
   return Object.entries(one.sizes).every(([name, size]) => !(name in other.sizes) || other.sizes[name] === size);
 }
 
-export const sizes = (system: SystemData): string =>
-  Object.entries(system.sizes).map(([name, size]) => `${words(name)} ${size}`).join(", ");
 
-export const describe = (system: SystemData): string =>
-  [system.title, system.edition, sizes(system)].filter(Boolean).join(" · ");
+const describe = (data: Data, system: SystemData): string =>
+  [system.title, system.edition, sizes(data, system)].filter(Boolean).join(" · ");
 
 const faultsSaid = (trace: TraceData): string => {
   const named = Object.entries(trace.faults).map(([name, times]) => (times > 1 ? `${words(name)} ×${times}` : words(name)));
@@ -249,7 +247,7 @@ function mark(model: ModelApi, step: Instance, before: State, after: State, x: n
   const colour = COLOURS[kind];
   const shared = model.lanes.length;
   const at = y(step.actor ?? shared);
-  const writes = !dense && step.actor !== null && model.changes(before, after).some((c) => c.cell.member === null && c.cell.owner === "shared");
+  const writes = !dense && step.actor !== null && sharedIn(model.changes(before, after));
   const size = dense ? 0.6 : 1;
   return svg("g", { opacity: later ? 0.45 : 1 },
     writes ? svg("line", { x1: x, x2: x, y1: at, y2: y(shared), stroke: colour }) : null,

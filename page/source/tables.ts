@@ -15,7 +15,7 @@ export function decisionTable(decided: Decided): HTMLElement {
       h("details", { open: true }, h("summary", {}, table.doc || "The table"),
         h("div.tabw", {}, h("table.tab", {},
           h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "decides"),
-            table.atoms.map(([, label, doc]) => h("th", { scope: "col", title: doc }, label))),
+            table.atoms.map(([, label, doc]) => h("th", { scope: "col", title: doc }, h("div.up", {}, label)))),
           h("tr", {}, h("th", { scope: "row" }, "now"),
             table.atoms.map(([name]) => h("th", {}, mark(atoms[name]))))),
           h("tbody", {}, table.rows.map((r, at) =>

@@ -65,3 +65,18 @@ export const SAID: Record<Seen, string> = {
   holds: "holds", violated: "violated", was: "was violated", reached: "reached", "not here": "not reached here",
   waiting: "waiting for its answer",
 };
+
+const indices = new WeakMap<SystemData, Set<string>>();
+
+/** The sizes of a system in words: `2 nodes, min nodes 2`. */
+export function sizes(data: Data, system: SystemData): string {
+  let known = indices.get(system);
+  if (!known) {
+    known = new Set([system.main, ...system.slots.flatMap((k) => data.slots[k]!.dims)]);
+    indices.set(system, known);
+  }
+  return Object.entries(system.sizes).map(([name, size]) => {
+    const text = name.replace(/_/g, " ");
+    return known.has(name) ? `${size} ${text}${size === 1 ? "" : "s"}` : `${text} ${size}`;
+  }).join(", ");
+}
