@@ -73,6 +73,7 @@ export interface TransitionData {
   params: [name: string, index: string][];
   conditions: number[]; // nodes: the guard holds where all of them hold
   effects: Record<string, number>; // field -> node: its new value, over placeholders for its indices
+  assigns: string[]; // its effects in words
   arcs: ArcData[];
   fair: boolean;
   fault: string; // the switch that it needs, or ""
