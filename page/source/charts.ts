@@ -54,6 +54,7 @@ function tokens(members: number[], right: number, y: number): Child {
   const shown = members.length > MEMBERS_MAX ? [`${members.length}×`] : members.map(String);
   return shown.map((text, place) => {
     const x = right - (shown.length - 1 - place) * 14;
-    return svg("g.tok", {}, svg("circle", { cx: x, cy: y, r: 7.5 }), svg("text", { x, y: y + 3.2 }, text));
+    const width = Math.max(15, text.length * 6 + 6);
+    return svg("g.tok", {}, svg("rect", { x: x - width / 2, y: y - 7.5, width, height: 15, rx: 7.5 }), svg("text", { x, y: y + 3.2 }, text));
   });
 }

@@ -57,6 +57,10 @@ export const plural = (n: number, noun: string, more = noun + "s"): string => `$
 export const sentence = (text: string): string =>
   text && text[0]!.toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 
+/** Text whose names stand between backquotes, as docstrings have them. */
+export const prose = (text: string): Child =>
+  text.split(/`([^`]+)`/).map((part, place) => (place % 2 ? h("code", {}, part) : part));
+
 /** Says `text` to screen readers: the page has one live region, so that steps do not talk over each other. */
 export function announce(text: string): void {
   const live = one("#live");

@@ -4,7 +4,7 @@ import type { Data, Found, Goal, Instance, ModelApi, Refusal, Search, State, Sys
 import type { Draw } from "./context";
 import { why } from "./beside";
 import { charts } from "./charts";
-import { type Child, announce, copier, fill, h, number, one, plural, words } from "./dom";
+import { type Child, announce, copier, fill, h, number, one, plural, prose, words } from "./dom";
 import { card, summary, visible } from "./lanes";
 import { faultsText, systemById, type WalkLink, walkAt, walkLink } from "./links";
 import { find } from "./search";
@@ -287,7 +287,7 @@ function picks(data: Data, system: SystemData, link: WalkLink): HTMLElement {
     }, editions.map((e) => h("option", { value: e, selected: e === system.edition }, e)))) : h("span.sm", {}, system.edition),
     h("label", {}, "Size ", h("select", { id: "size", change: (e: Event) => go(systemById(data, chosen(e))) },
       same.map((s) => h("option", { value: s.id, selected: s === system }, sizes(data, s) || "as it is")))),
-    h("span.sm.mute", {}, system.doc));
+    h("span.sm.mute", {}, prose(system.doc)));
 }
 
 function faultChips(system: SystemData, link: WalkLink, to: (change: Partial<WalkLink>) => void): Child {

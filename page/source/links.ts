@@ -47,7 +47,7 @@ export function read(hash: string): Place {
 }
 
 export function faultsText(faults: Faults, max: number | null): string {
-  const named = Object.entries(faults).filter(([, times]) => times > 0);
+  const named = Object.entries(faults).filter(([, times]) => times > 0).sort(([a], [b]) => (a < b ? -1 : 1));
   const list = named.map(([name, times]) => (times === 1 ? name : `${name}=${times}`)).join("+") || "none";
   return max === null ? list : `${list}~${max}`;
 }
@@ -93,10 +93,8 @@ export function traceAt(data: Data, place: Place): TraceData | null {
   if (/^\d+$/.test(first)) return data.traces[Number(first)] ?? null;
   const exact = data.traces.find((t) => keyOf(data, t) === [first, faults, property, findings].map((x) => safe(x ?? "")).join("/"));
   if (exact) return exact;
-  const like = (t: TraceData): boolean =>
-    data.systems[t.system]!.id === first && faultsText(t.faults, t.max_faults) === faults &&
-    (t.property || t.title) === property;
-  return data.traces.find(like) ?? null;
+  const like = data.traces.filter((t) => data.systems[t.system]!.id === first && (t.property || t.title) === property);
+  return like.find((t) => faultsText(t.faults, t.max_faults) === faults) ?? like[0] ?? null;
 }
 
 export function walkLink(walk: WalkLink): string {

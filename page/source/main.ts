@@ -104,6 +104,7 @@ async function start(): Promise<void> {
       else link.removeAttribute("aria-current");
     }
     view = VIEWS[chosen]!.draw(data, place, main);
+    main.dataset.drawn = chosen;
     document.title = `${view.title} · ${data.heading || "trystate"}`;
     if (chosen !== last) scrollTo(0, 0);
     last = chosen;

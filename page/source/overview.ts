@@ -5,7 +5,7 @@
 
 import type { Data, FindingData, RunData, SystemData } from "./types";
 import type { Draw } from "./context";
-import { type Child, all, fill, h, number, plural, words } from "./dom";
+import { type Child, all, fill, h, number, plural, prose, words } from "./dom";
 import { faultsText, findingLink, overviewLink, traceLink, walkLink } from "./links";
 import { saying } from "./tables";
 import { sizes } from "./walk";
@@ -108,7 +108,7 @@ function systemList(data: Data, names: string[], chosen: string): Child {
 
 function titleOf(data: Data, name: string): Child {
   const system = data.systems.find((s) => s.name === name);
-  return system ? [system.title, system.doc ? h("span.sm.mute", { style: "font-weight:400" }, ` ${system.doc}`) : null] : "No system";
+  return system ? [system.title, system.doc ? h("span.sm.mute", { style: "font-weight:400" }, " ", prose(system.doc)) : null] : "No system";
 }
 
 function editionCard(data: Data, name: string, edition: string, chosen: boolean): HTMLElement {

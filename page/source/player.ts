@@ -79,7 +79,7 @@ export const player: Draw = (data, place, main) => {
     pair?.show(at, scroll);
     fill(side, step && before ? stepCard(model, step, before, state, trace!.notes[at - 1] ?? "") : null,
       lights(model, judged, at, trace!.property || null),
-      step && before ? model.decided(step, before).map(decisionTable) : null,
+      step && before ? model.decided(step, before).filter((d) => d.outcome === d.wanted).map(decisionTable) : null,
       charts(model, state, before, step?.transition.kind ?? "protocol"),
       h("section.card", {}, h("div.b", {}, h("details", {
         open: unfolded, toggle: (e: Event) => (unfolded = (e.target as HTMLDetailsElement).open),
@@ -211,7 +211,7 @@ function stepCard(model: ModelApi, step: Instance, before: State, after: State, 
   return h("section.card", { "aria-label": "The step" }, h("div.b", { style: "padding-top:9px" },
     card(step, visible(model.changes(before, after), new Set()), note),
     h("p.cite", {}, transition.cite ? `${transition.cite} · ` : "", transition.at),
-    h("details", {}, h("summary", {}, "Why it was possible"), h("ul.chg", {},
+    h("details", { open: true }, h("summary", {}, "Why it was possible"), h("ul.chg", {},
       transition.conditions.map((c) => h("li", {}, "✓ ", model.text(c, binding))),
       transition.conditions.length ? null : h("li", {}, "It has no condition.")))));
 }

@@ -91,9 +91,9 @@ export function whole(model: ModelApi, state: State, before: State | null, hidde
     }
   }
   return h("div", {},
-    h("table.full", {}, lanes.length > 1
+    own.length || shared.length ? h("table.full", {}, lanes.length > 1
       ? h("thead", {}, h("tr", {}, h("td", {}), lanes.map((lane) => h("th", { scope: "col" }, lane)))) : null,
-    h("tbody", {}, own, shared)),
+    h("tbody", {}, own, shared)) : null,
     quiet.length ? h("details", {}, h("summary.xs", {}, `${plural(quiet.length, "field")} as at the start`),
       h("p.chg", {}, quiet.map((c) => `${c.slot.name} = ${model.show(c, state[c.position]!)}`).join("; "))) : null);
 }
