@@ -41,7 +41,7 @@ export const overview: Draw = (data, place, main) => {
       h("section", { "aria-label": `${name} ${edition}` },
         h("h2.sub-h", { style: "margin-top:0" }, titleOf(data, name)),
         h("div.eds", { role: "group", "aria-label": "Edition" }, editions.map((e) => editionCard(data, name, e, e === edition))),
-        cells.element),
+        cells.element, walks(data, name)),
       inspector),
     releases(data), comparisons(data));
   cells.first?.();
@@ -262,6 +262,15 @@ function play(data: Data, { run, result }: Entry): Child {
   const trace = data.traces[result.trace]!;
   return h("div.sm", {}, h("a", { href: traceLink(data, trace) }, `▶ ${plural(trace.steps.length, "step")}`), " ",
     h("span.mute", {}, sizes(data, data.systems[run.system]!)));
+}
+
+/** The walks of a system that are no counterexamples: examples that go well, recorded jobs. */
+function walks(data: Data, name: string): Child {
+  const found = data.traces.filter((t) => t.kind !== "counterexample" && data.systems[t.system]!.name === name);
+  if (!found.length) return null;
+  return h("section", {}, h("h2.sub-h", {}, "Walks to play"), h("ul.card.walks", {}, found.map((t) => h("li", {},
+    h("a", { href: traceLink(data, t, 0) }, `▶ ${plural(t.steps.length, "step")}`), " ", t.title, " ",
+    h("span.mute.sm", {}, [t.kind === "recorded" ? "recorded" : "", data.systems[t.system]!.edition].filter(Boolean).join(", "))))));
 }
 
 const exploreLink = (system: SystemData): string =>

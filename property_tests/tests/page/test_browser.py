@@ -409,7 +409,8 @@ def test_text_can_be_read_in_both_themes() -> None:
     text = (CHECKOUT / "page" / "source" / "styles.css").read_text("utf-8")
     themes = re.findall(r":root(?:\[data-theme=dark\])? \{(.*?)\}", text, re.DOTALL)
     pairs = {
-        "ink": ("bg", "panel", "sunk", "blue-t", "fault-t", "bad-t", "bad-s"), "mute": ("bg", "panel", "sunk", "blue-t"),
+        "ink": ("bg", "panel", "sunk", "blue-t", "fault-t", "bad-t", "bad-s"),
+        "mute": ("bg", "panel", "sunk", "blue-t"),
         "blue": ("bg", "panel", "blue-t"), "env": ("panel", "sunk", "bg"), "fault": ("panel", "fault-t", "bg"),
         "bad": ("bg", "panel", "bad-t"), "ok": ("panel",), "wait": ("panel",), "panel": ("blue", "bad"),
     }  # fmt: skip
