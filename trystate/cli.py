@@ -159,6 +159,7 @@ def _verify(p: Parser) -> None:
     )
     group.add_argument("--json", type=Path, metavar="FILE", help="report.json here as well")
     group.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, a test case per run and property")
+    group.add_argument("--html", type=Path, metavar="FILE", help="a page to look at, in one file: see docs/page.md")
 
 
 def _search_options(group: argparse._ArgumentGroup) -> None:
@@ -213,6 +214,19 @@ def _explore(p: Parser) -> None:
     p.add_argument("--walk", metavar="STEPS", help="take these steps first, as 'join(0) crash(1)'")
     p.add_argument("--initial", type=natural, default=0, metavar="N", help="initial state (default: %(default)s)")
     p.add_argument("--lines", action="store_true", help="lines in place of the screen (default: where there is none)")
+    p.add_argument(
+        "--web", nargs="?", type=Path, const=Path("trystate-explore.html"), metavar="FILE",
+        help="walk in the browser: write a page, and open it (default: %(const)s)",
+    )  # fmt: skip
+
+
+def _showing(p: Parser) -> None:
+    p.add_argument("out", type=Path, metavar="OUT.html", help="the page, which needs no other file and no network")
+    p.add_argument(
+        "--report", type=Path, metavar="DIR", dest="of",
+        help="show this report of `trystate verify` (default: search the small plan now)",
+    )  # fmt: skip
+    _search_options(p.add_argument_group("how to search, without --report"))
 
 
 def _diagram(p: Parser) -> None:
@@ -360,6 +374,7 @@ def _explain(p: Parser) -> None:
     p.add_argument("--steps", action="store_true", help="each step of the model, and properties that fail in passing")
     p.add_argument("--json", action="store_true", help="everything, as JSON")
     p.add_argument("--diagram", type=Path, metavar="SVG", help="the run as a sequence, collapsed, into this file")
+    p.add_argument("--html", type=Path, metavar="FILE", help="the run as a page, to play step by step")
     group = p.add_argument_group("settings of torch's rendezvous, where they are not the defaults; ours are recorded")
     group.add_argument("--nnodes", type=_nnodes, metavar="MIN:MAX", help="as for torchrun (default: from the record)")
     group.add_argument(
@@ -489,6 +504,7 @@ def _doctor(p: Parser) -> None:
 COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module:function, its options)
     "verify": ("verify:verify", _verify),
     "explore": ("explore:explore", _explore),
+    "page": ("page:page", _showing),
     "diagram": ("diagram:diagram", _diagram),
     "table": ("table:table", _table),
     "export": ("export:export", _export),

@@ -104,6 +104,20 @@ where the walk has ended: its steps are spelled as counterexamples spell them.
             Exit.FAILED: "a wrong declaration",
         },
     ),
+    "page": Page(
+        summary="write models, runs and findings as one page for a browser",
+        description="""\
+Write one HTML file that needs no other file and no network. It has an overview,
+a player for each counterexample, an explorer that computes in the browser what
+can happen and why something cannot, and the findings with their symptoms and
+remedies. Without --report, the small plan is searched now, in about half a
+minute; nothing is compared with torch.
+""",
+        examples="""\
+  trystate page page.html
+  trystate verify --all && trystate page page.html --report trystate-report
+""",
+    ),
     "diagram": Page(
         summary="draw systems, tables, walks, findings and witnesses",
         description="""\
