@@ -207,6 +207,25 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def _prove(p: Parser) -> None:
+    p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    p.add_argument("--edition", metavar="E", help="variant of the protocol (default: the one that has lemmas)")
+    p.add_argument(
+        "--fault", action="extend", nargs="+", default=[], metavar="F",
+        help="faults that may happen, each any number of times, or none (default: all that the edition has)",
+    )  # fmt: skip
+    p.add_argument(
+        "--only", action="append", default=[], metavar="PROPERTY",
+        help="the steps of a proof of this property, where all others are assumed; may be repeated",
+    )  # fmt: skip
+    p.add_argument("--with", dest="second", choices=("cvc5",), help="ask a second solver each question as well")
+    p.add_argument("--smt2", type=Path, metavar="DIR", help="write each question here, for any solver")
+    p.add_argument(
+        "--max-seconds", type=positive, default=600.0, metavar="S",
+        help="stop after S seconds; the rest is not decided (default: %(default)g)",
+    )  # fmt: skip
+
+
 def _explore(p: Parser) -> None:
     p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
     add_system_options(p)
@@ -503,6 +522,7 @@ def _doctor(p: Parser) -> None:
 
 COMMANDS: dict[str, tuple[str, Callable[[Parser], None]]] = {  # name -> (module:function, its options)
     "verify": ("verify:verify", _verify),
+    "prove": ("prove:prove", _prove),
     "explore": ("explore:explore", _explore),
     "page": ("page:page", _showing),
     "diagram": ("diagram:diagram", _diagram),

@@ -80,6 +80,29 @@ report has what was done until then, and says so.
             Exit.TERMINATED: "terminated; the report has the results until then",
         },
     ),
+    "prove": Page(
+        summary="prove the safety of a system for any size",
+        description="""\
+Prove the safety properties of a system by induction, for any number of members
+of its indices, all values of its constants that make sense, and any number of
+each of its faults. The conditions are made from the declarations, and given to
+the solver z3. Says what was proved, with which lemmas, and on which laws of
+counting the proof stands; docs/proofs.md proves these.
+
+A property that is not proved may hold all the same: a counterexample to
+induction is a state that satisfies all that was assumed, and need not be
+reachable. What leads to what is not asked: trystate verify searches for that.
+
+Exits with 0 if all properties are proved, with 1 if the solver has a
+counterexample to induction, with 3 if it gave up or the time was over.
+""",
+        examples="""\
+  trystate prove rendezvous
+  trystate prove rendezvous --with cvc5
+  trystate prove rendezvous --only at_most_max --smt2 questions
+  trystate prove mypackage.protocol:Mine --fault none
+""",
+    ),
     "explore": Page(
         summary="walk the states of a system",
         description="""\

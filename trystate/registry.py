@@ -113,6 +113,13 @@ STRUCTURES = (  # the classes of the runtime that are drawn
 DEFAULT_EDITION = Edition.TORCH.name  # the edition of the installed torch
 
 
+def lemmas(cls: type[System]) -> type[System] | None:
+    """The class with the lemmas of a proof of a system; they are of one edition."""
+    from trystate.model.rendezvous.lemmas import Lemmas
+
+    return Lemmas if cls is Rendezvous else None
+
+
 def plan() -> tuple[Run, ...]:
     """The runs that `trystate verify` checks."""
     from trystate.model.agent import findings as agent

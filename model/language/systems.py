@@ -176,6 +176,10 @@ class System:
                 setattr(self, name, size)
         return sizes
 
+    def sizes_allowed(self) -> Iterable[Any]:
+        """The conditions on the constants under which the system is meant: a proof for any size assumes them."""
+        return ()
+
     @classmethod
     def _edition(cls, edition: Any) -> Any:
         name = cls.__family__.named.__name__

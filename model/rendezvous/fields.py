@@ -70,6 +70,9 @@ class Fields(System):
     shorter_window = flag(per="node", doc="started with a shorter expiry window")
     clock_behind = flag(per="node", doc="its clock shows the earlier time")
 
+    def sizes_allowed(self) -> tuple[Condition, ...]:
+        return self.min_nodes >= 1, self.min_nodes <= self.max_nodes, self.rounds >= 1
+
     @machine(Round)
     def round_state(self, s: SymbolicState) -> Any:
         """One round of the rendezvous."""

@@ -1,0 +1,153 @@
+"""What must be refuted for a proof by induction, as trees: no solver is needed to make it.
+
+*Theory of operation.* The invariant is the conjunction of the `always` properties, of lemmas, and of the ranges of the
+numbers with constant bounds. There are three kinds of conditions:
+
+    init      a property holds in the initial states
+    a step    where the invariant and the step's guard hold, the property holds after the step; a `step` property holds
+              of the step
+
+The state after a step is not a second state: the property is taken as a tree, and each read of a field in it is replaced
+by the step's effect on that field (Dijkstra's weakest precondition), on the trees. So the constructors of the language
+fold what they can, and what folds to true, or to the property itself, needs no solver: most conditions do.
+
+A fault's counter only says how often it may still happen. Here it may any number of times: its guard is always true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..language import Expr, Form, System, Transition, and_, ite, not_, or_
+from ..language.expressions import QUANTIFIERS, TRUE, Role, const, equal, lift, rebuild, substitute
+from ..language.quantifiers import close, loop_variable, opened
+from . import sizes
+
+INIT = "init"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """One thing to prove: `goal` holds wherever the assumptions and `guard` do.
+
+    where: the step's name, or `init`. what: the property's name. trivial: it holds as the declarations stand.
+    """
+
+    where: str
+    what: str
+    params: tuple[Expr, ...]
+    guard: Expr
+    goal: Expr
+    trivial: bool
+
+
+class Claims:
+    """The invariant of a system of any size, and the conditions of its proof."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self._plain: dict[Expr, Expr] = {}
+        always = {p.name: p.exprs[0] for p in system.properties if p.form is Form.ALWAYS}
+        self.ranges = dict(_ranges(system))
+        self.invariant = {name: self.plain(tree) for name, tree in always.items()} | self.ranges
+        self.steps = {p.name: p.conditions or {} for p in system.properties if p.form is Form.STEP}
+        self.allowed = tuple(lift(c) for c in system.sizes_allowed())
+        self.properties = [*always, *self.steps]
+
+    def plain(self, tree: Expr) -> Expr:
+        """Without the names of values."""
+        return after(tree, {}, self._plain)
+
+    def conditions(self) -> Iterator[Condition]:
+        """All of them, init first, then step by step."""
+        start = {slot.name: const(slot.initial[0], slot.sort) for slot in self.system.slots.values()
+                 if len(slot.initial) == 1 and not sizes.is_counter(self.system, slot.name)}  # fmt: skip
+        several = and_(*_starts(self.system))
+        memo: dict[Expr, Expr] = {}
+        for name, tree in self.invariant.items():
+            goal = after(tree, start, memo)
+            yield Condition(INIT, name, (), several, goal, goal is TRUE)
+        for t in self.system.transitions:
+            yield from self._of_step(t)
+
+    def _of_step(self, t: Transition) -> Iterator[Condition]:
+        memo: dict[Expr, Expr] = {}
+        effects = {k: self.plain(v) for k, v in t.effects.items() if not sizes.is_counter(self.system, k)}
+        guard = self.guard(t)
+        for name, tree in self.invariant.items():
+            goal = after(tree, effects, memo)
+            yield Condition(t.name, name, t.params, guard, goal, goal is TRUE or goal is tree)
+        for name, conditions in self.steps.items():
+            if t.name in conditions:
+                goal = self.plain(conditions[t.name])
+                yield Condition(t.name, name, t.params, guard, goal, goal is TRUE)
+
+    def guard(self, t: Transition) -> Expr:
+        """When a step can be taken, whatever was the number of faults before."""
+        left = self.system.fault_counter(t.fault) if t.fault else ""
+        kept = (c for c in t.conditions if not (left and c.op == "lt" and _reads(c.args[1], left)))
+        return self.plain(and_(*kept))
+
+
+def _reads(expr: Expr, field: str) -> bool:
+    return expr.op == "read" and expr.name == field
+
+
+def _ranges(system: System) -> Iterator[tuple[str, Expr]]:
+    """Numbers stay in their ranges: both bounds if they are constants; a bound that is a size is not relied on."""
+    for slot in system.slots.values():
+        if slot.sort.kind != "int" or sizes.is_counter(system, slot.name):
+            continue
+        indices = tuple(loop_variable(dim) for dim in slot.dims)
+        value = substitute(slot.identity(), dict(zip(slot.placeholders(), indices, strict=True)))
+        parts = [not_(Expr("lt", (value, lift(slot.sort.low)), TRUE.sort))]  # the constructors would fold the range
+        if slot.sort.high < sizes.MANY:
+            parts.append(not_(Expr("lt", (lift(slot.sort.high), value), TRUE.sort)))
+        wrong = or_(*(not_(p) for p in parts))
+        for v in reversed(indices):
+            wrong = close("any", v, wrong)
+        yield f"range of {slot.name}", not_(wrong)
+
+
+def _starts(system: System) -> Iterator[Expr]:
+    """What holds in an initial state of the fields that have several initial values."""
+    for slot in system.slots.values():
+        if len(slot.initial) == 1 or sizes.is_counter(system, slot.name):
+            continue
+        indices = tuple(loop_variable(dim) for dim in slot.dims)
+        value = substitute(slot.identity(), dict(zip(slot.placeholders(), indices, strict=True)))
+        other = not_(or_(*(equal(value, const(k, slot.sort)) for k in slot.initial)))
+        for v in reversed(indices):
+            other = close("any", v, other)
+        yield not_(other)
+
+
+def after(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
+    """The tree over the state after a step, as a tree over the state before it; names of values are dropped."""
+    found = memo.get(expr)
+    if found is not None:
+        return found
+    if expr.op in ("const", "var"):
+        found = expr
+    elif expr.op in QUANTIFIERS:
+        fresh = loop_variable(expr.args[0])
+        found = close(expr.op, fresh, after(opened(expr, fresh), effects, memo))
+    elif expr.op == "named":
+        found = after(expr.args[1], effects, memo)
+    else:
+        found = rebuild(expr, tuple(after(x, effects, memo) if isinstance(x, Expr) else x for x in expr.args))
+        if expr.op == "read":
+            found = _value(found, effects)
+    memo[expr] = found
+    return found
+
+
+def _value(place: Expr, effects: dict[str, Expr]) -> Expr:
+    """What a step leaves at a place: a read, or a choice between reads."""
+    if place.op == "ite":
+        return ite(place.args[0], *(_value(x, effects) for x in place.args[1:]))
+    body = effects.get(place.name)
+    if body is None:
+        return place
+    return substitute(body, {v: place.args[1 + v.number] for v in body.free if v.role is Role.PLACEHOLDER})

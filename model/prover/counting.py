@@ -1,0 +1,376 @@
+"""Laws of counting: what a solver is told of the sizes of finite sets. `docs/proofs.md` proves each.
+
+*Theory of operation.* A count of members with a condition becomes one of three things:
+
+    cells     a sum. The members are split exactly: the step's own members one by one, the others by the values of what
+              is read at them, and by every condition in it; each part, a *cell*, is a number of which the laws say that
+              it is not negative, that it is zero exactly if no member is in the cell, and that two halves of a
+              cell add up to it
+    ranks     `count(K(k) & k < j)`, where `<` is any strict total order, as a function of j: not negative, at most
+              |K|, less than |K| at members of K, growing along the order, and strictly at members of K. Of any subset of
+              K at most s members have a rank below s
+    opaque    any other: a number, or a function of the indices around it, not negative, zero exactly if empty
+
+Two counts with the same members are equal; that is said of each pair of which one is opaque or a rank.
+
+An order is recognised by its properties: a condition on two members is one if the solver finds that it is irreflexive,
+transitive and total, whatever the state is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..language import Expr, Sort, and_, as_int, not_
+from ..language.expressions import FALSE, QUANTIFIERS, TRUE, Role, const, equal, less, rebuild, substitute, variable
+from ..language.expressions import ord_ as ordinal
+from ..language.quantifiers import close, loop_variable, opened
+from .sizes import members
+
+if TYPE_CHECKING:
+    from .formulas import Formulas
+
+Term = Any
+ORDER_MS = 2_000  # to find whether a condition is an order: such a question is small, and answered in a hundredth
+
+LAWS = {
+    "order": "the members of an index are ordered, strictly and totally",
+    "cells": "a cell is not negative, and zero exactly if it has no member; two halves of a cell add up to it",
+    "sums": "a count is the sum of its cells",
+    "ranks": "a rank is at least 0, at most |K|, less at members of K, and grows with each member of K before it",
+    "first": "of a set with a member, one member has the rank 0",
+    "segments": "as many members are before some member of a set as are before its last",
+    "prefixes": "of a subset of K at most s members have a rank below s",
+    "same members": "two counts of the same members are equal",
+    "opaque": "a count is not negative, and zero exactly if it has no member",
+}  # fmt: skip
+
+
+class Counting:
+    """The symbols of the counts in some formulas."""
+
+    def __init__(self, formulas: Formulas) -> None:
+        self.f = formulas
+        self._names = 0
+        self._known: dict[Any, Any] = {}
+        self._counts: list[_Count] = []
+        self._orders: dict[Expr, bool] = {}
+
+    def fork(self, formulas: Formulas) -> Counting:
+        out = Counting(formulas)
+        out._names, out._known, out._counts, out._orders = self._names, {**self._known}, [*self._counts], self._orders
+        return out
+
+    def _name(self, kind: str) -> str:
+        self._names += 1
+        return f"{kind}!{self._names}"
+
+    # ---- the three forms
+
+    def number(self, v: Expr, body: Expr) -> Term:
+        """How many v have `body`."""
+        if body is FALSE:
+            return self.f.z3.IntVal(0)
+        fixed = self._fixed(v, body)
+        if fixed is not None:
+            return fixed
+        around = [x for x in _sorted(body.free) if x is not v and x.role is Role.LOOP]
+        for x in _sorted(body.free):
+            if x is not v and x.sort.name == v.sort.name:
+                before, rest = _split(body, x)
+                apart = not [y for y in rest.free if y is not v and y.role is Role.LOOP]
+                if apart and before is not TRUE and v in before.free and self._is_order(v, x, before):
+                    return self._rank(v, rest, x, before)(self.f(x))
+        if not around and any(True for _ in _values_at(v, body)):
+            return self._sum(v, body)
+        return self._opaque(v, body, around)
+
+    def place(self, index: Expr) -> Term:
+        """The number of members before one."""
+        v, x = loop_variable(index.sort), loop_variable(index.sort)
+        return self._rank(v, TRUE, x, less(ordinal(v), ordinal(x)))(self.f(index))
+
+    def first(self, index: Sort) -> Term:
+        """The first member of an index."""
+        key = "first", index.name
+        if key not in self._known:
+            z3, sort = self.f.z3, self.f.sort(index)
+            x = z3.Const(f"{index.name}!x", sort)
+            self._known[key] = found = z3.Const(f"{index.name}!first", sort)
+            self.f.law("order", z3.ForAll([x], z3.Or(x == found, self.f.before(index)(found, x))))
+        return self._known[key]
+
+    def _fixed(self, v: Expr, body: Expr) -> Term | None:
+        """An enum value in a count that does not depend on the member is fixed first, to each of its values."""
+        for e in _parts(body):
+            if e.op == "eq" and e.args[0].sort.kind == "enum" and e.args[1].op != "const" and v in e.free:
+                free = [x for x in e.args if v not in x.free]
+                if len(free) == 1 and not free[0].reach:
+                    kind, sort = free[0], free[0].sort
+                    out = self.number(v, substitute(body, {kind: const(sort.high, sort)}))
+                    for k in range(sort.high - 1, -1, -1):
+                        value = const(k, sort)
+                        then = self.number(v, substitute(body, {kind: value}))
+                        out = self.f.z3.If(self.f(equal(kind, value)), then, out)
+                    return out
+        return None
+
+    def _opaque(self, v: Expr, body: Expr, around: list[Expr]) -> Term:
+        z3 = self.f.z3
+        names = {x: loop_variable(x.sort) for x in around}
+        key = "opaque", substitute(close("count", v, body), {x: variable(f"%{k}", x.sort) for k, x in enumerate(around)})
+        if key not in self._known:
+            name, slots = self._name("count"), tuple(names.values())
+            given = [self.f(x) for x in slots]
+            made = z3.Function(name, *(x.sort() for x in given), z3.IntSort()) if given else None
+            number = z3.Int(name) if made is None else made(*given)
+            self._known[key] = made if made is not None else number
+            here = substitute(body, names)
+            some = self.f(close("any", v, here))
+            self.f.law("opaque", self._for_all(slots, z3.And(number >= 0, (number == 0) == z3.Not(some))))
+            if not self._segments(v, here, slots, number):
+                self._link(_Count(v, here, slots, number, "opaque"))
+        found = self._known[key]
+        return found(*(self.f(x) for x in around)) if around else found
+
+    def _segments(self, v: Expr, body: Expr, slots: tuple[Expr, ...], number: Term) -> bool:
+        """`count(any(F(k) & v < k))`: as many as are before the last k with F."""
+        if body.op != "any" or body.args[0].name != v.sort.name:
+            return False
+        k = loop_variable(v.sort)
+        before, last = _split(opened(body, k), v)
+        if before is TRUE or k not in before.free or not self._is_order(v, k, before):
+            return False
+        z3, kk = self.f.z3, self.f(k)
+        rank, is_one = self._rank(v, TRUE, k, before)(kk), self.f(last)
+        most = z3.ForAll([kk], z3.Implies(is_one, rank <= number), patterns=[rank])
+        reached = z3.Or(number == 0, z3.Exists([kk], z3.And(is_one, rank == number)))
+        self.f.law("segments", self._for_all(slots, z3.And(most, reached)))
+        return True
+
+    def _sum(self, v: Expr, body: Expr) -> Term:
+        key = "sum", close("count", v, body)
+        if key not in self._known:
+            term = self._known[key] = self._cells(v, body)
+            self._link(_Count(v, body, (), term, "sum"))
+        return self._known[key]
+
+    def _rank(self, v: Expr, among: Expr, x: Expr, before: Expr) -> Any:
+        """The rank function of the order `before`, of v before x, among the v that have `among`."""
+        z3 = self.f.z3
+        key = "rank", close("count", v, among), close("any", v, substitute(before, {x: variable("%0", x.sort)}))
+        if key not in self._known:
+            made = self._known[key] = z3.Function(self._name("rank"), self.f.sort(v.sort), z3.IntSort())
+            a, b = loop_variable(v.sort), loop_variable(v.sort)
+            ra, rb = made(self.f(a)), made(self.f(b))
+            inside = self.f(substitute(among, {v: a}))
+            all_of_them = self.number(v, among) if among is not TRUE else self._all(v.sort)
+            less_ = self.f(substitute(before, {v: a, x: b}))
+            bounds = z3.And(ra >= 0, ra <= all_of_them, z3.Implies(inside, ra < all_of_them))
+            grows = z3.Implies(less_, z3.If(inside, ra < rb, ra <= rb))
+            self.f.law("ranks", self._for_all((a,), bounds, ra))
+            self.f.law("ranks", self._for_all((a, b), grows, z3.MultiPattern(ra, rb)))
+            some, least = self.f(close("any", v, among)), loop_variable(v.sort)
+            at_zero = z3.Exists([self.f(least)], z3.And(self.f(substitute(among, {v: least})), made(self.f(least)) == 0))
+            self.f.law("first", z3.Implies(some, at_zero))
+            self._link(_Count(v, substitute(and_(among, before), {x: b}), (b,), rb, "rank"))
+        return self._known[key]
+
+    def _all(self, index: Sort) -> Term:
+        size = self.f(members(index))
+        if ("all", index.name) not in self._known:
+            self._known["all", index.name] = size
+            self.f.law("cells", size >= 1)
+        return size
+
+    def _for_all(self, variables: tuple[Expr, ...], formula: Term, *patterns: Term) -> Term:
+        if not variables:
+            return formula
+        given = [self.f(x) for x in variables]
+        return self.f.z3.ForAll(given, formula, patterns=[*patterns]) if patterns else self.f.z3.ForAll(given, formula)
+
+    def _link(self, new: _Count) -> None:
+        """Two counts of the same members are equal, which the other laws do not say if one is opaque."""
+        for old in self._counts:
+            if "opaque" not in (new.form, old.form) or new.v.sort.name != old.v.sort.name:
+                continue
+            same = not_(close("any", new.v, not_(equal(new.body, substitute(old.body, {old.v: new.v})))))
+            equal_then = self.f.z3.Implies(self.f(same), new.term == old.term)
+            self.f.law("same members", self._for_all((*new.slots, *old.slots), equal_then))
+        self._counts.append(new)
+
+    def _is_order(self, v: Expr, x: Expr, before: Expr) -> bool:
+        """Is the condition a strict total order in every state?"""
+        if any(e.op in QUANTIFIERS for e in _parts(before)):
+            return False
+        mine, other = variable("%0", v.sort), variable("%1", v.sort)
+        key = substitute(before, {v: mine, x: other})
+        if key not in self._orders:
+            a, b, c = (loop_variable(v.sort) for _ in range(3))
+            ab, bc, ac, ba, aa = (substitute(key, {mine: p, other: q}) for p, q in
+                                  ((a, b), (b, c), (a, c), (b, a), (a, a)))  # fmt: skip
+            fails = not_(and_(not_(aa), not_(and_(ab, bc, not_(ac))), not_(and_(not_(ab), not_(ba), not_(equal(a, b))))))
+            plain = type(self.f)(())
+            wrong = plain(fails)
+            solver = plain.z3.Solver()
+            solver.set("timeout", ORDER_MS)
+            solver.add(wrong, *(formula for _, formula in plain.laws))
+            self._orders[key] = solver.check() == plain.z3.unsat
+        return self._orders[key]
+
+    # ---- cells
+
+    def _cells(self, v: Expr, body: Expr) -> Term:
+        """An exact sum: the step's own members one by one, then the others, by the values of what is read at them."""
+        parts = []
+        gone: list[Expr] = []
+        for x in (p for p in self.f.points if p.sort.name == v.sort.name):
+            parts.append(self.f(as_int(and_(*(not_(equal(x, y)) for y in gone), substitute(body, {v: x})))))
+            body = substitute(body, {equal(v, x): FALSE})
+            gone.append(x)
+        reads = [r for r in _values_at(v, body) if r.sort.kind == "enum"]
+        parts.append(self._by_value(v, body, reads, tuple(gone), ()))
+        return self._total(parts)
+
+    def _total(self, parts: list[Term]) -> Term:
+        return parts[0] if len(parts) == 1 else self.f.z3.Sum(parts)  # some solvers refuse a sum of one
+
+    def _by_value(self, v: Expr, body: Expr, reads: list[Expr], gone: tuple[Expr, ...], chosen: tuple[Expr, ...]) -> Term:
+        if not reads:
+            return self._by_condition(v, body, gone, chosen)
+        one, *others = reads
+        values = [const(k, one.sort) for k in range(one.sort.low, one.sort.high + 1)]
+        parts = [self._by_value(v, substitute(body, {one: x}), others, gone, (*chosen, equal(one, x))) for x in values]
+        return self._total(parts)
+
+    def _by_condition(self, v: Expr, body: Expr, gone: tuple[Expr, ...], chosen: tuple[Expr, ...]) -> Term:
+        """A condition without the counted member comes out of the count; one with it splits it."""
+        found = _conditions(body)
+        outer = next((c for c in found if v not in c.free), None)
+        if outer is not None:
+            yes, no = (self._by_condition(v, _outside(body, outer, k), gone, chosen) for k in (TRUE, FALSE))
+            return self.f.z3.If(self.f(outer), yes, no)
+        splits = (c for c in found if c.op in ("eq", "read") and not any(e.op in QUANTIFIERS for e in _parts(c)))
+        inner = next((c for c in splits if c is not body), None)
+        if inner is not None:
+            ways = ((TRUE, inner), (FALSE, not_(inner)))
+            return self._total(
+                [self._by_condition(v, substitute(body, {inner: k}), gone, (*chosen, c)) for k, c in ways]
+            )
+        return self._cell(v, body, gone, chosen)
+
+    def _cell(self, v: Expr, body: Expr, gone: tuple[Expr, ...], chosen: tuple[Expr, ...]) -> Term:
+        if body is FALSE:
+            return self.f.z3.IntVal(0)
+        here = and_(*chosen, *(not_(equal(v, x)) for x in gone), body)
+        key = "cell", close("count", v, here)
+        if key not in self._known:
+            cell = self._known[key] = self.f.z3.Int(self._name("cell"))
+            some = self.f(close("any", v, here))
+            self.f.law("cells", self.f.z3.And(cell >= 0, (cell == 0) == self.f.z3.Not(some)))
+            if body is not TRUE:
+                halves = cell + self._cell(v, not_(body), gone, chosen)
+                self.f.law("cells", self._cell(v, TRUE, gone, chosen) == halves)
+                self._prefix(v, here, gone, cell)
+            elif len(chosen) > 1:
+                *some_of, last = chosen
+                halves = cell + self._cell(v, TRUE, gone, (*some_of, not_(last)))
+                self.f.law("cells", self._cell(v, TRUE, gone, tuple(some_of)) == halves)
+        return self._known[key]
+
+    def _prefix(self, v: Expr, here: Expr, gone: tuple[Expr, ...], cell: Term) -> None:
+        """Of a subset of K, at most s members have fewer than s members of K before them."""
+        z3 = self.f.z3
+        for c in _conjuncts(here):
+            if c.op != "lt" or v in c.args[1].free:
+                continue
+            addends = [*_addends(c.args[0])]
+            counts = [p for p in addends if p.op == "count" and v in p.free]
+            offset = [p for p in addends if v not in p.free]
+            if len(counts) != 1 or len(counts) + len(offset) != len(addends):
+                continue
+            w = loop_variable(v.sort)
+            before, among = _split(opened(counts[0], w), v)
+            if before is TRUE or not self._is_order(w, v, before):
+                continue
+            rest = and_(*(x for x in _conjuncts(here) if x is not c))
+            inside = not_(close("any", v, and_(rest, not_(substitute(among, {w: v})))))
+            room = self.f(c.args[1]) - sum((self.f(p) for p in offset), z3.IntVal(0))
+            rank = self._rank(w, among, v, before)
+            own = [z3.If(z3.And(self.f(substitute(among, {w: x})), rank(self.f(x)) < room), 1, 0) for x in gone[:1]]
+            most = z3.If(room > 0, room, 0)
+            self.f.law("prefixes", z3.Implies(self.f(inside), self._total([cell, *own]) <= most))
+
+
+class _Count:
+    """A count: of the v that have `body`, over the indices in `slots`. form: one of the three."""
+
+    __slots__ = ("body", "form", "slots", "term", "v")
+
+    def __init__(self, v: Expr, body: Expr, slots: tuple[Expr, ...], term: Term, form: str) -> None:
+        self.v, self.body, self.slots, self.term, self.form = v, body, slots, term, form
+
+
+def _sorted(variables: frozenset[Expr]) -> list[Expr]:
+    return sorted(variables, key=lambda x: x.serial)
+
+
+def _parts(tree: Expr) -> Iterator[Expr]:
+    """A tree and all that is in it, each once."""
+    seen: set[Expr] = set()
+    todo = [tree]
+    while todo:
+        here = todo.pop()
+        if here not in seen:
+            seen.add(here)
+            yield here
+            todo += [x for x in reversed(here.args) if isinstance(x, Expr)]
+
+
+def _values_at(v: Expr, body: Expr) -> Iterator[Expr]:
+    """What is read at the member alone: enums and flags."""
+    for e in _parts(body):
+        if e.op == "read" and len(e.args) == 2 and e.args[1] is v and e.sort.kind in ("enum", "bool"):
+            yield e
+
+
+def _conditions(tree: Expr) -> list[Expr]:
+    """The conditions in a tree that no quantifier in it encloses, outermost first."""
+    found: dict[Expr, None] = {}
+    todo = [tree]
+    for e in todo:
+        if e.sort.kind == "bool" and e.op != "const":
+            found[e] = None
+        if e.op not in QUANTIFIERS:
+            todo += [x for x in e.args if isinstance(x, Expr)]
+    return list(found)
+
+
+def _outside(tree: Expr, old: Expr, new: Expr) -> Expr:
+    """Replace a condition, but not inside quantifiers: a count keeps its members, and so its symbol."""
+    if tree is old:
+        return new
+    if tree.op in ("const", "var", "bound", *QUANTIFIERS):
+        return tree
+    return rebuild(tree, tuple(_outside(x, old, new) if isinstance(x, Expr) else x for x in tree.args))
+
+
+def _conjuncts(tree: Expr) -> tuple[Expr, ...]:
+    return tree.args if tree.op == "and" else (tree,)
+
+
+def _addends(tree: Expr) -> Iterator[Expr]:
+    if tree.op == "add":
+        for x in tree.args:
+            yield from _addends(x)
+    else:
+        yield tree
+
+
+def _split(body: Expr, x: Expr) -> tuple[Expr, Expr]:
+    """The conjuncts with x, and those without."""
+    parts = _conjuncts(body)
+    return and_(*(c for c in parts if x in c.free)), and_(*(c for c in parts if x not in c.free))
+
+

@@ -1,0 +1,160 @@
+"""Trees as formulas of a solver: nodes without number, fields as functions, quantifiers as quantifiers.
+
+*Theory of operation.* An index becomes a sort of which nothing is known but that `<` orders it strictly and totally: its
+members may be of any finite number. A field becomes a function of its indices, an enum a sort with as many values, `any`
+an existential quantifier, `ord` the number of members before one. Numbers are integers without bound. Counts are the
+one thing that first-order formulas cannot say; `counting.py` replaces each by symbols, and adds laws about them, which
+are true of finite sets. So a formula that the solver refutes has no model among finite sets; one that it does not may
+have a model that no finite set is, or none at all.
+
+A law that is added is kept beside its name, so that a proof can say on which laws it stands.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+from ..errors import UnavailableError, UsageError
+from ..language import Expr, Sort
+from ..language.expressions import FALSE, Role, equal
+from ..language.fields import Slot
+from ..language.quantifiers import loop_variable, opened
+from .counting import Counting
+
+Term = Any  # an expression of z3, whose package has no types
+
+
+@cache
+def load() -> Any:
+    """The package z3.
+
+    Raises UnavailableError: it is not installed.
+    """
+    try:
+        return importlib.import_module("z3")
+    except ImportError:
+        raise UnavailableError("a proof needs the package z3-solver: pip install 'trystate[prove]'") from None
+
+
+class Formulas:
+    """The formulas of trees over one state, and the laws about what they count.
+
+    points: the indices of the step that is looked at. Each is counted by itself, apart from all other members.
+    """
+
+    def __init__(self, points: tuple[Expr, ...]) -> None:
+        self.z3 = load()
+        self.points = points
+        self.laws: list[tuple[str, Term]] = []
+        self._terms: dict[Expr, Term] = {}
+        self._ordered: dict[str, Term] = {}
+        self.counting = Counting(self)
+
+    def fork(self) -> Formulas:
+        """The same formulas so far; a tree that is put into one of the two adds nothing to the other."""
+        out = object.__new__(Formulas)
+        out.z3, out.points, out.laws = self.z3, self.points, [*self.laws]
+        out._terms, out._ordered = {**self._terms}, {**self._ordered}
+        out.counting = self.counting.fork(out)
+        return out
+
+    def __call__(self, tree: Expr) -> Term:
+        """The formula of a tree; its laws are added to `laws`."""
+        found = self._terms.get(tree)
+        if found is None:
+            found = self._terms[tree] = self._made(tree)
+        return found
+
+    def law(self, name: str, formula: Term) -> None:
+        """Add a law."""
+        self.laws.append((name, formula))
+
+    def sort(self, sort: Sort) -> Any:
+        """The solver's sort."""
+        if sort.kind == "enum":
+            return _enum(sort)[0]
+        if sort.kind == "index":
+            return self.z3.DeclareSort(sort.name)
+        return self.z3.BoolSort() if sort.kind == "bool" else self.z3.IntSort()
+
+    def before(self, index: Sort) -> Any:
+        """The order of an index; its laws are added when it is first used."""
+        found = self._ordered.get(index.name)
+        if found is None:
+            z3, sort = self.z3, self.sort(index)
+            lt = found = self._ordered[index.name] = z3.Function(f"{index.name}<", sort, sort, z3.BoolSort())
+            a, b, c = (z3.Const(f"{index.name}!{x}", sort) for x in "abc")
+            self.law("order", z3.ForAll([a], z3.Not(lt(a, a))))
+            self.law("order", z3.ForAll([a, b, c], z3.Implies(z3.And(lt(a, b), lt(b, c)), lt(a, c))))
+            self.law("order", z3.ForAll([a, b], z3.Or(lt(a, b), a == b, lt(b, a))))
+        return found
+
+    def read(self, slot: Slot) -> Any:
+        """The function of a field with indices, or the symbol of one without."""
+        if not slot.dims:
+            return self.z3.Const(slot.name, self.sort(slot.sort))
+        return self.z3.Function(slot.name, *(self.sort(dim) for dim in slot.dims), self.sort(slot.sort))
+
+    def _made(self, tree: Expr) -> Term:
+        z3, op, args = self.z3, tree.op, tree.args
+        if op == "const":
+            return self._constant(tree)
+        if op == "var":
+            name = tree.name if tree.role is not Role.LOOP else f"{tree.name}!{tree.number}"
+            return z3.Const(name, self.sort(tree.sort))
+        if op == "read":
+            places = [self(x) for x in args[1:]]
+            if not places:
+                return z3.Const(tree.name, self.sort(tree.sort))
+            return z3.Function(tree.name, *(x.sort() for x in places), self.sort(tree.sort))(*places)
+        if op == "any":
+            v = loop_variable(args[0])
+            return z3.Exists([self(v)], self(opened(tree, v)))
+        if op == "count":
+            v = loop_variable(args[0])
+            return self.counting.number(v, opened(tree, v))
+        if op == "ord":
+            return self.counting.place(args[0])
+        if op in ("eq", "lt"):
+            found = self._compared(op, *args)
+            if found is not None:
+                return found
+        a = [self(x) for x in args]
+        made = {
+            "eq": lambda: a[0] == a[1], "lt": lambda: a[0] < a[1], "not": lambda: z3.Not(a[0]), "and": lambda: z3.And(*a),
+            "ite": lambda: z3.If(*a), "add": lambda: a[0] + a[1], "sub": lambda: a[0] - a[1],
+            "int": lambda: z3.If(a[0], 1, 0), "named": lambda: a[1],
+        }  # fmt: skip
+        return made[op]()
+
+    def _compared(self, op: str, a: Expr, b: Expr) -> Term | None:
+        """Comparisons that need no number: of places in the order, and of a count with 0."""
+        if a.op == b.op == "ord" and a.args[0].sort.name == b.args[0].sort.name:
+            if op == "eq":
+                return self(equal(a.args[0], b.args[0]))
+            return self.before(a.args[0].sort)(self(a.args[0]), self(b.args[0]))
+        zero, other = (a, b) if op == "lt" else (b, a)
+        if other.op == "count" and zero.op == "const" and zero.value == 0:
+            some = self(Expr("any", other.args, FALSE.sort))
+            return some if op == "lt" else self.z3.Not(some)
+        return None
+
+    def _constant(self, tree: Expr) -> Term:
+        kind = tree.sort.kind
+        if kind == "enum":
+            return _enum(tree.sort)[1][tree.value]
+        if kind == "index":
+            if tree.value:
+                raise UsageError(f"a proof for any size knows no {tree.sort.name} {tree.value}: only the first, 0")
+            return self.counting.first(tree.sort)
+        return self.z3.BoolVal(bool(tree.value)) if kind == "bool" else self.z3.IntVal(tree.value)
+
+
+@cache
+def _enum(sort: Sort) -> tuple[Any, list[Term]]:
+    """The sort of an enum and its values; the name before a value's tells two enums with the same value apart."""
+    short = sort.name.rsplit(".", 1)[-1]
+    made: tuple[Any, list[Term]] = load().EnumSort(short, [f"{short}.{label}" for label in sort.labels])
+    return made

@@ -1,0 +1,107 @@
+"""What a proof of our rendezvous needs beside its properties: facts about the same steps, of no interest to a user.
+
+`trystate prove rendezvous` proves them together with the properties; the searches check them too, at small sizes.
+"""
+
+from __future__ import annotations
+
+from ..language import Expr, SymbolicState, all_, always, any_, implies, ite, ord_
+from .fields import LEASED, Condition
+from .ours import Ours
+from .vocabulary import AgentPhase, Heartbeat, Membership
+
+
+class Lemmas(Ours):
+    """The edition TRYSTATE, with the lemmas of its proof."""
+
+    @always(witness="two_return")
+    def the_returned_are_members(self, s: SymbolicState) -> Condition:
+        """A node that returned from the current round is a member of it, and the round is complete."""
+        return all_(implies(s.returned[j], s.complete & (s.member[j] == Membership.PARTICIPANT)) for j in s.node)
+
+    @always(witness="two_return")
+    def the_leased_are_seated(self, s: SymbolicState) -> Condition:
+        """A node that acts on a round, and is listed, is a member of it, or expected: a stalled one too."""
+        return all_(
+            implies(
+                s.phase[j].isin(LEASED) & (s.member[j] != Membership.OUTSIDE),
+                s.member[j] == ite(s.returned[j], Membership.PARTICIPANT, Membership.EXPECTED),
+            )
+            for j in s.node
+        )
+
+    @always(witness="two_return")
+    def the_exiting_wait_for_nothing(self, s: SymbolicState) -> Condition:
+        """A node that leaves a round is a member of a complete one, or expected, or not listed."""
+        return all_(
+            implies(
+                (s.phase[j] == AgentPhase.EXITING) & ~s.predecessor_listed[j],
+                s.member[j].isin((Membership.OUTSIDE, Membership.EXPECTED))
+                | ((s.member[j] == Membership.PARTICIPANT) & s.complete),
+            )
+            for j in s.node
+        )
+
+    @always(witness="two_return")
+    def the_unfit_do_not_join(self, s: SymbolicState) -> Condition:
+        """A node whose check failed does not join an open rendezvous; and no process before it is listed."""
+        ended = (AgentPhase.EXITING, AgentPhase.FAILED, AgentPhase.LEFT)
+        return all_(
+            implies(
+                s.unhealthy[j],
+                ~s.predecessor_listed[j]
+                & (s.phase[j].isin(ended) | (s.closed & (s.phase[j] == AgentPhase.JOINING))),
+            )
+            for j in s.node
+        )
+
+    @always(witness="two_return")
+    def a_larger_min_fits(self, s: SymbolicState) -> Condition:
+        """No node has a min above max, and neither have the settings in force."""
+        return implies(s.agreed_larger_min | any_(s.larger_min), self.min_nodes < self.max_nodes)
+
+    @always(witness="two_return")
+    def the_succeeding_stay_outside(self, s: SymbolicState) -> Condition:
+        """A new process under a listed address has not joined."""
+        ended = (AgentPhase.JOINING, AgentPhase.FAILED, AgentPhase.LEFT)
+        return all_(
+            implies(s.predecessor_listed[j], (s.phase[j] == AgentPhase.EXITING) | (s.closed & s.phase[j].isin(ended)))
+            for j in s.node
+        )
+
+    @always(witness="two_return")
+    def rounds_are_counted(self, s: SymbolicState) -> Condition:
+        """The round counter is below its modulus."""
+        return s.round < self.rounds
+
+    @always(witness="two_return")
+    def the_silent_were_interrupted(self, s: SymbolicState) -> Condition:
+        """A heartbeat stands still only for a cause."""
+        return all_(
+            implies(
+                s.heartbeat_age[j] == Heartbeat.EXPIRED,
+                s.interrupted[j] | s.predecessor_listed[j] | (s.phase[j] == AgentPhase.LEFT),
+            )
+            & implies(s.crashed[j] | s.stalled[j] | s.partitioned[j], s.interrupted[j])
+            for j in s.node
+        )
+
+    @always(witness="a_round_is_complete")
+    def one_member_is_first(self, s: SymbolicState) -> Condition:
+        """A complete round has a member with the rank 0."""
+        return implies(s.complete, any_(self.is_first(s, k) for k in s.node))
+
+    @always(witness="two_return")
+    def the_first_is_master(self, s: SymbolicState) -> Condition:
+        """A node that returned from the current round uses its first member as master, or has stopped its workers."""
+        return all_(
+            implies(
+                s.returned[j] & self.is_first(s, k),
+                (s.master[j] == ord_(k) + 1) | ((s.master[j] == 0) & ~s.phase[j].isin(LEASED)),
+            )
+            for j in s.node
+            for k in s.node
+        )
+
+    def is_first(self, s: SymbolicState, node: Expr) -> Condition:
+        return (s.member[node] == Membership.PARTICIPANT) & (s.rank[node] == 0)

@@ -1,0 +1,163 @@
+"""`trystate prove`: the safety of a system, for any size."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from trystate.model.errors import UsageError
+from trystate.model.language import System
+from trystate.model.prover import second
+from trystate.model.prover.counting import LAWS
+from trystate.model.prover.formulas import load
+from trystate.model.prover.induction import Answer, Proof, Prover, Question, Status
+from trystate.model.prover.models import state_lines
+from trystate.model.prover.sizes import any_size, constants, fault_names, lemma_names
+
+from .. import registry
+from ..choosing import edition
+from ..exits import Exit
+from ..progress import Reporter
+from ..report.results import plural
+
+
+def prove(args: argparse.Namespace) -> int:
+    """Carry out the command; returns the exit code."""
+    load()  # before anything takes time
+    if args.second:
+        second.load()
+    cls = registry.system_class(args.system)
+    system, lemmas = _system(cls, args)
+    known = [p.name for p in system.properties if p.form.value in ("always", "step")]
+    for name in args.only:
+        if name not in known:
+            raise UsageError(registry.unknown("property", name, known))
+    if not known:
+        raise UsageError(f"{cls.__name__} has no property of states or steps: there is nothing to prove")
+    reporter = Reporter()
+
+    def told(done: int, total: int, what: str) -> None:
+        reporter.detail(f"{done} of {total} questions, {what}" if total else what)
+
+    prover = Prover(
+        system, lemmas, clock=time.monotonic, seconds=args.max_seconds, only=args.only, told=told
+    )
+    with reporter.doing(f"proving {cls.__name__}"):
+        proof = prover.prove()
+        agreed = _second(proof, args.max_seconds, reporter) if args.second else []
+    for line in _report(proof, agreed):
+        print(line)
+    if args.smt2 is not None:
+        print(f"{plural(len(proof.asked), 'question')} in {_write(proof, args.smt2)}: unsat proves one")
+    return _exit(proof, agreed)
+
+
+def _system(cls: type[System], args: argparse.Namespace) -> tuple[System, frozenset[str]]:
+    lemmas = registry.lemmas(cls)
+    wanted = args.edition
+    if wanted is None and lemmas is not None:
+        wanted = lemmas.__family__.edition.name if lemmas.__family__.edition is not None else None
+    its = cls.for_edition(edition(cls, wanted))
+    if lemmas is not None and not issubclass(lemmas, its):
+        lemmas = None
+    names = lemma_names(lemmas) if lemmas is not None else frozenset()
+    return any_size(its, lemmas, faults=_faults(its, args.fault)), names
+
+
+def _faults(its: type[System], wanted: list[str]) -> list[str] | None:
+    names = [part for item in wanted for part in item.split(",")]
+    known = fault_names(its)
+    for name in names:
+        if name not in (*known, "none"):
+            raise UsageError(registry.unknown("fault", name, [*known, "none"]))
+    return [name for name in names if name != "none"] if names else None
+
+
+def _second(proof: Proof, seconds: float, reporter: Reporter) -> list[tuple[Question, Answer]]:
+    """What the second solver says of what the first has refuted."""
+    until = time.monotonic() + seconds
+    refuted = [q for q in proof.asked if q.answer is Answer.REFUTED]
+    out = []
+    for number, question in enumerate(refuted):
+        reporter.detail(f"cvc5: {number} of {len(refuted)} questions")
+        left = until - time.monotonic()
+        out.append((question, second.answer(question.smt2, left) if left > 0 else Answer.UNKNOWN))
+    return out
+
+
+def _report(proof: Proof, agreed: list[tuple[Question, Answer]]) -> Iterator[str]:
+    system = proof.system
+    edition_ = f", edition {system.edition.name}" if system.edition is not None else ""
+    faults = f"{plural(len(system.faults), 'fault')}, each any number of times" if system.faults else "no faults"
+    indices = ", ".join(f"{name}s" for name in system.index_sorts)
+    yield f"{system.name}{edition_}: any number of {indices or 'members'}; {faults}"
+    if proof.claims.allowed:
+        yield f"any {', '.join(constants(system))} with {', '.join(map(str, proof.claims.allowed))}"
+    refuted = sum(q.answer is Answer.REFUTED for q in proof.asked)
+    total = proof.trivial + len(proof.asked)
+    yield (
+        f"{plural(total, 'condition')}: {proof.trivial:,} hold as the declarations stand, "
+        f"{refuted:,} of {len(proof.asked):,} refuted by z3 in {proof.seconds:.1f} s"
+    )
+    if agreed:
+        yield f"cvc5: {sum(a is Answer.REFUTED for _, a in agreed):,} of {len(agreed):,} refuted"
+        for question, answer in agreed:
+            if answer is not Answer.REFUTED:
+                yield f"  {question.condition.where}: {question.condition.what}: cvc5 says {answer.value}"
+    yield ""
+    for status in Status:
+        names = [n for n, s in proof.status.items() if s is status]
+        for what, some in (("", [n for n in names if n not in proof.lemmas]),
+                           (", lemmas", [n for n in names if n in proof.lemmas])):  # fmt: skip
+            if some:
+                yield f"{status.value}{what} ({len(some)})"
+                yield from (f"  {name}{_follows(proof, name)}" for name in some)
+    yield from _open(proof)
+    if proof.laws:
+        yield "trusted: the laws of counting, which docs/proofs.md proves, the solver, and the translation"
+        yield from (f"  {name}: {LAWS[name]}" for name in LAWS if name in proof.laws)
+    if proof.out_of_time:
+        yield "the time was over: give --max-seconds more"
+
+
+def _follows(proof: Proof, name: str) -> str:
+    return " (follows from the others)" if name in proof.follows else ""
+
+
+def _open(proof: Proof) -> Iterator[str]:
+    """For each property that is not proved, a condition that is open, with the solver's state if there is one."""
+    for name in proof.status:
+        questions = sorted(proof.open(name), key=lambda q: q.answer is not Answer.MODEL)
+        if not questions:
+            continue
+        question = questions[0]
+        where = question.condition.where
+        yield ""
+        if question.answer is Answer.MODEL:
+            yield f"{name}: a counterexample to induction; it may be unreachable. In this state, the step {where} breaks it:"
+            yield from (f"  {line}" for line in state_lines(proof.system, question))
+        else:
+            others = f", and of {plural(len(questions) - 1, 'other condition')}" if len(questions) > 1 else ""
+            yield f"{name}: the solver does not decide its condition of the step {where}{others}"
+    if proof.status and any(s is not Status.PROVED for s in proof.status.values()):
+        yield ""
+
+
+def _write(proof: Proof, directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    for question in proof.asked:
+        name = re.sub(r"\W+", "_", f"{question.condition.where}-{question.condition.what}")
+        (directory / f"{name}.smt2").write_text(question.smt2, encoding="utf-8")
+    return directory
+
+
+def _exit(proof: Proof, agreed: list[tuple[Question, Answer]]) -> int:
+    asked = {s for name, s in proof.status.items() if name not in proof.lemmas}
+    if Status.NOT_PROVED in asked or any(a is Answer.MODEL for _, a in agreed):
+        return Exit.FAILED
+    if Status.NOT_DECIDED in asked or any(a is Answer.UNKNOWN for _, a in agreed):
+        return Exit.INCOMPLETE
+    return Exit.OK
