@@ -19,7 +19,7 @@ import ast
 import posixpath
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -34,25 +34,37 @@ from trystate.cli import parser
 ROOT = Path(__file__).resolve().parents[1]
 TOP = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md",
        "SECURITY.md": "security.md"}  # fmt: skip
+FOLDERS = ("model", "impl", "diagrams", "monitor", "property_tests/__init__.py", "property_tests/harness",
+           "property_tests/adapters")  # fmt: skip
 PICTURES = "diagrams/generated"
 FENCE = re.compile(r"^ *```.*?^ *```[ \t]*$", re.M | re.S)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 NOT_SEARCHED = re.compile("(upstream|diagrams|source)/|(verdicts|changelog)[.]md")  # a search is for pages that explain
 
-_package = tempfile.TemporaryDirectory(prefix="trystate-site-")  # removed when mkdocs ends
-
 
 @event_priority(100)  # before mkdocstrings reads its options
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Lay the modules out as the wheel does, for mkdocstrings."""
-    package = Path(_package.name) / "trystate"
-    if not package.is_dir():
-        package.mkdir()
-        for source in (*(ROOT / "trystate").iterdir(), *map(ROOT.joinpath, ("model", "impl", "diagrams", "monitor",
-                       "property_tests"))):  # fmt: skip
-            (package / source.name).symlink_to(source)
-    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_package.name]  # type: ignore[index]
+    """Lead mkdocstrings to the modules."""
+    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_package().name]  # type: ignore[index]
     return config
+
+
+@cache  # the server of mkdocs builds the site again and again
+def _package() -> tempfile.TemporaryDirectory[str]:
+    """A folder in which the modules lie as in the wheel."""
+    made = tempfile.TemporaryDirectory(prefix="trystate-site-")
+    package = Path(made.name) / "trystate"
+    (package / "property_tests").mkdir(parents=True)
+    for source in (ROOT / "trystate").iterdir():
+        (package / source.name).symlink_to(source)
+    for name in FOLDERS:
+        (package / name).symlink_to(ROOT / name)
+    return made
+
+
+def on_shutdown() -> None:
+    """Remove that folder."""
+    _package().cleanup()
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -73,15 +85,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrite the links of a page that leave docs/."""
-    uri = page.file.src_uri
-    if NOT_SEARCHED.match(uri):
+    if NOT_SEARCHED.match(page.file.src_uri):
         page.meta["search"] = {"exclude": True}
+    return rewritten(markdown, page.file.src_uri, files.src_uris)
+
+
+def rewritten(markdown: str, uri: str, uris: Container[str]) -> str:
+    """The text of a page, with the links to what the site has elsewhere led there."""
     folder, home = posixpath.dirname(_path(uri)), posixpath.dirname(uri)
 
     def site(found: re.Match[str]) -> str:
-        path = posixpath.normpath(posixpath.join(folder, found[1]))
-        there = _uri(path)
-        return posixpath.relpath(there, home or ".") if there in files.src_uris else found[1]
+        there = _uri(posixpath.normpath(posixpath.join(folder, found[1])))
+        return posixpath.relpath(there, home or ".") if there in uris else found[1]
 
     pieces = re.split(f"({FENCE.pattern})", markdown, flags=re.M | re.S)
     return "".join(piece if at % 2 else LINK.sub(site, piece) for at, piece in enumerate(pieces))
@@ -153,9 +168,10 @@ def bibliography() -> str:
     text = (
         "# Bibliography\n\n"
         "Each citation of a step, a property, a table or a row of the models (`cite=` in the code), with the "
-        "declarations that have it. [Sources](sources.md) says what each name stands for; [The articles, item by item](articles.md) "
-        "goes the other way, from a section to its declarations. Papers are named in [the architecture]"
-        "(../ARCHITECTURE.md) and at the head of the module whose algorithm follows them.\n"
+        "declarations that have it. [Sources](sources.md) says what each name stands for; "
+        "[The articles, item by item](articles.md) goes the other way, from a section to its declarations. "
+        "Papers are named in [the architecture](../ARCHITECTURE.md) and at the head of the module whose "
+        "algorithm follows them.\n"
     )
     for name in sorted(sources(), key=lambda name: (("." in name), name.lower())):
         its = sorted(cite for cite in cited if _source(cite) == name)
