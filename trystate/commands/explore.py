@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import webbrowser
 from collections.abc import Callable, Iterator
 
 from trystate.model.checker.interpret import Interpreter
@@ -33,6 +34,8 @@ HELP = """\
 def explore(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     system = build(registry.system_class(args.system), args)
+    if args.web is not None:
+        return _open(system, args)
     walk = Walk(system, print, Reporter())
     if args.counterexample:
         walk.load(args.counterexample)
@@ -50,6 +53,19 @@ def explore(args: argparse.Namespace) -> int:
             walk.obey(line)
         except UsageError as error:
             print(error)
+
+
+def _open(system: System, args: argparse.Namespace) -> int:
+    """Write a page of the system, and open it in the browser."""
+    from ..report.page import of_system, write_page
+
+    verdict = decide(system, args.counterexample, Reporter().search) if args.counterexample else None
+    if verdict is not None and verdict.run is None:
+        raise UsageError(f"{args.counterexample} {verdict.status.value}: there is no run to show")
+    write_page(args.web, of_system(system, args.system, verdict))
+    print(f"{args.web}: {system.label}")
+    webbrowser.open(args.web.absolute().as_uri())
+    return Exit.OK
 
 
 class Walk:

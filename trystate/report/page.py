@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trystate
+from trystate.model.checker.story import tell
+from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import UsageError
-from trystate.model.language import System
+from trystate.model.language import Form, System
 from trystate.page.contents import Choice, Contents, Result, Shown
 from trystate.page.html import build
 
@@ -39,6 +41,29 @@ def contents(report: Mapping[str, Any], others: Mapping[str, type[System]] | Non
         torch=installed_torch(),
         summary=report["summary"],
         comparisons=report["conformance"],
+        version=trystate.__version__,
+    )
+
+
+def of_system(system: System, given: str, verdict: Verdict | None = None) -> Contents:
+    """The page that explores one system, by the name that was `given`, or that begins with the run of a verdict."""
+    names = {cls: name for name, cls in registry.SYSTEMS.items()}
+    choice = Choice.of(system, names.get(system.family, given))
+    shown = []
+    if verdict is not None and verdict.run is not None:
+        start = dict(zip((cell.name for cell in system.cells), verdict.run.path.states[0], strict=True))
+        steps = [step.label for step in tell(system, verdict.run).steps]
+        kind: Literal["example", "counterexample"] = (
+            "example" if verdict.property.form is Form.SOMETIMES else "counterexample"
+        )
+        name = verdict.property.name
+        shown = [Shown(kind, name, choice, steps, start=start, loop=verdict.run.loop, property=name)]
+    return Contents(
+        heading=system.title or system.name,
+        view="#/trace/0" if shown else "",
+        choices=[choice],
+        shown=shown,
+        torch=installed_torch(),
         version=trystate.__version__,
     )
 
