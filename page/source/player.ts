@@ -27,7 +27,7 @@ export const player: Draw = (data, place, main) => {
   main.className = "fit";
   const system = data.systems[trace.system]!;
   const model = modelOf(data, system, trace.faults, trace.max_faults);
-  const { states, steps, failed } = model.replay(trace);
+  const { states, steps, failed, given } = model.replay(trace);
   const judged = judge(model, states, steps, trace);
   const property = model.properties.find((p) => p.name === trace.property);
   const last = states.length - 1;
@@ -39,14 +39,15 @@ export const player: Draw = (data, place, main) => {
   const range = h<HTMLInputElement>("input", {
     type: "range", min: 0, max: last, step: 1, "aria-label": "Step", input: () => go(Number(range.value)),
   });
-  const map = svg("svg", { height: heads(model).length * 15 + 8, "aria-hidden": "true" });
+  const names = heads(model, trace.lanes);
+  const map = svg("svg", { height: names.length * 15 + 8, "aria-hidden": "true" });
   const playing = button("▶", "Play", "Space", () => toggle());
   const where = h("span.at");
   const now = h("span.now");
   const explore = h("a.btn.go", { href: "#/explore" }, "Explore", h("span.hide-s", {}, " from here"));
   const side = h("aside.side", { "aria-label": "This step" });
   const walk = other ? null : lanes(model, states, steps, {
-    hidden: new Set(), loop: trace.loop, violated, notes: trace.notes,
+    hidden: new Set(), loop: trace.loop, violated, notes: trace.notes, members: trace.lanes, given,
     breaking: trace.property ? h("div.brk", {}, "Here ", h("code", {}, trace.property), " breaks. ",
       h("span", {}, saying(property), property?.form === "leads to" ? " From here on it is never answered." : "")) : null,
   }, (to) => go(to, false));
@@ -74,7 +75,7 @@ export const player: Draw = (data, place, main) => {
     fill(where, light ? h(`span.lt.${({ violated: "bad", was: "was", waiting: "open" } as Record<string, string>)[light] ?? "ok"}`,
       { title: `${trace!.property}: ${SAID[light]}`, "aria-hidden": "true" }) : null, ` step ${at} of ${last}`);
     fill(now, step ? [h("b", {}, step.label), " ", step.transition.doc] : "the initial state");
-    miniature(map, model, states, steps, at, violated, trace!.loop);
+    miniature(map, names, model, states, steps, at, violated, trace!.loop);
     walk?.show(at, scroll);
     pair?.show(at, scroll);
     fill(side, step && before ? stepCard(model, step, before, state, trace!.notes[at - 1] ?? "") : null,
@@ -121,7 +122,7 @@ export const player: Draw = (data, place, main) => {
   }
 
   draw(false, false);
-  const resized = (): void => miniature(map, model, states, steps, at, violated, trace.loop);
+  const resized = (): void => miniature(map, names, model, states, steps, at, violated, trace.loop);
   addEventListener("resize", resized);
   requestAnimationFrame(() => draw(true, false));
   const moves: Record<string, () => void> = {
@@ -216,9 +217,8 @@ function stepCard(model: ModelApi, step: Instance, before: State, after: State, 
       transition.conditions.length ? null : h("li", {}, "It has no condition.")))));
 }
 
-function miniature(map: SVGElement, model: ModelApi, states: State[], steps: Instance[], at: number,
+function miniature(map: SVGElement, names: string[], model: ModelApi, states: State[], steps: Instance[], at: number,
   violated: number | null, loop: number | null): void {
-  const names = heads(model);
   const width = map.clientWidth || 800;
   const last = Math.max(1, steps.length);
   const left = Math.min(110, Math.max(...names.map((n) => n.length)) * 6.4 + 8);
