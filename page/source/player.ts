@@ -165,7 +165,7 @@ function header(data: Data, trace: TraceData, system: SystemData, other: string)
     (trace.findings.length ? t.findings[0] === trace.findings[0] : t.kind === trace.kind)));
   const others = new Map<string, TraceData>();
   for (const f of data.findings) if (f.trace !== null) others.set(f.number, data.traces[f.trace]!);
-  const editions = data.systems.filter((s) => s.name === system.name && s.edition !== system.edition && sameSizes(s, system));
+  const editions = othersOf(data, system);
   const pick = (event: Event): void => {
     location.hash = (event.target as HTMLSelectElement).value;
   };
@@ -187,12 +187,22 @@ function header(data: Data, trace: TraceData, system: SystemData, other: string)
       editions.length ? h("select", { "aria-label": "Side by side", change: pick },
         h("option", { value: traceLink(data, trace, null) }, "one edition"),
         editions.map((s) => h("option", { value: traceLink(data, trace, null, s.id), selected: s.id === other },
-          `beside ${s.edition}`))) : null));
+          `beside ${s.edition}${unlike(s, system) ? `, ${sizes(data, s)}` : ""}`))) : null));
 }
 
-/** Editions may have constants of their own: those that both have are to be equal. */
-function sameSizes(one: SystemData, other: SystemData): boolean {
-  return Object.entries(one.sizes).every(([name, size]) => !(name in other.sizes) || other.sizes[name] === size);
+/** How many of the sizes that both have are not equal: editions may have constants of their own. */
+const unlike = (one: SystemData, other: SystemData): number =>
+  Object.entries(one.sizes).filter(([name, size]) => name in other.sizes && other.sizes[name] !== size).length;
+
+/** One system of each other edition: that whose sizes are most alike. */
+function othersOf(data: Data, system: SystemData): SystemData[] {
+  const found = new Map<string, SystemData>();
+  for (const s of data.systems) {
+    if (s.name !== system.name || s.edition === system.edition) continue;
+    const best = found.get(s.edition);
+    if (!best || unlike(s, system) < unlike(best, system)) found.set(s.edition, s);
+  }
+  return [...found.values()];
 }
 
 
@@ -209,12 +219,13 @@ const faultsSaid = (trace: TraceData): string => {
 function stepCard(model: ModelApi, step: Instance, before: State, after: State, note: string): HTMLElement {
   const { transition } = step;
   const binding = Object.fromEntries(transition.params.map(([name], place) => [name, step.indices[place]!]));
+  const conditions = transition.conditions.map((c) => model.text(c, binding)).filter((text) => text !== "yes");
   return h("section.card", { "aria-label": "The step" }, h("div.b", { style: "padding-top:9px" },
     card(step, visible(model.changes(before, after), new Set()), note),
     h("p.cite", {}, transition.cite ? `${transition.cite} · ` : "", transition.at),
     h("details", { open: true }, h("summary", {}, "Why it was possible"), h("ul.chg", {},
-      transition.conditions.map((c) => h("li", {}, "✓ ", model.text(c, binding))),
-      transition.conditions.length ? null : h("li", {}, "It has no condition.")))));
+      conditions.map((text) => h("li", {}, "✓ ", text)),
+      conditions.length ? null : h("li", {}, "It has no condition.")))));
 }
 
 function miniature(map: SVGElement, names: string[], model: ModelApi, states: State[], steps: Instance[], at: number,
