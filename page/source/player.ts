@@ -174,7 +174,8 @@ function header(data: Data, trace: TraceData, system: SystemData, other: string)
       h("h1", {}, findings.map((f) => [h("a.fid", { href: findingLink(f.number), title: f.name }, f.number), " "]), title),
       h("p.sub", {}, trace.property ? ["Breaks ", h("code", {}, trace.property), ": ", saying(property)]
         : `${words(trace.kind)} of ${system.title}`),
-      h("p.sub", {}, describe(data, system), ", ", faultsSaid(trace))),
+      h("p.sub", {}, trace.kind === "recorded" ? [system.title, system.edition, "a recorded job"].filter(Boolean).join(" · ")
+        : `${describe(data, system)}, ${faultsSaid(trace)}`)),
     h("div.picks", {},
       others.size ? h("select", { "aria-label": "Finding", change: pick },
         trace.findings.length ? null : h("option", { value: location.hash }, "findings"),
