@@ -90,7 +90,7 @@ class _Export:
     def _explorer(self, choice: Choice) -> str:
         """The link that explores a choice's system, as page/source/links.ts reads it."""
         together = "" if choice.max_faults is None else f"~{choice.max_faults}"
-        faults = "+".join(f"{name}={times}" for name, times in choice.faults.items()) or "none"
+        faults = "+".join(f"{name}={n}" if n > 1 else name for name, n in sorted(choice.faults.items())) or "none"
         return f"#/explore/{quote(self.systems[self.system(choice)]['id'])}/{faults}{together}"
 
     def _find(self, choice: Choice) -> int:
