@@ -58,6 +58,8 @@ class Shown:
     loop: the step from which it repeats for ever, or None.
     property: the property that it is about, or "".
     findings: the numbers of the findings that it shows.
+    lanes: the names of the members, or none.
+    set: after so many steps these cells have these values, whatever the system's own step makes of them.
     """
 
     kind: Literal["counterexample", "example", "recorded"]
@@ -69,6 +71,8 @@ class Shown:
     loop: int | None = None
     property: str = ""
     findings: Sequence[str] = ()
+    lanes: Sequence[str] = ()
+    set: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class Contents:
     """Everything that a page shows.
 
     heading: of the page.
-    view: the first view, such as `#/overview`.
+    view: the first view, such as `#/overview`; "" explores the first choice.
     choices: systems to explore, beside those of the results and walks.
     results: the runs of a report.
     shown: walks beside the counterexamples of the results.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import trystate.model
 from trystate.model import releases
@@ -69,7 +70,8 @@ class _Export:
             self.system(choice)
         there = {f.number: releases.has(given.torch, f) for f in given.findings} if given.torch else {}
         return {
-            "format": FORMAT, "trystate": given.version, "heading": given.heading, "view": given.view,
+            "format": FORMAT, "trystate": given.version, "heading": given.heading,
+            "view": given.view or self._explorer(given.choices[0]),
             "torch": {"version": given.torch, "findings": [n for n, has in there.items() if has]} if there else None,
             "summary": given.summary, "comparisons": [_comparison(one) for one in given.comparisons],
             "systems": self.systems, "runs": runs, "traces": self.traces,
@@ -84,6 +86,12 @@ class _Export:
         if key not in self._chosen:
             self._chosen[key] = self._find(choice)
         return self._chosen[key]
+
+    def _explorer(self, choice: Choice) -> str:
+        """The link that explores a choice's system, as page/source/links.ts reads it."""
+        together = "" if choice.max_faults is None else f"~{choice.max_faults}"
+        faults = "+".join(f"{name}={n}" if n > 1 else name for name, n in sorted(choice.faults.items())) or "none"
+        return f"#/explore/{quote(self.systems[self.system(choice)]['id'])}/{faults}{together}"
 
     def _find(self, choice: Choice) -> int:
         if choice.max_faults is None:
@@ -186,7 +194,7 @@ class _Export:
         return self._trace(system, place, {
             "kind": "counterexample", "title": prop["name"], "faults": run["faults"], "max_faults": run["max_faults"],
             "run": number, "property": prop["name"], "findings": prop["findings"], "notes": [],
-            "steps": [step["label"] for step in found["steps"]], "loop": found["loop"],
+            "steps": [step["label"] for step in found["steps"]], "loop": found["loop"], "lanes": [], "set": {},
         }, start)  # fmt: skip
 
     def _walk(self, shown: Shown) -> None:
@@ -194,7 +202,8 @@ class _Export:
         self._trace(self.built[place], place, {
             "kind": shown.kind, "title": shown.title, "faults": dict(choice.faults), "max_faults": choice.max_faults,
             "run": None, "property": shown.property, "findings": list(shown.findings), "notes": list(shown.notes),
-            "steps": list(shown.steps), "loop": shown.loop,
+            "steps": list(shown.steps), "loop": shown.loop, "lanes": list(shown.lanes),
+            "set": {step: [*map(list, cells.items())] for step, cells in shown.set.items()},
         }, shown.start)  # fmt: skip
 
     def _trace(self, system: System, place: int, trace: Json, start: Mapping[str, int]) -> int:

@@ -31,7 +31,7 @@ function one(model: ModelApi, machine: MachineData, state: State, before: State 
   const said = machine.param ? now.map((at, member) => `${member}: ${words(at)}`).join(", ") : words(now[0]!);
   const sentences = new Map(machine.states);
   return svg(`svg.ch.k-${kind}`, {
-    viewBox: `-6 -10 ${chart.width + 12} ${chart.height + 16}`, role: "img", "aria-label": `${words(machine.name)}: ${said}`,
+    viewBox: `-6 -10 ${chart.width + 12} ${chart.height + 16}`, style: `max-width:${chart.width + 12}px`, role: "img", "aria-label": `${words(machine.name)}: ${said}`,
   },
     chart.edges.map((edge) => [
       svg(`path${moved.has(`${edge.from}>${edge.to}`) ? ".mv" : ""}`, { d: edge.path }),

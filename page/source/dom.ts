@@ -52,7 +52,8 @@ export const all = <T extends Element = HTMLElement>(selector: string, within: P
   [...within.querySelectorAll<T>(selector)];
 
 export const number = (n: number): string => n.toLocaleString("en-US");
-export const words = (name: string): string => name.replace(/_/g, " ");
+/** A name as words; `module:Class` is left as it is. */
+export const words = (name: string): string => (name.includes(":") ? name : name.replace(/_/g, " "));
 export const plural = (n: number, noun: string, more = noun + "s"): string => `${number(n)} ${n === 1 ? noun : more}`;
 export const sentence = (text: string): string =>
   text && text[0]!.toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");

@@ -87,12 +87,18 @@ export class Model implements ModelApi, Asked {
   }
 
   begin(trace: Pick<TraceData, "start">): State {
-    const state = this.initial();
-    for (const [name, value] of trace.start) {
+    return this.changed(this.initial(), trace.start);
+  }
+
+  /** A state with other values in these cells; cells that the system has not are left out. */
+  private changed(state: State, cells: [cell: string, value: number][] = []): State {
+    if (!cells.length) return state;
+    const found = state.slice();
+    for (const [name, value] of cells) {
       const position = this.positions.get(name);
-      if (position !== undefined) state[position] = value;
+      if (position !== undefined) found[position] = value;
     }
-    return state;
+    return found;
   }
 
   instance(label: string): Instance | undefined {
@@ -207,23 +213,26 @@ export class Model implements ModelApi, Asked {
     return transition.assigns;
   }
 
-  replay(trace: Pick<TraceData, "start" | "steps">): Replay {
-    const states = [this.begin(trace)];
+  replay(trace: Pick<TraceData, "start" | "steps" | "set">): Replay {
+    const states = [this.changed(this.begin(trace), trace.set[0])];
     const steps: Instance[] = [];
+    const given: boolean[] = [];
     for (const label of trace.steps) {
       const instance = this.instance(label);
       const before = states[states.length - 1]!;
       const after = instance && this.step(instance, before);
-      if (!after) {
+      const set = trace.set[steps.length + 1];
+      if (!after && !(instance && set)) {
         const why = instance
           ? this.refusals(instance, before).map((r) => (r.needs ? `${r.is}, needs ${r.needs}` : r.is)).join("; ")
           : "there is no such step";
-        return { states, steps, failed: { step: steps.length + 1, why: `${label}: ${why}` } };
+        return { states, steps, given, failed: { step: steps.length + 1, why: `${label}: ${why}` } };
       }
       steps.push(instance);
-      states.push(after);
+      given.push(!!after);
+      states.push(this.changed(after ?? before, set));
     }
-    return { states, steps, failed: null };
+    return { states, steps, given, failed: null };
   }
 
   beside(labels: string[], from: State): Beside[] {

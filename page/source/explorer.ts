@@ -14,7 +14,7 @@ import { breaks, judge, modelOf, sizes } from "./walk";
 const RANDOM_STEPS = 20;
 const STARTS_MAX = 200; // initial states that the list offers
 const LIMITS = { states: 1_000_000, seconds: 120 }; // of a search: a tab has a gigabyte or so
-const KEYS = "123456789abcdfghilmnopqrstuvwyz"; // of the steps, in order; e, j, k, x are taken elsewhere
+const KEYS = "123456789abcdfghilmnopqrsuvwyz"; // of the steps, in order; e, j, k, t, x are taken elsewhere
 const KINDS = ["protocol", "environment", "fault"];
 
 let redo: string[] = []; // the walk that was gone back from, as far as it goes on from here
@@ -113,9 +113,11 @@ function walkView(data: Data, system: SystemData, link: WalkLink, main: HTMLElem
         h("div.cols", grid, columns.map((lane) => h("div.col", {},
           h("h3", {}, title(lane), h("small", {}, summary(model, state, lane))),
           offered(possible.filter((p) => p.step.actor === lane), hidden, model, state, (label) => to({ steps: [...taken, label] }))))),
-        h("h2.sec", {}, "Not possible now", h("small", {}, "by the condition that fails; first the steps that lack only this one")),
-        h("div.cols", grid, columns.map((lane) => h("div.col", {},
-          h("h3", {}, title(lane)), refused(impossible.filter((p) => p.step.actor === lane))))),
+        impossible.length ? [
+          h("h2.sec", {}, "Not possible now", h("small", {}, "by the condition that fails; first the steps that lack only this one")),
+          h("div.cols", grid, columns.map((lane) => h("div.col", {},
+            h("h3", {}, title(lane)), refused(impossible.filter((p) => p.step.actor === lane))))),
+        ] : null,
         derived(model, states, steps, link, to)),
       h("aside.side", { "aria-label": "This state" },
         lights(model, judged, at, null),

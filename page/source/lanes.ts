@@ -15,6 +15,8 @@ export interface Notes {
   violated: number | null; // the state where the property is lost
   breaking: Child; // the line below that state
   notes: string[];
+  members: string[]; // their names, or none
+  given: boolean[]; // of each step: the model takes it; else a record alone shows it
 }
 
 export interface Lanes {
@@ -57,8 +59,10 @@ const laneOfCell = (model: ModelApi, cell: Cell): number => laneOf(model, cell.o
 /** Whether shared state is among the changes. */
 export const sharedIn = (changes: Change[]): boolean => changes.some((c) => c.cell.owner === "shared");
 
-export const heads = (model: ModelApi): string[] =>
-  model.lanes.length ? [...model.lanes, hasShared(model) ? "shared state" : "all"] : ["the system"];
+/** The names of the lanes: those that a record knows its members by, where it does. */
+export const heads = (model: ModelApi, members: string[] = []): string[] =>
+  model.lanes.length
+    ? [...model.lanes.map((lane, place) => members[place] ?? lane), hasShared(model) ? "shared state" : "all"] : ["the system"];
 
 const hasShared = (model: ModelApi): boolean => model.cells.some((c) => c.owner === "shared");
 
@@ -70,7 +74,7 @@ function look(model: ModelApi, state: State, lane: number): string {
 
 /** Draws a walk; `pick` is called with the number of a state that was clicked. */
 export function lanes(model: ModelApi, states: State[], steps: Instance[], about: Notes, pick: (at: number) => void): Lanes {
-  const names = heads(model);
+  const names = heads(model, about.members);
   const body = h("div", {
     click: (event: MouseEvent) => {
       const row = (event.target as Element).closest<HTMLElement>(".lrow");
@@ -103,6 +107,10 @@ export function lanes(model: ModelApi, states: State[], steps: Instance[], about
     at === total - 1 && about.loop === at ? h("div.rep", {}, "the system stays here for ever") : null,
   ];
 
+  const noteOf = (at: number): string =>
+    [about.notes[at - 1] ?? "", about.given[at - 1] === false ? "The record shows it; the model does not take it from here." : ""]
+      .filter(Boolean).join(" ");
+
   const startRow = (): HTMLElement => row(0, names.map((name, lane) =>
     h(`div.lane${lane === model.lanes.length ? ".sh" : ""}`, {}, h("div.st.k-start", {}, h("span.who", {}, name),
       h("span.xs.mute", {}, summary(model, states[0]!, lane < model.lanes.length ? lane : null) || "initial state")))), "");
@@ -116,7 +124,7 @@ export function lanes(model: ModelApi, states: State[], steps: Instance[], about
     const kind = step.transition.kind;
     const cells = names.map((name, lane) => {
       const mine = changes.filter((c) => laneOfCell(model, c.cell) === lane);
-      const inside = lane === actor ? card(step, mine, about.notes[at - 1] ?? "", name)
+      const inside = lane === actor ? card(step, mine, noteOf(at), name)
         : mine.length ? h(`div.st.k-${kind}`, {}, h("span.who", {}, name), changeList(mine)) : null;
       const shared = lane === model.lanes.length;
       return h(`div.lane${shared ? ".sh" : look(model, after, lane)}`, {}, inside);

@@ -103,9 +103,14 @@ async function start(): Promise<void> {
       if (link.dataset.view === chosen) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
-    view = VIEWS[chosen]!.draw(data, place, main);
+    try {
+      view = VIEWS[chosen]!.draw(data, place, main);
+    } catch (error) {
+      fill(main, h("div.msg.bad", {}, `This view cannot be drawn: ${(error as Error).message}. Please report it, with the address of the page.`));
+      console.error(error);
+    }
     main.dataset.drawn = chosen;
-    document.title = `${view.title} · ${data.heading || "trystate"}`;
+    document.title = `${view?.title ?? VIEWS[chosen]!.title} · ${data.heading || "trystate"}`;
     if (chosen !== last) scrollTo(0, 0);
     last = chosen;
   };

@@ -42,7 +42,7 @@ export const overview: Draw = (data, place, main) => {
         h("h2.sub-h", { style: "margin-top:0" }, titleOf(data, name)),
         h("div.eds", { role: "group", "aria-label": "Edition" }, editions.map((e) => editionCard(data, name, e, e === edition))),
         cells.element, walks(data, name)),
-      inspector),
+      cells.first ? inspector : null),
     releases(data), comparisons(data));
   cells.first?.();
   return { title: `${name} ${edition}`.trim() || "Overview" };
@@ -59,12 +59,12 @@ function verdict(data: Data): HTMLElement {
   const fact = (value: string, text: string): HTMLElement => h("div", {}, h("dt", {}, text), h("dd", {}, value));
   return h("section.verdict", {},
     h("div", {}, h("h1", {}, data.heading || "Verdicts"), data.summary ? h("p", {}, data.summary) : null,
-      h("p", {}, "Every cell is an exhaustive search; a red one opens its shortest counterexample.")),
-    h("dl.facts", {},
+      data.runs.length ? h("p", {}, "Every cell is an exhaustive search; a red one opens its shortest counterexample.") : null),
+    data.runs.length ? h("dl.facts", {},
       fact(number(data.runs.length), "runs"),
       fact(number(data.runs.reduce((sum, r) => sum + r.states, 0)), "states"),
       data.findings.length ? fact(number(data.findings.length), "findings") : null,
-      data.comparisons.length ? fact(`${agree.length} of ${data.comparisons.length}`, "comparisons agree") : null));
+      data.comparisons.length ? fact(`${agree.length} of ${data.comparisons.length}`, "comparisons agree") : null) : null);
 }
 
 function asks(data: Data): HTMLElement | null {

@@ -27,7 +27,7 @@ export const player: Draw = (data, place, main) => {
   main.className = "fit";
   const system = data.systems[trace.system]!;
   const model = modelOf(data, system, trace.faults, trace.max_faults);
-  const { states, steps, failed } = model.replay(trace);
+  const { states, steps, failed, given } = model.replay(trace);
   const judged = judge(model, states, steps, trace);
   const property = model.properties.find((p) => p.name === trace.property);
   const last = states.length - 1;
@@ -39,14 +39,15 @@ export const player: Draw = (data, place, main) => {
   const range = h<HTMLInputElement>("input", {
     type: "range", min: 0, max: last, step: 1, "aria-label": "Step", input: () => go(Number(range.value)),
   });
-  const map = svg("svg", { height: heads(model).length * 15 + 8, "aria-hidden": "true" });
+  const names = heads(model, trace.lanes);
+  const map = svg("svg", { height: names.length * 15 + 8, "aria-hidden": "true" });
   const playing = button("▶", "Play", "Space", () => toggle());
   const where = h("span.at");
   const now = h("span.now");
   const explore = h("a.btn.go", { href: "#/explore" }, "Explore", h("span.hide-s", {}, " from here"));
   const side = h("aside.side", { "aria-label": "This step" });
   const walk = other ? null : lanes(model, states, steps, {
-    hidden: new Set(), loop: trace.loop, violated, notes: trace.notes,
+    hidden: new Set(), loop: trace.loop, violated, notes: trace.notes, members: trace.lanes, given,
     breaking: trace.property ? h("div.brk", {}, "Here ", h("code", {}, trace.property), " breaks. ",
       h("span", {}, saying(property), property?.form === "leads to" ? " From here on it is never answered." : "")) : null,
   }, (to) => go(to, false));
@@ -74,7 +75,7 @@ export const player: Draw = (data, place, main) => {
     fill(where, light ? h(`span.lt.${({ violated: "bad", was: "was", waiting: "open" } as Record<string, string>)[light] ?? "ok"}`,
       { title: `${trace!.property}: ${SAID[light]}`, "aria-hidden": "true" }) : null, ` step ${at} of ${last}`);
     fill(now, step ? [h("b", {}, step.label), " ", step.transition.doc] : "the initial state");
-    miniature(map, model, states, steps, at, violated, trace!.loop);
+    miniature(map, names, model, states, steps, at, violated, trace!.loop);
     walk?.show(at, scroll);
     pair?.show(at, scroll);
     fill(side, step && before ? stepCard(model, step, before, state, trace!.notes[at - 1] ?? "") : null,
@@ -121,7 +122,7 @@ export const player: Draw = (data, place, main) => {
   }
 
   draw(false, false);
-  const resized = (): void => miniature(map, model, states, steps, at, violated, trace.loop);
+  const resized = (): void => miniature(map, names, model, states, steps, at, violated, trace.loop);
   addEventListener("resize", resized);
   requestAnimationFrame(() => draw(true, false));
   const moves: Record<string, () => void> = {
@@ -164,7 +165,7 @@ function header(data: Data, trace: TraceData, system: SystemData, other: string)
     (trace.findings.length ? t.findings[0] === trace.findings[0] : t.kind === trace.kind)));
   const others = new Map<string, TraceData>();
   for (const f of data.findings) if (f.trace !== null) others.set(f.number, data.traces[f.trace]!);
-  const editions = data.systems.filter((s) => s.name === system.name && s.edition !== system.edition && sameSizes(s, system));
+  const editions = othersOf(data, system);
   const pick = (event: Event): void => {
     location.hash = (event.target as HTMLSelectElement).value;
   };
@@ -173,7 +174,8 @@ function header(data: Data, trace: TraceData, system: SystemData, other: string)
       h("h1", {}, findings.map((f) => [h("a.fid", { href: findingLink(f.number), title: f.name }, f.number), " "]), title),
       h("p.sub", {}, trace.property ? ["Breaks ", h("code", {}, trace.property), ": ", saying(property)]
         : `${words(trace.kind)} of ${system.title}`),
-      h("p.sub", {}, describe(data, system), ", ", faultsSaid(trace))),
+      h("p.sub", {}, trace.kind === "recorded" ? [system.title, system.edition, "a recorded job"].filter(Boolean).join(" · ")
+        : `${describe(data, system)}, ${faultsSaid(trace)}`)),
     h("div.picks", {},
       others.size ? h("select", { "aria-label": "Finding", change: pick },
         trace.findings.length ? null : h("option", { value: location.hash }, "findings"),
@@ -186,12 +188,22 @@ function header(data: Data, trace: TraceData, system: SystemData, other: string)
       editions.length ? h("select", { "aria-label": "Side by side", change: pick },
         h("option", { value: traceLink(data, trace, null) }, "one edition"),
         editions.map((s) => h("option", { value: traceLink(data, trace, null, s.id), selected: s.id === other },
-          `beside ${s.edition}`))) : null));
+          `beside ${s.edition}${unlike(s, system) ? `, ${sizes(data, s)}` : ""}`))) : null));
 }
 
-/** Editions may have constants of their own: those that both have are to be equal. */
-function sameSizes(one: SystemData, other: SystemData): boolean {
-  return Object.entries(one.sizes).every(([name, size]) => !(name in other.sizes) || other.sizes[name] === size);
+/** How many of the sizes that both have are not equal: editions may have constants of their own. */
+const unlike = (one: SystemData, other: SystemData): number =>
+  Object.entries(one.sizes).filter(([name, size]) => name in other.sizes && other.sizes[name] !== size).length;
+
+/** One system of each other edition: that whose sizes are most alike. */
+function othersOf(data: Data, system: SystemData): SystemData[] {
+  const found = new Map<string, SystemData>();
+  for (const s of data.systems) {
+    if (s.name !== system.name || s.edition === system.edition) continue;
+    const best = found.get(s.edition);
+    if (!best || unlike(s, system) < unlike(best, system)) found.set(s.edition, s);
+  }
+  return [...found.values()];
 }
 
 
@@ -208,17 +220,17 @@ const faultsSaid = (trace: TraceData): string => {
 function stepCard(model: ModelApi, step: Instance, before: State, after: State, note: string): HTMLElement {
   const { transition } = step;
   const binding = Object.fromEntries(transition.params.map(([name], place) => [name, step.indices[place]!]));
+  const conditions = transition.conditions.map((c) => model.text(c, binding)).filter((text) => text !== "yes");
   return h("section.card", { "aria-label": "The step" }, h("div.b", { style: "padding-top:9px" },
     card(step, visible(model.changes(before, after), new Set()), note),
     h("p.cite", {}, transition.cite ? `${transition.cite} · ` : "", transition.at),
     h("details", { open: true }, h("summary", {}, "Why it was possible"), h("ul.chg", {},
-      transition.conditions.map((c) => h("li", {}, "✓ ", model.text(c, binding))),
-      transition.conditions.length ? null : h("li", {}, "It has no condition.")))));
+      conditions.map((text) => h("li", {}, "✓ ", text)),
+      conditions.length ? null : h("li", {}, "It has no condition.")))));
 }
 
-function miniature(map: SVGElement, model: ModelApi, states: State[], steps: Instance[], at: number,
+function miniature(map: SVGElement, names: string[], model: ModelApi, states: State[], steps: Instance[], at: number,
   violated: number | null, loop: number | null): void {
-  const names = heads(model);
   const width = map.clientWidth || 800;
   const last = Math.max(1, steps.length);
   const left = Math.min(110, Math.max(...names.map((n) => n.length)) * 6.4 + 8);

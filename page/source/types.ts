@@ -194,6 +194,8 @@ export interface TraceData {
   start: [cell: string, value: number][]; // where it begins otherwise than in the first initial state
   steps: string[]; // labels of instances, such as `join(0)`
   notes: string[]; // one for each step, or none at all
+  lanes: string[]; // the names of the members, or none: `node 0`, ...
+  set: Record<number, [cell: string, value: number][]>; // after so many steps a record shows these values
   loop: number | null; // after so many steps the rest repeats for ever; the number of steps: it rests for ever
 }
 
@@ -300,6 +302,7 @@ export interface Successor {
 export interface Replay {
   states: State[]; // one more than steps
   steps: Instance[];
+  given: boolean[]; // of each step: the system takes it; false: a record alone shows it
   failed: { step: number; why: string } | null; // a step that cannot be taken: the replay ends before it
 }
 

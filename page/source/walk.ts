@@ -77,6 +77,6 @@ export function sizes(data: Data, system: SystemData): string {
   }
   return Object.entries(system.sizes).map(([name, size]) => {
     const text = name.replace(/_/g, " ");
-    return known.has(name) ? `${size} ${text}${size === 1 ? "" : "s"}` : `${text} ${size}`;
+    return known.has(name) ? `${size} ${text}${size === 1 ? "" : /s$/.test(text) ? "es" : "s"}` : `${text} ${size}`;
   }).join(", ");
 }

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from trystate.monitor.rendezvous.shared_state import Protocol
 from ..exits import Exit
 from ..progress import Reporter
 from ..report import history
+from ..report.page import write_page
 from ..report.results import plural
+from ..report.walked import Watched, walked
 from .passes import explain_passes
 
 FLAWS_SHOWN = 5
@@ -40,10 +43,14 @@ def explain(args: argparse.Namespace) -> int:
     if of_passes:
         return explain_passes(args, of_passes)
     runs, histories, reporter = Runs(lambda protocol: _options(args, protocol)), Histories(), Reporter()
+    watched: dict[str, Watched] = defaultdict(Watched)
     with reporter.doing(f"explaining {', '.join(map(str, args.files))}"):
         for line in record.lines(args.files):
             runs.feed(line)
             _judge(runs, histories, line)
+            if args.html is not None:
+                for key, follower in runs.followers.items():
+                    watched[key].look(follower)
             if runs.lines % PROGRESS_LINES == 0:
                 reporter.detail(f"{runs.lines:,} lines")
         runs.finish()
@@ -51,6 +58,8 @@ def explain(args: argparse.Namespace) -> int:
     chosen = _chosen(runs, args.rdzv_id)
     if args.diagram is not None:
         _draw(chosen, args.diagram)
+    if args.html is not None:
+        _show(runs, chosen, watched, args.html)
     code = verdict(runs, chosen, histories)
     if args.json:
         print(json.dumps(_data(runs, chosen, code) | {"store": history.as_data(histories)}, indent=2))
@@ -146,6 +155,15 @@ def _data(runs: Runs, chosen: list[Follower], code: Exit) -> dict[str, Any]:
         "flaws": [{"place": flaw.place, "why": flaw.why} for flaw in runs.flaws], "flawed": runs.flawed,
         "exit_code": int(code), "rendezvous": [telling.as_data(follower) for follower in chosen],
     }  # fmt: skip
+
+
+def _show(runs: Runs, chosen: list[Follower], watched: Mapping[str, Watched], path: Path) -> None:
+    if not chosen:
+        raise UsageError("the record has no rendezvous to show: leave --html out")
+    follower = max(chosen, key=lambda follower: follower.lines)
+    key = next(key for key, one in runs.followers.items() if one is follower)
+    write_page(path, walked(follower, watched[key]))
+    print(f"the page is {path}", file=sys.stderr)
 
 
 def _draw(chosen: list[Follower], path: Path) -> None:

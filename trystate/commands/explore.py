@@ -10,6 +10,7 @@ import argparse
 import importlib.util
 import shlex
 import sys
+import webbrowser
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -51,6 +52,8 @@ def explore(args: argparse.Namespace) -> int:
     walk = Walk(build(registry.system_class(args.system), args), args.initial)
     if args.walk is not None:
         walk.follow(args.walk)
+    if args.web is not None:
+        return _open(walk, args)
     loaded = loading(walk, args.counterexample, Reporter()) if args.counterexample is not None else ""
     why_lines = "" if args.lines else no_screen()
     if args.lines or why_lines:
@@ -63,6 +66,19 @@ def explore(args: argparse.Namespace) -> int:
         Screen(walk, loaded).run()
     if walk.labels:
         print(f"this walk again: {repeated(args, walk)}")
+    return Exit.OK
+
+
+def _open(walk: Walk, args: argparse.Namespace) -> int:
+    """Write a page of the system, which begins where the options say, and open it in the browser."""
+    from ..report.page import of_system, write_page
+
+    verdict = decide(walk.system, args.counterexample, Reporter().search) if args.counterexample else None
+    if verdict is not None and verdict.run is None:
+        raise UsageError(f"{args.counterexample} {verdict.status.value}: there is no run to show")
+    write_page(args.web, of_system(walk.system, args.system, verdict, walk))
+    print(f"{args.web}: {walk.system.label}")
+    webbrowser.open(args.web.absolute().as_uri())
     return Exit.OK
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trystate
+from trystate.model.checker.story import tell
+from trystate.model.checker.verdicts import Verdict
 from trystate.model.errors import UsageError
-from trystate.model.language import System
+from trystate.model.language import Form, System
 from trystate.page.contents import Choice, Contents, Result, Shown
 from trystate.page.html import build
 
 from .. import registry
+from ..walking import Walk
 
 HEADING = "The control plane of PyTorch"
 
@@ -39,6 +42,36 @@ def contents(report: Mapping[str, Any], others: Mapping[str, type[System]] | Non
         torch=installed_torch(),
         summary=report["summary"],
         comparisons=report["conformance"],
+        version=trystate.__version__,
+    )
+
+
+def of_system(system: System, given: str, verdict: Verdict | None = None, walk: Walk | None = None) -> Contents:
+    """The page that explores one system, by the name that was `given`.
+
+    It begins with the run of a verdict, or with a walk that has moved.
+    """
+    names = {cls: name for name, cls in registry.SYSTEMS.items()}
+    choice = Choice.of(system, names.get(system.family, given))
+    shown = []
+    cells = [cell.name for cell in system.cells]
+    if walk is not None and (walk.labels or walk.initial):
+        start = dict(zip(cells, system.initial_states[walk.initial], strict=True))
+        shown = [Shown("example", "the walk of the command line", choice, walk.labels, start=start)]
+    elif verdict is not None and verdict.run is not None:
+        start = dict(zip(cells, verdict.run.path.states[0], strict=True))
+        steps = [step.label for step in tell(system, verdict.run).steps]
+        kind: Literal["example", "counterexample"] = (
+            "example" if verdict.property.form is Form.SOMETIMES else "counterexample"
+        )
+        name = verdict.property.name
+        shown = [Shown(kind, name, choice, steps, start=start, loop=verdict.run.loop, property=name)]
+    return Contents(
+        heading=system.title or system.name,
+        view="#/trace/0" if shown else "",
+        choices=[choice],
+        shown=shown,
+        torch=installed_torch(),
         version=trystate.__version__,
     )
 
