@@ -312,7 +312,8 @@ class Judge:
                 self.open[prop.name] = tuple(hopeless)
                 self._violated(prop.name, "hopeless", names)
             if late:
-                text = f"{prop.name}: whether it can be kept is not decided after {SEARCH_STATES_MAX} states, or {SEARCH_SECONDS_MAX:g} s"
+                limits = f"{SEARCH_STATES_MAX} states, or {SEARCH_SECONDS_MAX:g} s"
+                text = f"{prop.name}: whether it can be kept is not decided after {limits}"
                 follower.undecided += [text] if text not in follower.undecided else []
 
     def _members(self, prop: Property) -> Iterator[tuple[int, ...]]:
