@@ -319,12 +319,15 @@ class Follower(Possibilities):
         """The writes that a state of ours may be: what the model leaves out of it tells some of them apart."""
         if self.protocol is Protocol.TORCH:
             return self.moves.writes
-        if snapshot.done != previous.done and snapshot.done > previous.done:
-            return ("mark_done",) if not snapshot.closed else ("mark_closed", "close_as_failed", "mark_done")
+        left_out = set() if snapshot.failed else {"close_as_failed", "leave_and_close"}
         terms = previous.terms
-        spent = terms is not None and 0 <= terms.restarts <= previous.spent
-        left_out = {"mark_done"} if spent else {"mark_done", "leave_and_close"}
-        return tuple(name for name in self.moves.writes if name not in left_out)
+        if terms is None or not 0 <= terms.restarts <= previous.spent:
+            left_out.add("leave_and_close")
+        if snapshot.done > previous.done:
+            names = ("mark_closed", "close_as_failed", "mark_done") if snapshot.closed else ("mark_done",)
+        else:
+            names, left_out = self.moves.writes, {"mark_done", *left_out}
+        return tuple(name for name in names if name not in left_out)
 
     def _age(self, node: int, ends: bool) -> None:
         """Effects of time on which the write may depend: a heartbeat is due, the last call is over.

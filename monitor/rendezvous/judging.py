@@ -42,7 +42,7 @@ CLOSED, UNANSWERED = "restarts_left_are_used", "everybody_gets_an_answer"
 PASSING = ("ranks_are_ordered", "ranks_are_dense", "at_least_min", "deadline_iff_last_call", "listed_means_heartbeat")
 PROBLEMS_MAX = 1_000
 SEARCH_STATES_MAX = 3_000
-SEARCH_SECONDS_MAX = 5.0
+SEARCH_SECONDS_MAX = 5.0  # of computing: a busy machine decides as much as an idle one
 STEPS_KEPT = 400  # since the round began, to name a finding
 WAITS_MAX = 8  # that are kept with a promise that nothing can keep
 DECIDES = " → "  # in the name of a part of a guard: an operator, and its decision
@@ -294,7 +294,7 @@ class Judge:
     def _ask(self) -> None:
         """Ask each promise that is open whether it can still be kept."""
         follower = self.follower
-        states, ends = follower.without_the_gone(), clock.monotonic() + SEARCH_SECONDS_MAX
+        states, ends = follower.without_the_gone(), clock.thread_time() + SEARCH_SECONDS_MAX
         for prop in follower.stepper.system.properties:
             if prop.form is not Form.LEADS_TO or prop.name in self.open:
                 continue
@@ -312,7 +312,8 @@ class Judge:
                 self.open[prop.name] = tuple(hopeless)
                 self._violated(prop.name, "hopeless", names)
             if late:
-                text = f"{prop.name}: whether it can be kept is not decided after {SEARCH_STATES_MAX} states"
+                limits = f"{SEARCH_STATES_MAX} states, or {SEARCH_SECONDS_MAX:g} s"
+                text = f"{prop.name}: whether it can be kept is not decided after {limits}"
                 follower.undecided += [text] if text not in follower.undecided else []
 
     def _members(self, prop: Property) -> Iterator[tuple[int, ...]]:
@@ -341,7 +342,7 @@ class Judge:
                 if after not in seen:
                     seen.add(after)
                     stack.append(after)
-            if len(seen) > SEARCH_STATES_MAX or clock.monotonic() > ends:
+            if len(seen) > SEARCH_STATES_MAX or clock.thread_time() > ends:
                 return None
         return False
 

@@ -31,7 +31,7 @@ NO_ID = "none"  # torchrun's default for --rdzv-id
 UNHEARD = ("SIGKILL", "SIGSTOP")
 FAILED = ("leave", "spare")  # the two ways of a node that fails its health check
 # Options of the rendezvous that have a name of their own here, beside --rdzv-conf: with what they show in --help.
-RENDEZVOUS = {"rank-key": "KEY", "scale-up-interval": "SECONDS"}
+RENDEZVOUS = {"rank-key": "KEY", "scale-up-interval": "SECONDS", "record": "FILE"}
 
 
 class Option(NamedTuple):
