@@ -18,7 +18,7 @@ import pytest
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.checker.verdicts import Report, Status
-from trystate.model.language import Form, Kind, System
+from trystate.model.language import Form, Kind
 
 SECONDS_MAX = 300  # of one program
 PROCESSES = 3  # of an exported system

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from trystate.model.checker.export import promela as exporter
 from trystate.model.checker.export.promela import promela
 from trystate.model.checker.interpret import Interpreter
 from trystate.model.errors import UsageError
-from trystate.model.language import SymbolicState, System, integer, transition
+from trystate.model.language import Expr, SymbolicState, System, integer, transition
 from trystate.property_tests.support.export.sample import Sample
 from trystate.property_tests.support.export.spin import differences, require_spin, shown, verify
 from trystate.property_tests.support.nightly import NIGHTLY, examples
@@ -23,14 +24,13 @@ from trystate.property_tests.support.systems.random_systems import Declaration, 
 
 from trystate import plans, registry
 
+Show = Callable[[Expr], str]
 STATES_MAX = 300_000  # of a run of the small plan that is exported by night
 BY_DAY = (
-    "Rendezvous(node=2, min_nodes=2, max_nodes=2, rounds=1) SEED with clock_skew",
     "Rendezvous(node=2, min_nodes=2, max_nodes=2, rounds=1) TORCH with clock_skew",
     "Agents(node=2, min_nodes=2, max_nodes=2, ends=1) TORCH with signal",
     "Waits(client=1, key=1, value=1, torch_clients=1, deletes=0, compares=1) SEED",
     "Barriers(client=2, world=2, rounds=1) TORCH with timeout",
-    "Backward(graph=0, attempt=1) TORCH with leave",
     "Contexts(worker=2, calls=2, outlives=0, passes=0) TORCH with creator_crash",
     "Groups(process=3, group=2, outsiders=1) SEED with skip",
 )
@@ -61,7 +61,7 @@ def test_a_run_of_our_rendezvous_and_of_queues_agree(tmp_path: Path) -> None:
 
 
 @given(declarations())
-@settings(max_examples=examples(2))
+@settings(max_examples=examples(1))
 def test_spin_agrees_on_random_systems(declared: Declaration) -> None:
     of = system(declared)
     with TemporaryDirectory() as folder:
@@ -84,36 +84,38 @@ def test_spin_replays_a_counterexample_of_an_exported_system_step_by_step(tmp_pa
 
 # ---- planted mistakes
 
-Show = Any
 
-
-def _without(op: str, change: Any) -> Any:
+def _printing(op: str, wrong: Callable[[Expr, Show], str]) -> Any:
     """The expressions of the exporter, with another text for one operator."""
     right = exporter._Model._show
-
-    def wrong(self: Any, expr: Any, show: Show) -> str:
-        return str(change(expr, show)) if expr.op == op else right(self, expr, show)
-
-    return wrong
+    return lambda self, expr, show: wrong(expr, show) if expr.op == op else right(self, expr, show)
 
 
+def _swapped(expr: Expr, show: Show) -> str:
+    condition, then, otherwise = map(show, expr.args)
+    return f"({condition} -> {otherwise} : {then})"
+
+
+def _too_low(self: Any, k: int, value: Expr, text: str) -> str:
+    return IN_RANGE(self, k, value, text).replace("<= 3)", "<= 1)")
+
+
+IN_RANGE = exporter._Model._in_range
 MISTAKES: Mapping[str, tuple[Any, str, Any]] = {
     "less is at most": (exporter, "_SIGNS", {**exporter._SIGNS, "lt": "<="}),
-    "a sum is a difference": (exporter, "_SIGNS", {**exporter._SIGNS, "add": "-"}),
     "effects one after the other": (exporter, "reads", lambda tree: set()),
-    "a dropped conjunct": (exporter._Model, "_show", _without("and", lambda e, show: show(e.args[0]))),
-    "a choice the wrong way round": (
-        exporter._Model, "_show", _without("ite", lambda e, show: "({} -> {} : {})".format(*map(show, (e.args[0], e.args[2], e.args[1])))),
-    ),
+    "a dropped conjunct": (exporter._Model, "_show", _printing("and", lambda expr, show: show(expr.args[0]))),
+    "a bound that is too low": (exporter._Model, "_in_range", _too_low),
+    "a sum is a difference": (exporter, "_SIGNS", {**exporter._SIGNS, "add": "-"}),
+    "a choice the wrong way round": (exporter._Model, "_show", _printing("ite", _swapped)),
     "a negation that is lost": (exporter, "_not", lambda inner, show: show(inner)),
     "a type that is too small": (exporter, "TYPES", {"byte": (-1000, 1000)}),
-    "a bound that is too low": (exporter._Model, "_in_range", lambda self, k, value, text: f"in_range = ({text} <= 1); assert(in_range); in_range = 1; "),
     "no rest": (exporter._Model, "_rest", lambda self: iter(())),
-    "faults count as progress": (exporter.Kind, "FAULT", None),
-}  # fmt: skip
+    "faults count as progress": (exporter, "Kind", SimpleNamespace(FAULT=None)),
+}
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", [*MISTAKES][: None if NIGHTLY else 4])
 def test_a_mistake_of_the_exporter_is_noticed(mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = Sample(faults=["fall"])
     report = check(of, engine="interpret")
@@ -125,8 +127,8 @@ def test_a_mistake_of_the_exporter_is_noticed(mistake: str, tmp_path: Path, monk
 
 
 def test_the_sample_itself_agrees(tmp_path: Path) -> None:
-    for of in (Sample(), Sample(faults=["fall"])):
-        assert differences(check(of), verify(promela(of), tmp_path)) == []
+    of = Sample(faults=["fall"])
+    assert differences(check(of), verify(promela(of), tmp_path)) == []
 
 
 class Wide(System):
