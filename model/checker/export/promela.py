@@ -3,14 +3,16 @@
 *Theory of operation.* Each cell that a step can change is a global variable of the least type that holds its range.
 Each instance of a step is one `d_step` of a do-loop: it is taken at once, and ends where it began, so that the states
 that Spin stores are exactly the reachable states of the system. Effects are computed from the state before: a value
-that reads a cell which the step assigns goes into a hidden variable first.
+that reads another cell which the step assigns goes into a variable first, and so does a part that stands in several
+places. These variables, and those of the assertions, have one value between two steps, so that they tell no states
+apart (Spin has `hidden` variables, but not in a search breadth-first, which alone finds shortest runs).
 
 The steps that are no faults stand in the process `system`; where none of them can be taken, `else` asks whether the
 system may rest there. The faults stand in a process of their own, since a fault does not end a deadlock. The process
-`properties` looks at each state and changes none. Each of its assertions names its property: hidden variables are
-not part of a state. `holds_X` is false where the invariant or step property X is violated, `never_X` where the state
-that the `sometimes` X asks for is reached, and `in_range` where a step leaves the range of a field. With `-c0` the
-verifier goes on after a violation and counts all states, as our engines do.
+`properties` looks at each state and changes none. The variable of an assertion names what fails: `holds_X` where the
+invariant or step property X is violated, `never_X` where the state that the `sometimes` X asks for is reached, and
+`in_range` where a step leaves the range of a field. With `-c0` the verifier goes on after a violation and counts all
+states, as our engines do.
 
 Two things can go wrong: a number does not fit Spin's 32-bit int, or a property is none of safety (`UsageError`).
 """
@@ -67,13 +69,14 @@ class _Model:
         self._texts: dict[Expr, str] = {}
 
     def text(self) -> str:
+        cells = [*self._cells()]
         faults: list[str] = []
         others: list[str] = []
         for step in steps(self.kernel, self.asked):
             (faults if step.instance.transition.kind is Kind.FAULT else others).extend(self._step(step))
         named = (("system", [*others, *self._rest()]), ("faults", faults), ("properties", [*self._states()]))
         processes = [[*self._process(name, options)] for name, options in named]
-        body = [*self._variables(), *(line for p in processes for line in p), *self._init()]
+        body = [*cells, *self._constant(), *(line for p in processes for line in p), *self._init()]
         defines = [f"#define {name} {value}" for value, name in self.values.listed()]  # of all that was printed
         return "\n".join([*self._head(), *defines, "", *body]) + "\n"
 
@@ -91,14 +94,17 @@ class _Model:
         yield "*/"
         yield ""
 
-    def _variables(self) -> Iterator[str]:
+    def _cells(self) -> Iterator[str]:
         for k, name in self.cells.items():
             cell = self.kernel.cells[k]
             kind = self._type(cell.name, cell.sort.low, cell.sort.high)
             begins = cell.slot.initial[0]
             yield f"{kind} {name}" + (f" = {self._const(const(begins, cell.sort))};" if begins else ";")
-        constant = [*self.flags.values(), *(["in_range"] if self.ranged else [])]
-        yield from (f"bit {name} = 1;" for name in constant)
+
+    def _constant(self) -> Iterator[str]:
+        """The variables that have one value in every state: those of assertions, and parts of steps."""
+        flags = [*self.flags.values(), *(["in_range"] if self.ranged else [])]
+        yield from (f"bit {name} = 1;" for name in flags)
         yield from (f"{kind} {name};" for kind, names in self.scratch.items() for name in names)
 
     def _type(self, what: str, low: int, high: int) -> str:

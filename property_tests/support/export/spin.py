@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import pytest
 from trystate.model.checker.kernel import Kernel, Limits
 from trystate.model.checker.reference.engine import ReferenceEngine
 from trystate.model.checker.verdicts import Report, Status
-from trystate.model.language import Form, Kind, System
+from trystate.model.language import Form, Kind
 
 SECONDS_MAX = 300  # of one program
 PROCESSES = 3  # of an exported system
@@ -50,11 +50,27 @@ def require_spin() -> None:
 
 def verify(model: str, folder: Path) -> Seen:
     """Generate, compile and run the verifier of a model."""
-    (folder / "model.pml").write_text(model, encoding="utf-8")
-    for argv in (["spin", "-a", "-o2", "model.pml"], GCC):
-        done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    _compile(model, folder)
     return _read(_lines(folder))
+
+
+def shown(model: str, folder: Path) -> list[str]:
+    """The labels of the steps of the first run to a violation, as Spin replays it."""
+    _compile(model, folder)
+    _run(["./pan"], folder)
+    return _run(["spin", "-t", "-T", "model.pml"], folder).partition("spin: ")[0].split()
+
+
+def _compile(model: str, folder: Path) -> None:
+    (folder / "model.pml").write_text(model, encoding="utf-8")
+    _run(["spin", "-a", "-o2", "model.pml"], folder)
+    _run(GCC, folder)
+
+
+def _run(argv: Sequence[str], folder: Path) -> str:
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def _lines(folder: Path) -> Iterator[str]:
@@ -102,21 +118,23 @@ def differences(report: Report, seen: Seen) -> list[str]:
     if "in_range" in seen.failed:
         found.append("a step leaves a field's range, in Spin alone")
     if not choices and report.exploration.distinct <= COUNTED_MAX:
-        ours = _transitions(report.system)
+        ours = _transitions(report)
         if ours != seen.transitions:
             found.append(f"steps and failed conditions: {ours}, Spin {seen.transitions}")
     return found
 
 
-def _transitions(system: System) -> int:
-    """Spin's count of transitions: the beginning, each step, each failed condition of a state, each rest of it."""
-    engine = ReferenceEngine(Kernel(system), Limits())
+def _transitions(report: Report) -> int:
+    """Spin's count of transitions: the beginning, each step, each failed condition of a state, each rest."""
+    engine = ReferenceEngine(Kernel(report.system), Limits())
     engine.explore([])
-    asked = [p for p in system.properties if p.form in (Form.ALWAYS, Form.SOMETIMES)]
+    properties = [verdict.property for verdict in report.verdicts]
+    asked = [p for p in properties if p.form in (Form.ALWAYS, Form.SOMETIMES)]
+    rests = any(p.form is Form.DEADLOCK for p in properties)
     found = 1 + engine.edges
     for state, steps in engine.graph.items():
         found += sum(engine.interpreter.holds(p.exprs[0], state) is (p.form is Form.SOMETIMES) for p in asked)
-        found += all(engine.kernel.instances[n].transition.kind is Kind.FAULT for n, _ in steps)
+        found += rests and all(engine.kernel.instances[n].transition.kind is Kind.FAULT for n, _ in steps)
     return found
 
 
