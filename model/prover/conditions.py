@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..language import Expr, Form, System, Transition, and_, ite, not_, or_
-from ..language.expressions import QUANTIFIERS, TRUE, Role, const, equal, lift, rebuild, substitute
+from ..language.expressions import QUANTIFIERS, TRUE, Role, const, equal, less, lift, rebuild, substitute
+from ..language.fields import Slot
 from ..language.quantifiers import close, loop_variable, opened
 from . import sizes
 
@@ -49,8 +50,9 @@ class Claims:
         self.system = system
         self._plain: dict[Expr, Expr] = {}
         always = {p.name: p.exprs[0] for p in system.properties if p.form is Form.ALWAYS}
-        self.ranges = dict(_ranges(system))
-        self.invariant = {name: self.plain(tree) for name, tree in always.items()} | self.ranges
+        self.invariant = {name: self.plain(tree) for name, tree in always.items()}
+        self.ranges = {f"range of {slot.name}": slot for slot in system.slots.values()
+                       if slot.sort.kind == "int" and not sizes.is_counter(system, slot.name)}  # fmt: skip
         self.steps = {p.name: p.conditions or {} for p in system.properties if p.form is Form.STEP}
         self.allowed = tuple(lift(c) for c in system.sizes_allowed())
         self.properties = [*always, *self.steps]
@@ -67,7 +69,7 @@ class Claims:
         memo: dict[Expr, Expr] = {}
         for name, tree in self.invariant.items():
             goal = after(tree, start, memo)
-            yield Condition(INIT, name, (), several, goal, goal is TRUE)
+            yield Condition(INIT, name, (), several, goal, goal is TRUE)  # a field begins in its range: `make_slot`
         for t in self.system.transitions:
             yield from self._of_step(t)
 
@@ -78,6 +80,9 @@ class Claims:
         for name, tree in self.invariant.items():
             goal = after(tree, effects, memo)
             yield Condition(t.name, name, t.params, guard, goal, goal is TRUE or goal is tree)
+        for name, slot in self.ranges.items():
+            goal = _in_range(slot, effects[slot.name]) if slot.name in effects else TRUE
+            yield Condition(t.name, name, t.params, guard, goal, goal is TRUE)
         for name, conditions in self.steps.items():
             if t.name in conditions:
                 goal = self.plain(conditions[t.name])
@@ -94,20 +99,19 @@ def _reads(expr: Expr, field: str) -> bool:
     return expr.op == "read" and expr.name == field
 
 
-def _ranges(system: System) -> Iterator[tuple[str, Expr]]:
-    """Numbers stay in their ranges: both bounds if they are constants; a bound that is a size is not relied on."""
-    for slot in system.slots.values():
-        if slot.sort.kind != "int" or sizes.is_counter(system, slot.name):
-            continue
-        indices = tuple(loop_variable(dim) for dim in slot.dims)
-        value = substitute(slot.identity(), dict(zip(slot.placeholders(), indices, strict=True)))
-        parts = [not_(Expr("lt", (value, lift(slot.sort.low)), TRUE.sort))]  # the constructors would fold the range
-        if slot.sort.high < sizes.MANY:
-            parts.append(not_(Expr("lt", (lift(slot.sort.high), value), TRUE.sort)))
-        wrong = or_(*(not_(p) for p in parts))
-        for v in reversed(indices):
-            wrong = close("any", v, wrong)
-        yield f"range of {slot.name}", not_(wrong)
+def _in_range(slot: Slot, value: Expr) -> Expr:
+    """A step leaves each number in its range: above its lowest, and below its highest if that is no size.
+
+    The constructors decide what follows from the ranges before the step, which are assumed.
+    """
+    indices = tuple(loop_variable(dim) for dim in slot.dims)
+    after_ = substitute(value, dict(zip(slot.placeholders(), indices, strict=True)))
+    wrong = less(after_, lift(slot.sort.low))
+    if slot.sort.high < sizes.MANY:
+        wrong = or_(wrong, less(lift(slot.sort.high), after_))
+    for v in reversed(indices):
+        wrong = close("any", v, wrong)
+    return not_(wrong)
 
 
 def _starts(system: System) -> Iterator[Expr]:

@@ -50,16 +50,16 @@ LAWS = {
 class Counting:
     """The symbols of the counts in some formulas."""
 
-    def __init__(self, formulas: Formulas) -> None:
+    def __init__(self, formulas: Formulas, orders: dict[Expr, bool]) -> None:
         self.f = formulas
+        self._orders = orders
         self._names = 0
         self._known: dict[Any, Any] = {}
         self._counts: list[_Count] = []
-        self._orders: dict[Expr, bool] = {}
 
     def fork(self, formulas: Formulas) -> Counting:
-        out = Counting(formulas)
-        out._names, out._known, out._counts, out._orders = self._names, {**self._known}, [*self._counts], self._orders
+        out = Counting(formulas, self._orders)
+        out._names, out._known, out._counts = self._names, {**self._known}, [*self._counts]
         return out
 
     def _name(self, kind: str) -> str:
@@ -76,15 +76,36 @@ class Counting:
         if fixed is not None:
             return fixed
         around = [x for x in _sorted(body.free) if x is not v and x.role is Role.LOOP]
-        for x in _sorted(body.free):
-            if x is not v and x.sort.name == v.sort.name:
-                before, rest = _split(body, x)
-                apart = not [y for y in rest.free if y is not v and y.role is Role.LOOP]
-                if apart and before is not TRUE and v in before.free and self._is_order(v, x, before):
-                    return self._rank(v, rest, x, before)(self.f(x))
+        rank = self._ranked(v, body)
+        if rank is not None:
+            return rank
         if not around and any(True for _ in _values_at(v, body)):
             return self._sum(v, body)
         return self._opaque(v, body, around)
+
+    def none(self, v: Expr, body: Expr) -> Term | None:
+        """No v has `body`, where that is a rank: of a member before which none is."""
+        rank = self._ranked(v, body)
+        if rank is None:
+            return None
+        z3 = self.f.z3
+        x = next(x for x in _sorted(body.free) if x is not v and self._split(v, x, body)[0] is not None)
+        a = loop_variable(v.sort)
+        key = "none", close("any", v, substitute(body, {x: variable("%0", x.sort)}))
+        if key not in self._known:
+            self._known[key] = at = self._ranked(v, substitute(body, {x: a}))
+            some = self.f(close("any", v, substitute(body, {x: a})))
+            self.f.law("cells", self._for_all((a,), (at == 0) == z3.Not(some), at))
+        return rank == 0
+
+    def _ranked(self, v: Expr, body: Expr) -> Term | None:
+        """The count as a rank, if it is one."""
+        for x in _sorted(body.free):
+            if x is not v and x.sort.name == v.sort.name:
+                before, among = self._split(v, x, body)
+                if before is not None and not [y for y in among.free if y is not v and y.role is Role.LOOP]:
+                    return self._rank(v, among, x, before)(self.f(x))
+        return None
 
     def place(self, index: Expr) -> Term:
         """The number of members before one."""
@@ -139,8 +160,8 @@ class Counting:
         if body.op != "any" or body.args[0].name != v.sort.name:
             return False
         k = loop_variable(v.sort)
-        before, last = _split(opened(body, k), v)
-        if before is TRUE or k not in before.free or not self._is_order(v, k, before):
+        before, last = self._split(v, k, opened(body, k))
+        if before is None or v in last.free:
             return False
         z3, kk = self.f.z3, self.f(k)
         rank, is_one = self._rank(v, TRUE, k, before)(kk), self.f(last)
@@ -199,6 +220,14 @@ class Counting:
             equal_then = self.f.z3.Implies(self.f(same), new.term == old.term)
             self.f.law("same members", self._for_all((*new.slots, *old.slots), equal_then))
         self._counts.append(new)
+
+    def _split(self, v: Expr, x: Expr, body: Expr) -> tuple[Expr | None, Expr]:
+        """The condition in a conjunction that says that v is before x in some order, if one does; and the others."""
+        parts = _conjuncts(body)
+        for c in parts:
+            if v in c.free and x in c.free and self._is_order(v, x, c):
+                return c, and_(*(other for other in parts if other is not c))
+        return None, body
 
     def _is_order(self, v: Expr, x: Expr, before: Expr) -> bool:
         """Is the condition a strict total order in every state?"""
@@ -291,8 +320,8 @@ class Counting:
             if len(counts) != 1 or len(counts) + len(offset) != len(addends):
                 continue
             w = loop_variable(v.sort)
-            before, among = _split(opened(counts[0], w), v)
-            if before is TRUE or not self._is_order(w, v, before):
+            before, among = self._split(w, v, opened(counts[0], w))
+            if before is None or v in among.free:
                 continue
             rest = and_(*(x for x in _conjuncts(here) if x is not c))
             inside = not_(close("any", v, and_(rest, not_(substitute(among, {w: v})))))
@@ -366,11 +395,3 @@ def _addends(tree: Expr) -> Iterator[Expr]:
             yield from _addends(x)
     else:
         yield tree
-
-
-def _split(body: Expr, x: Expr) -> tuple[Expr, Expr]:
-    """The conjuncts with x, and those without."""
-    parts = _conjuncts(body)
-    return and_(*(c for c in parts if x in c.free)), and_(*(c for c in parts if x not in c.free))
-
-

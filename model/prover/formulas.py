@@ -22,6 +22,7 @@ from ..language.expressions import FALSE, Role, equal
 from ..language.fields import Slot
 from ..language.quantifiers import loop_variable, opened
 from .counting import Counting
+from .sizes import MANY
 
 Term = Any  # an expression of z3, whose package has no types
 
@@ -42,15 +43,16 @@ class Formulas:
     """The formulas of trees over one state, and the laws about what they count.
 
     points: the indices of the step that is looked at. Each is counted by itself, apart from all other members.
+    orders: the conditions of which it is known whether they are an order; more are added.
     """
 
-    def __init__(self, points: tuple[Expr, ...]) -> None:
+    def __init__(self, points: tuple[Expr, ...], orders: dict[Expr, bool] | None = None) -> None:
         self.z3 = load()
         self.points = points
         self.laws: list[tuple[str, Term]] = []
         self._terms: dict[Expr, Term] = {}
         self._ordered: dict[str, Term] = {}
-        self.counting = Counting(self)
+        self.counting = Counting(self, {} if orders is None else orders)
 
     def fork(self) -> Formulas:
         """The same formulas so far; a tree that is put into one of the two adds nothing to the other."""
@@ -97,6 +99,16 @@ class Formulas:
             return self.z3.Const(slot.name, self.sort(slot.sort))
         return self.z3.Function(slot.name, *(self.sort(dim) for dim in slot.dims), self.sort(slot.sort))
 
+    def range(self, slot: Slot) -> Term:
+        """The values of a field of numbers are in its range; a bound that is a size is not relied on."""
+        z3 = self.z3
+        places = [z3.Const(f"{dim.name}!{k}", self.sort(dim)) for k, dim in enumerate(slot.dims)]
+        value = self.read(slot)(*places) if places else self.read(slot)
+        inside = value >= slot.sort.low
+        if slot.sort.high < MANY:
+            inside = z3.And(inside, value <= slot.sort.high)
+        return z3.ForAll(places, inside, patterns=[value]) if places else inside
+
     def _made(self, tree: Expr) -> Term:
         z3, op, args = self.z3, tree.op, tree.args
         if op == "const":
@@ -137,6 +149,10 @@ class Formulas:
             return self.before(a.args[0].sort)(self(a.args[0]), self(b.args[0]))
         zero, other = (a, b) if op == "lt" else (b, a)
         if other.op == "count" and zero.op == "const" and zero.value == 0:
+            v = loop_variable(other.args[0])
+            none = self.counting.none(v, opened(other, v))
+            if none is not None:
+                return self.z3.Not(none) if op == "lt" else none
             some = self(Expr("any", other.args, FALSE.sort))
             return some if op == "lt" else self.z3.Not(some)
         return None

@@ -137,6 +137,7 @@ class Prover:
         self._began = clock()
         self._until = self._began + seconds
         self._costly: frozenset[str] = frozenset()
+        self._orders: dict[Expr, bool] = {}
 
     def prove(self) -> Proof:
         """Ask everything."""
@@ -145,7 +146,7 @@ class Prover:
         kept = dict(claims.invariant)
         if not self._only:
             kept = self._without_what_follows(kept)
-        found = [c for c in claims.conditions() if c.what in kept or c.what in claims.steps]
+        found = [c for c in claims.conditions() if c.what in {**kept, **claims.steps, **claims.ranges}]
         found = [c for c in found if not self._only or c.what in self._only]
         proof.trivial = sum(c.trivial for c in found)
         asked = [c for c in found if not c.trivial]
@@ -162,20 +163,20 @@ class Prover:
                 again = [c for c in claims.conditions() if c.what == name and not c.trivial]
                 asked += again
                 del kept_too
-            asked = [c for c in asked if c.what in kept or c.what in claims.steps]
+            asked = [c for c in asked if c.what in {**kept, **claims.steps, **claims.ranges}]
         self._say()
         proof.seconds = self._clock() - self._began
         return proof
 
     def _is_costly(self, tree: Expr) -> bool:
-        formulas = Formulas(())
+        formulas = Formulas((), self._orders)
         formulas(tree)
         return any(name in COSTLY for name, _ in formulas.laws)
 
     def _without_what_follows(self, kept: dict[str, Expr]) -> dict[str, Expr]:
         """The invariant without the properties that follow from the rest of it."""
         kept = dict(kept)
-        names = [n for n in kept if n not in self.proof.lemmas and n not in self.claims.ranges]
+        names = [n for n in kept if n not in self.proof.lemmas]
         for name in sorted(names, key=lambda n: n not in self._costly):
             goal = kept.pop(name)
             condition = Condition(FOLLOWS, name, (), TRUE, goal, trivial=False)
@@ -215,9 +216,10 @@ class Prover:
 
     def _base(self, condition: Condition, kept: dict[str, Expr], left_out: Iterable[str]) -> Base:
         """What all questions about one step have in common."""
-        formulas = Formulas(condition.params)
+        formulas = Formulas(condition.params, self._orders)
         given = [formulas(c) for c in self.claims.allowed]
         if condition.where != INIT:
+            given += [formulas.range(slot) for slot in self.claims.ranges.values()]
             given += [formulas(tree) for name, tree in kept.items() if name not in left_out]
         given.append(formulas(condition.guard))
         return Base(formulas, given)
@@ -268,6 +270,7 @@ def possible(claims: Claims, effort: int = EFFORT) -> Iterator[tuple[str, Answer
     for t in claims.system.transitions:
         formulas = Formulas(t.params)
         given = [formulas(c) for c in (*claims.allowed, *claims.invariant.values(), claims.guard(t))]
+        given += [formulas.range(slot) for slot in claims.ranges.values()]
         solver = load().Solver()
         solver.set("rlimit", effort)
         solver.add(*given, *(law for _, law in formulas.laws))
