@@ -167,7 +167,8 @@ def test_each_exit_code_of_a_page_is_one(name: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [Page("", "", "", {7: "seven"}), Page("", "It exits with 9.", ""), Page("", "", "", {Exit.OK: USUAL[Exit.OK]})],
+    [Page("", "", "", {7: "seven"}),  # type: ignore[dict-item]  # no exit code
+     Page("", "It exits with 9.", ""), Page("", "", "", {Exit.OK: USUAL[Exit.OK]})],
 )  # fmt: skip
 def test_a_code_that_is_none_and_one_that_says_nothing_new_are_noticed(page: Page) -> None:
     with pytest.raises((AssertionError, ValueError)):
