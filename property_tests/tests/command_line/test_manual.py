@@ -145,7 +145,7 @@ def assert_the_codes_are_exits(page: Page) -> None:
     assert [int(code) for code in said] == [*Exit]
 
 
-MODULES = {function.partition(":")[0] for function, _ in cli.COMMANDS.values()}
+MODULES = sorted({function.partition(":")[0] for function, _ in cli.COMMANDS.values()})
 
 
 @pytest.mark.parametrize("module", MODULES)
