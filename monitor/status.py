@@ -165,8 +165,8 @@ def jobs_there(store: Any) -> str:
         return "its server cannot say which jobs it has; see the --rdzv-id of the nodes"
     ours = [key.removeprefix("trystate/").removesuffix("/state") for key in there
             if key.startswith("trystate/") and key.endswith("/state")]  # fmt: skip
-    torchs = [key.removeprefix("torch.rendezvous.") for key in there
-              if key.startswith("torch.rendezvous.") and not _is_of_a_round(key, set(there))]  # fmt: skip
+    states = {key for key in there if key.startswith("torch.rendezvous.")}
+    torchs = [key.removeprefix("torch.rendezvous.") for key in states if not _is_of_a_round(key, states)]
     names = [*(f"{name!r}" for name in sorted(ours)), *(f"{name!r} (torch's c10d)" for name in sorted(torchs))]
     if not names:
         there_are = f"it has no job yet, and {len(there)} other key{'s' * (len(there) != 1)}"

@@ -27,7 +27,7 @@ from trystate.model.errors import DeclarationError, LimitReached, UnavailableErr
 from .choosing import add_system_options, natural, positive, whole
 from .completion import SHELLS, PrintCompletion
 from .exits import TRACEBACK, Exit
-from .manual import PAGES, TOP
+from .manual import LIMITS, PAGES, TOP
 from .registry import DEFAULT_EDITION, SYSTEMS, TABLES, table_names
 
 REPORT_DIRECTORY = Path("trystate-report")
@@ -157,9 +157,11 @@ def _verify(p: Parser) -> None:
         metavar="DIR",
         help="report.json, report.md and the counterexamples (default: %(default)s)",
     )
-    group.add_argument("--json", type=Path, metavar="FILE", help="report.json here as well")
-    group.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML, a test case per run and property")
-    group.add_argument("--html", type=Path, metavar="FILE", help="a page to look at, in one file: see docs/page.md")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write report.json to this file as well")
+    group.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write JUnit XML, a test case for each run and property"
+    )
+    group.add_argument("--html", type=Path, metavar="FILE", help="write a page to look at, in one file: docs/page.md")
 
 
 def _search_options(group: argparse._ArgumentGroup) -> None:
@@ -181,8 +183,8 @@ def _search_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--symmetry",
         action="store_true",
-        help="visit one of the states that differ only by which node is which; explicit only, "
-        "and what something leads to is then not decided (default: off)",
+        help="visit one of the states that differ only by which node is which; only with the engine explicit, "
+        "and no `leads to` is then decided (default: off)",
     )
     group.add_argument(
         "--max-states",
@@ -230,9 +232,13 @@ def _explore(p: Parser) -> None:
     p.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
     add_system_options(p)
     p.add_argument("--counterexample", metavar="PROPERTY", help="check this property first, and load what shows it")
-    p.add_argument("--walk", metavar="STEPS", help="take these steps first, as 'join(0) crash(1)'")
-    p.add_argument("--initial", type=natural, default=0, metavar="N", help="initial state (default: %(default)s)")
-    p.add_argument("--lines", action="store_true", help="lines in place of the screen (default: where there is none)")
+    p.add_argument("--walk", metavar="STEPS", help="take these steps first, as 'exit_finish(0) crash(1)'")
+    p.add_argument(
+        "--initial", type=natural, default=0, metavar="N", help="begin in initial state N (default: %(default)s)"
+    )
+    p.add_argument(
+        "--lines", action="store_true", help="lines in place of the screen (default: where there can be none)"
+    )
     p.add_argument(
         "--web", nargs="?", type=Path, const=Path("trystate-explore.html"), metavar="FILE",
         help="walk in the browser: write a page, and open it (default: %(const)s)",
@@ -272,7 +278,7 @@ def _diagram(p: Parser) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="where (default: trystate-diagrams; of everything diagrams/generated, if it is there)",
+        help="folder for the files (default: trystate-diagrams; diagrams/generated, if that is there and all is drawn)",
     )
     add_system_options(p)
 
@@ -351,7 +357,7 @@ def _serve(p: Parser) -> None:
         "--secret-file",
         type=Path,
         metavar="FILE",
-        help="serve only clients that know what is in it; torch's own client cannot (default: everybody)",
+        help="the secret that clients must know; torch's own client knows none (default: all clients are served)",
     )
     p.add_argument(
         "--data",
@@ -373,7 +379,7 @@ def _serve(p: Parser) -> None:
             type=positive if seconds else whole,
             default=field.default,
             metavar="S" if seconds else "N",
-            help="(default: %(default)s)",
+            help=f"{LIMITS[field.name]} (default: {field.default:{'g' if seconds else ','}})",
         )
 
 
@@ -388,12 +394,20 @@ def _nnodes(text: str) -> tuple[int, int]:
 
 
 def _explain(p: Parser) -> None:
-    p.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of `trystate store serve --record FILE`")
-    p.add_argument("--rdzv-id", metavar="ID", help="this rendezvous alone (default: each of the record)")
-    p.add_argument("--steps", action="store_true", help="each step of the model, and properties that fail in passing")
+    p.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="a record of `trystate store serve --record FILE`, or those of backward passes",
+    )
+    p.add_argument("--rdzv-id", metavar="ID", help="explain this rendezvous alone (default: each one in the record)")
+    p.add_argument(
+        "--steps", action="store_true", help="show each step of the model, and properties that fail in passing"
+    )
     p.add_argument("--json", action="store_true", help="everything, as JSON")
-    p.add_argument("--diagram", type=Path, metavar="SVG", help="the run as a sequence, collapsed, into this file")
-    p.add_argument("--html", type=Path, metavar="FILE", help="the run as a page, to play step by step")
+    p.add_argument("--diagram", type=Path, metavar="SVG", help="draw the run as a sequence into this file")
+    p.add_argument("--html", type=Path, metavar="FILE", help="write the run as a page, to play step by step")
     group = p.add_argument_group("settings of torch's rendezvous, where they are not the defaults; ours are recorded")
     group.add_argument("--nnodes", type=_nnodes, metavar="MIN:MAX", help="as for torchrun (default: from the record)")
     group.add_argument(
@@ -404,10 +418,14 @@ def _explain(p: Parser) -> None:
         type=positive,
         default=5.0,
         metavar="S",
-        help="as in --rdzv-conf (default: %(default)g)",
+        help="seconds between two heartbeats, as in --rdzv-conf (default: %(default)g)",
     )
     group.add_argument(
-        "--keep-alive-max-attempt", type=whole, default=3, metavar="N", help="as in --rdzv-conf (default: %(default)s)"
+        "--keep-alive-max-attempt",
+        type=whole,
+        default=3,
+        metavar="N",
+        help="missed heartbeats until a node is dropped, as in --rdzv-conf (default: %(default)s)",
     )
 
 
@@ -423,17 +441,17 @@ def _record(p: Parser, required: bool = False) -> None:
     group.add_argument(
         "--record-keys",
         choices=[keys.value for keys in RecordKeys],
-        help="those of rendezvous, with their states; or all (default: rendezvous)",
+        help="which keys: those of rendezvous, with their states, or all (default: rendezvous)",
     )
-    group.add_argument("--record-values", action="store_true", help="with the values of keys other than states")
+    group.add_argument("--record-values", action="store_true", help="the values of other keys as well")
     group.add_argument(
         "--record-bytes",
         type=whole,
         metavar="N",
-        help=f"of one file; then FILE.1 begins, and so on (default: {RECORD_BYTES})",
+        help=f"bytes of one file; then FILE.1 begins, and so on (default: {RECORD_BYTES:,})",
     )
     group.add_argument(
-        "--record-files", type=whole, metavar="N", help=f"the most that are kept, the latest (default: {RECORD_FILES})"
+        "--record-files", type=whole, metavar="N", help=f"keep the latest N files (default: {RECORD_FILES})"
     )
 
 
@@ -445,32 +463,38 @@ def _run(p: Parser) -> None:
 
 def _watch(p: Parser) -> None:
     p.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a record that grows, in place of a store")
-    p.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="the job's, as its nodes have it")
-    p.add_argument("--rdzv-id", metavar="JOB", help="the job's; of a record with one job it may be left out")
-    p.add_argument("--secret-file", type=Path, metavar="FILE", help="as secret_file in --rdzv-conf (default: nothing)")
+    p.add_argument("--rdzv-endpoint", metavar="HOST:PORT", help="the endpoint of the job's nodes")
+    p.add_argument("--rdzv-id", metavar="JOB", help="the id of the job; not needed for a record of one job")
+    p.add_argument("--secret-file", type=Path, metavar="FILE", help="as secret_file in --rdzv-conf (default: none)")
     p.add_argument(
-        "--interval", type=positive, default=1.0, metavar="S", help="between two reads (default: %(default)g)"
+        "--interval", type=positive, default=1.0, metavar="S", help="seconds between two reads (default: %(default)g)"
     )
     p.add_argument("--for", dest="seconds", type=positive, metavar="S", help="end after S seconds (default: never)")
     group = p.add_argument_group("metrics", "for Prometheus; needs prometheus-client: pip install 'trystate[metrics]'")
     group.add_argument("--metrics", type=_port, metavar="PORT", help="serve them at http://HOST:PORT/metrics")
-    group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST", help="(default: %(default)s)")
+    group.add_argument("--metrics-host", default="127.0.0.1", metavar="HOST",
+                       help="listen on this address (default: %(default)s)")  # fmt: skip
     group = p.add_argument_group("torch's rendezvous", "its state does not have these: give what --rdzv-conf has")
-    group.add_argument("--keep-alive-interval", type=positive, default=5.0, metavar="S", help="(default: %(default)g)")
-    group.add_argument("--keep-alive-max-attempt", type=whole, default=3, metavar="N", help="(default: %(default)s)")
-    group.add_argument("--last-call", type=positive, default=30.0, metavar="S", help="(default: %(default)g)")
-    group.add_argument("--join-timeout", type=positive, default=600.0, metavar="S", help="(default: %(default)g)")
+    for option, default, what in (
+        ("--keep-alive-interval", 5.0, "between two heartbeats"),
+        ("--last-call", 30.0, "of the last call"),
+        ("--join-timeout", 600.0, "until a node that joins gives up"),
+    ):
+        group.add_argument(option, type=positive, default=default, metavar="S",
+                           help=f"seconds {what} (default: %(default)g)")  # fmt: skip
+    group.add_argument("--keep-alive-max-attempt", type=whole, default=3, metavar="N",
+                       help="missed heartbeats until a node is dropped (default: %(default)s)")  # fmt: skip
 
 
 def _job(p: Parser) -> None:
     """The options that name a running job."""
-    p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the job's, as its nodes have it")
-    p.add_argument("--rdzv-id", required=True, metavar="JOB", help="the job's, as its nodes have it")
+    p.add_argument("--rdzv-endpoint", required=True, metavar="HOST:PORT", help="the endpoint of the job's nodes")
+    p.add_argument("--rdzv-id", required=True, metavar="JOB", help="the id of the job")
     p.add_argument(
         "--secret-file",
         type=Path,
         metavar="FILE",
-        help="what whoever connects to the endpoint must know, as secret_file in --rdzv-conf (default: nothing)",
+        help="the secret that the endpoint asks for, as secret_file in --rdzv-conf (default: none)",
     )
 
 

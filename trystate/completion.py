@@ -10,7 +10,6 @@ import argparse
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from trystate.model.checker.check import ENGINES
 from trystate.model.errors import UnavailableError
 
 from . import registry
@@ -21,6 +20,12 @@ SHELLS = ("bash", "zsh", "tcsh")
 
 def _systems() -> list[str]:
     return [*registry.SYSTEMS]
+
+
+def _engines() -> list[str]:
+    from trystate.model.checker.check import ENGINES
+
+    return ["auto", *ENGINES]
 
 
 def _drawn() -> Iterator[str]:
@@ -39,7 +44,7 @@ NAMES: dict[tuple[str, str], Callable[[], Iterable[str]]] = {  # (command, argum
     ("", "SYSTEM"): _systems,
     ("", "--edition"): lambda: {name for cls in registry.SYSTEMS.values() for name in registry.edition_names(cls)},
     ("", "--fault"): lambda: {name for cls in registry.SYSTEMS.values() for name in registry.fault_bounds(cls)},
-    ("", "--engine"): lambda: ("auto", *ENGINES),
+    ("", "--engine"): _engines,
     ("", "--witness"): lambda: {name for cls in registry.SYSTEMS.values() for name in registry.witnesses(cls)},
     ("table", "NAME"): lambda: (*registry.table_names(), *registry.SYSTEMS),
     ("diagram", "NAME"): _drawn,

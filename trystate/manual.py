@@ -32,7 +32,8 @@ The distributed control plane of PyTorch as state machines: drawn, exhaustively
 checked, and compared with the torch that is installed.
 
 TAB completes commands, options, systems, editions, tables and files, once the
-shell has read the script of --print-completion; the examples have a place for it.
+shell has read the script that --print-completion prints. The last examples show
+where bash and zsh look for it (zsh: a folder of its $fpath).
 """,
     examples="""\
   trystate verify
@@ -40,6 +41,7 @@ shell has read the script of --print-completion; the examples have a place for i
   trystate table join
   trystate replay fast-exit
   trystate --print-completion bash > ~/.local/share/bash-completion/completions/trystate
+  trystate --print-completion zsh > ~/.zfunc/_trystate
 """,
 )
 
@@ -147,8 +149,8 @@ minute; nothing is compared with torch.
 Write the pictures (.dot, .svg) and pages (.md) of what is named, or of every
 system, table, walk, structure and known finding. A walk is the sequence of an
 article's figure, as steps of a model; a structure has the classes of the runtime,
-read from their source. The findings' counterexamples are
-searched for anew, which takes a while.
+read from their source. The findings' counterexamples are searched for anew,
+which takes some minutes.
 
 With --witness: the shortest run to a state that a `sometimes` of a system asks
 for. The edition and the faults without which it is not asked for are chosen, if
@@ -231,9 +233,9 @@ of this package. The proxy stands before any server of that protocol.
         summary="serve a store in the foreground",
         description="""\
 Serve one store in memory, to torch's own clients and to those of this package,
-until SIGINT or SIGTERM. The address is printed once it
-listens. A connection that breaks a limit or the protocol is closed, and a line
-on stderr says which and why; nobody else notices.
+until SIGINT or SIGTERM. The address is printed once it listens. A connection
+that breaks a limit or the protocol is closed, and a line on stderr says which
+and why; no other client notices.
 
 Without --secret-file everybody who can reach the address can read and write,
 as with torch's own server.
@@ -264,11 +266,10 @@ again by themselves. One server at a time uses a DIR.
         summary="record a store that another server serves",
         description="""\
 Listen, and pass every byte between each client and the server at --to on as it
-is, torch's own server or this package's, until SIGINT or SIGTERM.
-The record is that of trystate store serve --record. Requests on the
-state of a rendezvous are passed on one at a time, so that the record has the
-server's order. A connection that cannot be followed is passed on all the same,
-and the record says so.
+is, torch's own server or this package's, until SIGINT or SIGTERM. The record is
+that of trystate store serve --record. Requests on the state of a rendezvous are
+passed on one at a time, so that the record has the server's order. A connection
+that cannot be followed is passed on all the same, and the record says so.
 
 A server that cannot be reached ends the client's connection, with a line on
 stderr.
@@ -333,9 +334,9 @@ within two seconds. LOGLEVEL=WARNING leaves that out.
         examples="""\
   trystate run --standalone --nproc-per-node 2 train.py
   trystate run --nnodes 1:4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 train.py
-  trystate run --nnodes 4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
+  trystate run --nnodes 4 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \\
       --rank-key env:SLURM_PROCID train.py
-  trystate run --nnodes 4:8 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \
+  trystate run --nnodes 4:8 --rdzv-endpoint 10.0.0.1:29400 --rdzv-id job17 \\
       --health-check 'nvidia-smi -L' --health-timeout 30 train.py
   trystate run --standalone --max-restarts 3 --no-restart-codes 2,64 train.py
   trystate run --standalone --max-restarts 3 --heartbeat-limit 600 train.py
@@ -350,8 +351,8 @@ within two seconds. LOGLEVEL=WARNING leaves that out.
         description="""\
 One screen of a job's rendezvous, ours or torch's c10d, until it is closed: round,
 members and ranks, who waits, heartbeats, the last changes, and a warning where
-nothing has moved for longer than the protocol allows. Not a terminal: a line for
-each change. An observer of any store reads it every second and writes nothing;
+nothing has moved for longer than the protocol allows. Where the output is no
+terminal, a line for each change. An observer of any store reads it every second and writes nothing;
 what passed between two reads is said to be unseen. The FILE of a record
 (trystate store serve --record) has all of it, and lost writes, waits that were
 not woken and wrong answers of the store as well.
@@ -408,8 +409,8 @@ torch's c10d rendezvous cannot be closed from outside.
 Mark a node of a job of `trystate run`, or of torchrun with
 --rdzv-backend=trystate: a new round begins without it, its agent stops its
 workers in the ordinary way, leaves, says that it was drained, and exits with 0.
-The others go on; a waiting node or a spare takes the seat. Waits until
-that has happened. Several nodes may be drained, one after the other.
+The others go on; a waiting node or a spare takes the seat. Waits until that has
+happened. Several nodes may be drained, one after the other.
 
 A name that several nodes have is refused, with the candidates. So is a node
 without which the job would have fewer nodes than its minimum, or whose job is
@@ -435,4 +436,24 @@ with torch are available; what is skipped, why, and how to get it.
 """,
         examples="  trystate doctor\n",
     ),
+}
+
+LIMITS = {  # of a store's server: the field of `Limits` -> its help; impl/store/limits.py has the reasons
+    "key_bytes": "bytes of a key",
+    "value_bytes": "bytes of a value",
+    "keys_in_request": "keys in one request",
+    "frame_bytes": "bytes of one request or answer",
+    "half_sent_bytes_total": "bytes of unfinished requests, of all connections",
+    "keys_total": "values and queues in the store",
+    "bytes_total": "bytes of keys, values and queued elements in the store",
+    "queue_items": "elements of all queues together",
+    "connections": "connections at a time",
+    "unsent_bytes": "bytes that one client has not read yet",
+    "unsent_bytes_total": "the same, of all clients",
+    "kept_bytes_total": "bytes of values kept for the gets that follow waits",
+    "watches_per_connection": "keys that one connection watches",
+    "waited_keys_total": "keys that all clients wait for",
+    "handshake_seconds": "seconds until a connection's first valid request",
+    "half_sent_seconds": "seconds without another byte of a request that has begun",
+    "reservation_seconds": "seconds that a queue's element is kept for the pop after a wait",
 }

@@ -84,11 +84,11 @@ def _open(walk: Walk, args: argparse.Namespace) -> int:
 
 def no_screen() -> str:
     """Why there can be no screen, and how to get one; empty if there can be one."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return f"this is no terminal; on one, {GET_SCREEN} gives a screen"
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if importlib.util.find_spec("textual") is None:
-        return f"Textual is not installed; {GET_SCREEN} gives a screen"
-    return ""
+        lacking = "Textual is not installed:" if is_terminal else "this is no terminal; on one,"
+        return f"{lacking} {GET_SCREEN} gives a screen"
+    return "" if is_terminal else "this is no terminal; on one there is a screen"
 
 
 def repeated(args: argparse.Namespace, walk: Walk) -> str:

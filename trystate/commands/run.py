@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 BACKEND = "trystate"
 STATIC_ONLY = ("node_rank", "master_addr", "master_port")
 NO_ID = "none"  # torchrun's default for --rdzv-id
+HELP = {  # where torchrun's own help does not hold here
+    **dict.fromkeys(STATIC_ONLY, "refused: the rendezvous gives ranks and a master"),
+    "rdzv_backend": f"{BACKEND}, which is the default; torchrun has others",
+    "standalone": "a job of this node alone, with a store of its own: leave out --rdzv-endpoint and --rdzv-id",
+}
 UNHEARD = ("SIGKILL", "SIGSTOP")
 FAILED = ("leave", "spare")  # the two ways of a node that fails its health check
 # Options of the rendezvous that have a name of their own here, beside --rdzv-conf: with what they show in --help.
@@ -157,6 +162,8 @@ def parser() -> argparse.ArgumentParser:
     found.error = _refuse  # type: ignore[method-assign]
     found.set_defaults(rdzv_backend=os.environ.get("PET_RDZV_BACKEND", BACKEND), start_method=None)
     found.set_defaults(**dict.fromkeys(STATIC_ONLY))
+    for action in found._actions:
+        action.help = HELP.get(action.dest, action.help)
     _add_if_absent(
         found, "shutdown-timeout", type=int, default=torch_release.SHUTDOWN_SECONDS,
         help="seconds that the workers may take to end, before they are killed",
@@ -177,7 +184,9 @@ def _add_if_absent(found: argparse.ArgumentParser, option: str, *, default: Any 
     """Add an option that the installed torch lacks, with torch's variable for it."""
     name = option.replace("-", "_")
     with contextlib.suppress(argparse.ArgumentError):  # the installed torch has it
-        found.add_argument(f"--{option}", f"--{name}", default=os.environ.get(f"PET_{name.upper()}", default), **kind)
+        found.add_argument(
+            *dict.fromkeys((f"--{option}", f"--{name}")), default=os.environ.get(f"PET_{name.upper()}", default), **kind
+        )
 
 
 def _of_the_rendezvous(chosen: argparse.Namespace, conf: dict[str, Any]) -> dict[str, str]:

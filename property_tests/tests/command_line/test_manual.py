@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import dataclasses
 import inspect
 import re
 import shlex
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from trystate.impl.store.limits import Limits
 from trystate.model.errors import UsageError
 from trystate.property_tests.tests.command_line.setting import Command
 
@@ -22,7 +24,7 @@ from trystate.choosing import build
 from trystate.commands import operate
 from trystate.completion import NAMES, SHELLS, script
 from trystate.exits import USUAL, Exit
-from trystate.manual import PAGES, TOP, Page
+from trystate.manual import LIMITS, PAGES, TOP, Page
 
 PLACEHOLDER = "mypackage.protocol:Mine"  # a user's own system, in the examples
 QUICK = {"table", "doctor"}  # carried out as they stand; others need a job, torch, or a long search
@@ -143,7 +145,7 @@ def assert_the_codes_are_exits(page: Page) -> None:
     assert [int(code) for code in said] == [*Exit]
 
 
-MODULES = {function.partition(":")[0] for function, _ in cli.COMMANDS.values()}
+MODULES = sorted({function.partition(":")[0] for function, _ in cli.COMMANDS.values()})
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -165,7 +167,8 @@ def test_each_exit_code_of_a_page_is_one(name: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [Page("", "", "", {7: "seven"}), Page("", "It exits with 9.", ""), Page("", "", "", {Exit.OK: USUAL[Exit.OK]})],
+    [Page("", "", "", {7: "seven"}),  # type: ignore[dict-item]  # no exit code
+     Page("", "It exits with 9.", ""), Page("", "", "", {Exit.OK: USUAL[Exit.OK]})],
 )  # fmt: skip
 def test_a_code_that_is_none_and_one_that_says_nothing_new_are_noticed(page: Page) -> None:
     with pytest.raises((AssertionError, ValueError)):
@@ -207,6 +210,30 @@ def test_the_hint_to_the_docs_has_a_line_of_its_own(command: Command, monkeypatc
         "trystate run: this node leaves: it said nothing",
         f"docs/troubleshooting.md#{Unhealthy.symptom} has the causes and remedies",
     ]
+
+
+def test_a_store_that_a_watch_does_not_reach_and_an_endpoint_that_is_none_are_said(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trystate.monitor import status
+
+    monkeypatch.setattr(status, "CONNECT_SECONDS", 0.2)
+    for endpoint, code, why in (("127.0.0.1:1", Exit.INCOMPLETE, "not reached"), ("host:x", Exit.USAGE, "host:port")):
+        found, _, err = command("watch", "--rdzv-endpoint", endpoint, "--rdzv-id", "job", "--for", "1")
+        assert (found, why in err, "internal" in err) == (code, True, False), err
+
+
+def test_each_limit_of_the_store_has_its_help(command: Command) -> None:
+    assert {*LIMITS} == {field.name for field in dataclasses.fields(Limits)}
+    assert "bytes of a value (default: 8,388,608)" in command("store", "serve", "--help")[1]
+
+
+def test_the_help_of_run_says_where_torchruns_does_not_hold(command: Command) -> None:
+    _, out, _ = command("run", "--help")
+    assert "--metrics PORT, --metrics PORT" not in out
+    assert "any explicitly set" not in out
+    assert out.count("refused: the rendezvous gives ranks and a master") == 3
+    assert "--rdzv-id job17 \\\n      --rank-key" in out
 
 
 # ---- completion

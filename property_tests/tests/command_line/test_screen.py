@@ -156,12 +156,14 @@ def test_the_run_of_a_property_is_loaded_followed_and_copied(monkeypatch: pytest
 
 
 def test_the_screen_is_for_a_terminal_with_textual(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert explore.no_screen() == "this is no terminal; on one, pip install 'trystate[explore]' gives a screen"
+    assert explore.no_screen() == "this is no terminal; on one there is a screen"
     for stream in ("stdin", "stdout"):
         monkeypatch.setattr(getattr(sys, stream), "isatty", lambda: True, raising=False)
     assert explore.no_screen() == ""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert explore.no_screen() == "Textual is not installed; pip install 'trystate[explore]' gives a screen"
+    assert explore.no_screen() == "Textual is not installed: pip install 'trystate[explore]' gives a screen"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
+    assert explore.no_screen() == "this is no terminal; on one, pip install 'trystate[explore]' gives a screen"
 
 
 def test_where_there_is_no_screen_one_line_says_how_to_get_it(command: Command) -> None:
