@@ -131,7 +131,7 @@ def _texts(
         put(f"{slug(title)}.dot", decision_table_dot(table, title))
         put(f"{slug(title)}.md", decision_table_page(title, table))
     for run in runs:
-        put(f"{slug(run.name)}.dot", sequence_dot(run.system, run.run, run.title, run.notes))
+        put(f"{slug(run.name)}.dot", sequence_dot(run.system, run.run, run.title, run.notes, run.ends))
         put(f"{slug(run.name)}.md", run_markdown(run.name, run.title, run.system, run.run, run.notes, run.ends))
     for graph in graphs:
         put(f"{graph_name(graph)}.dot", graph_dot(graph))
