@@ -19,6 +19,7 @@ from .chart import state_chart_dot
 from .graph import graph_dot, graph_name, graph_page
 from .markdown import (
     chart_name,
+    code,
     decision_table_page,
     prose,
     run_markdown,
@@ -163,7 +164,10 @@ def _index(
     if made:
         lines = [f"- [{prose(s.title)}]({structure_name(s)}.md)" for s in made]
         parts.append("\n".join(["## Structures\n", *lines]) + "\n")
-    if runs:
-        lines = [f"- [{prose(r.title)}]({slug(r.name)}.md)" for r in runs]
-        parts.append("\n".join(["## Runs\n", *lines]) + "\n")
+    well = [f"- [{prose(r.title)}]({slug(r.name)}.md), to {code(r.ends.name)}" for r in runs if r.ends is not None]
+    if well:
+        parts.append("\n".join(["## Runs that come to a witness\n", *well]) + "\n")
+    others = [f"- [{prose(r.title)}]({slug(r.name)}.md)" for r in runs if r.ends is None]
+    if others:
+        parts.append("\n".join(["## Runs that violate a property\n", *others]) + "\n")
     return "\n".join(parts)
