@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from trystate.model.checker.story import REPEATS, RESTS, SHARED, Change, Step, Story, tell
 from trystate.model.checker.verdicts import Counterexample
 from trystate.model.language import Kind, System
+from trystate.model.language.properties import Property
 
-from .style import FONT, HEAD, INK, LOOKS, MUTED, PAPER, clip, font, left, legend, quote, title, wrap
+from .style import FONT, HEAD, INK, LOOKS, MUTED, PAPER, clip, font, left, legend, points, quote, title, wrap
 
 LINE_WIDTHS = range(36, 16, -2)  # characters of a line before it wraps: the most with which the picture is not too wide
 WIDTH_MAX = 714.0  # points, with the margins 1,000 pixels
 TITLE_WIDTH = 90  # characters
 CHANGES_MAX = 8  # lines in one box; the plain text has all of them
-CHAR, LINE, PADDING, GAP = 5.6, 13.0, 14.0, 12.0  # points, for Arial at 10 points
+LINE, PADDING, GAP = 13.0, 14.0, 12.0  # points, for Arial at 10 points
 COLUMN_MIN, COLUMN_GAP = 96.0, 26.0  # points
 POINTS_PER_INCH = 72.0
 
@@ -30,7 +31,7 @@ class Box:
 
     column: int
     lines: tuple[str, ...]
-    characters: int
+    text_width: float
     acts: bool
 
     @property
@@ -39,15 +40,21 @@ class Box:
 
     @property
     def width(self) -> float:
-        return CHAR * self.characters + PADDING
+        return self.text_width + PADDING
 
 
-def sequence_dot(system: System, run: Counterexample, title_text: str = "", notes: Sequence[str] = ()) -> str:
-    """The run as a sequence diagram, with a note in the box of each step; what a lasso repeats stands in a frame."""
-    return story_dot(tell(system, run, notes=notes), title_text)
+def sequence_dot(
+    system: System, run: Counterexample, title_text: str = "", notes: Sequence[str] = (), ends: Property | None = None
+) -> str:
+    """The run as a sequence diagram; what a lasso repeats stands in a frame.
+
+    notes: words for the box of each step, or none at all.
+    ends: the property that is true where the run ends, which a box below says.
+    """
+    return story_dot(tell(system, run, notes=notes), title_text, ends)
 
 
-def story_dot(story: Story, title_text: str = "") -> str:
+def story_dot(story: Story, title_text: str = "", ends: Property | None = None) -> str:
     """A run that is told already, such as a recorded one, as a sequence diagram."""
     system = story.system
     for width in LINE_WIDTHS:
@@ -69,6 +76,9 @@ def story_dot(story: Story, title_text: str = "") -> str:
     ]
     for step, boxes, y in zip(story.steps, rows, ys, strict=False):
         lines += _row(step, boxes, xs, y)
+    if ends is not None:
+        words = [font(f"{ends.name} is true", size=11, bold=True), *map(font, wrap(ends.doc, TITLE_WIDTH))]
+        lines.append(f'  "ends" [{at(sum(xs) / len(xs), ys[-1])}, label=<{panel(words, INK)}>];')
     if story.rests:
         rests = panel([font(RESTS, italic=True)], MUTED)
         lines.append(f'  "rests" [{at(sum(xs) / len(xs), ys[-1])}, label=<{rests}>];')
@@ -86,30 +96,31 @@ def _boxes(story: Story, step: Step, width: int) -> list[Box]:
     own = _changes(places.pop(step.actor, []), width)
     kind = "" if step.kind is Kind.PROTOCOL else step.kind.value
     named = _name_lines(step.label, width)
-    number = font(f"{step.number}\N{NO-BREAK SPACE}", colour=MUTED)
+    note = wrap(step.note, width)
     lines = [font(line, size=11, colour=colour, bold=True) for line in named]
+    widths = [points(line, 11, bold=True) for line in named]
+    number = font(f"{step.number}\N{NO-BREAK SPACE}", colour=MUTED)
     lines[0] = f"{number} {lines[0]}"
+    widths[0] += points(f"{step.number}  ", 11)
     # A space at the begin of an element of SVG is not shown, unless it is one that does not break.
     if kind and len(named[-1]) + len(kind) <= width:
-        named[-1] += f" {kind}"
         lines[-1] += font(f"\N{NO-BREAK SPACE}{kind}", size=9, colour=MUTED)
+        widths[-1] += points(f" {kind}", 9)
     elif kind:
         lines.append(font(kind, size=9, colour=MUTED))
-    named[0] = f"{step.number}  {named[0]}"
-    note = wrap(step.note, width)
-    characters = max(int(1.2 * max(map(len, named))), *map(len, (*note, *own, "")))
+    widths += [*map(points, (*note, *own))]
     said = [font(line, italic=True) for line in note]
-    boxes = [Box(_column(story, step.actor), (*lines, *said, *map(font, own)), characters, acts=True)]
+    boxes = [Box(_column(story, step.actor), (*lines, *said, *map(font, own)), max(widths), acts=True)]
     for member, changes in places.items():
         text = _changes(changes, width)
-        boxes.append(Box(_column(story, member), tuple(map(font, text)), max(map(len, text)), acts=False))
+        boxes.append(Box(_column(story, member), tuple(map(font, text)), max(map(points, text)), acts=False))
     return boxes
 
 
 def _name_lines(label: str, width: int) -> list[str]:
-    """A step's name in lines: it breaks behind its underscores and before its indices."""
+    """A step's name in lines: it breaks behind its underscores."""
     lines = [""]
-    for part in re.split(r"(?<=_)|(?=\()", label):
+    for part in re.split("(?<=_)", label):
         if lines[-1] and len(lines[-1]) + len(part) > width:
             lines.append("")
         lines[-1] += part

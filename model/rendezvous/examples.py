@@ -71,7 +71,7 @@ SCALE_UP = Walk(
     before=TWO_RUN,
 )  # fmt: skip
 LAST_CALL = Walk(
-    "round-with-last-call", "A round with a last call (rendezvous-engine 3.2.3, 4.1, 4.5).", ROUND,
+    "round-with-last-call", "A round with a last call (rendezvous-engine 3.2.4, 4.1, 4.5).", ROUND,
     (
         Taken("add_to_participants(0)", "the join operator decides ADD_TO_PARTICIPANTS: fewer than min are there"),
         Taken("add_to_participants(1)", "min_nodes are there: the deadline is now + timeout.last_call"),
@@ -88,7 +88,7 @@ LAST_CALL = Walk(
     before="exit_finish(0) exit_finish(1) exit_finish(2)",
 )  # fmt: skip
 FOUR_STAGES = Walk(
-    "etcd-round", "A round of the etcd backend in its four stages (rendezvous-engine 3.2.3).", ETCD,
+    "etcd-round", "A round of the etcd backend in its four stages (rendezvous-engine 3.2.4).", ETCD,
     (
         Taken("create(0)", "setup: the key is an exclusive lock", (1,)),
         Taken("publish(0)", "the round is joinable", (2,)),
