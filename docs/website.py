@@ -39,6 +39,7 @@ FOLDERS = ("model", "impl", "diagrams", "monitor", "property_tests/__init__.py",
 PICTURES = "diagrams/generated"
 FENCE = re.compile(r"^ *```.*?^ *```[ \t]*$", re.M | re.S)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+OPTION = re.compile(r"(?<![\w`-])(--\w[\w-]*)(?=[^`\n]*(?:`[^`\n]*`[^`\n]*)*$)", re.M)  # outside of `code`
 NOT_SEARCHED = re.compile("(upstream|diagrams|source)/|(verdicts|changelog)[.]md")  # a search is for pages that explain
 
 
@@ -152,7 +153,8 @@ def _described(command: argparse.ArgumentParser) -> str:
     rest = argparse.ArgumentParser(command.prog, add_help=False, formatter_class=_Wide)
     rest._actions, rest._action_groups = command._actions, command._action_groups
     rest._mutually_exclusive_groups, rest.epilog = command._mutually_exclusive_groups, command.epilog
-    return f"{command.description or ''}\n```text\n{rest.format_help()}```\n"
+    words = OPTION.sub(r"`\1`", command.description or "")
+    return f"{words}\n```text\n{rest.format_help()}```\n"
 
 
 class _Wide(argparse.RawDescriptionHelpFormatter):
