@@ -46,7 +46,7 @@ NOT_SEARCHED = re.compile("(upstream|diagrams|source)/|(verdicts|changelog)[.]md
 @event_priority(100)  # before mkdocstrings reads its options
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Lead mkdocstrings to the modules."""
-    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_package().name]  # type: ignore[index]
+    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_package().name]
     return config
 
 
@@ -141,6 +141,7 @@ def command_line() -> str:
 
 
 def _commands(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The commands of a parser, those of a command behind it."""
     for action in of._actions:  # argparse has no public way to its commands
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
@@ -175,13 +176,14 @@ def bibliography() -> str:
         "Papers are named in [the architecture](../ARCHITECTURE.md) and at the head of the module whose "
         "algorithm follows them.\n"
     )
-    for name in sorted(sources(), key=lambda name: (("." in name), name.lower())):
-        its = sorted(cite for cite in cited if _source(cite) == name)
-        if its:
-            text += f"\n## {name}\n\n| citation | declarations |\n| --- | --- |\n"
-            text += "".join(f"| {_cell(cite)} | {', '.join(sorted(cited[cite]))} |\n" for cite in its)
-    if lost := [cite for cite in cited if _source(cite) is None]:
+    by_source: dict[str, list[str]] = {}
+    for cite in sorted(cited):
+        by_source.setdefault(_source(cite), []).append(cite)
+    if lost := by_source.pop("", None):
         raise PluginError(f"docs/sources.md explains no name at the beginning of {lost}")
+    for name, its in sorted(by_source.items(), key=lambda item: ("." in item[0], item[0].lower())):
+        text += f"\n## {name}\n\n| citation | declarations |\n| --- | --- |\n"
+        text += "".join(f"| {_cell(cite)} | {', '.join(sorted(cited[cite]))} |\n" for cite in its)
     return text
 
 
@@ -189,17 +191,17 @@ def bibliography() -> str:
 def sources() -> frozenset[str]:
     """The names in the first cells of the tables of docs/sources.md."""
     text = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
-    return frozenset(
-        name for row in re.findall(r"^\| (`[^|]*) \|", text, re.M) for name in re.findall("`([^`]+)`", row)
-    )
+    cells = re.findall(r"^\| (`[^|]*) \|", text, re.M)
+    return frozenset(name for cell in cells for name in re.findall("`([^`]+)`", cell))
 
 
-def _source(cite: str) -> str | None:
-    """The longest name of a source that a citation begins with."""
-    return max((name for name in sources() if re.match(rf"{re.escape(name)}(?![\w.-])", cite)), key=len, default=None)
+def _source(cite: str) -> str:
+    """The longest name of a source that a citation begins with; empty if there is none."""
+    return max((name for name in sources() if re.match(rf"{re.escape(name)}(?![\w.-])", cite)), key=len, default="")
 
 
 def _cell(text: str) -> str:
+    """A citation as it is, in a table of Markdown."""
     return re.sub(r"([\\|*_<>\[\]`~])", r"\\\1", text)
 
 
@@ -218,6 +220,7 @@ def citations() -> dict[str, frozenset[str]]:
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The names of a module that stand for a text."""
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
