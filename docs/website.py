@@ -39,13 +39,14 @@ FOLDERS = ("model", "impl", "diagrams", "monitor", "property_tests/__init__.py",
 PICTURES = "diagrams/generated"
 FENCE = re.compile(r"^ *```.*?^ *```[ \t]*$", re.M | re.S)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+OPTION = re.compile(r"(?<![\w`-])(--\w[\w-]*)(?=[^`\n]*(?:`[^`\n]*`[^`\n]*)*$)", re.M)  # outside of `code`
 NOT_SEARCHED = re.compile("(upstream|diagrams|source)/|(verdicts|changelog)[.]md")  # a search is for pages that explain
 
 
 @event_priority(100)  # before mkdocstrings reads its options
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Lead mkdocstrings to the modules."""
-    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_package().name]  # type: ignore[index]
+    config.plugins["mkdocstrings"].config["handlers"]["python"]["paths"] = [_package().name]
     return config
 
 
@@ -140,6 +141,7 @@ def command_line() -> str:
 
 
 def _commands(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The commands of a parser, those of a command behind it."""
     for action in of._actions:  # argparse has no public way to its commands
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
@@ -152,7 +154,8 @@ def _described(command: argparse.ArgumentParser) -> str:
     rest = argparse.ArgumentParser(command.prog, add_help=False, formatter_class=_Wide)
     rest._actions, rest._action_groups = command._actions, command._action_groups
     rest._mutually_exclusive_groups, rest.epilog = command._mutually_exclusive_groups, command.epilog
-    return f"{command.description or ''}\n```text\n{rest.format_help()}```\n"
+    words = OPTION.sub(r"`\1`", command.description or "")
+    return f"{words}\n```text\n{rest.format_help()}```\n"
 
 
 class _Wide(argparse.RawDescriptionHelpFormatter):
@@ -173,13 +176,14 @@ def bibliography() -> str:
         "Papers are named in [the architecture](../ARCHITECTURE.md) and at the head of the module whose "
         "algorithm follows them.\n"
     )
-    for name in sorted(sources(), key=lambda name: (("." in name), name.lower())):
-        its = sorted(cite for cite in cited if _source(cite) == name)
-        if its:
-            text += f"\n## {name}\n\n| citation | declarations |\n| --- | --- |\n"
-            text += "".join(f"| {_cell(cite)} | {', '.join(sorted(cited[cite]))} |\n" for cite in its)
-    if lost := [cite for cite in cited if _source(cite) is None]:
+    by_source: dict[str, list[str]] = {}
+    for cite in sorted(cited):
+        by_source.setdefault(_source(cite), []).append(cite)
+    if lost := by_source.pop("", None):
         raise PluginError(f"docs/sources.md explains no name at the beginning of {lost}")
+    for name, its in sorted(by_source.items(), key=lambda item: ("." in item[0], item[0].lower())):
+        text += f"\n## {name}\n\n| citation | declarations |\n| --- | --- |\n"
+        text += "".join(f"| {_cell(cite)} | {', '.join(sorted(cited[cite]))} |\n" for cite in its)
     return text
 
 
@@ -187,17 +191,17 @@ def bibliography() -> str:
 def sources() -> frozenset[str]:
     """The names in the first cells of the tables of docs/sources.md."""
     text = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
-    return frozenset(
-        name for row in re.findall(r"^\| (`[^|]*) \|", text, re.M) for name in re.findall("`([^`]+)`", row)
-    )
+    cells = re.findall(r"^\| (`[^|]*) \|", text, re.M)
+    return frozenset(name for cell in cells for name in re.findall("`([^`]+)`", cell))
 
 
-def _source(cite: str) -> str | None:
-    """The longest name of a source that a citation begins with."""
-    return max((name for name in sources() if re.match(rf"{re.escape(name)}(?![\w.-])", cite)), key=len, default=None)
+def _source(cite: str) -> str:
+    """The longest name of a source that a citation begins with; empty if there is none."""
+    return max((name for name in sources() if re.match(rf"{re.escape(name)}(?![\w.-])", cite)), key=len, default="")
 
 
 def _cell(text: str) -> str:
+    """A citation as it is, in a table of Markdown."""
     return re.sub(r"([\\|*_<>\[\]`~])", r"\\\1", text)
 
 
@@ -216,6 +220,7 @@ def citations() -> dict[str, frozenset[str]]:
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The names of a module that stand for a text."""
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
