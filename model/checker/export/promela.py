@@ -86,7 +86,7 @@ class _Model:
         system = self.kernel.system
         left = [p.name for p in system.properties if p.form is Form.LEADS_TO]
         yield f"/* {system.label}"
-        yield "   spin -a -o2 FILE && gcc -O2 -DSAFETY -DNOREDUCE -DBFS -o pan pan.c && ./pan -c0"
+        yield "   spin -a -o2 FILE && gcc -O1 -DSAFETY -DNOREDUCE -DBFS -o pan pan.c && ./pan -c0"
         if self._several:
             yield "   Spin stores one state more than the system has: the one before its initial state is chosen."
         if left:

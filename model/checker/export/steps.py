@@ -1,10 +1,10 @@
 """The parts of every export: the steps of a closed kernel, the properties that are asked, and names.
 
 *Theory of operation.* An export prints the trees that `kernel` closes: no quantifier is left, and each index is a
-number. A step is printed with one condition: its guard, and that it changes something, since a step that changes
-nothing is none. The effects are trees over the state before; how a language assigns them all at once is its own
-module's affair. Constants that a guard fixes are put into the rest of the step, and that is all that is simplified:
-an outside judge is to see the trees, and not what another engine made of them.
+number. A step is taken where its guard holds and it changes something, since a step that changes nothing is none. The
+effects are trees over the state before; how a language assigns them all at once is its own module's affair. Constants
+that a guard fixes are put into the rest of the step, and that is all that is simplified: an outside judge is to see the
+trees, and not what another engine made of them.
 
 Two things can go wrong: a property is not of the system, or its form cannot be exported (`UsageError`).
 """
@@ -32,10 +32,10 @@ class Step:
     """
 
     instance: Instance
+    guard: Expr
     condition: Expr
     effects: dict[int, Expr]
     claims: dict[str, Expr]
-    guard: Expr
 
 
 def steps(kernel: Kernel, asked: Collection[Property]) -> Iterator[Step]:
@@ -58,7 +58,7 @@ def steps(kernel: Kernel, asked: Collection[Property]) -> Iterator[Step]:
             closed = substitute(kernel.closed(claim, i.binding), facts)
             if closed is not TRUE:
                 claims[p.name] = closed
-        yield Step(i, condition, effects, claims, guard)
+        yield Step(i, guard, condition, effects, claims)
 
 
 def _now(kernel: Kernel, k: int, facts: dict[Expr, Expr]) -> Expr:
@@ -139,9 +139,18 @@ def words(text: str) -> frozenset[str]:
 
 
 def reads(expr: Expr) -> set[Expr]:
-    if expr.op == "read":
-        return {expr}
-    return set[Expr]().union(*(reads(x) for x in expr.args if isinstance(x, Expr)))
+    """The cells that a closed tree reads."""
+    found: set[Expr] = set()
+    seen: set[Expr] = set()
+    todo = [expr]
+    while todo:
+        here = todo.pop()
+        if here.op == "read":
+            found.add(here)
+        elif here not in seen:
+            seen.add(here)
+            todo += [x for x in here.args if isinstance(x, Expr)]
+    return found
 
 
 def shared(trees: Iterable[Expr], early: Iterable[Expr] = ()) -> list[Expr]:
@@ -161,5 +170,6 @@ def shared(trees: Iterable[Expr], early: Iterable[Expr] = ()) -> list[Expr]:
 
     for tree in trees:
         visit(tree)
-    wanted = {*early}
-    return [e for e, n in uses.items() if e in wanted or (n > 1 and not (e.op == "not" and e.args[0].op == "read"))]
+    wanted = dict.fromkeys(early)
+    several = [e for e, n in uses.items() if e in wanted or (n > 1 and not (e.op == "not" and e.args[0].op == "read"))]
+    return [*several, *(e for e in wanted if e.op == "read")]

@@ -124,7 +124,7 @@ class _Module:
             text = self.show(part, texts)
             texts[part] = self.parts[number]
             yield f"  LET {self.parts[number]} == {text} IN"
-        yield f"  /\\ {self.show(step.guard, texts)}"
+        yield f"  /\\ {self.show(step.guard, texts)} = TRUE"  # a value: TLC makes a state for each part of a bare \\/
         members: dict[str, list[tuple[tuple[int, ...], str]]] = {}
         for k, value in step.effects.items():
             cell = self.kernel.cells[k]

@@ -58,6 +58,12 @@ class Sample(System):
         s.when((s.left < s.right) & any_(s.level[j] > 0 for j in s.node))
         s.left, s.right = s.right - 1, s.left + 1
 
+    @transition()
+    def exchange(self, s: SymbolicState) -> None:
+        """The levels change places, once the numbers have."""
+        s.when(s.left > s.right)
+        s.level[0], s.level[1] = s.level[1], s.level[0]
+
     @transition(each="node")
     def meet(self, s: SymbolicState, node: Expr) -> None:
         """A node that is up meets those at its level; the hue goes on to the last."""

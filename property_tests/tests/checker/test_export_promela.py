@@ -71,7 +71,7 @@ def test_spin_agrees_on_random_systems(declared: Declaration) -> None:
 def test_spin_replays_a_counterexample_of_an_exported_system_step_by_step(tmp_path: Path) -> None:
     of = Sample(faults=["fall"])
     labels = shown(promela(of, ["levels_change_by_one"]), tmp_path)
-    assert labels[-1] == "jump(1)"
+    assert labels[-1] in ("jump(1)", "exchange")
     assert len(labels) == len(check(of).verdict("levels_change_by_one").run.path.steps)  # type: ignore[union-attr]
     interpreter = Interpreter(of)
     instances = {i.label: i for i in interpreter.kernel.instances}

@@ -80,7 +80,7 @@ MISTAKES: Mapping[str, tuple[Any, str, Any]] = {
     "a sum is a difference": (exporter, "_SIGNS", {**exporter._SIGNS, "add": "-"}),
     "a dropped conjunct": (exporter._Module, "_show", _dropped),
     "one member alone is changed": (exporter, "_except", lambda field, changed: EXCEPT(field, [*changed][:1])),
-    "a bound that is too low": (exporter, "_set", lambda sort: "BOOLEAN" if sort.kind == "bool" else "(-1)..260"),
+    "a bound that is too low": (exporter, "_set", lambda sort: "BOOLEAN" if sort.kind == "bool" else "(-1)..100"),
 }
 EXCEPT = exporter._except
 
