@@ -38,7 +38,7 @@ JOINED = re.compile(r"has joined round (\d{1,9}) of")
 
 @dataclass(slots=True)
 class Agent:
-    """What one agent has said. `ended`: SUCCEEDED, FAILED, or empty."""
+    """What one agent has said. `ended`: SUCCEEDED, FAILED, or empty, as torch says it."""
 
     name: str
     round: int | None = None
@@ -51,12 +51,17 @@ class Agent:
     error: str = ""
 
     @property
+    def succeeded(self) -> bool:
+        """torch calls the end of an agent SUCCEEDED that tells what became of its workers, also of failed ones."""
+        return self.ended == "SUCCEEDED" and not self.failed
+
+    @property
     def lost_the_store(self) -> bool:
         return "RendezvousConnectionError" in self.error and "num_nodes_waiting" in self.error
 
     def __str__(self) -> str:
         place = f" (rank {self.rank} of {self.world})" if self.rank is not None and self.world else ""
-        end = {"": "has not ended", "SUCCEEDED": "ended with success"}.get(self.ended, "ended with a failure")
+        end = "has not ended" if not self.ended else "ended with success" if self.succeeded else "ended with a failure"
         return f"{self.name}{place}: {self.restarts} restarts of its own; {end}"
 
 
@@ -82,9 +87,9 @@ class Run:
             yield Wrong(
                 FINDINGS["outage-ends-agent"], f"{_names(lost)}: the store was not reached, and no worker failed"
             )
-        failed = [agent for agent in agents if agent.ended == "FAILED" and agent.failed]
+        failed = [agent for agent in agents if agent.ended and agent.failed]
         rounds = {agent.round for agent in failed if agent.round is not None}
-        done = [agent for agent in agents if agent.ended == "SUCCEEDED" and agent.round in rounds]
+        done = [agent for agent in agents if agent.succeeded and agent.round in rounds]
         if done:
             text = f"{_names(done)} ended with success, and {_names(failed)} of the same round with a failure"
             yield Wrong(FINDINGS["success-not-agreed"], text)

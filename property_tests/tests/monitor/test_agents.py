@@ -43,7 +43,7 @@ def named(*agents: list[Any]) -> list[str]:
         ((agent(1, "SUCCEEDED"), agent(2, "FAILED", failed=1, round_=1)), []),  # in another round
         ((agent(1, "FAILED", error=STORE_LOST), agent(2, "FAILED", error=STORE_LOST)), ["A4"]),
         ((agent(1, "FAILED", error="TimeoutError"), agent(2, "SUCCEEDED")), []),
-        ((agent(1, "SUCCEEDED"), agent(2, "FAILED", failed=1)), ["A13"]),
+        ((agent(1, "SUCCEEDED"), agent(2, "SUCCEEDED", failed=1)), ["A13"]),
         ((agent(1, "FAILED", restarts=1, failed=1), agent(2, "FAILED", restarts=1, error="closed")), ["A14"]),
         ((agent(1, "FAILED", restarts=1, failed=1), agent(2, "FAILED", error="closed")), []),
     ],
