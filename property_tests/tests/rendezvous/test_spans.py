@@ -1,4 +1,4 @@
-"""A node's rounds are spans of OpenTelemetry, with its events; without the API, or with a broken one, no harm is done."""
+"""A node's rounds are spans of OpenTelemetry, with its events; without the API, or with a broken one, no harm comes."""
 
 from __future__ import annotations
 
