@@ -459,6 +459,8 @@ class Follower(Possibilities):
             if self.options.edition is None:
                 self.editions = (Edition.TORCH, Edition.TORCH_2_12)
             self.judge.note("each round has a master's store of its own: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+        if not kept:
+            self.states = before
         return kept
 
     def _forgets(self, state: Bytes) -> Bytes:

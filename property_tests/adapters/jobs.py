@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from trystate.impl.rendezvous.encoding import decode
+from trystate.impl.rendezvous.event_file import begin
 from trystate.impl.rendezvous.state import Settings, State
 from trystate.impl.rendezvous.store_backend import StoreBackend
 from trystate.impl.store.tcp import TCPStore
@@ -142,6 +143,7 @@ def _be(program: str, argv: list[str]) -> None:
 
         setattr(SimpleElasticAgent, "_assign_worker_ranks", _die)  # noqa: B010 (mypy: a method is not assigned to)
         program = program.removeprefix(DYING)
+    begin()  # as torch does by the entry point, which it has looked up before this process had its variables
     if program.startswith(OLDER):
         _as_2_12()
         program = program.removeprefix(OLDER)

@@ -15,7 +15,7 @@ from typing import Any
 
 from trystate.model.errors import UsageError
 from trystate.model.rendezvous.vocabulary import Edition
-from trystate.monitor import passes, record
+from trystate.monitor import agents, passes, record
 from trystate.monitor.histories import Histories
 from trystate.monitor.keys import MalformedLine
 from trystate.monitor.record import Flaw, Line
@@ -31,6 +31,7 @@ from ..report import history
 from ..report.page import write_page
 from ..report.results import plural
 from ..report.walked import Watched, walked
+from .agents import explain_agents
 from .passes import explain_passes
 
 FLAWS_SHOWN = 5
@@ -42,6 +43,9 @@ def explain(args: argparse.Namespace) -> int:
     of_passes = [path for path in args.files if passes.is_record(path)]
     if of_passes:
         return explain_passes(args, of_passes)
+    of_agents = [path for path in args.files if agents.is_record(path)]
+    if of_agents:
+        return explain_agents(args, of_agents)
     runs, histories, reporter = Runs(lambda protocol: _options(args, protocol)), Histories(), Reporter()
     watched: dict[str, Watched] = defaultdict(Watched)
     with reporter.doing(f"explaining {', '.join(map(str, args.files))}"):

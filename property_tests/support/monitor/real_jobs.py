@@ -233,6 +233,51 @@ def new_master_asserts(folder: Path) -> Path:
     return new_master(folder, f"{OLDER}{TORCHRUN}")
 
 
+# ---- what agents say of themselves
+
+
+def outage_ends_agents(folder: Path) -> Path:
+    """A4. The store's server is killed, and the workers of two nodes are healthy."""
+    with Recorded(folder, "2:2", restarts=3) as job:
+        a, b = (job.agent(name, TRYSTATE_RECORD=str(folder / "events")) for name in "ab")
+        a.runs(world_size=2)
+        b.runs(world_size=2)
+        job.job.server.kill()
+        a.ends()
+        b.ends()
+    return folder / "events"
+
+
+def success_not_agreed(folder: Path) -> Path:
+    """A13. A node's exit barrier ends after two seconds, and a worker of the other fails then."""
+    with Recorded(folder, "2:2") as job:
+        a, b = (job.agent(name, TRYSTATE_RECORD=str(folder / "events")) for name in "ab")
+        a.runs(world_size=2)
+        b.runs(world_size=2)
+        a.do("succeed")
+        a.ends()
+        b.do("fail once")
+        b.ends()
+    return folder / "events"
+
+
+def restarts_counted_apart(folder: Path) -> Path:
+    """A14. With one restart, the workers of each of two nodes fail once, and those of the first a second time."""
+    with Recorded(folder, "2:2", restarts=1, missed=15) as job:
+        a, b = (job.agent(name, TRYSTATE_RECORD=str(folder / "events")) for name in "ab")
+        for count, agent in enumerate((a, b), 1):
+            a.runs(count, world_size=2)
+            b.runs(count, world_size=2)
+            time.sleep(1.5)  # both have seen the round (R3)
+            agent.do("fail once")
+        a.runs(3, world_size=2)
+        b.runs(3, world_size=2)
+        time.sleep(1.5)
+        a.do("fail once")
+        a.ends()
+    return folder / "events"
+
+
 # ---- jobs in which nothing is wrong
 
 
