@@ -1,12 +1,15 @@
 // Two editions under the same faults: each step of the one, and whether the other takes it.
 
-import type { Instance, ModelApi, Refusal, State } from "./types";
+import type { Instance, ModelApi, Refusal, State, TraceData } from "./types";
 import { type Child, h } from "./dom";
 import { card, type Lanes, visible } from "./lanes";
 
 /** Draws a walk of `left` beside the same actions in `right`. */
-export function beside(left: ModelApi, right: ModelApi, states: State[], steps: Instance[], pick: (at: number) => void): Lanes {
-  const start = right.initial();
+export function beside(
+  left: ModelApi, right: ModelApi, trace: TraceData, states: State[], steps: Instance[], pick: (at: number) => void,
+): Lanes {
+  const cells = new Set(right.cells.map((c) => c.name));
+  const start = right.begin({ start: trace.start.filter(([cell]) => cells.has(cell)) });
   const rows = right.beside(steps.map((s) => s.label), start);
   const none = new Set<string>();
   const body = rows.map((row, place) => {
