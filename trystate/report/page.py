@@ -16,6 +16,7 @@ from trystate.page.contents import Choice, Contents, Result, Shown
 from trystate.page.html import build
 
 from .. import registry
+from .walks import ours_beside, walks_beside
 
 HEADING = "The control plane of PyTorch"
 
@@ -35,8 +36,9 @@ def contents(report: Mapping[str, Any], others: Mapping[str, type[System]] | Non
     findings = registry.findings().values()
     return Contents(
         heading=HEADING if whole else ", ".join(sorted(cls.title or cls.__name__ for cls in shown)),
+        choices=[*ours_beside(results)],
         results=results,
-        shown=list(_examples(names)) if whole else [],
+        shown=[*_examples(names), *walks_beside(report, names)] if whole else [],
         findings=[f for f in findings if whole or f.number in labels],
         torch=installed_torch(),
         summary=report["summary"],
