@@ -13,7 +13,7 @@ from trystate.model.checker.expectations import Run
 from trystate.model.checker.story import tell
 from trystate.model.errors import DeclarationError, UsageError
 from trystate.model.language import System
-from trystate.page.contents import Choice, Result, Shown
+from trystate.page.contents import Choice, Shown
 
 from .. import plans, registry
 from ..deciding import decide
@@ -22,27 +22,26 @@ OURS = "TRYSTATE"
 STATES_MAX = 1_000  # of a run that is searched for a walk: a moment
 
 
-def ours_beside(results: Iterable[Result]) -> Iterator[Choice]:
-    """Our edition of each system that has a counterexample, in the same sizes: a page plays the two side by side.
+def ours_beside(broken: Iterable[Choice]) -> Iterator[Choice]:
+    """Our edition of systems, in the same sizes: a page plays the two side by side.
 
-    results: the runs of a page.
+    broken: systems that have a counterexample.
     """
     known = set()
-    for choice, run in ((result.choice, result.run) for result in results):
-        edition = next((e for e in choice.cls.Edition or () if e.name == OURS), None)
+    for choice in broken:
+        ours = next((e for e in choice.cls.Edition or () if e.name == OURS), None)
         key = (choice.cls, *choice.sizes.items())
-        broken = any(prop["counterexample"] for prop in run["properties"])
-        if not broken or key in known or edition is None or choice.edition is edition:
+        if key in known or ours is None or choice.edition is ours:
             continue
         known.add(key)
         try:
-            yield Choice.of(choice.cls(edition=edition, **choice.sizes), choice.name)
+            yield Choice.of(choice.cls(edition=ours, **choice.sizes), choice.name)
         except (UsageError, DeclarationError):
             continue  # it has other sizes
 
 
 def walks_beside(report: Mapping[str, Any], names: Mapping[type[System], str]) -> Iterator[Shown]:
-    """The counterexamples on torch that the report lacks: of a finding and a property, that of the smallest planned run.
+    """Counterexamples on torch that the report lacks: for a finding and a property, that of the smallest planned run.
 
     report: as `report.json` has it.
     names: of the systems, as the command line has them.
