@@ -1,4 +1,4 @@
-"""Whose a field is: computed from the steps that read and write it, so that no system has to say it.
+"""The owners of fields: computed from the steps that read and write them, so that no system has to say it.
 
 A *note* is read by no guard and no effect of another field: properties alone look at it. A field is a *member's* where
 each protocol step writes it only at the member that takes the step, though others may read it. All other fields are

@@ -60,6 +60,7 @@ report has what was done until then, and says so.
   trystate verify --all --jobs 4
   trystate verify rendezvous --nodes 2 --max 2 --fault crash stall
   trystate verify rendezvous --edition SEED --json run.json --junit run.xml
+  trystate verify --html page.html
   trystate verify mypackage.protocol:Mine --expect it_ends="not yet"
 """,
     ),
@@ -68,12 +69,14 @@ report has what was done until then, and says so.
         description="""\
 Show a state of a system, the invariants that it violates, and the steps that it
 enables; take one, go back, or follow a counterexample. Commands are read from
-standard input, one a line; h lists them.
+standard input, one a line; h lists them. With --web: the same in the browser,
+which also says why another step is not possible.
 """,
         examples="""\
   trystate explore rendezvous --nodes 2 --max 2
   trystate explore rendezvous --fault crash --counterexample agree_on_world
   printf '1\\n1\\ns\\n' | trystate explore rendezvous
+  trystate explore mypackage.protocol:Mine --web
 """,
     ),
     "page": Page(
@@ -222,6 +225,7 @@ docs/explain.md shows it on jobs that hang.
   trystate explain job.jsonl
   trystate explain job.jsonl --nnodes 2:4 --steps
   trystate explain job.jsonl --json --diagram job.svg > job.json
+  trystate explain job.jsonl --html job.html
   trystate explain passes/worker-*.jsonl --diagram pass.svg
 """,
     ),

@@ -46,7 +46,7 @@ Json = Any
 
 
 def needed() -> str:
-    """What is missing for these tests, or ""."""
+    """The program or package that these tests lack, and the remedy; or ""."""
     if shutil.which("node") is None:
         return "there is no node: apt-get install nodejs npm"
     return "" if (PAGE / "node_modules" / "esbuild").is_dir() else "page/node_modules is empty: npm ci --prefix page"
@@ -107,7 +107,7 @@ class Pair:
         return tuple(found)
 
     def expected(self, state: State) -> Json:
-        """What the reference says of a state, as ask.mjs answers."""
+        """The answer of the reference about a state, in the form of ask.mjs."""
         python, system = self.interpreter, self.system
         successors = list(python.successors(state))
         enabled = {instance.number for instance, _ in successors}
