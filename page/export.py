@@ -303,7 +303,7 @@ def _whole(decision: Decision) -> bool:
 
 
 def _id(choice: Choice, system: System, fixed: bool) -> str:
-    """What a link holds: the name, the edition and the sizes; of a fixed system its faults too."""
+    """The name of a system in links: its name, edition and sizes; of a fixed system its faults too."""
     edition = choice.edition.name if choice.edition is not None else ""
     parts = [choice.name, edition, "-".join(map(str, system.sizes.values()))]
     if fixed:

@@ -1,7 +1,8 @@
-"""Whose a field is: computed from the steps that read and write it, so that no system has to say it.
+"""The owners of fields: computed from the steps that read and write them, so that no system has to say it.
 
 A *note* is read by no guard and no effect of another field: properties alone look at it. A field is a *member's* where
-every protocol step of a member reads and writes it at that member alone. All others are *shared*: a store, a channel.
+each protocol step writes it only at the member that takes the step, though others may read it. All other fields are
+*shared*: a store, a channel.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trystate.model.checker.story import main_index
-from trystate.model.language import Expr, Kind, Slot, Sort, System, Transition
+from trystate.model.language import Expr, Kind, Slot, Sort, System
+from trystate.model.language.state import Write
 
 Reads = Iterator[tuple[str, tuple[Expr, ...]]]
 
@@ -58,24 +60,16 @@ def _live(system: System) -> set[str]:
 
 
 def _foreign(system: System, main: Sort, live: set[str]) -> set[str]:
-    """The fields that a member's protocol step reads or writes at another member."""
+    """The fields that a protocol step writes at another member than the one that takes it."""
     found: set[str] = set()
     for t in system.transitions:
         own = next((p for p in t.params if p.sort is main), None)
         if t.kind is Kind.PROTOCOL:
-            found |= {name for name, at in _touched(t, live) if not _is_own(system, main, own, name, at)}
+            found |= {w.field for w in t.writes if w.field in live and not _is_own(system, main, own, w)}
     return found
 
 
-def _touched(t: Transition, live: set[str]) -> Reads:
-    for condition in t.conditions:
-        yield from reads(condition)
-    for write in t.writes:
-        if write.field in live:
-            yield write.field, write.indices
-            yield from reads(write.value)
-
-
-def _is_own(system: System, main: Sort, own: Expr | None, name: str, at: tuple[Expr, ...]) -> bool:
-    dims = system.slots[name].dims
-    return all(index is own for dim, index in zip(dims, at, strict=True) if dim is main)
+def _is_own(system: System, main: Sort, own: Expr | None, write: Write) -> bool:
+    """Of a field for pairs of members the first one counts: what a member knows of others is its own."""
+    dims = system.slots[write.field].dims
+    return main not in dims or write.indices[dims.index(main)] is own

@@ -71,6 +71,7 @@ report has what was done until then, and says so.
   trystate verify --all --jobs 4
   trystate verify rendezvous --nodes 2 --max 2 --fault crash stall
   trystate verify rendezvous --edition SEED --json run.json --junit run.xml
+  trystate verify --html page.html
   trystate verify mypackage.protocol:Mine --expect it_ends="not yet"
 """,
         exits={
@@ -115,15 +116,17 @@ back and forward, jump to any state of the walk, take random steps, or follow a
 counterexample.
 
 On a terminal this is a screen, if Textual is installed: pip install
-'trystate[explore]'. Elsewhere, and with --lines, commands are read from standard
-input, one a line; h lists them. At the end the command is printed that begins
-where the walk has ended: its steps are spelled as counterexamples spell them.
+'trystate[explore]'. With --web it is a page for the browser. Elsewhere, and with
+--lines, commands are read from standard input, one a line; h lists them. At the
+end the command is printed that begins where the walk has ended: its steps are
+spelled as counterexamples spell them.
 """,
         examples="""\
   trystate explore rendezvous --nodes 2 --max 2
   trystate explore rendezvous --fault crash --counterexample agree_on_world
   trystate explore rendezvous --nodes 2 --walk 'exit_finish(0) add_to_participants(0)'
   printf '1\\n1\\ns\\n' | trystate explore rendezvous
+  trystate explore mypackage.protocol:Mine --web
 """,
         exits={
             Exit.FAILED: "a wrong declaration",
@@ -305,6 +308,7 @@ docs/explain.md shows it on jobs that hang.
   trystate explain job.jsonl
   trystate explain job.jsonl --nnodes 2:4 --steps
   trystate explain job.jsonl --json --diagram job.svg > job.json
+  trystate explain job.jsonl --html job.html
   trystate explain passes/worker-*.jsonl --diagram pass.svg
 """,
         exits={

@@ -1,24 +1,30 @@
 // Two editions under the same faults: each step of the one, and whether the other takes it.
+//
+// The editions name some steps differently. Where the right one has not, or refuses, a protocol step of a member, and
+// exactly one protocol step of this member is possible there, it stands in its place: the member goes on as it would.
 
-import type { Instance, ModelApi, Refusal, State } from "./types";
+import type { Instance, ModelApi, Refusal, State, TraceData } from "./types";
 import { type Child, h } from "./dom";
 import { card, type Lanes, visible } from "./lanes";
 
 /** Draws a walk of `left` beside the same actions in `right`. */
-export function beside(left: ModelApi, right: ModelApi, states: State[], steps: Instance[], pick: (at: number) => void): Lanes {
-  const start = right.initial();
-  const rows = right.beside(steps.map((s) => s.label), start);
+export function beside(
+  left: ModelApi, right: ModelApi, trace: TraceData, states: State[], steps: Instance[], pick: (at: number) => void,
+): Lanes {
+  const cells = new Set(right.cells.map((c) => c.name));
+  const start = right.begin({ start: trace.start.filter(([cell]) => cells.has(cell)) });
+  const rows = follow(right, steps, start);
   const none = new Set<string>();
   const body = rows.map((row, place) => {
     const step = steps[place]!;
     const before = place ? rows[place - 1]!.state : start;
     const mine = visible(left.changes(states[place]!, states[place + 1]!), none);
-    const theirs = row.taken ? right.instance(row.label) : undefined;
+    const theirs = row.taken;
     return h("div.lrow", { "data-at": place + 1, click: () => pick(place + 1) },
       h("button.num", { type: "button", tabindex: -1, "aria-label": `To step ${place + 1}` }, place + 1),
       h("div.lane", {}, h("span.who", {}, left.system.edition), card(step, mine)),
       h("div.lane", {}, h("span.who", {}, right.system.edition), theirs
-        ? card(theirs, visible(right.changes(before, row.state), none))
+        ? card(theirs, visible(right.changes(before, row.state), none), theirs.label === step.label ? "" : "In place of it.")
         : h("div.st.k-start", {}, h("span.nm", {}, step.transition.name),
           h("div.say", {}, row.has ? ["Not possible here. ", row.refusals.slice(0, 3).map(why)] : "This edition has no such step."))));
   });
@@ -33,6 +39,29 @@ export function beside(left: ModelApi, right: ModelApi, states: State[], steps: 
     if (scroll && at) body[at - 1]?.scrollIntoView({ block: "nearest" });
   };
   return { element, show };
+}
+
+interface Row {
+  has: boolean; // the right system has such a step
+  taken: Instance | null; // the step that it took: this one, or the one in its place
+  state: State; // after it
+  refusals: Refusal[];
+}
+
+function follow(right: ModelApi, steps: Instance[], start: State): Row[] {
+  let state = start;
+  return steps.map((step) => {
+    const same = right.instance(step.label);
+    let after = same ? right.step(same, state) : null;
+    let taken = after ? same! : null;
+    const refusals = same && !after ? right.refusals(same, state) : [];
+    if (!after && step.actor !== null && step.transition.kind !== "fault") {
+      const others = right.successors(state).filter((s) => s.instance.actor === step.actor && s.instance.transition.kind === "protocol");
+      if (others.length === 1) ({ instance: taken, state: after } = others[0]!);
+    }
+    state = after ?? state;
+    return { has: !!same, taken, state, refusals };
+  });
 }
 
 /** A refusal in a line: what the condition says now, and what it needs. */

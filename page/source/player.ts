@@ -52,7 +52,7 @@ export const player: Draw = (data, place, main) => {
       h("span", {}, saying(property), property?.form === "leads to" ? " From here on it is never answered." : "")) : null,
   }, (to) => go(to, false));
   const right = other ? systemById(data, other) : undefined;
-  const pair = right ? beside(model, modelOf(data, right, trace.faults, trace.max_faults), states, steps, (to) => go(to, false)) : null;
+  const pair = right ? beside(model, modelOf(data, right, trace.faults, trace.max_faults), trace, states, steps, (to) => go(to, false)) : null;
 
   fill(main, header(data, trace, system, other),
     failed ? h("div.msg.bad", {}, `The replay ends before step ${failed.step}: ${failed.why}`) : null,
@@ -85,10 +85,7 @@ export const player: Draw = (data, place, main) => {
       h("section.card", {}, h("div.b", {}, h("details", {
         open: unfolded, toggle: (e: Event) => (unfolded = (e.target as HTMLDetailsElement).open),
       }, h("summary", {}, "Whole state"), whole(model, state, before, new Set(), null)))));
-    explore.setAttribute("href", walkLink({
-      system: system.id, faults: trace!.faults, max: trace!.max_faults, start: trace!.start,
-      steps: steps.slice(0, at).map((s) => s.label), hide: [], columns: [],
-    }));
+    explore.setAttribute("href", fromHere(model, trace!, state, steps.slice(0, at)));
     if (say) {
       history.replaceState(null, "", traceLink(data, trace!, at, other));
       const changes = before ? visible(model.changes(before, state), new Set()).map((c) => `${c.cell.name} ${c.old} to ${c.new}`) : [];
@@ -146,6 +143,18 @@ export const player: Draw = (data, place, main) => {
     },
   };
 };
+
+/** The link that goes on from a state by hand: the same actions, or the state itself where a record changed values. */
+function fromHere(model: ModelApi, trace: TraceData, state: State, steps: Instance[]): string {
+  const first = model.initial();
+  const recorded = Object.keys(trace.set).length > 0;
+  const start = model.cells.filter((c) => c.owner !== "budget" && state[c.position] !== first[c.position])
+    .map((c): [string, number] => [c.name, state[c.position]!]);
+  return walkLink({
+    system: model.system.id, faults: trace.faults, max: trace.max_faults, start: recorded ? start : trace.start,
+    steps: recorded ? [] : steps.map((s) => s.label), hide: [], columns: [],
+  });
+}
 
 /** The walk that opens where a link names none: one that everybody asks for, or the first. */
 function best(data: Data): TraceData | null {

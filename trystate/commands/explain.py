@@ -41,6 +41,8 @@ PROGRESS_LINES = 2_000
 def explain(args: argparse.Namespace) -> int:
     """Carry out the command; returns the exit code."""
     of_passes = [path for path in args.files if passes.is_record(path)]
+    if of_passes and args.html is not None:
+        raise UsageError(f"--html shows a rendezvous, and {of_passes[0]} is a record of passes: give --diagram instead")
     if of_passes:
         return explain_passes(args, of_passes)
     of_agents = [path for path in args.files if agents.is_record(path)]

@@ -17,6 +17,7 @@ from trystate.page.html import build
 
 from .. import registry
 from ..walking import Walk
+from .walks import ours_beside, walks_beside
 
 HEADING = "The control plane of PyTorch"
 
@@ -34,10 +35,13 @@ def contents(report: Mapping[str, Any], others: Mapping[str, type[System]] | Non
     whole = shown >= {*registry.SYSTEMS.values()}
     labels = {number for result in report["runs"] for p in result["properties"] for number in p["findings"]}
     findings = registry.findings().values()
+    walks = [*walks_beside(report, names)] if whole else []
+    broken = [r.choice for r in results if any(p["counterexample"] for p in r.run["properties"])]
     return Contents(
         heading=HEADING if whole else ", ".join(sorted(cls.title or cls.__name__ for cls in shown)),
+        choices=[*ours_beside(broken + [walk.choice for walk in walks])],
         results=results,
-        shown=list(_examples(names)) if whole else [],
+        shown=[*(_examples(names) if whole else ()), *walks],
         findings=[f for f in findings if whole or f.number in labels],
         torch=installed_torch(),
         summary=report["summary"],

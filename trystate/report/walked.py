@@ -19,7 +19,7 @@ from trystate.monitor.rendezvous.follower import Follower
 from trystate.monitor.rendezvous.known import Event
 from trystate.monitor.rendezvous.shared_state import NodeName
 from trystate.monitor.rendezvous.states import rearranged
-from trystate.monitor.rendezvous.stepping import Bytes, Stepper
+from trystate.monitor.rendezvous.stepping import Bytes, Stepper, Values
 from trystate.page.contents import Choice, Contents, Shown
 
 from .page import installed_torch
@@ -137,7 +137,7 @@ class _Walk:
         for name in self.budget:
             at = self.stepper.columns[name].at
             found[at] = self.state[at]
-        absent = {("crashed", (k,)): 1 for k, source in enumerate(sources) if source is None}
+        absent: Values = {("crashed", (k,)): 1 for k, source in enumerate(sources) if source is None}
         return self.stepper.put(tuple(found), absent)
 
     def _take(self, event: Event) -> None:

@@ -103,6 +103,14 @@ def test_explore_opens_the_player_on_a_counterexample(
     assert [trace["property"] for trace in data["traces"]] == ["one_at_a_time"]
 
 
+def test_explain_refuses_a_page_of_passes(command: Command, tmp_path: Path) -> None:
+    record = tmp_path / "worker-0.jsonl"
+    record.write_text('{"op":"begin","by":"autograd"}\n')
+    code, _, err = command("explain", str(record), "--html", str(tmp_path / "page.html"))
+    assert code == Exit.USAGE
+    assert re.search("--html shows a rendezvous, and .*worker-0.jsonl is a record of passes: give --diagram", err)
+
+
 def test_explain_writes_a_page_of_the_recorded_run(command: Command, tmp_path: Path) -> None:
     record, page = tmp_path / "job.jsonl", tmp_path / "page.html"
     record.write_bytes(gzip.decompress((KEPT / "torch-R1.jsonl.gz").read_bytes()))

@@ -30,7 +30,7 @@ function look(model, state) {
 function answer(q) {
   const data = q.patch ? { ...whole, nodes: whole.nodes.map((node, k) => q.patch[k] ?? node) } : whole;
   const system = data.systems[q.system];
-  const model = new Model(data, system, q.faults, q.max);
+  const model = new Model(data, system, q.faults, q.max ?? null);
   if (q.texts) return q.texts.map((node) => model.text(node));
   if (q.columns) return q.columns.map((source) => {
     try {
@@ -41,7 +41,7 @@ function answer(q) {
   });
   if (q.replay !== undefined) {
     const found = model.replay(data.traces[q.replay]);
-    return { states: found.states, failed: found.failed };
+    return { states: found.states, failed: found.failed, given: found.given };
   }
   if (q.seek) return seek({ data, system, faults: q.faults, max: q.max, from: model.initial(), goal: q.seek, limits: { states: q.limit, seconds: 600 } });
   if (q.walks) return { states: q.walks.map((state) => look(model, state)), labels: model.instances.map((i) => i.label) };

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from trystate.model.checker.expectations import judge
-from trystate.page.contents import Choice, Contents
+from trystate.page.contents import Choice, Contents, Shown
 from trystate.page.html import build
 from trystate.property_tests.support.nightly import NIGHTLY
 
@@ -371,6 +371,25 @@ def test_a_class_of_ones_own_opens_and_its_mistake_is_found(opened: Callable[...
         page.evaluate("view => { location.hash = view; }", view)
         page.wait_for_timeout(50)
         assert page.locator("main").inner_text().strip()
+
+
+def test_a_recorded_walk_names_its_nodes_and_says_what_the_model_does_not_take(
+    opened: Callable[..., Page], tmp_path: Path
+) -> None:
+    path = tmp_path / "recorded.html"
+    job = Shown(
+        "recorded", "A job", Choice(Lease, "mine:Lease", None), ["take(0)", "take(0)"], notes=["1.0 s", "2.0 s"],
+        lanes=["alpha", "beta"], set={2: {"held[1]": 1}}, property="one_holds_it",
+    )  # fmt: skip
+    path.write_text(build(Contents(heading="Job", view="#/trace/0", shown=[job])), encoding="utf-8")
+    page = opened(path)
+    assert page.locator(".lhead > div").all_inner_texts()[1:3] == ["alpha", "beta"]
+    assert page.locator(".lrow.cur").get_attribute("data-at") == "2"  # where it breaks
+    assert "the model does not take it" in page.locator(".lrow.cur").inner_text()
+    page.keyboard.press("e")
+    page.wait_for_selector("#possible")
+    assert walked(page) == []
+    assert "{0, 1}" in whole_state(page) or whole_state(page).count("yes") == 2
 
 
 def test_every_system_opens_in_the_explorer(opened: Callable[..., Page], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ TRYSTATE_BROWSER=required, as in the gate, that is a failure.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -23,13 +24,17 @@ from trystate.model.checker.interpret import Interpreter
 from trystate.model.checker.verdicts import Status
 from trystate.model.language import Form, Kind, State, System
 from trystate.model.language.text import show
+from trystate.monitor import record
+from trystate.monitor.rendezvous.runs import Runs
 from trystate.page.contents import Choice, Contents, Result, Shown
 from trystate.page.export import export
 from trystate.page.trees import CODE
 from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.recorded import KEPT
 
 from trystate import plans, registry
 from trystate.report.json import trace
+from trystate.report.walked import Watched, walked
 
 PAGE = Path(__file__).parents[3] / "page"
 ASK = Path(__file__).with_name("ask.mjs")
@@ -41,7 +46,7 @@ Json = Any
 
 
 def needed() -> str:
-    """What is missing for these tests, or ""."""
+    """The program or package that these tests lack, and the remedy; or ""."""
     if shutil.which("node") is None:
         return "there is no node: apt-get install nodejs npm"
     return "" if (PAGE / "node_modules" / "esbuild").is_dir() else "page/node_modules is empty: npm ci --prefix page"
@@ -102,7 +107,7 @@ class Pair:
         return tuple(found)
 
     def expected(self, state: State) -> Json:
-        """What the reference says of a state, as ask.mjs answers."""
+        """The answer of the reference about a state, in the form of ask.mjs."""
         python, system = self.interpreter, self.system
         successors = list(python.successors(state))
         enabled = {instance.number for instance, _ in successors}
@@ -339,6 +344,25 @@ def test_every_counterexample_is_replayed_to_its_states(engine: Path) -> None:
         assert answer["failed"] is None
         assert [pair.to_python(state) for state in answer["states"]] == list(wanted)
     assert len(answers) >= 3
+
+
+def test_a_recorded_run_is_played_to_the_states_that_were_certain(engine: Path, tmp_path: Path) -> None:
+    job, runs, watched = tmp_path / "job.jsonl", Runs(), Watched()
+    job.write_bytes(gzip.decompress((KEPT / "torch-R2.jsonl.gz").read_bytes()))
+    for line in record.lines([job]):
+        runs.feed(line)
+        for follower in runs.followers.values():
+            watched.look(follower)
+    (follower,) = runs.followers.values()
+    contents = walked(follower, watched)
+    (answer,) = ask(engine, export(contents), [{"system": 0, "faults": contents.shown[0].choice.faults, "replay": 0}])
+    assert answer["failed"] is None
+    assert answer["given"].count(True) >= 30 > 3 >= answer["given"].count(False)
+    cells = Pair(export(contents), 0, follower.stepper.system)
+    last = dict(zip(cells.cells, answer["states"][-1], strict=True))
+    for name in ("phase", "member", "saw_rank", "master"):
+        for node in range(3):
+            assert last[f"{name}[{node}]"] == follower.stepper.get(watched.known[-1].state, name, node), name
 
 
 def test_a_search_in_the_page_finds_as_short_a_counterexample(engine: Path) -> None:
