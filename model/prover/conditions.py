@@ -7,9 +7,9 @@ numbers with constant bounds. There are three kinds of conditions:
     a step    where the invariant and the step's guard hold, the property holds after the step; a `step` property holds
               of the step
 
-The state after a step is not a second state: the property is taken as a tree, and each read of a field in it is replaced
-by the step's effect on that field (Dijkstra's weakest precondition), on the trees. So the constructors of the language
-fold what they can, and what folds to true, or to the property itself, needs no solver: most conditions do.
+The state after a step is not a second state: the property is taken as a tree, and each read of a field in it is
+replaced by the step's effect on that field (Dijkstra's weakest precondition), on the trees. So the constructors of the
+language fold what they can, and what folds to true, or to the property itself, needs no solver: most conditions do.
 
 A fault's counter only says how often it may still happen. Here it may any number of times: its guard is always true.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..language import Expr, Form, System, Transition, and_, ite, not_, or_
 from ..language.expressions import QUANTIFIERS, TRUE, Role, const, equal, less, lift, rebuild, substitute
@@ -127,6 +128,13 @@ def _starts(system: System) -> Iterator[Expr]:
         yield not_(other)
 
 
+@lru_cache(maxsize=100_000)
+def inside(quantifier: Expr) -> tuple[Expr, Expr]:
+    """A variable for the index of a quantifier, the same each time, and its body with that: equal parts stay equal."""
+    v = loop_variable(quantifier.args[0])
+    return v, opened(quantifier, v)
+
+
 def after(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
     """The tree over the state after a step, as a tree over the state before it; names of values are dropped."""
     found = memo.get(expr)
@@ -135,8 +143,8 @@ def after(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
     if expr.op in ("const", "var"):
         found = expr
     elif expr.op in QUANTIFIERS:
-        fresh = loop_variable(expr.args[0])
-        found = close(expr.op, fresh, after(opened(expr, fresh), effects, memo))
+        v, body = inside(expr)
+        found = close(expr.op, v, after(body, effects, memo))
     elif expr.op == "named":
         found = after(expr.args[1], effects, memo)
     else:

@@ -7,8 +7,8 @@
               it is not negative, that it is zero exactly if no member is in the cell, and that two halves of a
               cell add up to it
     ranks     `count(K(k) & k < j)`, where `<` is any strict total order, as a function of j: not negative, at most
-              |K|, less than |K| at members of K, growing along the order, and strictly at members of K. Of any subset of
-              K at most s members have a rank below s
+              |K|, less than |K| at members of K, growing along the order, and strictly at members of K. Of any subset
+              of K at most s members have a rank below s
     opaque    any other: a number, or a function of the indices around it, not negative, zero exactly if empty
 
 Two counts with the same members are equal; that is said of each pair of which one is opaque or a rank.
@@ -19,7 +19,7 @@ transitive and total, whatever the state is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..language import Expr, Sort, and_, as_int, not_
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .formulas import Formulas
 
 Term = Any
-ORDER_MS = 2_000  # to find whether a condition is an order: such a question is small, and answered in a hundredth
+ORDER_EFFORT = 1_000_000  # to find whether a condition is an order: such a question needs a hundredth
 
 LAWS = {
     "order": "the members of an index are ordered, strictly and totally",
@@ -56,10 +56,16 @@ class Counting:
         self._names = 0
         self._known: dict[Any, Any] = {}
         self._counts: list[_Count] = []
+        self._meanings: dict[str, tuple[Expr, Expr, tuple[Expr, ...]]] = {}
+
+    def meanings(self) -> dict[str, tuple[Expr, Expr, tuple[Expr, ...]]]:
+        """Each symbol that stands for a count: of the v with a body, for the indices that it is given."""
+        return self._meanings
 
     def fork(self, formulas: Formulas) -> Counting:
         out = Counting(formulas, self._orders)
         out._names, out._known, out._counts = self._names, {**self._known}, [*self._counts]
+        out._meanings = {**self._meanings}
         return out
 
     def _name(self, kind: str) -> str:
@@ -140,7 +146,10 @@ class Counting:
     def _opaque(self, v: Expr, body: Expr, around: list[Expr]) -> Term:
         z3 = self.f.z3
         names = {x: loop_variable(x.sort) for x in around}
-        key = "opaque", substitute(close("count", v, body), {x: variable(f"%{k}", x.sort) for k, x in enumerate(around)})
+        key = (
+            "opaque",
+            substitute(close("count", v, body), {x: variable(f"%{k}", x.sort) for k, x in enumerate(around)}),
+        )
         if key not in self._known:
             name, slots = self._name("count"), tuple(names.values())
             given = [self.f(x) for x in slots]
@@ -148,6 +157,7 @@ class Counting:
             number = z3.Int(name) if made is None else made(*given)
             self._known[key] = made if made is not None else number
             here = substitute(body, names)
+            self._meanings[name] = v, here, slots
             some = self.f(close("any", v, here))
             self.f.law("opaque", self._for_all(slots, z3.And(number >= 0, (number == 0) == z3.Not(some))))
             if not self._segments(v, here, slots, number):
@@ -182,8 +192,9 @@ class Counting:
         z3 = self.f.z3
         key = "rank", close("count", v, among), close("any", v, substitute(before, {x: variable("%0", x.sort)}))
         if key not in self._known:
-            made = self._known[key] = z3.Function(self._name("rank"), self.f.sort(v.sort), z3.IntSort())
-            a, b = loop_variable(v.sort), loop_variable(v.sort)
+            name, a, b = self._name("rank"), loop_variable(v.sort), loop_variable(v.sort)
+            made = self._known[key] = z3.Function(name, self.f.sort(v.sort), z3.IntSort())
+            self._meanings[name] = v, substitute(and_(among, before), {x: b}), (b,)
             ra, rb = made(self.f(a)), made(self.f(b))
             inside = self.f(substitute(among, {v: a}))
             all_of_them = self.number(v, among) if among is not TRUE else self._all(v.sort)
@@ -193,7 +204,9 @@ class Counting:
             self.f.law("ranks", self._for_all((a,), bounds, ra))
             self.f.law("ranks", self._for_all((a, b), grows, z3.MultiPattern(ra, rb)))
             some, least = self.f(close("any", v, among)), loop_variable(v.sort)
-            at_zero = z3.Exists([self.f(least)], z3.And(self.f(substitute(among, {v: least})), made(self.f(least)) == 0))
+            at_zero = z3.Exists(
+                [self.f(least)], z3.And(self.f(substitute(among, {v: least})), made(self.f(least)) == 0)
+            )
             self.f.law("first", z3.Implies(some, at_zero))
             self._link(_Count(v, substitute(and_(among, before), {x: b}), (b,), rb, "rank"))
         return self._known[key]
@@ -239,11 +252,13 @@ class Counting:
             a, b, c = (loop_variable(v.sort) for _ in range(3))
             ab, bc, ac, ba, aa = (substitute(key, {mine: p, other: q}) for p, q in
                                   ((a, b), (b, c), (a, c), (b, a), (a, a)))  # fmt: skip
-            fails = not_(and_(not_(aa), not_(and_(ab, bc, not_(ac))), not_(and_(not_(ab), not_(ba), not_(equal(a, b))))))
-            plain = type(self.f)(())
+            fails = not_(
+                and_(not_(aa), not_(and_(ab, bc, not_(ac))), not_(and_(not_(ab), not_(ba), not_(equal(a, b)))))
+            )
+            plain = type(self.f)((), frozenset())
             wrong = plain(fails)
             solver = plain.z3.Solver()
-            solver.set("timeout", ORDER_MS)
+            solver.set("rlimit", ORDER_EFFORT)
             solver.add(wrong, *(formula for _, formula in plain.laws))
             self._orders[key] = solver.check() == plain.z3.unsat
         return self._orders[key]
@@ -258,14 +273,16 @@ class Counting:
             parts.append(self.f(as_int(and_(*(not_(equal(x, y)) for y in gone), substitute(body, {v: x})))))
             body = substitute(body, {equal(v, x): FALSE})
             gone.append(x)
-        reads = [r for r in _values_at(v, body) if r.sort.kind == "enum"]
+        reads = [r for r in _values_at(v, body) if r.name in self.f.counted]
         parts.append(self._by_value(v, body, reads, tuple(gone), ()))
         return self._total(parts)
 
     def _total(self, parts: list[Term]) -> Term:
         return parts[0] if len(parts) == 1 else self.f.z3.Sum(parts)  # some solvers refuse a sum of one
 
-    def _by_value(self, v: Expr, body: Expr, reads: list[Expr], gone: tuple[Expr, ...], chosen: tuple[Expr, ...]) -> Term:
+    def _by_value(
+        self, v: Expr, body: Expr, reads: list[Expr], gone: tuple[Expr, ...], chosen: tuple[Expr, ...]
+    ) -> Term:
         if not reads:
             return self._by_condition(v, body, gone, chosen)
         one, *others = reads
@@ -295,7 +312,9 @@ class Counting:
         here = and_(*chosen, *(not_(equal(v, x)) for x in gone), body)
         key = "cell", close("count", v, here)
         if key not in self._known:
-            cell = self._known[key] = self.f.z3.Int(self._name("cell"))
+            name = self._name("cell")
+            cell = self._known[key] = self.f.z3.Int(name)
+            self._meanings[name] = v, here, ()
             some = self.f(close("any", v, here))
             self.f.law("cells", self.f.z3.And(cell >= 0, (cell == 0) == self.f.z3.Not(some)))
             if body is not TRUE:
@@ -362,6 +381,15 @@ def _values_at(v: Expr, body: Expr) -> Iterator[Expr]:
     for e in _parts(body):
         if e.op == "read" and len(e.args) == 2 and e.args[1] is v and e.sort.kind in ("enum", "bool"):
             yield e
+
+
+def counted(trees: Iterable[Expr]) -> frozenset[str]:
+    """The fields of enums by whose values these trees count."""
+    found: set[str] = set()
+    for count in (e for tree in trees for e in _parts(tree) if e.op == "count"):
+        v = loop_variable(count.args[0])
+        found |= {r.name for r in _values_at(v, opened(count, v)) if r.sort.kind == "enum"}
+    return frozenset(found)
 
 
 def _conditions(tree: Expr) -> list[Expr]:

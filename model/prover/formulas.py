@@ -1,10 +1,10 @@
 """Trees as formulas of a solver: nodes without number, fields as functions, quantifiers as quantifiers.
 
-*Theory of operation.* An index becomes a sort of which nothing is known but that `<` orders it strictly and totally: its
-members may be of any finite number. A field becomes a function of its indices, an enum a sort with as many values, `any`
-an existential quantifier, `ord` the number of members before one. Numbers are integers without bound. Counts are the
-one thing that first-order formulas cannot say; `counting.py` replaces each by symbols, and adds laws about them, which
-are true of finite sets. So a formula that the solver refutes has no model among finite sets; one that it does not may
+*Theory of operation.* An index becomes a sort of which nothing is known but that `<` orders it strictly and totally:
+its members may be of any finite number. A field becomes a function of its indices, an enum a sort with as many values,
+`any` an existential quantifier, `ord` the number of members before one. Numbers are integers without bound. Counts are
+the one thing that first-order formulas cannot say; `counting.py` replaces each by symbols, and adds laws about them,
+which are true of finite sets. So a formula that the solver refutes has no model among finite sets; one that it does not may
 have a model that no finite set is, or none at all.
 
 A law that is added is kept beside its name, so that a proof can say on which laws it stands.
@@ -20,7 +20,7 @@ from ..errors import UnavailableError, UsageError
 from ..language import Expr, Sort
 from ..language.expressions import FALSE, Role, equal
 from ..language.fields import Slot
-from ..language.quantifiers import loop_variable, opened
+from .conditions import inside
 from .counting import Counting
 from .sizes import MANY
 
@@ -43,12 +43,15 @@ class Formulas:
     """The formulas of trees over one state, and the laws about what they count.
 
     points: the indices of the step that is looked at. Each is counted by itself, apart from all other members.
+    counted: fields of enums; a count is split by their values first, so that all counts have the same cells.
     orders: the conditions of which it is known whether they are an order; more are added.
     """
 
-    def __init__(self, points: tuple[Expr, ...], orders: dict[Expr, bool] | None = None) -> None:
+    def __init__(
+        self, points: tuple[Expr, ...], counted: frozenset[str], orders: dict[Expr, bool] | None = None
+    ) -> None:
         self.z3 = load()
-        self.points = points
+        self.points, self.counted = points, counted
         self.laws: list[tuple[str, Term]] = []
         self._terms: dict[Expr, Term] = {}
         self._ordered: dict[str, Term] = {}
@@ -57,7 +60,7 @@ class Formulas:
     def fork(self) -> Formulas:
         """The same formulas so far; a tree that is put into one of the two adds nothing to the other."""
         out = object.__new__(Formulas)
-        out.z3, out.points, out.laws = self.z3, self.points, [*self.laws]
+        out.z3, out.points, out.counted, out.laws = self.z3, self.points, self.counted, [*self.laws]
         out._terms, out._ordered = {**self._terms}, {**self._ordered}
         out.counting = self.counting.fork(out)
         return out
@@ -122,11 +125,10 @@ class Formulas:
                 return z3.Const(tree.name, self.sort(tree.sort))
             return z3.Function(tree.name, *(x.sort() for x in places), self.sort(tree.sort))(*places)
         if op == "any":
-            v = loop_variable(args[0])
-            return z3.Exists([self(v)], self(opened(tree, v)))
+            v, body = inside(tree)
+            return z3.Exists([self(v)], self(body))
         if op == "count":
-            v = loop_variable(args[0])
-            return self.counting.number(v, opened(tree, v))
+            return self.counting.number(*inside(tree))
         if op == "ord":
             return self.counting.place(args[0])
         if op in ("eq", "lt"):
@@ -135,8 +137,8 @@ class Formulas:
                 return found
         a = [self(x) for x in args]
         made = {
-            "eq": lambda: a[0] == a[1], "lt": lambda: a[0] < a[1], "not": lambda: z3.Not(a[0]), "and": lambda: z3.And(*a),
-            "ite": lambda: z3.If(*a), "add": lambda: a[0] + a[1], "sub": lambda: a[0] - a[1],
+            "eq": lambda: a[0] == a[1], "lt": lambda: a[0] < a[1], "not": lambda: z3.Not(a[0]),
+            "and": lambda: z3.And(*a), "ite": lambda: z3.If(*a), "add": lambda: a[0] + a[1], "sub": lambda: a[0] - a[1],
             "int": lambda: z3.If(a[0], 1, 0), "named": lambda: a[1],
         }  # fmt: skip
         return made[op]()
@@ -149,8 +151,7 @@ class Formulas:
             return self.before(a.args[0].sort)(self(a.args[0]), self(b.args[0]))
         zero, other = (a, b) if op == "lt" else (b, a)
         if other.op == "count" and zero.op == "const" and zero.value == 0:
-            v = loop_variable(other.args[0])
-            none = self.counting.none(v, opened(other, v))
+            none = self.counting.none(*inside(other))
             if none is not None:
                 return self.z3.Not(none) if op == "lt" else none
             some = self(Expr("any", other.args, FALSE.sort))

@@ -1,7 +1,7 @@
 """A proof by induction: each condition given to a solver, and what is said of a property in the end.
 
-*Theory of operation.* First each property is asked whether it follows from the others in one state; those that do need no
-induction, and are not used in it. Then each condition that is left is asked: the assumptions, the guard and the
+*Theory of operation.* First each property is asked whether it follows from the others in one state; those that do need
+no induction, and are not used in it. Then each condition that is left is asked: the assumptions, the guard and the
 negation of the goal. A solver that finds them inconsistent has proved the condition. It is asked twice: without
 the assumptions that need ranks or opaque counts, which are seldom needed and make a search long, and then with all.
 
@@ -11,6 +11,7 @@ nothing changes. So what is called proved stands on nothing that is not. A prope
     proved        all its conditions are, or it follows from properties that are
     not proved    the solver has a model of a condition's negation, a counterexample to induction; it may not be
                   reachable, or not be finite
+    kept          all its conditions are proved, and it was not asked of the others that they assume
     not decided   the solver gave up on a condition, or the time was over
 
 Limits. A question has an effort, the solver's own count of its work, which is the same on every machine; a proof has a
@@ -27,11 +28,28 @@ from typing import Any
 from ..language import Expr, System, not_
 from ..language.expressions import TRUE
 from .conditions import INIT, Claims, Condition
+from .counting import counted
 from .formulas import Formulas, load
 
-EFFORT = 6_000_000  # of one question, about five seconds; the longest that a proof of ours needs is a fifth of it
-FOLLOWS_EFFORT = 300_000  # whether a property follows from the others is found soon, or is left to the induction
+EFFORT = 5_000_000  # of one question, z3's `rlimit`: about five seconds, four times as long as a proof of ours needs
 COSTLY = frozenset(("opaque", "ranks", "same members", "segments"))
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One way to ask a question: fewer assumptions and fewer laws make a search short. Fewer prove no less.
+
+    effort: as a part of a question's. all_assumptions: also those that need ranks and opaque counts. without: laws.
+    """
+
+    effort: float
+    all_assumptions: bool = False
+    without: frozenset[str] = frozenset()
+
+
+ATTEMPTS = (Attempt(0.1, without=frozenset(("cells", "prefixes"))), Attempt(0.2), Attempt(0.2, True), Attempt(1.0))
+# Whether a property follows from the others is found soon, or it is left to the induction.
+FROM_OTHERS = (Attempt(0.06, True, frozenset(("cells", "prefixes"))), Attempt(0.06, True))
 FOLLOWS = "follows"
 
 Term = Any
@@ -49,6 +67,7 @@ class Status(enum.Enum):
     """What is said of a property."""
 
     PROVED = "proved"
+    KEPT = "kept by each step where all others hold"
     NOT_PROVED = "not proved"
     NOT_DECIDED = "not decided"
 
@@ -105,8 +124,8 @@ class Proof:
 
     @property
     def complete(self) -> bool:
-        """Is each property proved, that is no lemma?"""
-        return all(s is Status.PROVED for name, s in self.status.items() if name not in self.lemmas)
+        """Is each property that was asked proved, or kept, but for lemmas?"""
+        return all(s in (Status.PROVED, Status.KEPT) for name, s in self.status.items() if name not in self.lemmas)
 
 
 Told = Callable[[int, int, str], None]  # how many questions are answered, of how many, and the one that is asked now
@@ -117,6 +136,7 @@ class Prover:
 
     clock: seconds, from any start. seconds: of the whole proof. effort: of one question, z3's `rlimit`.
     only: properties, to ask about these alone, where all others are assumed.
+    stop: at the first condition that is not proved; the rest is not decided.
     """
 
     def __init__(
@@ -128,16 +148,18 @@ class Prover:
         seconds: float,
         effort: int = EFFORT,
         only: Iterable[str] = (),
+        stop: bool = False,
         told: Told = lambda done, of, what: None,
     ) -> None:
         self.claims = Claims(system)
         self.proof = Proof(system, self.claims, lemmas)
         self._clock, self._effort, self._told = clock, effort, told
-        self._only = frozenset(only)
+        self._only, self._stop = frozenset(only), stop
         self._began = clock()
         self._until = self._began + seconds
         self._costly: frozenset[str] = frozenset()
         self._orders: dict[Expr, bool] = {}
+        self._counted = counted(self.claims.invariant.values())
 
     def prove(self) -> Proof:
         """Ask everything."""
@@ -150,26 +172,26 @@ class Prover:
         found = [c for c in found if not self._only or c.what in self._only]
         proof.trivial = sum(c.trivial for c in found)
         asked = [c for c in found if not c.trivial]
-        while True:
+        settled = False
+        while not settled:
             failed = self._ask_all(asked, kept)
-            gone = {name for name in failed if name in kept}
-            if not gone or self._only or proof.out_of_time:
+            gone = failed & set(kept)
+            settled = not gone or bool(self._only)
+            if proof.out_of_time or self._stop:
                 break
-            for name in gone:
-                del kept[name]
-            for name in [n for n, q in proof.follows.items() if gone]:
-                kept_too = proof.follows.pop(name)  # it may have followed from what is gone: by induction, then
-                kept[name] = claims.invariant[name]
-                again = [c for c in claims.conditions() if c.what == name and not c.trivial]
-                asked += again
-                del kept_too
-            asked = [c for c in asked if c.what in {**kept, **claims.steps, **claims.ranges}]
-        self._say()
+            kept = {name: tree for name, tree in kept.items() if name not in gone}
+            if gone:  # what followed from it may not any more: it is asked by induction, like all others
+                kept |= {name: claims.invariant[name] for name in proof.follows}
+                proof.follows = {}
+            asked = [
+                c for c in claims.conditions() if not c.trivial and c.what in {**kept, **claims.steps, **claims.ranges}
+            ]
+        self._say(settled)
         proof.seconds = self._clock() - self._began
         return proof
 
     def _is_costly(self, tree: Expr) -> bool:
-        formulas = Formulas((), self._orders)
+        formulas = Formulas((), self._counted, self._orders)
         formulas(tree)
         return any(name in COSTLY for name, _ in formulas.laws)
 
@@ -181,9 +203,11 @@ class Prover:
             goal = kept.pop(name)
             condition = Condition(FOLLOWS, name, (), TRUE, goal, trivial=False)
             self._told(0, 0, f"does {name} follow from the others")
-            question = self._asked(self._base(condition, kept, ()), condition, FOLLOWS_EFFORT)
-            if question.answer is Answer.REFUTED:
-                self.proof.follows[name] = question
+            put = self._base(condition, kept, ()).with_(not_(goal))
+            questions = (self._asked(put, condition, attempt) for attempt in FROM_OTHERS)
+            found = next((q for q in questions if q.answer is Answer.REFUTED), None)
+            if found is not None:
+                self.proof.follows[name] = found
             else:
                 kept[name] = goal
         return kept
@@ -196,19 +220,24 @@ class Prover:
             if condition.where not in {where for where, _ in bases}:
                 bases = {}  # conditions come step by step
             self._told(number, len(conditions), f"{condition.where}: {condition.what}")
-            question: Question | None = None
-            for costly in (False, True):
-                key = condition.where, costly
+            question = Question(condition, Answer.UNKNOWN, 0.0, [], frozenset())
+            if self._clock() >= self._until or (self._stop and failed):
+                self.proof.out_of_time = not failed or not self._stop
+                self.proof.questions[condition.where, condition.what] = question
+                failed.add(condition.what)
+                continue
+            put: dict[bool, Base] = {}
+            for attempt in ATTEMPTS:
+                everything = attempt.all_assumptions
+                key = condition.where, everything
                 if key not in bases:
-                    left_out = frozenset() if costly else self._costly
-                    bases[key] = self._base(condition, kept, left_out)
-                if costly and self._costly.isdisjoint(kept):
-                    break
-                own = () if costly or condition.what not in kept else (condition.what,)
-                question = self._asked(bases[key], condition, self._effort, own)
+                    bases[key] = self._base(condition, kept, () if everything else self._costly)
+                if everything not in put:
+                    own = () if everything or condition.what not in kept else (kept[condition.what],)
+                    put[everything] = bases[key].with_(*own, not_(condition.goal))
+                question = self._asked(put[everything], condition, attempt)
                 if question.answer is Answer.REFUTED or self.proof.out_of_time:
                     break
-            assert question is not None
             self.proof.questions[condition.where, condition.what] = question
             if question.answer is not Answer.REFUTED:
                 failed.add(condition.what)
@@ -216,7 +245,7 @@ class Prover:
 
     def _base(self, condition: Condition, kept: dict[str, Expr], left_out: Iterable[str]) -> Base:
         """What all questions about one step have in common."""
-        formulas = Formulas(condition.params, self._orders)
+        formulas = Formulas(condition.params, self._counted, self._orders)
         given = [formulas(c) for c in self.claims.allowed]
         if condition.where != INIT:
             given += [formulas.range(slot) for slot in self.claims.ranges.values()]
@@ -224,37 +253,34 @@ class Prover:
         given.append(formulas(condition.guard))
         return Base(formulas, given)
 
-    def _asked(self, base: Base, condition: Condition, effort: int, own: Iterable[str] = ()) -> Question:
-        formulas = base.formulas.fork()
-        given = [*base.given, *(formulas(self.claims.invariant[name]) for name in own), formulas(not_(condition.goal))]
-        everything = [*given, *(law for _, law in formulas.laws)]
-        laws = frozenset(name for name, _ in formulas.laws)
+    def _asked(self, put: Base, condition: Condition, attempt: Attempt) -> Question:
+        used = [(name, law) for name, law in put.formulas.laws if name not in attempt.without]
+        everything = [*put.given, *(law for _, law in used)]
+        laws = frozenset(name for name, _ in used)
         left = self._until - self._clock()
         if left <= 0:
             self.proof.out_of_time = True
             return Question(condition, Answer.UNKNOWN, 0.0, everything, laws)
         begin = self._clock()
         solver = load().Solver()
-        solver.set("rlimit", effort)
+        solver.set("rlimit", int(attempt.effort * self._effort))
         solver.set("timeout", max(1, int(left * 1000)))
         solver.add(*everything)
         answer = Answer(str(solver.check()))
         model = solver.model() if answer is Answer.MODEL else None
         return Question(condition, answer, self._clock() - begin, everything, laws, model)
 
-    def _say(self) -> None:
-        """What is said of each property."""
-        proof = self.proof
+    def _say(self, settled: bool) -> None:
+        """What is said of each property. settled: nothing that is proved assumes what is not."""
+        good = Status.KEPT if self._only else Status.PROVED
         for name in self.claims.properties:
             if self._only and name not in self._only:
                 continue
-            answers = {q.answer for q in proof.open(name)}
-            if not answers:
-                proof.status[name] = Status.PROVED
-            elif Answer.MODEL in answers:
-                proof.status[name] = Status.NOT_PROVED
+            answers = {q.answer for q in self.proof.open(name)}
+            if Answer.MODEL in answers:
+                self.proof.status[name] = Status.NOT_PROVED
             else:
-                proof.status[name] = Status.NOT_DECIDED
+                self.proof.status[name] = Status.NOT_DECIDED if answers or not settled else good
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,16 +290,20 @@ class Base:
     formulas: Formulas
     given: list[Term]
 
+    def with_(self, *trees: Expr) -> Base:
+        """These formulas, and those of some trees."""
+        formulas = self.formulas.fork()
+        return Base(formulas, [*self.given, *(formulas(tree) for tree in trees)])
+
 
 def possible(claims: Claims, effort: int = EFFORT) -> Iterator[tuple[str, Answer]]:
     """Each step, and whether it is possible under the invariant: one that is not would make every proof of it idle."""
+    split = counted(claims.invariant.values())
     for t in claims.system.transitions:
-        formulas = Formulas(t.params)
+        formulas = Formulas(t.params, split)
         given = [formulas(c) for c in (*claims.allowed, *claims.invariant.values(), claims.guard(t))]
         given += [formulas.range(slot) for slot in claims.ranges.values()]
         solver = load().Solver()
         solver.set("rlimit", effort)
         solver.add(*given, *(law for _, law in formulas.laws))
         yield t.name, Answer(str(solver.check()))
-
-

@@ -22,7 +22,7 @@ MEMBERS = 8  # of an index: a model with more is cut short
 def state_lines(system: System, question: Question) -> Iterator[str]:
     """The state of a model, a line for each field that the question reads, and the indices of the step."""
     model = question.model
-    formulas = Formulas(())
+    formulas = Formulas((), frozenset())
     used = {d.name() for d in model.decls()}
     members = {sort.name: _members(formulas, model, sort) for sort in system.index_sorts.values()}
     for name in sizes.constants(system):
@@ -39,7 +39,9 @@ def _members(formulas: Formulas, model: Any, sort: Any) -> list[Any]:
     """The members that the model has, in their order."""
     found = [*(model.get_universe(formulas.sort(sort)) or ())]
     before = formulas.before(sort)
-    rank = {str(x): sum(formulas.z3.is_true(model.eval(before(y, x), model_completion=True)) for y in found) for x in found}
+    rank = {
+        str(x): sum(formulas.z3.is_true(model.eval(before(y, x), model_completion=True)) for y in found) for x in found
+    }
     return sorted(found, key=lambda x: rank[str(x)])[:MEMBERS]
 
 
@@ -53,5 +55,3 @@ def _values(formulas: Formulas, model: Any, slot: Slot, members: dict[str, list[
         value = model.eval(function(*at) if at else function, model_completion=True)
         text = str(value)
         yield {"True": "yes", "False": "no"}.get(text, text.rsplit(".", 1)[-1])
-
-

@@ -88,5 +88,3 @@ def lemma_names(lemmas: type[System]) -> frozenset[str]:
 def is_counter(system: System, field: str) -> bool:
     """Does the field say how often a fault may still happen?"""
     return field in {system.fault_counter(fault) for fault in system.faults}
-
-

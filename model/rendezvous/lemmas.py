@@ -49,8 +49,7 @@ class Lemmas(Ours):
         return all_(
             implies(
                 s.unhealthy[j],
-                ~s.predecessor_listed[j]
-                & (s.phase[j].isin(ended) | (s.closed & (s.phase[j] == AgentPhase.JOINING))),
+                ~s.predecessor_listed[j] & (s.phase[j].isin(ended) | (s.closed & (s.phase[j] == AgentPhase.JOINING))),
             )
             for j in s.node
         )

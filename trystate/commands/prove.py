@@ -42,9 +42,7 @@ def prove(args: argparse.Namespace) -> int:
     def told(done: int, total: int, what: str) -> None:
         reporter.detail(f"{done} of {total} questions, {what}" if total else what)
 
-    prover = Prover(
-        system, lemmas, clock=time.monotonic, seconds=args.max_seconds, only=args.only, told=told
-    )
+    prover = Prover(system, lemmas, clock=time.monotonic, seconds=args.max_seconds, only=args.only, told=told)
     with reporter.doing(f"proving {cls.__name__}"):
         proof = prover.prove()
         agreed = _second(proof, args.max_seconds, reporter) if args.second else []
@@ -137,12 +135,12 @@ def _open(proof: Proof) -> Iterator[str]:
         where = question.condition.where
         yield ""
         if question.answer is Answer.MODEL:
-            yield f"{name}: a counterexample to induction; it may be unreachable. In this state, the step {where} breaks it:"
+            yield f"{name}: a counterexample to induction, which may be unreachable. The step {where} breaks it here:"
             yield from (f"  {line}" for line in state_lines(proof.system, question))
         else:
             others = f", and of {plural(len(questions) - 1, 'other condition')}" if len(questions) > 1 else ""
             yield f"{name}: the solver does not decide its condition of the step {where}{others}"
-    if proof.status and any(s is not Status.PROVED for s in proof.status.values()):
+    if any(proof.open(name) for name in proof.status):
         yield ""
 
 

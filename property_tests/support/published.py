@@ -1,0 +1,287 @@
+"""Protocols with published invariants, in our language: judges of the prover that were not made for it.
+
+Each is written after its page in the collection of benchmarks of IC3PO (ivybench), from memory of the protocol and
+not from its text: a relation there is a field of flags here, and a message that may be lost or repeated is a flag that
+is not taken back.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from trystate.model.language import (
+    Expr,
+    SymbolicState,
+    System,
+    all_,
+    always,
+    any_,
+    choice,
+    count,
+    flag,
+    implies,
+    index,
+    sometimes,
+    transition,
+)
+
+S = SymbolicState
+
+
+class LockServer(System):
+    """A server grants one lock to one of its clients (Verdi's lockserv)."""
+
+    client = index(3)
+    free = flag(initial=True)
+    asks = flag(per="client")
+    granted = flag(per="client", doc="the grant is under way")
+    holds = flag(per="client")
+    returned = flag(per="client", doc="the return is under way")
+
+    @transition(each="client")
+    def ask(self, s: S, client: Expr) -> None:
+        """A client asks for the lock."""
+        s.asks[client] = True
+
+    @transition(each="client")
+    def grant(self, s: S, client: Expr) -> None:
+        """The server grants it."""
+        s.when(s.free, s.asks[client])
+        s.free, s.asks[client], s.granted[client] = False, False, True
+
+    @transition(each="client")
+    def take(self, s: S, client: Expr) -> None:
+        """The grant arrives."""
+        s.when(s.granted[client])
+        s.granted[client], s.holds[client] = False, True
+
+    @transition(each="client")
+    def give_back(self, s: S, client: Expr) -> None:
+        """A client returns the lock."""
+        s.when(s.holds[client])
+        s.holds[client], s.returned[client] = False, True
+
+    @transition(each="client")
+    def free_again(self, s: S, client: Expr) -> None:
+        """The return arrives."""
+        s.when(s.returned[client])
+        s.returned[client], s.free = False, True
+
+    def has(self, s: S, client: Expr) -> Any:
+        return s.granted[client] | s.holds[client] | s.returned[client]
+
+    @sometimes()
+    def somebody_holds_it(self, s: S) -> Any:
+        """A client holds the lock."""
+        return any_(s.holds)
+
+    @always(witness="somebody_holds_it")
+    def one_holds_it(self, s: S) -> Any:
+        """No two clients hold the lock."""
+        return all_(~(s.holds[a] & s.holds[b]) | (a == b) for a in s.client for b in s.client)
+
+    @always(witness="somebody_holds_it")
+    def one_has_it(self, s: S) -> Any:
+        """The lock is in one place: at the server, at a client, or in one message."""
+        alone = all_(~(self.has(s, a) & self.has(s, b)) | (a == b) for a in s.client for b in s.client)
+        once = all_(
+            ~(s.granted[a] & s.holds[a]) & ~(s.granted[a] & s.returned[a]) & ~(s.holds[a] & s.returned[a])
+            for a in s.client
+        )
+        return alone & once & implies(s.free, ~any_(self.has(s, a) for a in s.client))
+
+
+class Vote(enum.Enum):
+    """Of a participant in a two-phase commit."""
+
+    NONE = "has not voted"
+    YES = "has voted yes"
+    NO = "has voted no"
+
+
+class Decision(enum.Enum):
+    """Of the coordinator, or of a participant."""
+
+    NONE = "not decided"
+    COMMIT = "commits"
+    ABORT = "aborts"
+
+
+class TwoPhaseCommit(System):
+    """A coordinator commits if all participants vote yes; a participant may die, and then counts as a no."""
+
+    node = index(3)
+    vote = choice(Vote, per="node")
+    alive = flag(per="node", initial=True)
+    went = choice(Decision, per="node")
+    decision = choice(Decision)
+
+    @transition(each="node")
+    def vote_yes(self, s: S, node: Expr) -> None:
+        """A participant votes yes."""
+        s.when(s.alive[node], s.vote[node] == Vote.NONE)
+        s.vote[node] = Vote.YES
+
+    @transition(each="node")
+    def vote_no(self, s: S, node: Expr) -> None:
+        """A participant votes no, and aborts."""
+        s.when(s.alive[node], s.vote[node] == Vote.NONE)
+        s.vote[node], s.went[node] = Vote.NO, Decision.ABORT
+
+    @transition(each="node")
+    def die(self, s: S, node: Expr) -> None:
+        """A participant dies."""
+        s.when(s.alive[node])
+        s.alive[node] = False
+
+    @transition()
+    def commit(self, s: S) -> None:
+        """The coordinator has a yes of each."""
+        s.when(s.decision == Decision.NONE, all_(s.vote[j] == Vote.YES for j in s.node))
+        s.decision = Decision.COMMIT
+
+    @transition()
+    def abort(self, s: S) -> None:
+        """The coordinator has a no, or misses a participant."""
+        s.when(s.decision == Decision.NONE, any_((s.vote[j] == Vote.NO) | ~s.alive[j] for j in s.node))
+        s.decision = Decision.ABORT
+
+    @transition(each="node")
+    def obey(self, s: S, node: Expr) -> None:
+        """A participant that voted yes hears the decision."""
+        s.when(s.alive[node], s.vote[node] == Vote.YES, s.decision != Decision.NONE)
+        s.went[node] = s.decision
+
+    @sometimes()
+    def somebody_commits(self, s: S) -> Any:
+        """A participant commits."""
+        return any_(x == Decision.COMMIT for x in s.went)
+
+    @always(witness="somebody_commits")
+    def none_differ(self, s: S) -> Any:
+        """No participant commits while another aborts."""
+        return ~any_(x == Decision.COMMIT for x in s.went) | ~any_(x == Decision.ABORT for x in s.went)
+
+    @always(witness="somebody_commits")
+    def all_agreed(self, s: S) -> Any:
+        """Where the coordinator or a participant commits, each has voted yes; and none obeys before it has decided."""
+        yes = all_(s.vote[j] == Vote.YES for j in s.node)
+        committed = (s.decision == Decision.COMMIT) | any_(x == Decision.COMMIT for x in s.went)
+        aborted = all_(
+            implies(s.went[j] == Decision.ABORT, (s.vote[j] == Vote.NO) | (s.decision == Decision.ABORT))
+            for j in s.node
+        )
+        return implies(committed, yes & (s.decision == Decision.COMMIT)) & aborted
+
+
+class Ballot(enum.Enum):
+    """Of a node in the toy consensus."""
+
+    NONE = "has not voted"
+    RED = "has voted red"
+    BLUE = "has voted blue"
+
+
+class ToyConsensus(System):
+    """Each node votes once; a value with a majority of all nodes is decided. The majority is counted, not assumed."""
+
+    node = index(3)
+    ballot = choice(Ballot, per="node")
+    red = flag(doc="red is decided")
+    blue = flag(doc="blue is decided")
+
+    @transition(each="node")
+    def vote_red(self, s: S, node: Expr) -> None:
+        """A node votes red."""
+        s.when(s.ballot[node] == Ballot.NONE)
+        s.ballot[node] = Ballot.RED
+
+    @transition(each="node")
+    def vote_blue(self, s: S, node: Expr) -> None:
+        """A node votes blue."""
+        s.when(s.ballot[node] == Ballot.NONE)
+        s.ballot[node] = Ballot.BLUE
+
+    def majority(self, s: S, ballot: Ballot) -> Any:
+        return count(s.ballot[j] == ballot for j in s.node) > count(s.ballot[j] != ballot for j in s.node)
+
+    @transition()
+    def decide_red(self, s: S) -> None:
+        """More than half have voted red."""
+        s.when(self.majority(s, Ballot.RED))
+        s.red = True
+
+    @transition()
+    def decide_blue(self, s: S) -> None:
+        """More than half have voted blue."""
+        s.when(self.majority(s, Ballot.BLUE))
+        s.blue = True
+
+    @sometimes()
+    def something_is_decided(self, s: S) -> Any:
+        """A value is decided."""
+        return s.red | s.blue
+
+    @always(witness="something_is_decided")
+    def one_is_decided(self, s: S) -> Any:
+        """No two values are decided."""
+        return ~(s.red & s.blue)
+
+    @always(witness="something_is_decided")
+    def the_decided_have_a_majority(self, s: S) -> Any:
+        """A decided value has the votes of more than half."""
+        return implies(s.red, self.majority(s, Ballot.RED)) & implies(s.blue, self.majority(s, Ballot.BLUE))
+
+
+class ShardedStore(System):
+    """Keys move between nodes; a transfer is a message, which may be under way while others are."""
+
+    node = index(3)
+    key = index(2)
+    owner = flag(per=("node", "key"))
+    sent = flag(per=("node", "key"), doc="the key is on its way to this node")
+    placed = flag(per="key", doc="the key has been given to some node at the start")
+
+    @transition(each=("node", "key"))
+    def place(self, s: S, node: Expr, key: Expr) -> None:
+        """A key gets its first owner."""
+        s.when(~s.placed[key])
+        s.placed[key], s.owner[node, key] = True, True
+
+    @transition(each=("node", "node", "key"))
+    def reshard(self, s: S, node: Expr, other: Expr, key: Expr) -> None:
+        """An owner gives a key away."""
+        s.when(s.owner[node, key])
+        s.owner[node, key] = False
+        s.sent[other, key] = True
+
+    @transition(each=("node", "key"))
+    def receive(self, s: S, node: Expr, key: Expr) -> None:
+        """A transfer arrives."""
+        s.when(s.sent[node, key])
+        s.sent[node, key], s.owner[node, key] = False, True
+
+    @sometimes()
+    def a_key_moves(self, s: S) -> Any:
+        """A key is under way."""
+        return any_(s.sent[j, k] for j in s.node for k in s.key)
+
+    @always(witness="a_key_moves")
+    def one_owns_a_key(self, s: S) -> Any:
+        """No key has two owners."""
+        return all_(~(s.owner[a, k] & s.owner[b, k]) | (a == b) for a in s.node for b in s.node for k in s.key)
+
+    @always(witness="a_key_moves")
+    def a_key_is_in_one_place(self, s: S) -> Any:
+        """A key is at one node, or on its way to one, or not placed."""
+
+        def has(node: Expr, key: Expr) -> Any:
+            return s.owner[node, key] | s.sent[node, key]
+
+        once = all_(~(has(a, k) & has(b, k)) | (a == b) for a in s.node for b in s.node for k in s.key)
+        apart = all_(~(s.owner[a, k] & s.sent[a, k]) for a in s.node for k in s.key)
+        return once & apart & all_(implies(has(a, k), s.placed[k]) for a in s.node for k in s.key)
+
+
+PUBLISHED = (LockServer, TwoPhaseCommit, ToyConsensus, ShardedStore)

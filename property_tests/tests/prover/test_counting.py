@@ -1,0 +1,99 @@
+"""The laws of counting and the translation, on finite states: what the solver is told is true there."""
+
+from random import Random
+
+import pytest
+from trystate.model.language import System
+from trystate.model.language.expressions import Expr
+from trystate.model.prover.conditions import Claims, Condition
+from trystate.model.prover.counting import counted
+from trystate.model.prover.formulas import Formulas
+from trystate.model.prover.sizes import any_size
+from trystate.model.rendezvous import Rendezvous
+from trystate.model.rendezvous.lemmas import Lemmas
+from trystate.property_tests.support.finite_sets import Finite, Values, random_state, value
+from trystate.property_tests.support.nightly import NIGHTLY
+
+STEPS = ("expel", "replace_round", "drain", "withdraw", "finish", "mark_complete", "add_to_participants")
+PROPERTIES = ("seats_are_kept", "ranks_are_dense", "the_first_is_master", "agree_on_world", "ranks_are_ordered")
+STATES, LAWS = (300, 40) if NIGHTLY else (12, 8)  # states, and the laws of each that are looked at
+
+
+@pytest.fixture(scope="module")
+def claims() -> Claims:
+    return Claims(any_size(Rendezvous, Lemmas, edition="TRYSTATE"))
+
+
+@pytest.fixture(scope="module")
+def conditions(claims: Claims) -> list[Condition]:
+    found = [c for c in claims.conditions() if c.where in STEPS and c.what in PROPERTIES and not c.trivial]
+    assert len(found) >= 20
+    return found
+
+
+def formulas_of(claims: Claims, condition: Condition) -> Formulas:
+    return Formulas(condition.params, counted(claims.invariant.values()))
+
+
+def some_state(system: System, size: int, random: Random) -> Values:
+    """A state with sizes; every other one is of a kind that random values seldom have."""
+    state = random_state(system, size, random)
+    low = random.randint(1, size)
+    state |= {"min_nodes": {(): low}, "max_nodes": {(): random.randint(low, size)}, "rounds": {(): 2}}
+    if random.random() < 0.5:
+        state["complete"][()] = 1
+    return state
+
+
+def params(condition: Condition, size: int, random: Random) -> dict[Expr, int]:
+    return {p: random.randrange(size) for p in condition.params}
+
+
+def test_a_law_is_true_of_each_finite_state_and_a_formula_says_what_its_tree_says(
+    claims: Claims, conditions: list[Condition]
+) -> None:
+    random = Random(0)
+    laws = 0
+    for _ in range(STATES):
+        condition, size = random.choice(conditions), random.choice((1, 2, 3))
+        formulas = formulas_of(claims, condition)
+        formula = formulas(condition.goal)
+        guard = formulas(condition.guard)
+        state, env = some_state(claims.system, size, random), params(condition, size, random)
+        finite = Finite(formulas, state, env, size)
+        assert finite(formula) == bool(value(condition.goal, state, env, size))
+        assert finite(guard) == bool(value(condition.guard, state, env, size))
+        for name, law in random.sample(formulas.laws, min(LAWS, len(formulas.laws))):
+            laws += 1
+            assert finite(law), (name, law)
+    assert laws > 5 * STATES
+
+
+def test_a_goal_is_its_property_in_the_state_after_the_step(claims: Claims, conditions: list[Condition]) -> None:
+    random = Random(1)
+    steps = {t.name: t for t in claims.system.transitions}
+    for _ in range(STATES):
+        condition, size = random.choice(conditions), random.choice((1, 2, 3))
+        state, env = some_state(claims.system, size, random), params(condition, size, random)
+        after = dict(state)
+        for name, body in steps[condition.where].effects.items():
+            places = claims.system.slots[name].placeholders()
+            after[name] = {
+                at: value(body, state, {**env, **dict(zip(places, at, strict=True))}, size) for at in state[name]
+            }
+        said = value(claims.invariant[condition.what], after, env, size)
+        assert value(condition.goal, state, env, size) == said
+
+
+def test_a_count_that_is_one_too_many_breaks_a_law(claims: Claims, conditions: list[Condition]) -> None:
+    random = Random(2)
+    condition = next(c for c in conditions if c.where == "withdraw" and c.what == "seats_are_kept")
+    formulas = formulas_of(claims, condition)
+    formulas(condition.goal)
+    finite = Finite(formulas, some_state(claims.system, 2, random), params(condition, 2, random), 2)
+    counts = [name for name in finite.symbols if name.startswith("cell")]
+    assert counts
+    for name in counts:
+        finite.wrong = {name: 1}
+        finite.forget()
+        assert not all(finite(law) for _, law in formulas.laws), name

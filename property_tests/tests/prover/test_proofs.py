@@ -1,0 +1,161 @@
+"""What is proved holds for any size, what is broken is not proved, and what the solver gives up on is neither."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from trystate.model.errors import UnavailableError
+from trystate.model.language import Expr, SymbolicState, System
+from trystate.model.language.transitions import Rule
+from trystate.model.prover import formulas, second
+from trystate.model.prover.conditions import Claims
+from trystate.model.prover.induction import Answer, Proof, Prover, Status, possible
+from trystate.model.prover.models import state_lines
+from trystate.model.prover.sizes import any_size, lemma_names
+from trystate.model.rendezvous import Rendezvous
+from trystate.model.rendezvous.lemmas import Lemmas
+from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.published import PUBLISHED, LockServer, ToyConsensus, TwoPhaseCommit
+from trystate.property_tests.tests.rendezvous.test_ablations import ABLATIONS, Ablation
+
+SECONDS = 600.0  # of one proof, on a machine that does much else
+
+
+def proved(
+    system: System, only: Iterable[str] = (), effort: int = 2_000_000, lemmas: Any = None, stop: bool = False
+) -> Proof:
+    names = lemma_names(lemmas) if lemmas is not None else frozenset[str]()
+    return Prover(system, names, clock=time.monotonic, seconds=SECONDS, effort=effort, only=only, stop=stop).prove()
+
+
+def without_guard(cls: type[System], name: str, body: Callable[..., None]) -> type[System]:
+    """The system with another body of one step."""
+    rule: Rule = cls.declarations()[name]
+    made: type[System] = type(f"Broken{cls.__name__}", (cls,), {name: replace(rule, body=body), "__doc__": cls.__doc__})
+    return made
+
+
+def grant_always(self: LockServer, s: SymbolicState, client: Expr) -> None:
+    """The server does not look whether it has the lock."""
+    s.when(s.asks[client])
+    s.free, s.asks[client], s.granted[client] = False, False, True
+
+
+def commit_with_some(self: TwoPhaseCommit, s: SymbolicState) -> None:
+    """The coordinator commits though votes are missing."""
+    from trystate.property_tests.support.published import Decision, Vote
+
+    s.when(s.decision == Decision.NONE, s.vote.count(Vote.YES) > 0)
+    s.decision = Decision.COMMIT
+
+
+def decide_with_half(self: ToyConsensus, s: SymbolicState) -> None:
+    """Half of the nodes are enough."""
+    from trystate.property_tests.support.published import Ballot
+
+    s.when(s.ballot.count(Ballot.RED) >= s.ballot.count(Ballot.NONE, Ballot.BLUE))
+    s.red = True
+
+
+BROKEN = (
+    (LockServer, "grant", grant_always, "one_has_it"),
+    (TwoPhaseCommit, "commit", commit_with_some, "all_agreed"),
+    (ToyConsensus, "decide_red", decide_with_half, "the_decided_have_a_majority"),
+)
+
+
+@pytest.mark.parametrize("cls", PUBLISHED)
+def test_a_published_protocol_is_proved_for_any_size(cls: type[System]) -> None:
+    proof = proved(any_size(cls))
+    assert set(proof.status.values()) == {Status.PROVED}
+    assert proof.complete
+    assert all(q.answer is Answer.REFUTED for q in proof.asked)
+
+
+@pytest.mark.parametrize(("cls", "step", "body", "name"), BROKEN, ids=lambda x: getattr(x, "__name__", str(x)))
+def test_a_broken_protocol_has_a_counterexample_to_induction(
+    cls: type[System], step: str, body: Callable[..., None], name: str
+) -> None:
+    proof = proved(any_size(without_guard(cls, step, body)))
+    assert proof.status[name] is Status.NOT_PROVED
+    assert not proof.complete
+    question = next(q for q in proof.open(name) if q.answer is Answer.MODEL)
+    assert question.condition.where == step
+    assert any(line.split()[0] in proof.system.slots for line in state_lines(proof.system, question))
+
+
+def test_a_question_that_is_given_up_is_not_decided() -> None:
+    proof = proved(any_size(LockServer), effort=10)
+    assert set(proof.status.values()) == {Status.NOT_DECIDED}
+
+
+def test_what_is_proved_assumes_nothing_that_is_not() -> None:
+    """The second property is broken; the first follows from it, and so it is not proved either."""
+    proof = proved(any_size(without_guard(*BROKEN[0][:3])))
+    assert proof.status["one_holds_it"] is not Status.PROVED
+
+
+def test_no_time_decides_nothing() -> None:
+    proof = Prover(any_size(LockServer), clock=time.monotonic, seconds=1e-9).prove()
+    assert proof.out_of_time
+    assert Status.PROVED not in proof.status.values()
+
+
+def test_a_second_solver_agrees_and_says_so_of_a_broken_protocol_too() -> None:
+    right = proved(any_size(LockServer))
+    assert {second.answer(q.smt2, 60) for q in right.asked} == {Answer.REFUTED}
+    wrong = proved(any_size(without_guard(*BROKEN[0][:3])))
+    assert second.answer(wrong.open("one_has_it")[0].smt2, 2) is not Answer.REFUTED
+
+
+def test_without_a_solver_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    formulas.load.cache_clear()
+    with pytest.raises(UnavailableError, match=r"pip install 'trystate\[prove\]'"):
+        formulas.load()
+    with pytest.raises(UnavailableError, match="cvc5"):
+        second.load()
+
+
+# ---- the rendezvous
+
+SMALL = ("closed_stays_closed", "rounds_only_advance", "the_listed_agree", "the_complete_expect_nobody")
+
+
+def test_the_rendezvous_is_proved_for_any_number_of_nodes_with_all_faults() -> None:
+    """By day some of its properties, where the others are assumed."""
+    proof = proved(any_size(Rendezvous, Lemmas, edition="TRYSTATE"), () if NIGHTLY else SMALL, 5_000_000, Lemmas)
+    assert set(proof.status.values()) == {Status.PROVED if NIGHTLY else Status.KEPT}
+    if NIGHTLY:
+        assert len([name for name in proof.status if name not in proof.lemmas]) == 27
+        assert proof.complete
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="46 questions; by night")
+def test_each_step_of_the_rendezvous_is_possible_under_the_invariant() -> None:
+    claims = Claims(any_size(Rendezvous, Lemmas, edition="TRYSTATE"))
+    assert [name for name, answer in possible(claims) if answer is Answer.REFUTED] == []
+
+
+def test_torchs_rendezvous_is_not_proved() -> None:
+    proof = proved(any_size(Rendezvous, edition="TORCH"), ("agree_on_world",), 300_000)
+    assert not proof.complete
+
+
+SAFE = {p.name for p in any_size(Rendezvous, edition="TRYSTATE").properties if p.form.value in ("always", "step")}
+UNSAFE = [a for a in ABLATIONS if SAFE & set(a.violated)]
+BY_DAY = ("CountsNoneOut", "GivesSeatsAway", "IgnoresTheKeys", "TakesInTheDrained")
+
+
+@pytest.mark.parametrize("ablation", [a for a in UNSAFE if NIGHTLY or a.cls.__name__ in BY_DAY], ids=str)
+def test_an_ablation_that_violates_a_property_breaks_its_proof(ablation: Ablation) -> None:
+    """By day only the properties are asked that the search finds violated; each of those few fails by itself."""
+    system = any_size(ablation.cls, Lemmas, edition="TRYSTATE")
+    only = () if NIGHTLY else SAFE & set(ablation.violated)
+    proof = proved(system, only, 500_000, Lemmas, stop=True)
+    assert not proof.complete
