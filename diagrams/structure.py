@@ -43,7 +43,7 @@ class Structure:
     hosts: tuple[str, ...] = ()
     ends: tuple[str, str] | None = None
     joined: tuple[str, ...] = ()  # the attributes that both ends have
-    message: str = ""  # what names the message, where no attribute of an end does
+    message: str = ""  # the name of the id of a message, if no attribute of an end has it
 
 
 @dataclass(slots=True)

@@ -59,7 +59,7 @@ TORCH_RENDEZVOUS = Structure(
             },
         ),
         Shape(
-            "RendezvousSettings", RENDEZVOUS, "What all nodes are started with.",
+            "RendezvousSettings", RENDEZVOUS, "The settings of the nodes, which are those of all.",
             attributes={
                 "run_id": "str", "min_nodes": "int", "max_nodes": "int", "timeout": "RendezvousTimeout",
                 "keep_alive_interval": "timedelta", "keep_alive_max_attempt": "int",
@@ -93,7 +93,7 @@ TORCH_CONTEXTS = Structure(
             attributes={"lock": "mutex", "contexts": "dict[int64_t, DistAutogradContext]"},
         ),
         Shape(
-            "DistAutogradContext", f"{AUTOGRAD}/context/context.h", "What one pass has on a worker.",
+            "DistAutogradContext", f"{AUTOGRAD}/context/context.h", "The part of a pass that is on a worker.",
             attributes={
                 "contextId_": "int64_t", "knownWorkerIds_": "set[worker_id_t]",
                 "sendAutogradFunctions_": "dict[int64_t, SendRpcBackward]",

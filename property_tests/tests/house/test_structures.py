@@ -182,7 +182,7 @@ def in_header(text: str, name: str) -> tuple[set[str], dict[str, str]]:
 
 
 def unlike_torch(structure: Structure, root: Path = INSTALLED) -> list[str]:
-    """What a structure of torch's classes says that the source or a header below the folder does not, or leaves out."""
+    """The classes of a structure that the source or a header below the folder has otherwise, and how."""
     wrong = []
     for shape in structure.torch:
         if shape.file.endswith(".h"):
