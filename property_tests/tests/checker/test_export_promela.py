@@ -19,13 +19,13 @@ from trystate.model.errors import UsageError
 from trystate.model.language import Expr, SymbolicState, System, integer, transition
 from trystate.property_tests.support.export.sample import Sample
 from trystate.property_tests.support.export.spin import differences, require_spin, shown, verify
-from trystate.property_tests.support.nightly import NIGHTLY, examples
+from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS, examples
 from trystate.property_tests.support.systems.random_systems import Declaration, declarations, system
 
 from trystate import plans, registry
 
 Show = Callable[[Expr], str]
-STATES_MAX = 300_000  # of a run of the small plan that is exported by night
+STATES = "states of a run for Spin"
 BY_DAY = (
     "Rendezvous(node=2, min_nodes=2, max_nodes=2, rounds=1) TORCH with clock_skew",
     "Agents(node=2, min_nodes=2, max_nodes=2, ends=1) TORCH with signal",
@@ -43,7 +43,7 @@ def spin() -> None:
 def exported() -> list[Run]:
     """The runs of the small plan that Spin judges: by night all that are small enough."""
     runs = plans.small(registry.plan())
-    return [run for run in runs if (plans.states()[run.label] <= STATES_MAX if NIGHTLY else run.label in BY_DAY)]
+    return [run for run in runs if (plans.states()[run.label] <= NUMBERS[STATES] if NIGHTLY else run.label in BY_DAY)]
 
 
 @pytest.mark.parametrize("run", exported(), ids=lambda run: run.label)
