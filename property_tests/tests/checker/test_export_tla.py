@@ -13,11 +13,9 @@ from trystate.model.checker.export.tla import tla
 from trystate.model.language import Form, System
 from trystate.property_tests.support.export.sample import Sample
 from trystate.property_tests.support.export.tlc import Seen, explore, tlc_jar
-from trystate.property_tests.support.nightly import NIGHTLY
+from trystate.property_tests.support.nightly import NIGHTLY, NUMBERS
 
 from trystate import plans, registry
-
-STATES_MAX = 600  # of a run of the small plan: by night TLC is started once for each of its violations
 
 by_night = pytest.mark.skipif(not NIGHTLY, reason="each start of TLC takes seconds: HYPOTHESIS_PROFILE=nightly")
 
@@ -63,7 +61,7 @@ def test_tlc_agrees_on_the_sample(faults: tuple[str, ...], tmp_path: Path, jar: 
 def test_tlc_agrees_on_a_small_run_of_each_system(tmp_path: Path, jar: Path) -> None:
     cheapest: dict[type[System], Any] = {}
     for run in sorted(plans.small(registry.plan()), key=plans.cost):
-        if plans.states()[run.label] <= STATES_MAX:
+        if plans.states()[run.label] <= NUMBERS["states of a run for TLC"]:
             cheapest.setdefault(run.system, run)
     assert len(cheapest) > 10
     found = {run.label: disagreements(run.build(), tmp_path, jar) for run in cheapest.values()}
