@@ -199,6 +199,7 @@ record is executed. Clocks of different machines are never compared.
 
 Records of backward passes (TRYSTATE_AUTOGRAD_RECORD=FOLDER; one of each worker)
 are merged by cause and compared with the model: counts, order, end, who waits.
+Events of torch's agents (TRYSTATE_RECORD=FILE) are merged by run and node.
 
 Exits with 0 if every line is explained and nothing was violated, with 1 if a
 property was violated or a line fits no step, with 3 if not all was decided.
@@ -221,6 +222,7 @@ one verdict for all nodes, restarts counted once for the job, and no orphans.
 complete; a failure takes them in at once.
 --health-check CMD runs before this node joins a round; a node that fails it
 leaves, or stands by (--health-failed spare), and the others go on.
+--record FILE records the store that this node serves, for trystate explain.
 Exits as torchrun does: with 0 if the job has succeeded on all nodes, else with
 1. TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
 a file; torchrun too, where this package is installed. docs/deploy.md goes from
