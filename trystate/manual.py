@@ -301,6 +301,7 @@ record is executed. Clocks of different machines are never compared.
 
 Records of backward passes (TRYSTATE_AUTOGRAD_RECORD=FOLDER; one of each worker)
 are merged by cause and compared with the model: counts, order, end, who waits.
+Events of torch's agents (TRYSTATE_RECORD=FILE) are merged by run and node.
 
 docs/explain.md shows it on jobs that hang.
 """,
@@ -327,6 +328,7 @@ one verdict for all nodes, restarts counted once for the job, and no orphans.
 complete; a failure takes them in at once.
 --health-check CMD runs before this node joins a round; a node that fails it
 leaves, or stands by (--health-failed spare), and the others go on.
+--record FILE records the store that this node serves, for trystate explain.
 TRYSTATE_RECORD=FILE appends the events of the rendezvous and of the agent to
 a file; torchrun too, where this package is installed. docs/deploy.md goes from
 here to a supervised job.
