@@ -114,7 +114,7 @@ class _Walk:
         self.stepper = Stepper(self.system)
         self.budget = {self.system.fault_counter(fault) for fault in self.system.faults}
         self.state = self.stepper.initial
-        self.base = self.state  # what a page has after the last step, before `set`
+        self.base = self.state  # the state of the page after the last step, before `set`
         self.steps: list[str] = []
         self.notes: list[str] = []
         self.set: dict[int, dict[str, int]] = {}
