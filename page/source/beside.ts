@@ -55,7 +55,7 @@ function follow(right: ModelApi, steps: Instance[], start: State): Row[] {
     let after = same ? right.step(same, state) : null;
     let taken = after ? same! : null;
     const refusals = same && !after ? right.refusals(same, state) : [];
-    if (!after && step.actor !== null && step.transition.kind !== "fault") {
+    if (!after && step.actor !== null && step.transition.kind === "protocol") {
       const others = right.successors(state).filter((s) => s.instance.actor === step.actor && s.instance.transition.kind === "protocol");
       if (others.length === 1) ({ instance: taken, state: after } = others[0]!);
     }

@@ -1,4 +1,4 @@
-// What the frame (main.ts) lends a view, and what a view gives back.
+// The contract of a view and the frame (main.ts).
 
 import type { Data } from "./types";
 import type { Place } from "./links";

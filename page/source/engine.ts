@@ -7,7 +7,7 @@
 // state for state and guard for guard.
 
 import type {
-  Beside, Cell, Change, Data, Decided, DecisionData, Faults, Instance, Light, MachineData, ModelApi, PropertyData,
+  Cell, Change, Data, Decided, DecisionData, Faults, Instance, Light, MachineData, ModelApi, PropertyData,
   Refusal, Replay, State, Successor, SystemData, TraceData, TransitionData,
 } from "./types";
 import { Columns } from "./column";
@@ -233,17 +233,6 @@ export class Model implements ModelApi, Asked {
       states.push(this.changed(after ?? before, set));
     }
     return { states, steps, given, failed: null };
-  }
-
-  beside(labels: string[], from: State): Beside[] {
-    let state = from;
-    return labels.map((label) => {
-      const instance = this.instance(label);
-      const after = instance ? this.step(instance, state) : null;
-      const refusals = instance && !after ? this.refusals(instance, state) : [];
-      state = after ?? state;
-      return { label, has: !!instance, taken: !!after, state, refusals };
-    });
   }
 
   column(text: string): (state: State) => string {

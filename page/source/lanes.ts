@@ -8,7 +8,7 @@ const ROWS_MAX = 160; // of a long walk, that are drawn at once
 const DEAD = /^(crashed|dead|down|gone|killed)$/;
 const STALLED = /^(stalled|cut|frozen|paused|partitioned)$/;
 
-/** What a walk says beside its states. */
+/** The remarks on a walk, beside its states. */
 export interface Notes {
   hidden: Set<string>; // fields
   loop: number | null;

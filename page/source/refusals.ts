@@ -4,7 +4,7 @@ import { Op, type Data, type DecisionData, type Decided, type Refusal, type Stat
 import { children } from "./compile";
 import { type Binding, shown, type Writer } from "./text";
 
-/** What an explanation asks of a model. */
+/** The questions of an explanation to a model. */
 export interface Asked {
   data: Data;
   writer: Writer;
@@ -92,7 +92,7 @@ function sortOf(m: Asked, id: number): number | null {
   return null;
 }
 
-/** What the tables that a condition asks decide. */
+/** The decisions of the tables that a condition asks. */
 export function decisionsIn(m: Asked, id: number, state: State, binding: Binding): Decided[] {
   const found: Decided[] = [];
   const seen = new Set<number>();

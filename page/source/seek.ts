@@ -1,7 +1,7 @@
 // The shortest way to a state, breadth first.
 //
 // States are kept as strings, a character for each cell: a browser keeps a million of them in some hundred megabytes.
-// What something leads to is not searched: that needs fair cycles, which `trystate verify` looks for.
+// Properties of the form "leads to" are not searched: they need fair cycles, which `trystate verify` looks for.
 
 import type { Data, Faults, Found, Goal, Limits, Progress, State, SystemData } from "./types";
 import { Model } from "./engine";

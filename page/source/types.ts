@@ -45,7 +45,7 @@ export interface SortData {
 
 export type Kind = "protocol" | "environment" | "fault";
 
-/** Whose a field is: one member's of the main index, everybody's (a store, a channel), a note for properties alone,
+/** The owner of a field: one member's of the main index, everybody's (a store, a channel), a note for properties alone,
  * or a counter of faults that may still happen. */
 export type Owner = "member" | "shared" | "note" | "budget";
 
@@ -269,7 +269,7 @@ export interface Change {
   new: string;
 }
 
-/** What a decision table decides in a state, and which row. */
+/** The decision of a table in a state, and its row. */
 export interface Decided {
   table: TableData;
   wanted: string; // the outcome that the step needs
@@ -306,15 +306,6 @@ export interface Replay {
   failed: { step: number; why: string } | null; // a step that cannot be taken: the replay ends before it
 }
 
-/** One row of two walks side by side: the step of the left one, and whether the right one takes it as well. */
-export interface Beside {
-  label: string;
-  has: boolean; // the right system has such a step
-  taken: boolean; // and took it
-  state: State; // of the right system, after
-  refusals: Refusal[];
-}
-
 export interface ModelApi {
   readonly data: Data;
   readonly system: SystemData;
@@ -335,7 +326,7 @@ export interface ModelApi {
   successors(state: State): Successor[];
   /** Why a step is not possible; empty where it is. */
   refusals(instance: Instance, state: State): Refusal[];
-  /** What the decision tables that a step asks decide in a state. */
+  /** The decisions, in a state, of the tables that a step asks. */
   decided(instance: Instance, state: State): Decided[];
   light(property: PropertyData, state: State, before?: State, by?: Instance): Light;
   /** Nothing is possible, and the system may not rest here. */
@@ -347,11 +338,9 @@ export interface ModelApi {
   show(cell: Cell, value: number): string;
   /** A tree as text, with parameters put in. */
   text(node: number, binding?: Record<string, number>): string;
-  /** What a step assigns, in words. */
+  /** The assignments of a step, in words. */
   effects(transition: TransitionData): string[];
   replay(trace: TraceData): Replay;
-  /** The same actions in this system, as far as it has and allows them. */
-  beside(labels: string[], from: State): Beside[];
   /** A derived column: an expression over fields, such as `count(node: place[node] = RUNNING)`.
    *
    * Raises: Error, whose message says where and what would be right.
@@ -361,7 +350,7 @@ export interface ModelApi {
 
 // ---- search (search.ts: `find(data, system, faults, max, from, goal, limits, progress)` runs in a Worker)
 
-/** What a search looks for: a property violated (or a `sometimes` reached), or a state where an expression holds. */
+/** The aim of a search: a property violated (or a `sometimes` reached), or a state where an expression holds. */
 export type Goal = { property: string } | { expression: string };
 
 export interface Limits {

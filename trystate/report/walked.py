@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
+from pathlib import Path
 
 from trystate.model.errors import UsageError
 from trystate.monitor.rendezvous.editions import EDITIONS, build
@@ -113,7 +114,7 @@ class _Walk:
         self.stepper = Stepper(self.system)
         self.budget = {self.system.fault_counter(fault) for fault in self.system.faults}
         self.state = self.stepper.initial
-        self.base = self.state  # what a page has after the last step, before `set`
+        self.base = self.state  # the state of the page after the last step, before `set`
         self.steps: list[str] = []
         self.notes: list[str] = []
         self.set: dict[int, dict[str, int]] = {}
@@ -155,7 +156,7 @@ class _Walk:
         self._close()
         after = self.stepper.step(event.step, self.stepper.at(self.state, *indices))
         self.steps.append(label)
-        self.notes.append(f"{event.time - self.follower.first:.2f} s, {event.place}")
+        self.notes.append(f"{event.time - self.follower.first:.2f} s, {Path(event.place).name}")
         self.base = self.state = after if after is not None else self.state
         if after is None:
             self.set[len(self.steps)] = {}
