@@ -4,8 +4,8 @@
 its members may be of any finite number. A field becomes a function of its indices, an enum a sort with as many values,
 `any` an existential quantifier, `ord` the number of members before one. Numbers are integers without bound. Counts are
 the one thing that first-order formulas cannot say; `counting.py` replaces each by symbols, and adds laws about them,
-which are true of finite sets. So a formula that the solver refutes has no model among finite sets; one that it
-does not may have a model that no finite set is, or none at all.
+which are true of finite sets. So a formula that the solver refutes has no model among finite sets; one that it does not
+may have a model that no finite set is, or none at all.
 
 A law that is added is kept beside its name, so that a proof can say on which laws it stands.
 """

@@ -55,6 +55,12 @@ class Lemmas(Ours):
         )
 
     @always(witness="two_return")
+    def members_of_a_young_round_rest(self, s: SymbolicState) -> Condition:
+        """A member that acts on a young round knows that its interval has not passed."""
+        rest = all_(implies(s.returned[j] & s.phase[j].isin(LEASED), s.rests[j]) for j in s.node)
+        return implies(s.young, s.holds_back & rest)
+
+    @always(witness="two_return")
     def a_larger_min_fits(self, s: SymbolicState) -> Condition:
         """No node has a min above max, and neither have the settings in force."""
         return implies(s.agreed_larger_min | any_(s.larger_min), self.min_nodes < self.max_nodes)

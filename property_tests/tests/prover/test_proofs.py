@@ -1,8 +1,10 @@
 """What is proved holds for any size, what is broken is not proved, and what the solver gives up on is neither."""
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,8 @@ from trystate.model.rendezvous.lemmas import Lemmas
 from trystate.property_tests.support.nightly import NIGHTLY
 from trystate.property_tests.support.published import PUBLISHED, LockServer, ToyConsensus, TwoPhaseCommit
 from trystate.property_tests.tests.rendezvous.test_ablations import ABLATIONS, Ablation
+
+import trystate
 
 SECONDS = 600.0  # of one proof, on a machine that does much else
 
@@ -159,3 +163,10 @@ def test_an_ablation_that_violates_a_property_breaks_its_proof(ablation: Ablatio
     only = () if NIGHTLY else SAFE & set(ablation.violated)
     proof = proved(system, only, 500_000, Lemmas, stop=True)
     assert not proof.complete
+
+
+def test_the_pages_call_proved_what_is_proved() -> None:
+    """By night the whole proof says so; by day, that no other name is there."""
+    known = json.loads((Path(trystate.__file__).parent / "proofs.json").read_text(encoding="utf-8"))
+    assert set(known) == {"Rendezvous TRYSTATE"}
+    assert set(known["Rendezvous TRYSTATE"]) == SAFE
