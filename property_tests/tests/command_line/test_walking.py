@@ -93,7 +93,7 @@ def assert_lights_agree(walk: Walk, verdict: Verdict) -> None:
         assert light.standing is not Standing.HOLDS
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(8))
 @given(declarations(), st.randoms(use_true_random=False))
 def test_a_walk_through_any_system_shows_what_the_reference_says(declared: Declaration, random: Random) -> None:
     walk = Walk(system(declared))
@@ -107,7 +107,7 @@ def test_a_walk_through_any_system_shows_what_the_reference_says(declared: Decla
     assert again.state == walk.state
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(8))
 @given(declarations(), st.randoms(use_true_random=False))
 def test_the_lights_of_a_walk_agree_with_the_checker(declared: Declaration, random: Random) -> None:
     built = system(declared)
