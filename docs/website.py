@@ -6,7 +6,8 @@ diagrams/generated, and each other file that a page links to, as text below sour
 each link that leaves docs/ to the place in the site. A link to a file that is not there stays as it is, and the strict
 build fails on it.
 
-Two pages are generated: `command_line` from the parser, `bibliography` from the citations of the models.
+Two pages are generated: `command_line` from the parser, `bibliography` from the citations of the models. The file that
+`trystate page` has written becomes a part of the site, where the environment variable TRYSTATE_PAGE names it.
 
 The modules of the package are read from a folder of symbolic links in which they lie as in the wheel, since
 pyproject.toml maps top-level folders to one import name. mkdocs calls each function `on_...` by its name.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import os
 import posixpath
 import re
 import tempfile
@@ -37,6 +39,14 @@ TOP = {"ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changelog.md", "CO
 FOLDERS = ("model", "impl", "diagrams", "monitor", "property_tests/__init__.py", "property_tests/harness",
            "property_tests/adapters")  # fmt: skip
 PICTURES = "diagrams/generated"
+MODELS = os.environ.get("TRYSTATE_PAGE", "")  # a file of `trystate page`
+EMBEDDED = "page/models.html"  # its place in the site
+FRAME = """\
+[The page of all systems, on its own](page/models.html)
+
+<iframe src="models.html" title="models, runs and findings" width="100%" height="800" loading="lazy"></iframe>
+"""
+PLACE_OF_MODELS = "<!-- the page itself, in the site -->\n"
 FENCE = re.compile(r"^ *```.*?^ *```[ \t]*$", re.M | re.S)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 OPTION = re.compile(r"(?<![\w`-])(--\w[\w-]*)(?=[^`\n]*(?:`[^`\n]*`[^`\n]*)*$)", re.M)  # outside of `code`
@@ -77,6 +87,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             files.append(File.generated(config, f"diagrams/{picture.name}", abs_src_path=str(picture)))
     files.append(File.generated(config, "command-line.md", content=command_line()))
     files.append(File.generated(config, "bibliography.md", content=bibliography()))
+    if MODELS:
+        files.append(File.generated(config, EMBEDDED, abs_src_path=str(ROOT / MODELS)))
     for path in sorted({path for file in files.documentation_pages() for path in _targets(file)}):
         uri = _uri(path)
         if uri.startswith("source/") and (ROOT / path).is_file() and uri not in files.src_uris:
@@ -88,7 +100,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Rewrite the links of a page that leave docs/."""
     if NOT_SEARCHED.match(page.file.src_uri):
         page.meta["search"] = {"exclude": True}
-    return rewritten(markdown, page.file.src_uri, files.src_uris)
+    text = rewritten(markdown, page.file.src_uri, files.src_uris)
+    return text.replace(PLACE_OF_MODELS, FRAME) if MODELS and page.file.src_uri == "page.md" else text
 
 
 def rewritten(markdown: str, uri: str, uris: Container[str]) -> str:
