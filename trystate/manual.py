@@ -186,20 +186,23 @@ Markdown anywhere else.
 """,
     ),
     "export": Page(
-        summary="write a system as a model for Spin, or a run as a trace",
+        summary="write a system for Spin or TLC, or a run as a trace",
         description="""\
 Write a system for another checker, which then judges ours: the states that it
 counts and its verdicts must be the same. promela: a model for Spin, with the
-properties of safety as assertions that name them; docs/export.md has the
-commands. itf: the run that shows the verdict of --property, a counterexample
-or the witness of a `sometimes`, in the trace format of Apalache.
+properties of safety as assertions that name them. tla: a TLA+ module for TLC,
+and beside --out NAME.tla its configuration, NAME.cfg. itf: the run that shows
+the verdict of --property, a counterexample or the witness of a `sometimes`, in
+the trace format of Apalache. docs/export.md has the commands of each tool.
 
 Properties of liveness are not exported: their fairness is of single steps, and
 other checkers have that of processes.
 """,
         examples="""\
   trystate export rendezvous --nodes 2 --max 2 --fault crash --to promela --out rendezvous.pml
-  trystate export waits --edition SEED --to itf --property no_wake_is_spurious
+  trystate export registrations --edition SEED --to tla --out Registrations.tla
+  trystate export rendezvous --nodes 2 --min 2 --max 2 --fault stall --to itf \
+      --property agree_on_world
 """,
     ),
     "replay": Page(

@@ -75,7 +75,7 @@ class _Module:
         return "\n".join([*self._head(module), *rest, "=" * 78]) + "\n"
 
     def configuration(self, *, reach: bool) -> str:
-        """What TLC is to check; with `reach` also that no `sometimes` is reached."""
+        """The list of all that TLC checks; with `reach` also that no `sometimes` is reached."""
         yields = {Form.STEP: "PROPERTY", Form.SOMETIMES: "INVARIANT" if reach else "\\* INVARIANT"}
         lines = [f"{yields.get(p.form, 'INVARIANT')} {self.formulas[p.name]}" for p in self.asked]
         head = (

@@ -92,7 +92,7 @@ class Sample(System):
 
     @always(witness="somebody_is_at_the_top")
     def the_numbers_add_up(self, s: SymbolicState) -> Any:
-        """What one number gains the other loses."""
+        """One number gains as much as the other loses."""
         return s.left + s.right == 261
 
     @always(witness="somebody_is_at_the_top")
