@@ -320,13 +320,13 @@ class Follower(Possibilities):
         if self.protocol is Protocol.TORCH:
             return self.moves.writes
         left_out = set() if snapshot.failed else {"close_as_failed", "leave_and_close"}
-        terms = previous.terms
+        terms, names = previous.terms, self.moves.writes
         if terms is None or not 0 <= terms.restarts <= previous.spent:
             left_out.add("leave_and_close")
         if snapshot.done > previous.done:
             names = ("mark_closed", "close_as_failed", "mark_done") if snapshot.closed else ("mark_done",)
         else:
-            names, left_out = self.moves.writes, {"mark_done", *left_out}
+            left_out.add("mark_done")
         return tuple(name for name in names if name not in left_out)
 
     def _age(self, node: int, ends: bool) -> None:
