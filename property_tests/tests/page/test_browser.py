@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trystate.model.checker.expectations import judge
@@ -70,12 +71,12 @@ class Lease(System):
         s.held[client] = True
 
     @always(witness="it_is_held")
-    def one_holds_it(self, s: SymbolicState) -> Expr:
+    def one_holds_it(self, s: SymbolicState) -> Any:
         """At most one client holds the lease."""
         return ~(s.held[0] & s.held[1])
 
     @sometimes()
-    def it_is_held(self, s: SymbolicState) -> Expr:
+    def it_is_held(self, s: SymbolicState) -> Any:
         """The first client holds it."""
         return s.held[0]
 
