@@ -27,7 +27,6 @@ function one(model: ModelApi, machine: MachineData, state: State, before: State 
   const moved = new Set(before
     ? now.map((to, member) => `${model.control(machine, before, member)}>${to}`).filter((m) => new Set(m.split(">")).size > 1)
     : []);
-  const head = `head-${machine.name}`;
   const said = machine.param ? now.map((at, member) => `${member}: ${words(at)}`).join(", ") : words(now[0]!);
   const sentences = new Map(machine.states);
   return svg(`svg.ch.k-${kind}`, {
@@ -37,7 +36,7 @@ function one(model: ModelApi, machine: MachineData, state: State, before: State 
       svg(`path${moved.has(`${edge.from}>${edge.to}`) ? ".mv" : ""}`, { d: edge.path }),
       svg("path", {
         d: "M-7,-3L0,0L-7,3z", transform: `translate(${edge.head[0]},${edge.head[1]}) rotate(${edge.head[2]})`,
-        style: `stroke:none;fill:${moved.has(`${edge.from}>${edge.to}`) ? "var(--kc)" : "var(--line2)"}`, "data-head": head,
+        style: `stroke:none;fill:${moved.has(`${edge.from}>${edge.to}`) ? "var(--kc)" : "var(--line2)"}`,
       }),
     ]),
     chart.boxes.map(([name, x, y, width, height]) => {

@@ -171,7 +171,7 @@ class Reader {
   }
 
   private quantifier(word: string, names: string[]): Part {
-    let name = this.word();
+    const name = this.word();
     let index = name;
     if (this.take("in")) index = this.word();
     if (!this.system.sizes[index] || !this.isIndex(index)) this.fail(`${index} is no index: there are ${this.indices().join(", ")}`, -1);

@@ -54,7 +54,7 @@ function tellNot(m: Asked, id: number, state: State, binding: Binding): Told {
   const text = (x: number): string => m.writer.show(x, binding);
   const value = (x: number): string => valueText(m, x, state, binding);
   if (op === Op.READ) return plain(`${text(id)} = yes`, "no");
-  if (op === Op.EQ) return plain(`${text(a!)} = ${value(a!)}`, isConstant(m, b!) ? `not ${text(b!)}` : `not ${text(b!)}`);
+  if (op === Op.EQ) return plain(`${text(a!)} = ${value(a!)}`, `not ${text(b!)}`);
   if (op === Op.LT) {
     return isConstant(m, b!)
       ? plain(`${text(a!)} = ${value(a!)}`, `at least ${text(b!)}`) : plain(`${text(b!)} = ${value(b!)}`, `at most ${text(a!)}, which is ${value(a!)}`);
@@ -66,7 +66,7 @@ function tellNot(m: Asked, id: number, state: State, binding: Binding): Told {
     if (alike) return plain(`${text(first[1] as number)} = ${value(first[1] as number)}`, equals.map((e) => text(e[2] as number)).join(" or "));
   }
   if (op === Op.NAMED) return plain(text(id), "otherwise");
-  return plain(`${m.writer.show(id, binding)}`, "otherwise");
+  return plain(text(id), "otherwise");
 }
 
 const isConstant = (m: Asked, id: number): boolean => m.data.nodes[id]![0] === Op.CONST;

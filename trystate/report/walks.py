@@ -35,7 +35,7 @@ def ours_beside(broken: Iterable[Choice]) -> Iterator[Choice]:
             continue
         known.add(key)
         try:
-            yield Choice.of(choice.cls(edition=ours, **choice.sizes), choice.name)
+            yield Choice.of(choice.cls(edition=ours, faults=(), max_faults=None, **choice.sizes), choice.name)
         except (UsageError, DeclarationError):
             continue  # it has other sizes
 

@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trystate.model.checker.expectations import judge
@@ -20,7 +21,7 @@ from trystate.page.html import build
 from trystate.property_tests.support.nightly import NIGHTLY
 
 from trystate.commands.verify import Search
-from trystate.language import System, always, flag, index, sometimes, transition
+from trystate.language import Expr, SymbolicState, System, always, flag, index, sometimes, transition
 from trystate.progress import Reporter
 from trystate.registry import SYSTEMS, plan
 from trystate.report.json import results_json
@@ -32,7 +33,7 @@ REQUIRED = os.environ.get("TRYSTATE_BROWSER") == "required"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 try:
-    from playwright.sync_api import Browser, Page, sync_playwright
+    from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 except ImportError:
     if REQUIRED:
         raise
@@ -64,18 +65,18 @@ class Lease(System):
     held = flag(per="client")
 
     @transition(each="client")
-    def take(self, s, client):
+    def take(self, s: SymbolicState, client: Expr) -> None:
         """A client takes the lease that it has not."""
         s.when(~s.held[client])
         s.held[client] = True
 
     @always(witness="it_is_held")
-    def one_holds_it(self, s):
+    def one_holds_it(self, s: SymbolicState) -> Any:
         """At most one client holds the lease."""
         return ~(s.held[0] & s.held[1])
 
     @sometimes()
-    def it_is_held(self, s):
+    def it_is_held(self, s: SymbolicState) -> Any:
         """The first client holds it."""
         return s.held[0]
 
@@ -103,7 +104,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Opens a file at a hash; at the end no page may have said or asked for anything."""
     said: list[str] = []
-    contexts = []
+    contexts: list[BrowserContext] = []
 
     def open_(path: Path, view: str = "", size: tuple[int, int] = WIDE, *, dark: bool = False) -> Page:
         context = browser.new_context(
@@ -119,7 +120,6 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
         page.wait_for_selector("main[data-drawn]")
         return page
 
-    open_.said = said  # type: ignore[attr-defined]
     yield open_
     for context in contexts:
         context.close()
@@ -165,7 +165,8 @@ def test_every_view_opens_without_an_error(
 def test_an_error_in_a_page_is_noticed(browser: Browser, report: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.html"
     wrong.write_text(report.read_text("utf-8").replace("</body>", "<script>missing()</script></body>"), "utf-8")
-    page, said = browser.new_page(), []
+    page = browser.new_page()
+    said: list[str] = []
     page.on("pageerror", lambda error: said.append(str(error)))
     page.goto(wrong.as_uri())
     page.wait_for_selector("main[data-drawn]")
