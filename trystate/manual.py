@@ -94,7 +94,7 @@ counting the proof stands; docs/proofs.md proves these.
 
 A property that is not proved may hold all the same: a counterexample to
 induction is a state that satisfies all that was assumed, and need not be
-reachable. What leads to what is not asked: trystate verify searches for that.
+reachable. Liveness is not asked: trystate verify searches for that.
 
 Exits with 0 if all properties are proved, with 1 if the solver has a
 counterexample to induction, with 3 if it gave up or the time was over.

@@ -1,4 +1,4 @@
-"""What must be refuted for a proof by induction, as trees: no solver is needed to make it.
+"""The conditions of a proof by induction, as trees: no solver is needed to make it.
 
 *Theory of operation.* The invariant is the conjunction of the `always` properties, of lemmas, and of the ranges of the
 numbers with constant bounds. There are three kinds of conditions:
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ..errors import UsageError
 from ..language import Expr, Form, System, Transition, and_, ite, not_, or_
 from ..language.expressions import QUANTIFIERS, TRUE, Role, const, equal, less, lift, rebuild, substitute
 from ..language.fields import Slot
@@ -49,6 +50,7 @@ class Claims:
 
     def __init__(self, system: System) -> None:
         self.system = system
+        _refuse_sizes_as_numbers(system)
         self._plain: dict[Expr, Expr] = {}
         always = {p.name: p.exprs[0] for p in system.properties if p.form is Form.ALWAYS}
         self.invariant = {name: self.plain(tree) for name, tree in always.items()}
@@ -96,6 +98,30 @@ class Claims:
         return self.plain(and_(*kept))
 
 
+def _refuse_sizes_as_numbers(system: System) -> None:
+    """`len(s.node)` is a number, and would be the one that stands for any here."""
+    steps = [(t.name, tree) for t in system.transitions for tree in (t.guard, *t.effects.values())]
+    asked = [(p.name, tree) for p in system.properties for tree in (*p.exprs, *(p.conditions or {}).values())]
+    for name, tree in (*steps, *asked):
+        for e in parts(tree):
+            if e.op == "const" and e.sort.kind == "int" and e.value >= sizes.MANY // 2:
+                raise UsageError(
+                    f"{name} computes with the number of members of an index: a proof for any size has none"
+                )
+
+
+def parts(tree: Expr) -> Iterator[Expr]:
+    """A tree and all that is in it, each once."""
+    seen: set[Expr] = set()
+    todo = [tree]
+    while todo:
+        here = todo.pop()
+        if here not in seen:
+            seen.add(here)
+            yield here
+            todo += [x for x in reversed(here.args) if isinstance(x, Expr)]
+
+
 def _reads(expr: Expr, field: str) -> bool:
     return expr.op == "read" and expr.name == field
 
@@ -116,7 +142,7 @@ def _in_range(slot: Slot, value: Expr) -> Expr:
 
 
 def _starts(system: System) -> Iterator[Expr]:
-    """What holds in an initial state of the fields that have several initial values."""
+    """The conditions on an initial state for the fields that have several initial values."""
     for slot in system.slots.values():
         if len(slot.initial) == 1 or sizes.is_counter(system, slot.name):
             continue
@@ -156,7 +182,7 @@ def after(expr: Expr, effects: dict[str, Expr], memo: dict[Expr, Expr]) -> Expr:
 
 
 def _value(place: Expr, effects: dict[str, Expr]) -> Expr:
-    """What a step leaves at a place: a read, or a choice between reads."""
+    """The value that a step leaves at a place: a read, or a choice between reads."""
     if place.op == "ite":
         return ite(place.args[0], *(_value(x, effects) for x in place.args[1:]))
     body = effects.get(place.name)

@@ -26,6 +26,7 @@ from ..language import Expr, Sort, and_, as_int, not_
 from ..language.expressions import FALSE, QUANTIFIERS, TRUE, Role, const, equal, less, rebuild, substitute, variable
 from ..language.expressions import ord_ as ordinal
 from ..language.quantifiers import close, loop_variable, opened
+from .conditions import parts
 from .sizes import members
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Counting:
 
     def _fixed(self, v: Expr, body: Expr) -> Term | None:
         """An enum value in a count that does not depend on the member is fixed first, to each of its values."""
-        for e in _parts(body):
+        for e in parts(body):
             if e.op == "eq" and e.args[0].sort.kind == "enum" and e.args[1].op != "const" and v in e.free:
                 free = [x for x in e.args if v not in x.free]
                 if len(free) == 1 and not free[0].reach:
@@ -244,7 +245,7 @@ class Counting:
 
     def _is_order(self, v: Expr, x: Expr, before: Expr) -> bool:
         """Is the condition a strict total order in every state?"""
-        if any(e.op in QUANTIFIERS for e in _parts(before)):
+        if any(e.op in QUANTIFIERS for e in parts(before)):
             return False
         mine, other = variable("%0", v.sort), variable("%1", v.sort)
         key = substitute(before, {v: mine, x: other})
@@ -297,7 +298,7 @@ class Counting:
         if outer is not None:
             yes, no = (self._by_condition(v, _outside(body, outer, k), gone, chosen) for k in (TRUE, FALSE))
             return self.f.z3.If(self.f(outer), yes, no)
-        splits = (c for c in found if c.op in ("eq", "read") and not any(e.op in QUANTIFIERS for e in _parts(c)))
+        splits = (c for c in found if c.op in ("eq", "read") and not any(e.op in QUANTIFIERS for e in parts(c)))
         inner = next((c for c in splits if c is not body), None)
         if inner is not None:
             ways = ((TRUE, inner), (FALSE, not_(inner)))
@@ -364,21 +365,9 @@ def _sorted(variables: frozenset[Expr]) -> list[Expr]:
     return sorted(variables, key=lambda x: x.serial)
 
 
-def _parts(tree: Expr) -> Iterator[Expr]:
-    """A tree and all that is in it, each once."""
-    seen: set[Expr] = set()
-    todo = [tree]
-    while todo:
-        here = todo.pop()
-        if here not in seen:
-            seen.add(here)
-            yield here
-            todo += [x for x in reversed(here.args) if isinstance(x, Expr)]
-
-
 def _values_at(v: Expr, body: Expr) -> Iterator[Expr]:
-    """What is read at the member alone: enums and flags."""
-    for e in _parts(body):
+    """The fields of enums and flags that are read at the member alone."""
+    for e in parts(body):
         if e.op == "read" and len(e.args) == 2 and e.args[1] is v and e.sort.kind in ("enum", "bool"):
             yield e
 
@@ -386,7 +375,7 @@ def _values_at(v: Expr, body: Expr) -> Iterator[Expr]:
 def counted(trees: Iterable[Expr]) -> frozenset[str]:
     """The fields of enums by whose values these trees count."""
     found: set[str] = set()
-    for count in (e for tree in trees for e in _parts(tree) if e.op == "count"):
+    for count in (e for tree in trees for e in parts(tree) if e.op == "count"):
         v = loop_variable(count.args[0])
         found |= {r.name for r in _values_at(v, opened(count, v)) if r.sort.kind == "enum"}
     return frozenset(found)

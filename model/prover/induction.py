@@ -56,7 +56,7 @@ Term = Any
 
 
 class Answer(enum.Enum):
-    """What a solver says of the negation of a condition, under its assumptions."""
+    """The answer of a solver to the negation of a condition, under its assumptions."""
 
     REFUTED = "unsat"
     MODEL = "sat"
@@ -64,7 +64,7 @@ class Answer(enum.Enum):
 
 
 class Status(enum.Enum):
-    """What is said of a property."""
+    """The verdict on a property."""
 
     PROVED = "proved"
     KEPT = "kept by each step where all others hold"
@@ -244,7 +244,7 @@ class Prover:
         return failed
 
     def _base(self, condition: Condition, kept: dict[str, Expr], left_out: Iterable[str]) -> Base:
-        """What all questions about one step have in common."""
+        """The formulas that all questions about one step share."""
         formulas = Formulas(condition.params, self._counted, self._orders)
         given = [formulas(c) for c in self.claims.allowed]
         if condition.where != INIT:
@@ -271,7 +271,7 @@ class Prover:
         return Question(condition, answer, self._clock() - begin, everything, laws, model)
 
     def _say(self, settled: bool) -> None:
-        """What is said of each property. settled: nothing that is proved assumes what is not."""
+        """Set the verdict on each property. settled: nothing that is proved assumes what is not."""
         good = Status.KEPT if self._only else Status.PROVED
         for name in self.claims.properties:
             if self._only and name not in self._only:

@@ -3,8 +3,8 @@
 *Theory of operation.* A constant becomes a read of a field that no step writes; an index has so many members that no
 comparison of ranges can fold. A fault that is on has no bound, so that it may happen any number of times. Nothing else
 of a declaration changes: its functions run on such a system as on any other, and the trees that they leave hold for
-every size at once. What a proof assumes of the sizes is what the system's `sizes_allowed` says, and that an index has a
-member, and that a constant is not negative, which every system checks when it is built.
+every size at once. A proof assumes that the sizes are as the system's `sizes_allowed` says, that an index has a member,
+and that a constant is not negative, which every system checks when it is built.
 
 One thing can go wrong: a declaration computes with a size as with a Python number (`range(self.limit)`). That is
 refused with its line, as every use of a symbol as a number is.

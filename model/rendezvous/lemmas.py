@@ -1,4 +1,4 @@
-"""What a proof of our rendezvous needs beside its properties: facts about the same steps, of no interest to a user.
+"""Lemmas of the proof of our rendezvous: facts about the same steps, of no interest to a user.
 
 `trystate prove rendezvous` proves them together with the properties; the searches check them too, at small sizes.
 """

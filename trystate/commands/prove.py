@@ -75,7 +75,7 @@ def _faults(its: type[System], wanted: list[str]) -> list[str] | None:
 
 
 def _second(proof: Proof, seconds: float, reporter: Reporter) -> list[tuple[Question, Answer]]:
-    """What the second solver says of what the first has refuted."""
+    """The answers of the second solver to the questions that the first has refuted."""
     until = time.monotonic() + seconds
     refuted = [q for q in proof.asked if q.answer is Answer.REFUTED]
     out = []

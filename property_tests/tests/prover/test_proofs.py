@@ -1,4 +1,4 @@
-"""What is proved holds for any size, what is broken is not proved, and what the solver gives up on is neither."""
+"""A proof holds for any size; a broken system has none; a question that the solver gives up on decides nothing."""
 
 import json
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trystate.model.errors import UnavailableError
+from trystate.model.errors import UnavailableError, UsageError
 from trystate.model.language import Expr, SymbolicState, System
 from trystate.model.language.transitions import Rule
 from trystate.model.prover import formulas, second
@@ -99,6 +99,16 @@ def test_what_is_proved_assumes_nothing_that_is_not() -> None:
     """The second property is broken; the first follows from it, and so it is not proved either."""
     proof = proved(any_size(without_guard(*BROKEN[0][:3])))
     assert proof.status["one_holds_it"] is not Status.PROVED
+
+
+def test_a_number_of_members_is_refused() -> None:
+    def half(self: LockServer, s: SymbolicState, client: Expr) -> None:
+        """The server grants while fewer than all hold the lock."""
+        s.when(s.holds.count() < len(s.client))
+        s.granted[client] = True
+
+    with pytest.raises(UsageError, match="grant computes with the number of members"):
+        proved(any_size(without_guard(LockServer, "grant", half)))
 
 
 def test_no_time_decides_nothing() -> None:
