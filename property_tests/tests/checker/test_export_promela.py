@@ -52,11 +52,6 @@ def test_spin_agrees_on_states_verdicts_and_depths(run: Run, tmp_path: Path) -> 
     assert differences(check(of), verify(promela(of), tmp_path)) == []
 
 
-def test_spin_agrees_on_our_rendezvous(tmp_path: Path) -> None:
-    of = registry.SYSTEMS["rendezvous"](edition="TRYSTATE", node=2, min_nodes=2, max_nodes=2)
-    assert differences(check(of), verify(promela(of), tmp_path)) == []
-
-
 @given(declarations())
 @settings(max_examples=examples(1))
 def test_spin_agrees_on_random_systems(declared: Declaration) -> None:

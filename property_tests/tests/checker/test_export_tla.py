@@ -72,7 +72,7 @@ def _dropped(self: Any, expr: Any, show: Any) -> str:
     return str(show(expr.args[0]) if expr.op == "and" else SHOW(self, expr, show))
 
 
-SHOW = exporter._Module._show
+SHOW, EXCEPT = exporter._Module._show, exporter._except
 MISTAKES: Mapping[str, tuple[Any, str, Any]] = {
     "less is more": (exporter, "_SIGNS", {**exporter._SIGNS, "lt": ">"}),
     "a sum is a difference": (exporter, "_SIGNS", {**exporter._SIGNS, "add": "-"}),
@@ -80,7 +80,6 @@ MISTAKES: Mapping[str, tuple[Any, str, Any]] = {
     "one member alone is changed": (exporter, "_except", lambda field, changed: EXCEPT(field, [*changed][:1])),
     "a bound that is too low": (exporter, "_set", lambda sort: "BOOLEAN" if sort.kind == "bool" else "(-1)..100"),
 }
-EXCEPT = exporter._except
 
 
 @by_night
